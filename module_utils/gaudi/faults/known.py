@@ -752,6 +752,16 @@ FAULTS = (
         "playbooks/logs.yml has its last lines.",
         "",
     ),
+    Known(
+        "port-shut",
+        INSTANCES,
+        _SUPERVISOR + "run.py",
+        "The server listens at {endpoint}, and for {seconds} s no connection to it came through, although the node "
+        "itself asked.",
+        "That is a firewall which drops packets to its port (nft list ruleset; iptables -S), or a server that is stuck "
+        "(playbooks/logs.yml).",
+        "",
+    ),
     # Instances whose server ended without a line that says why.
     Known(
         "out-of-host-memory",

@@ -28,7 +28,7 @@ SHOWN = 12
 # Reasons that lie with the node: another plan would fail as well.
 _OF_THE_NODE = (
     *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
-    *("guard-missing", "container-name-taken", "container-killed"),
+    *("guard-missing", "container-name-taken", "container-killed", "port-shut"),
 )
 # A server that said nothing for so long, or started for so long, has had all the time there is.
 _PATIENCE_SPENT = ("stalled", "over-budget")

@@ -17,13 +17,14 @@ NODE = Path(os.environ["FAKE_NODE"])
 sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
 from gaudi.node import listening, reservations  # noqa: E402
-from gaudi_supervisor import clock, command_line, settings  # noqa: E402 - found on the path just made
+from gaudi_supervisor import clock, command_line, endpoint, settings  # noqa: E402 - found on the path just made
 
 clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 clock.CLEAR_OF_LIMIT = 0.5
 clock.KEPT_FOR_LONG = 0.5
 clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
+endpoint.HTTP_TIMEOUT = float(os.environ.get("FAKE_HTTP_TIMEOUT", "5"))  # type: ignore[attr-defined]
 reservations.PATIENCE = 0.3
 
 

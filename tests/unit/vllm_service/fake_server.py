@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -67,6 +68,16 @@ def end(status: int) -> None:
     os._exit(0)
 
 
+def shut_off(server: ThreadingHTTPServer) -> list[socket.socket]:
+    """Have the kernel drop what comes to the port, as a firewall does: nobody takes those that wait there already."""
+    server.socket.listen(0)
+    waiting = [socket.socket() for _ in range(4)]
+    for each in waiting:
+        each.setblocking(False)
+        each.connect_ex(server.server_address)
+    return waiting
+
+
 def main() -> None:
     """Run the scenario."""
     scenario = json.loads((NODE / "scenario.json").read_text())
@@ -88,7 +99,9 @@ def main() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", scenario["port"]), Handler)
     # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
     server.daemon_threads = False
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    shut = shut_off(server) if scenario.get("shut") else []
+    if not shut:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     signal.signal(signal.SIGUSR1, lambda *_: closing.set())
     # A test that is over has nobody left to stop it.
     while NODE.exists() and not stopping.wait(0.05):
@@ -102,7 +115,8 @@ def main() -> None:
             crash = json.loads((NODE / "crash").read_text())
             print("\n".join(crash["lines"]), flush=True)
             end(crash["exit"])
-    server.shutdown()
+    if not shut:
+        server.shutdown()
     server.server_close()
     print("drained", flush=True)
     end(0)

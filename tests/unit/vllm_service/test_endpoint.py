@@ -48,6 +48,25 @@ def test_an_answer_without_end_holds_no_supervisor(part: bytes, monkeypatch: pyt
     assert str(said[0]).startswith("no answer: ")
 
 
+def test_a_port_that_drops_what_comes_is_told_from_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "HTTP_TIMEOUT", 0.3)
+    own: Any = Own()
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as door, contextlib.ExitStack() as waiting:
+        asked = endpoint.Endpoint(f"http://127.0.0.1:{door.getsockname()[1]}", "tiny", None, own)
+        # The first is let in, and nothing answers it.
+        assert asked.problem(models=False) == "no answer: timed out"
+        assert not asked.shut
+        for _ in range(4):
+            held = waiting.enter_context(socket.socket())
+            held.setblocking(False)
+            held.connect_ex(door.getsockname())
+        said = asked.problem(models=False)
+        assert asked.shut
+        assert f"no connection to port {door.getsockname()[1]} of 127.0.0.1 came through in 0.3 s" in str(said)
+    assert str(asked.problem(models=False)).startswith("no answer: [Errno 111]")
+    assert not asked.shut
+
+
 @pytest.mark.parametrize(("alone", "error"), [(1, ConnectionRefusedError), (0, Stranger)])
 def test_who_listens_for_ipv6_alone_has_not_taken_the_port(alone: int, error: type[OSError]) -> None:
     """Anybody on the node can listen so before the server does; the server gets its port all the same."""

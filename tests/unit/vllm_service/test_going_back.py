@@ -216,6 +216,27 @@ def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
     assert len(plans(node)) == 1
 
 
+def test_a_firewall_takes_no_plan_back_and_is_named(node: Node) -> None:
+    """It was said after half an hour, as a server without a sign of progress, and the plan was given up for it."""
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    lies_there = texts(node)
+    node.scenario(lines=WARM_UP, shut=True)
+    process = node.start("--unhealthy", "0.5", "--attempts-of-change", "1", FAKE_HTTP_TIMEOUT="0.2")
+    # It is a fault for the doctor from then on.
+    node.wait_for(lambda: node.state["phase"] == "not-answering", "the state")
+    process.communicate(timeout=PATIENCE)
+    code = process.returncode
+    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "port-shut")
+    assert "a firewall which drops packets to its port" in node.state["status"]
+    assert any("it listens, and no connection to port" in status for status in node.statuses)
+    assert texts(node) == lies_there
+    # Once the port is open, it serves.
+    serve(node)
+    assert texts(node) == lies_there
+
+
 def test_a_plan_that_served_is_not_taken_back(node: Node) -> None:
     change(node, "a")
     serve(node)

@@ -36,17 +36,24 @@ class Endpoint:
         self._sockets = sockets
         # Who else listened at the last question, as a sentence.
         self.stranger: str | None = None
+        # Whether the server listened at the last question, and no connection to it came through.
+        self.shut = False
         # The server's own sockets at the last question.
         self.asked: frozenset[int] = frozenset()
 
     def _get(self, path: str) -> tuple[int, bytes]:
         """Ask. Raises OSError, of which Stranger says that it was not the server who listened."""
         address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0][4][0]
-        self.stranger = None
+        self.stranger, self.shut = None, False
         connection = http.client.HTTPConnection(str(address), self._port, timeout=HTTP_TIMEOUT)
         try:
             before = self._sockets.sockets(str(address), self._port)
-            connection.connect()
+            try:
+                connection.connect()
+            except TimeoutError as failed:
+                self.shut = True
+                said = f"it listens, and no connection to port {self._port} of {address} came through in"
+                raise TimeoutError(f"{said} {HTTP_TIMEOUT:g} s") from failed
             # The same sockets before and after: it is one of them that has taken the connection.
             if self._sockets.sockets(str(address), self._port) != before:
                 raise ConnectionAbortedError("the port changed hands while it was asked")

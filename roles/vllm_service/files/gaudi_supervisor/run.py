@@ -57,6 +57,8 @@ class Run:
         self.next_poll = 0.0
         self.next_watchdog = 0.0
         self.unwell_since: float | None = None
+        # Since when a server that starts listens, and no connection to it comes through.
+        self.shut_since: float | None = None
         # What the server's metrics said last, and when.
         self.load: tuple[Load, float] | None = None
         # What waits for requests in flight; None while nobody asked for the end.
@@ -231,8 +233,10 @@ class Run:
     def poll_starting(self, now: float) -> None:
         """Ready is what answers."""
         boss = self.boss
-        if self.endpoint.problem(models=True) is None:
+        problem = self.endpoint.problem(models=True)
+        if problem is None:
             boss.ready_at = now
+            self.shut_since = None
             self.starting.answered()
             boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now())
             boss.notifier.send(READY=1)
@@ -241,11 +245,27 @@ class Run:
         elif self.endpoint.stranger is not None:
             text = self.endpoint.stranger
             self.drain(text, Reason("port-taken", text, retry=True))
+        elif self.endpoint.shut:
+            self.wait_while_shut(now, problem)
         elif now - self.last_progress > boss.settings.stall:
             text = words.say("stalled", seconds=f"{boss.settings.stall:g}", doing=boss.progress.text())
             self.drain(text, Reason("stalled", text, retry=True))
         elif text := self.starting.over():
             self.drain(text, Reason("over-budget", text, retry=True))
+
+    def wait_while_shut(self, now: float, problem: str) -> None:
+        """A server that is done, and that nobody reaches, is told at once, and ended like one that stops answering."""
+        boss = self.boss
+        self.shut_since = now if self.shut_since is None else self.shut_since
+        boss.publish("not-answering", f"not reached ({problem}); ended after {boss.settings.unhealthy:g} s of this")
+        if now - self.shut_since > boss.settings.unhealthy:
+            reason = self.not_reached(now - self.shut_since)
+            self.drain(reason.message, reason)
+
+    def not_reached(self, seconds: float) -> Reason:
+        """Why a server ends that listens, and that no connection comes through to."""
+        text = words.say("port-shut", seconds=f"{seconds:.0f}", endpoint=self.plan.endpoint)
+        return Reason("port-shut", text, retry=True)
 
     def container_now(self) -> dict[str, str]:
         """What the engine calls the container, for those who find its processes while the engine is away."""
@@ -284,7 +304,9 @@ class Run:
         boss.publish("not-answering", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this")
         if silent > boss.settings.unhealthy:
             text = words.say("not-answering", seconds=f"{silent:.0f}", problem=problem)
-            self.drain(text, Reason("not-answering", text, retry=True))
+            unheard = Reason("not-answering", text, retry=True)
+            reason = self.not_reached(silent) if self.endpoint.shut else unheard
+            self.drain(reason.message, reason)
 
     @staticmethod
     def card_lost(module: int) -> Reason:
