@@ -96,8 +96,8 @@ def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
     """Progress as one line of text: phase and how long it has lasted, done of total, rate, time left.
 
     progress is the document the work writes: phase, began (of the phase, seconds since 1970), done, total, unit, rate
-    (units per second), eta (seconds). now is None for work that does not run: it lasts no longer, and nothing is to
-    come of it. Empty where such work said nothing.
+    (units per second), eta (seconds), waiting (for what, where nothing comes). now is None for work that does not run:
+    it lasts no longer, and nothing is to come of it. Empty where such work said nothing.
     """
     phase = str(progress.get("phase") or ("" if now is None else "working"))
     began = progress.get("began")
@@ -120,7 +120,8 @@ def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
     # Neither infinity nor what is no number can be told: work that stands still may say so.
     if isinstance(eta, (int, float)) and done < total and math.isfinite(eta):
         text += f", {human_seconds(eta)} to go"
-    return text
+    waiting = progress.get("waiting")
+    return f"{text}; waiting: {waiting}" if waiting and now is not None else text
 
 
 def active_states(shown: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import urllib3
 from gaudi.base.refusal import Refusal
+from gaudi.jobs.decisions import progress_text
 from gaudi_weights import contents, fetch, manifest, staging, transfer
 from gaudi_weights.model import RemoteFile, SourceFailure, Stop, Stopped, choose
 from gaudi_weights.progress import Progress
@@ -280,6 +281,27 @@ def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
     # Ten minutes are some tries, not a storm of them, and nothing came twice.
     assert 20 < len(pauses) < 200
     assert progress.received == content_bytes(tmp_path)
+
+
+@pytest.mark.parametrize("sent", [0, 300_000])
+def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: int) -> None:
+    """A rate and the time that is left stood there for a quarter of an hour."""
+    asked = wish(tmp_path, source(hub))
+    told = Progress(tmp_path / "progress.json")
+    hub.faults = [Fault(name="*.safetensors", cut_after=sent, times=3)]
+    shown: list[str] = []
+
+    def later(now: float) -> None:
+        shown.append(progress_text(json.loads((tmp_path / "progress.json").read_text()), time.time()))
+        hub.away = now < 100
+
+    fetch.fetch(asked, told, Leap(later))
+    assert all("; waiting: " in line and "/s" not in line and "to go" not in line for line in shown)
+    assert any(
+        re.search(r"model-0000\d-of-00003\.safetensors does not come \(.+\), asked again for", line) for line in shown
+    )
+    last = json.loads((tmp_path / "progress.json").read_text())
+    assert (last["done"], last["waiting"]) == (content_bytes(tmp_path), "")
 
 
 def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(

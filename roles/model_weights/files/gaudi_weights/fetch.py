@@ -109,7 +109,9 @@ class Fetch:
         unlimited = replace(source, xet=source.xet and not wish.rate_limit)
         self.hub = connect(unlimited, wish.staging / record.SCRATCH)
         patience = PATIENCE_SECONDS if len(wish.sources) == 1 else HASTE_SECONDS
-        self.transfer = Transfer(pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience)
+        self.transfer = Transfer(
+            pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience, progress.waits
+        )
 
     def files(self) -> list[RemoteFile]:
         """What is wanted of what the source has."""
@@ -266,6 +268,7 @@ def first_that_serves(
             raise Refusal(
                 "no_source_serves", f"no source can serve {wish.target.name}: {'; '.join(map(str, failures))}"
             )
+        progress.waits(f"no source serves now ({'; '.join(map(str, failures))}), asked again for {left:.0f} s at most")
         if stop.wait(asked or min(pause, left)):
             raise Stopped
         pause = min(pause * 2, LONGEST_PAUSE)

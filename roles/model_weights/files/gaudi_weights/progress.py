@@ -27,7 +27,7 @@ class Progress:
         """Enter a phase of total bytes, of which done are there already."""
         with self.lock:
             now = time.monotonic()
-            self.phase, self.total, self.done = phase, total, done
+            self.phase, self.total, self.done, self.waiting = phase, total, done, ""
             self.marks: deque[tuple[float, int]] = deque([(now, done)])
             self._write(now)
 
@@ -36,12 +36,20 @@ class Progress:
         with self.lock:
             self.done += size
             self.received += max(size, 0)
+            self.waiting = ""
             now = time.monotonic()
             if now - self.written >= WRITE_EVERY:
                 self.marks.append((now, self.done))
                 while len(self.marks) > 2 and now - self.marks[0][0] > WINDOW:
                     self.marks.popleft()
                 self._write(now)
+
+    def waits(self, why: str) -> None:
+        """Say what is waited for, until more comes. Without a rate: nothing can be told of when it will be done."""
+        with self.lock:
+            now = time.monotonic()
+            self.waiting, self.marks = why, deque([(now, self.done)])
+            self._write(now)
 
     def end(self) -> None:
         """Leave the phase with its last figures written."""
@@ -59,6 +67,7 @@ class Progress:
             "unit": "bytes",
             "rate": round(rate),
             "eta": round((self.total - self.done) / rate, 1) if rate > 0 else None,
+            "waiting": self.waiting,
             "message": f"{self.phase}: {human_bytes(self.done)} of {human_bytes(self.total)}",
         }
 

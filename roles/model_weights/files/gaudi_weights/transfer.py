@@ -99,8 +99,16 @@ class Checksums:
 class Transfer:
     """Fetches files of one source over shared connections."""
 
-    def __init__(self, pool: urllib3.PoolManager, limit: RateLimit, stop: Stop, patience: float) -> None:
+    def __init__(
+        self,
+        pool: urllib3.PoolManager,
+        limit: RateLimit,
+        stop: Stop,
+        patience: float,
+        waits: Callable[[str], None] = lambda _why: None,
+    ) -> None:
         self.pool = pool
+        self.waits = waits  # hears why nothing comes, before each pause
         self.limit = limit
         self.stop = stop
         self.patience = patience  # seconds a source may be gone
@@ -141,6 +149,7 @@ class Transfer:
                     passing=True,
                     waited=self.patience,
                 ) from failure
+            self.waits(f"{file.name} does not come ({failure}), asked again for {left:.0f} s at most")
             if self.stop.wait(asked or min(pause, left)):
                 raise Stopped
             pause = min(pause * 2, LONGEST_PAUSE)
