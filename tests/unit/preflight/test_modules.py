@@ -453,6 +453,8 @@ def test_credentials_are_a_directory_never_an_argument(run: Run, record: Path) -
     [
         ((124, "", ""), "was not pulled within 3600 seconds. What has arrived is kept"),
         ((1, "", "manifest unknown\n"), "could not be pulled: manifest unknown. Check that the node reaches"),
+        # What an engine says that was cut off in the middle of a layer.
+        ((1, "", "unexpected EOF\n"), "could not be pulled: unexpected EOF. Check that the node reaches"),
     ],
 )
 def test_a_pull_that_fails_says_what_to_do(run: Run, record: Path, answer: Answer, words: str) -> None:
@@ -460,6 +462,9 @@ def test_a_pull_that_fails_says_what_to_do(run: Run, record: Path, answer: Answe
     assert ran["failed"]
     assert words in ran["msg"]
     assert not record.exists()
+    # The next run goes on.
+    assert run(serving_image, {"image": IMAGE, "record": str(record)}, engine(present=False))["changed"]
+    assert IMAGE in json.loads(record.read_text())["images"]
 
 
 def test_a_moved_tag_is_refused_and_not_recorded(run: Run, record: Path) -> None:
