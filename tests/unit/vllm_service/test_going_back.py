@@ -461,6 +461,30 @@ def test_a_power_cut_during_a_way_back_ends_on_the_plan_that_served(node: Node) 
     assert "--nonsense" in node.state["back"]["reason"]
 
 
+def test_who_is_killed_on_a_way_back_does_not_blame_the_plan_that_was_given_up(node: Node) -> None:
+    """The pause before the next try of the former plan named what was wrong with the other."""
+    change(node, "a")
+    serve(node)
+    change(node, "b")
+    node.scenario(lines=["error: unrecognized arguments: --nonsense"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (75, "going-back")
+    boot = node.root / "proc/sys/kernel/random/boot_id"
+    before = boot.read_text()
+    power_cut_in_a_warm_up(node)
+    # Supervisor and container alone were killed.
+    boot.write_text(before)
+    node.scenario(lines=WARM_UP, delay=0.2)
+    process = node.start("--first-pause", "1")
+    node.wait_for(lambda: any("before attempt 2" in status for status in node.statuses), "the pause")
+    paused = [status for status in node.statuses if "before attempt 2" in status]
+    assert "--nonsense" in node.state["back"]["reason"]
+    node.wait_ready()
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+    assert [status.partition("; last: ")[2] for status in paused] == ["killed"]
+
+
 def test_before_it_was_decided_the_new_plan_is_tried_again(node: Node) -> None:
     cut_off(node, "remembered")
     lies_there = texts(node)

@@ -566,7 +566,10 @@ class Supervisor:
         if pause := pause_before(failures, self.settings.first_pause):
             self.extend(pause + self.settings.stall)
             text = f"waiting {pause:g} s before attempt {failures + 1} of {self.settings.attempts}"
-            self.publish("pausing", f"{text}; last: {(self.state['last_reason'] or {}).get('message', 'killed')}")
+            last = self.state["last_reason"] or {}
+            # Why another plan was given up says nothing of this one.
+            own = last.get("plan", self.state["plan"]) == self.state["plan"]
+            self.publish("pausing", f"{text}; last: {last.get('message', 'killed') if own else 'killed'}")
             say(f"{text}.")
             self.wait(pause)
 
@@ -591,6 +594,7 @@ class Supervisor:
         say(text, 3)
         self.notifier.send(STOPPING=1)
         facts = {"kind": reason.kind, "message": reason.message, "retry": reason.retry, "time": now_text()}
+        facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
         self.publish("going-back" if going else "failed", text, failures=failures, gave_up=gave_up, reason=facts)
         if gave_up:
             return EXIT_GAVE_UP
