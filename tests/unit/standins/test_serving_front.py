@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.planning import writable
 from ansible.module_utils.gaudi.serving.signs import Progress, diagnose
 from gaudi_simulated import faults, front, plugin_buckets, surface, written
 
@@ -556,11 +557,13 @@ def test_a_real_server_that_lies_apart_is_found_before_the_stand_in(run: Run, tm
 
 
 def test_it_writes_where_its_environment_says(run: Run, tmp_path: Path) -> None:
-    done = run("api_server", *ARGUMENTS, "--trust-remote-code", HF_HOME=str(tmp_path / "hub"))
+    made = {name: str(tmp_path / name) for name in COMPILED}
+    done = run("api_server", *ARGUMENTS, "--trust-remote-code", HF_HOME=str(tmp_path / "hub"), **made)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "home/.cache/vllm/modelinfos").is_dir()
     assert (tmp_path / "hub/modules/__init__.py").is_file()
     assert len(list((tmp_path / "logs").glob("*.log"))) == 1
+    assert all((place / "simulated").is_file() for place in written.compiled(made))
     given = json.loads(done.stdout.splitlines()[-1])["environment"]
     assert {name: given.get(name) for name in ("HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT")} == {
         "HOME": str(tmp_path / "home"),
@@ -579,8 +582,11 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     host.run(host.as_root(["umount", str(folder)]))
 
 
+COMPILED = ("NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
 @pytest.mark.parametrize(
-    "name", ["HABANA_LOGS", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME", "HF_MODULES_CACHE"]
+    "name", ["HABANA_LOGS", "HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "HF_HOME", "HF_MODULES_CACHE", *COMPILED]
 )
 def test_it_ends_where_it_cannot_write(run: Run, read_only: Path, name: str) -> None:
     done = run("api_server", *ARGUMENTS, "--trust-remote-code", **{name: str(read_only / "x")})
@@ -607,6 +613,29 @@ def test_without_remote_code_nothing_is_written_below_hf_home(run: Run, read_onl
 def test_places_without_variables_are_the_images(environment: dict[str, str], places: list[str]) -> None:
     assert [str(written.vllm_cache(environment)), str(written.hub_modules(environment))] == places
     assert written.LOGS == "/var/log/habana_logs"
+
+
+# As torch has it.
+INDUCTOR = f"/tmp/torchinductor_{os.getuid()}"  # noqa: S108
+
+
+@pytest.mark.parametrize(
+    ("environment", "places"),
+    [
+        ({}, ["/root/.cache/numba", INDUCTOR, "/root/.triton/cache"]),
+        ({"HOME": "/h", "TMPDIR": "/t"}, ["/h/.cache/numba", f"/t/{Path(INDUCTOR).name}", "/h/.triton/cache"]),
+        ({"XDG_CACHE_HOME": "/c", "TRITON_HOME": "/o"}, ["/c/numba", INDUCTOR, "/o/.triton/cache"]),
+        (dict(zip(COMPILED, "abc", strict=True)), ["a", "b", "c"]),
+    ],
+)
+def test_places_of_what_is_compiled(environment: dict[str, str], places: list[str]) -> None:
+    assert [str(place) for place in written.compiled(environment)] == places
+
+
+def test_a_plan_names_every_place_of_what_is_compiled() -> None:
+    """With no variable of a plan, some of them are where the root of a container is read only."""
+    named = {str(place) for place in written.compiled(writable.VARIABLES)}
+    assert named == {writable.VARIABLES[name] for name in COMPILED}
 
 
 def test_serve_takes_the_model_as_its_first_word(run: Run) -> None:

@@ -274,6 +274,7 @@ def main(arguments: list[str]) -> NoReturn:
         if command.text("--trust-remote-code") == "true":
             written.write_modules(os.environ)
         written.write_caches(os.environ, CACHE)
+        written.write_compiled(os.environ)
         if names.has_plugin:
             start_v1(names, called, command, node, modules)
         else:

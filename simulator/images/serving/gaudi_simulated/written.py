@@ -33,6 +33,24 @@ def hub_modules(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HF_MODULES_CACHE") or Path(hub, "modules"))
 
 
+def compiled(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return where numba, torch and triton keep what they compiled."""
+    home = environment.get("HOME") or ACCOUNT_HOME
+    scratch = environment.get("TMPDIR") or "/tmp"  # noqa: S108 - torch's own
+    return (
+        Path(environment.get("NUMBA_CACHE_DIR") or cache_home(environment) / "numba"),
+        Path(environment.get("TORCHINDUCTOR_CACHE_DIR") or f"{scratch}/torchinductor_{os.getuid()}"),
+        Path(environment.get("TRITON_CACHE_DIR") or Path(environment.get("TRITON_HOME") or home, ".triton", "cache")),
+    )
+
+
+def write_compiled(environment: Mapping[str, str]) -> None:
+    """Keep something compiled in each place. numba would look for others before it gives up; here each has to do."""
+    for folder in compiled(environment):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "simulated").write_text("simulated: nothing was compiled\n", encoding="ascii")
+
+
 def write_caches(environment: Mapping[str, str], known: Path) -> None:
     """Fill vLLM's cache with what is known of the tiny model, which spares a minute at every start."""
     shutil.copytree(known, vllm_cache(environment), dirs_exist_ok=True)
