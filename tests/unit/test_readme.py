@@ -6,11 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.jobs.decisions import progress_text
 
-from simulator.settings import IMAGES, LABEL
+import simulator.__main__ as simulator_command
+from simulator import demo, engine, nodes, world
+from simulator.settings import IMAGES, LABEL, Scope, SimulatorError
 from tests import readme
 
 # Says that it runs, then waits until it may end.
@@ -46,6 +49,39 @@ def test_the_transcript_shows_a_build_as_runs_do() -> None:
     progress = {"phase": "build: hccl_demo at 2dd8b2cfa", "began": 1.0, "done": 8, "total": 11, "unit": "steps"}
     assert shown == progress_text(progress, now=1.0)
     assert bar.count("#") == 8 * len(bar) // 11
+
+
+def test_a_second_demo_begins_as_the_first_and_runs_what_the_readme_types_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = readme.demo_twice((readme.ROOT / "README.md").read_text(encoding="utf-8"))
+    assert script.index("make demo\n") < script.index(readme.SECOND) < script.index("inventories/simulated site.yml\n")
+    with pytest.raises(ValueError, match=r"no make demo with site.yml after it"):
+        readme.demo_twice("```sh\nmake demo\n```\n")
+    # The same node, and the same beside it.
+    asked: list[tuple[str, list[str], str, dict[str, bool]]] = []
+
+    def up(_client: object, scope: Scope, names: list[str], described: str, *_: object, **more: bool) -> None:
+        asked.append((scope.name, names, described, more))
+
+    monkeypatch.setattr(world, "up", up)
+    monkeypatch.setattr(engine, "ensure", lambda *_: None)
+    monkeypatch.setattr(Scope, "directory", tmp_path)
+    monkeypatch.setattr(demo, "_playbook", lambda *_: (2, tmp_path))
+    with pytest.raises(SimulatorError):
+        demo.run(Scope("x"), world.wanted_release())
+    chosen = simulator_command._parser().parse_args([*readme.SECOND.split()[3:], "--scope", "x"])
+    beside = {"buildable": chosen.buildable, "packages": chosen.packages}
+    assert asked == [(chosen.scope, [nodes.DEFAULT_NAME], chosen.describe, beside)]
+
+
+def test_a_second_demo_that_builds_again_is_told() -> None:
+    recap = "2026-11-26 | INFO|   simulated-gaudi-1 : ok=104 changed={} unreachable=0 failed=0 skipped=57\n"
+    assert readme.built_again(recap.format(0) + "\n" + recap.format(7)) == []
+    assert readme.built_again(recap.format(2)) == ["site.yml changed something after the demo"]
+    building = "… [simulated-gaudi-1: image.1.22-378920fd3377] [###....] build: numactl\n"
+    assert len(readme.built_again(building + recap.format(1))) == 2
+    assert readme.built_again("") == ["site.yml did not end well after the demo"]
 
 
 def test_a_page_is_read_for_the_demo() -> None:
