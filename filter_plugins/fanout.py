@@ -26,6 +26,7 @@ class FilterModule:
             "weights_writer": rounds.weights_writer,
             "image_shares": images.image_shares,
             "recipe_shares": recipes.recipe_shares,
+            "recipes_in_turn": recipes.recipes_in_turn,
             "nodes_carrying_recipes": recipes.nodes_carrying_recipes,
             "calibration_round": measuring.calibration_round,
         }

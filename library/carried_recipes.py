@@ -86,9 +86,9 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.recipes import CARRIED, COPYING, whole
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.reservations import INSTANCE
-from ansible.module_utils.gaudi.node import beneath, documents, folders, instances, weight_folders
+from ansible.module_utils.gaudi.node import beneath, documents, folders, instances
 from ansible.module_utils.gaudi.node.files import sync_folder, write_text
-from ansible.module_utils.gaudi.serving.plan import recipe_directory
+from ansible.module_utils.gaudi.serving.state import FORM
 from ansible.module_utils.gaudi.weights import record
 from ansible.module_utils.gaudi.weights.record import Entry, Manifest
 
@@ -237,9 +237,16 @@ def would_take(folder: Path) -> tuple[int, int]:
 
 
 def compiles(module: AnsibleModule, own: Path) -> bool:
-    """Whether an instance runs with its recipes in this folder. One that is to change has them in another."""
-    plan = weight_folders.plans_on_node(weight_folders.PLANS).get(own.name, {})
-    return recipe_directory(plan) == str(own) and bool(instances.is_up(module, own.name))
+    """Whether an instance runs with its recipes in this folder. One that is to change has them in another.
+
+    Its plan may be the next one already, so its supervisor is asked, which says what the start found.
+    """
+    try:
+        state = documents.read_json(instances.STATES / own.name / "state.json", FORM, place=instances.STATES) or {}
+    except Damaged:
+        state = {}
+    found = state.get("recipes") or {}
+    return found.get("folder", str(own)) == str(own) and bool(instances.is_up(module, own.name))
 
 
 def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:

@@ -39,7 +39,33 @@ def recipe_shares(
     return shares
 
 
-def nodes_carrying_recipes(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | str:
-    """Return the hosts of the play that carries compiled recipes; a pattern of nobody where none are carried."""
+def recipes_in_turn(nodes: Mapping[str, Mapping[str, Any]], node: str, at_once: int | str) -> dict[str, dict[str, str]]:
+    """For each key that a node lacks, and one of its site has to compile: the nodes that lack it, with the instance.
+
+    Nothing where no other one lacks it, where a node has it already, and where nodes do not change one by one: those
+    that start together compile together.
+    """
+    if at_once != 1:
+        return {}
+    site = nodes[node].get("gaudi_weights_site", "one")
+    said = {
+        name: (found.get("preflight_node") or {}).get("recipes") or {}
+        for name, found in ((name, nodes[name]) for name in nodes)
+        if found.get("gaudi_weights_site", "one") == site
+    }
+    turns: dict[str, dict[str, str]] = {}
+    for key in said[node].get("lacks", {}):
+        lacks = {name: str(own["lacks"][key]) for name, own in said.items() if key in own.get("lacks", {})}
+        if len(lacks) > 1 and not any(key in own.get("has", {}) for own in said.values()):
+            turns[str(key)] = lacks
+    return turns
+
+
+def nodes_carrying_recipes(nodes: Mapping[str, Mapping[str, Any]], at_once: int | str) -> list[str] | str:
+    """Return the hosts of the play that carries compiled recipes, or makes ready to; a pattern of nobody without any.
+
+    at_once: how many nodes change at once.
+    """
     shares = recipe_shares(nodes).values()
-    return [name for name in nodes if any(name in {**share["give"], **share["take"]} for share in shares)] or NOBODY
+    carrying = {name for share in shares for name in (*share["give"], *share["take"])}
+    return [name for name in nodes if name in carrying or recipes_in_turn(nodes, name, at_once)] or NOBODY

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.gaudi.fanout.recipes import nodes_carrying_recipes, recipe_shares
+import pytest
+from ansible.module_utils.gaudi.fanout.recipes import nodes_carrying_recipes, recipe_shares, recipes_in_turn
 
 KEY, OTHER = "qwen3-8b-bfloat16-hl225-tp1-0123456789ab", "qwen3-8b-bfloat16-hl225-tp2-ba9876543210"
 
@@ -16,13 +17,13 @@ def node(has: dict[str, str] | None = None, lacks: dict[str, str] | None = None,
 def test_who_has_recipes_of_the_key_gives_them_to_who_lacks_them() -> None:
     nodes = {"a": node(lacks={KEY: "chat"}), "b": node({KEY: "talk"}), "c": node(lacks={KEY: "more"})}
     assert recipe_shares(nodes) == {KEY: {"give": {"b": "talk"}, "take": {"a": "chat", "c": "more"}}}
-    assert nodes_carrying_recipes(nodes) == ["a", "b", "c"]
+    assert nodes_carrying_recipes(nodes, 1) == ["a", "b", "c"]
 
 
 def test_only_the_first_that_has_them_gives_them() -> None:
     nodes = {"a": node({KEY: "a"}), "b": node({KEY: "b"}), "c": node(lacks={KEY: "chat"})}
     assert recipe_shares(nodes)[KEY]["give"] == {"a": "a"}
-    assert nodes_carrying_recipes(nodes) == ["a", "c"]
+    assert nodes_carrying_recipes(nodes, 1) == ["a", "c"]
 
 
 def test_recipes_of_another_key_are_of_no_use() -> None:
@@ -32,7 +33,7 @@ def test_recipes_of_another_key_are_of_no_use() -> None:
 def test_nothing_is_carried_where_nobody_has_them_or_nobody_lacks_them() -> None:
     # An empty list would mean every host.
     for nodes in ({"a": node(lacks={KEY: "a"}), "b": node(lacks={KEY: "b"})}, {"a": node({KEY: "a"}), "b": node()}, {}):
-        assert (recipe_shares(nodes), nodes_carrying_recipes(nodes)) == ({}, "all:!all")
+        assert (recipe_shares(nodes), nodes_carrying_recipes(nodes, "100%")) == ({}, "all:!all")
 
 
 def test_nodes_of_another_site_are_not_reached() -> None:
@@ -50,3 +51,29 @@ def test_a_node_that_was_lost_meanwhile_gives_nothing() -> None:
     nodes = {"a": node({KEY: "a"}), "b": node(lacks={KEY: "chat"}), "c": node({KEY: "c"})}
     assert recipe_shares(nodes, ["b", "c"]) == {KEY: {"give": {"c": "c"}, "take": {"b": "chat"}}}
     assert recipe_shares(nodes, ["b"]) == {}
+
+
+def test_what_nobody_has_the_first_to_change_compiles_for_the_others() -> None:
+    nodes = {"a": node(lacks={KEY: "chat"}), "b": node({OTHER: "talk"}), "c": node(lacks={KEY: "more", OTHER: "talk"})}
+    assert recipes_in_turn(nodes, "c", 1) == {KEY: {"a": "chat", "c": "more"}}
+    assert recipes_in_turn(nodes, "a", 1) == recipes_in_turn(nodes, "c", 1)
+    assert recipes_in_turn(nodes, "b", 1) == {}
+    # b gives OTHER before the first node changes; then a is first.
+    assert nodes_carrying_recipes(nodes, 1) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("at_once", [2, "50%", "100%"])
+def test_nodes_that_change_together_compile_together(at_once: int | str) -> None:
+    nodes = {"a": node(lacks={KEY: "chat"}), "b": node(lacks={KEY: "chat"})}
+    assert recipes_in_turn(nodes, "b", at_once) == {}
+    assert nodes_carrying_recipes(nodes, at_once) == "all:!all"
+
+
+def test_a_node_compiles_for_those_of_its_own_site() -> None:
+    far = node(lacks={KEY: "chat"}, gaudi_weights_site="far")
+    nodes = {"a": far, "b": node(lacks={KEY: "chat"}), "not in this run": {}}
+    assert [recipes_in_turn(nodes, name, 1) for name in ("a", "b")] == [{}, {}]
+    assert nodes_carrying_recipes(nodes, 1) == "all:!all"
+    nodes["c"] = node(lacks={KEY: "chat"}, gaudi_weights_site="far")
+    assert recipes_in_turn(nodes, "c", 1) == {KEY: {"a": "chat", "c": "chat"}}
+    assert nodes_carrying_recipes(nodes, 1) == ["a", "c"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.recipes import COPYING, whole
-from ansible.module_utils.gaudi.node import beneath, folders, weight_folders
+from ansible.module_utils.gaudi.node import beneath, folders, instances
 from ansible.module_utils.gaudi.weights import record
 
 from library import carried_recipes
@@ -166,22 +166,32 @@ def test_recipes_of_its_own_stay(root: Path, does: Does) -> None:
     assert (does("taken", "chat")["changed"], content(own)["mine.recipe"]) == (False, "mine")
 
 
-@pytest.mark.parametrize("changes", [False, True], ids=["the folder of its plan", "the folder of its next plan"])
+@pytest.mark.parametrize(
+    ("state", "takes"),
+    [
+        ({"recipes": {"folder": "own"}}, False),
+        ({"recipes": {"folder": "former"}}, True),
+        # Its supervisor has not looked yet, or wrote nothing of it.
+        ({"recipes": None}, False),
+        ({}, False),
+        (None, False),
+        ("damaged", False),
+    ],
+)
 def test_a_server_that_runs_keeps_its_folder(
-    root: Path, run: Any, does: Does, monkeypatch: pytest.MonkeyPatch, changes: bool
+    root: Path, run: Any, does: Does, monkeypatch: pytest.MonkeyPatch, state: Any, takes: bool
 ) -> None:
     """One that is to change writes to another folder until then."""
     carried(root, does)
     own = compiled(root)
-    monkeypatch.setattr(weight_folders, "PLANS", root.parent / "instances")
-    plan = {
-        "environment": {"PT_HPU_RECIPE_CACHE_CONFIG": "/cache,false,5"},
-        "container": {"mounts": [{"source": str(root / "former/chat" if changes else own), "target": "/cache"}]},
-    }
-    (root.parent / "instances/chat").mkdir(parents=True)
-    (root.parent / "instances/chat/plan.json").write_text(json.dumps(plan))
-    assert Does(run, "activating")("taken", "chat")["changed"] is changes
-    assert content(own) == ({"one.recipe": "abc", "one.metadata": "d"} if changes else {})
+    monkeypatch.setattr(instances, "STATES", root.parent / "states")
+    (root.parent / "states/chat").mkdir(parents=True)
+    if state is not None:
+        written = {"phase": "starting", **state} if isinstance(state, dict) else state
+        said = json.dumps(written).replace('"own"', json.dumps(str(own)))
+        (root.parent / "states/chat/state.json").write_text(said)
+    assert Does(run, "activating")("taken", "chat")["changed"] is takes
+    assert content(own) == ({"one.recipe": "abc", "one.metadata": "d"} if takes else {})
 
 
 @pytest.mark.parametrize("harm", ["short", "missing", "record gone", "record damaged", "other key", "a program"])

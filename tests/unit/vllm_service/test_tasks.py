@@ -182,6 +182,35 @@ def test_a_unit_that_systemd_has_not_loaded_is_nothing_to_forget(said: str, fail
     assert found is fails
 
 
+@pytest.mark.parametrize(("node", "takes"), [("b", False), ("a", True), ("c", False)])
+def test_a_node_takes_in_its_turn_what_the_first_of_those_that_lack_it_has_compiled(node: str, takes: bool) -> None:
+    """The order of the play counts. On c another instance does, in its own start."""
+    lacks = {"a": "tiny", "b": "tiny", "c": "other"}
+    given: dict[str, Any] = {
+        "vllm_service_compiled": {"key": "key", "value": lacks},
+        "ansible_play_hosts_all": ["other", "b", "c", "a"],
+        "inventory_hostname": node,
+    }
+    (turn,) = [task for task in tasks("run.yml") if "carry_turn" in str(task)]
+    assert all(evaluate(f"{{{{ {when} }}}}", PLAN, **given) for when in turn["when"]) is takes
+    # Mostly nobody lacks anything, and some playbooks have nodes change all at once.
+    assert evaluate(turn["loop"], PLAN) == []
+    _said, copy, take = tasks("carry_turn.yml")
+    assert evaluate(copy["delegate_to"], PLAN, **given) == "b"
+    assert evaluate(copy["carried_recipes"]["instance"], PLAN, **given) == "tiny"
+    value = take["vars"]["vllm_service_carried"]["value"]
+    value = {word: evaluate(said, PLAN, **given) for word, said in value.items()}
+    assert value == {"give": {"b": "tiny"}, "take": {node: lacks[node]}}
+    given |= {"vllm_service_carried": {"key": "key", "value": value}, "__vllm_service_in_turn": True}
+    (supply,) = [
+        task
+        for task in tasks("carry_one.yml")
+        if task.get("ansible.builtin.include_role", {}).get("name") == "weights_supply"
+    ]
+    assert evaluate(supply["ansible.builtin.include_role"]["tasks_from"], PLAN, **given) == "in_turn"
+    assert evaluate(supply["vars"]["weights_supply_giver"], PLAN, **given) == "b"
+
+
 def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the role writes and removes for an instance, below another root."""
     monkeypatch.setattr(node_files, "OWNER", (os.getuid(), os.getgid()))

@@ -49,11 +49,22 @@ def test_who_may_come_is_who_takes() -> None:
         "hostvars": hosts,
         "__weights_supply_round": {"take": takes},
         "weights_supply_receivers": trust_as_template(values["__weights_supply_takers"]),
-        "weights_supply_address": "10.0.0.1:8730",
-        "ansible_facts": {"all_ipv4_addresses": ["10.0.0.1"]},
     }
     templar = Templar(loader=DataLoader(), variables=variables)
     assert templar.template(trust_as_template(values["__weights_supply_allow"])) == ["10.0.0.2", "fd00::2"]
-    assert templar.template(trust_as_template(values["__weights_supply_listen"])) == "10.0.0.1"
-    elsewhere = Templar(loader=DataLoader(), variables={**variables, "weights_supply_address": "gateway:8730"})
-    assert elsewhere.template(trust_as_template(values["__weights_supply_listen"])) == ""
+
+
+@pytest.mark.parametrize(("giver", "listen"), [("a", "10.0.0.1"), ("behind", "")])
+def test_it_listens_at_the_address_of_the_node_that_gives(giver: str, listen: str) -> None:
+    """That may be another one than the node that asks for it."""
+    values = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
+    found = {"all_ipv4_addresses": ["10.0.0.1"]}
+    hosts = {
+        "a": {"weights_supply_address": "10.0.0.1:8730", "ansible_facts": found},
+        "behind": {"weights_supply_address": "gateway:8730", "ansible_facts": found},
+    }
+    variables = {"inventory_hostname": "b", "hostvars": hosts, "weights_supply_giver": giver}
+    templar = Templar(loader=DataLoader(), variables=variables)
+    assert templar.template(trust_as_template(values["__weights_supply_listen"])) == listen
+    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
+    assert templar.template(trust_as_template(defaults["weights_supply_giver"])) == "b"
