@@ -108,6 +108,9 @@ def main() -> None:
         if closing.is_set():
             # It goes on, and nobody listens any more.
             server.socket.close()
+        if not shut and (NODE / "shut").exists():
+            server.shutdown()
+            shut = shut_off(server)
         if (NODE / "say").exists():
             print((NODE / "say").read_text(), flush=True)
             (NODE / "say").unlink()

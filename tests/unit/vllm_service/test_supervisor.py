@@ -1041,6 +1041,16 @@ def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:
     assert [call for call in node.calls if call[:3] == ["stop", "-t", "10"]], "the deaf are not waited for"
 
 
+def test_a_firewall_before_a_server_that_serves_is_named(node: Node) -> None:
+    process = node.start("--unhealthy", "0.5", FAKE_HTTP_TIMEOUT="0.2")
+    node.wait_ready()
+    (node.root / "shut").touch()
+    node.wait_for(lambda: node.state["phase"] == "not-answering", "the state")
+    assert "it listens, and no connection to port" in node.state["status"]
+    process.communicate(timeout=PATIENCE)
+    assert (process.returncode, node.state["reason"]["kind"]) == (75, "port-shut")
+
+
 def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
     node.scenario(deaf=True)
     process = node.start("--stop-grace", "1")

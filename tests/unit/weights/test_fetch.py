@@ -315,6 +315,9 @@ def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
     assert 800 < gone.now < 3 * 3600
     hub.away = False
     assert fetch.fetch(asked, Progress(None), stop)["received"] == content_bytes(tmp_path) - progress.received
+    same(asked.target, tmp_path / "hub")
+    # By SHA-256 as well: every byte is read once more.
+    assert fetch.verify(asked, Progress(None), stop)["wrong"] == []
 
 
 def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, progress: Progress) -> None:
