@@ -147,6 +147,25 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_directory_that_is_a_link_is_the_one_it_leads_to(tmp_path: Path, there: bool) -> None:
+    """Also before the first run, where it leads to nothing yet."""
+    real, link = tmp_path / "disk/settings", tmp_path / "gaudi-serving"
+    if there:
+        real.mkdir(parents=True, mode=0o700)
+    link.symlink_to(real)
+    files = [
+        {"path": str(link), "state": "directory", "mode": "0755"},
+        {"path": str(link / "instances"), "state": "directory", "mode": "0700"},
+        {"path": str(link / "instances/plan.json"), "content": "{}", "mode": "0600"},
+    ]
+    assert hold(*files)["changed"]
+    assert link.is_symlink()
+    assert (real / "instances/plan.json").read_text() == "{}"
+    assert (mode_of(real), mode_of(real / "instances")) == ("0755", "0700")
+    assert not hold(*files)["changed"]
+
+
 def test_what_belongs_to_somebody_else_becomes_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "one"
     path.write_text("1")

@@ -106,6 +106,23 @@ def test_what_is_read_of_space_is_what_is_judged() -> None:
     assert "20 bytes for the weights in m (/data/models/m)" in problem["message"]
 
 
+def test_whatever_a_run_reads_or_brings_has_its_folder_looked_at() -> None:
+    """Of a plan that is refused nothing is known; it may be because its weights' file system is away."""
+    mounts = [{"source": "/data/recipes/one", "read_only": False}, {"source": "/data/models/m", "read_only": True}]
+    elsewhere = {"weights_path": "/mnt/m", "weights_beside": ["/data/models/n"], "disk_bytes": 1}
+    other = {**PLAN, "instance": "two", "requires": elsewhere, "container": {"mounts": mounts}}
+    always = {"/var/lib/gaudi-serving": "what is known of instances and jobs", "/var/lib/docker": "images"}
+    weights = {"/data/models": "weights"}
+    asked = {**DEFAULTS, "plans": [PLAN, other]}
+    more = {"/mnt/m": "weights of two", "/data/recipes/one": "recipes of two"}
+    assert judgement.kept_in(asked, NODE) == {**always, **weights, **more}
+    assert judgement.kept_in({**DEFAULTS, "plans": [{"refused": "one: no"}]}, NODE) == {**always, **weights}
+    assert judgement.kept_in({**DEFAULTS, "plans": []}, NODE) == always
+    moved = replace(NODE, daemon_json='{"data-root": "/data/docker"}')
+    assert "/data/docker" in judgement.kept_in({**DEFAULTS, "plans": []}, moved)
+    assert "images" not in judgement.kept_in({**DEFAULTS, "plans": []}, replace(NODE, daemon_json="{")).values()
+
+
 def test_the_driver_s_packages_and_an_image_are_added_up() -> None:
     seen = replace(NODE, engine=Engine(), space={"/var/lib/docker": Space("/", 20)})
     driver = DriverFirst(rooms=(Room("the driver's packages", "/var/cache/apt/archives", "/", 12, 20),))
