@@ -240,6 +240,13 @@ def gone(lost: str) -> str:
     )
 
 
+def lost_weights(instance: str, path: str, lost: str) -> str:
+    """Say that an instance which nothing is planned for has lost its weights; ``lost`` as ``gone`` takes it."""
+    return (
+        f"{instance}: its weights are not at {path} (no config.json there), and it could not start again{gone(lost)}."
+    )
+
+
 def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
     """Refuse to fetch weights from nowhere, with a Python too old for the downloader, or over somebody's folder.
 

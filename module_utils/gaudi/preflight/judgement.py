@@ -490,6 +490,11 @@ def _plan_findings(
     """What a person should know of the plans, and of those that are on the node."""
     names = {plan["instance"] for plan in asked["plans"]}
     findings = [checks.damaged_plan(file, instance, instance in names) for file, instance in seen.damaged]
+    findings += [
+        checks.lost_weights(name, path, seen.lost[path])
+        for name, plan in seen.before.items()
+        if name not in names and (path := plan.get("requires", {}).get("weights_path")) in seen.lost
+    ]
     findings += handover.sentences(handed)
     for plan in plans:
         findings += handover.move(plan, seen.before.get(plan["instance"]))

@@ -123,6 +123,15 @@ def test_whatever_a_run_reads_or_brings_has_its_folder_looked_at() -> None:
     assert "images" not in judgement.kept_in({**DEFAULTS, "plans": []}, replace(NODE, daemon_json="{")).values()
 
 
+def test_an_instance_that_nothing_is_planned_for_and_that_has_lost_its_weights_is_a_finding() -> None:
+    """A mount hides them, and it serves on until it starts again."""
+    left = {"requires": {"weights_path": "/data/models/m"}}
+    seen = replace(NODE, before={"one": left, "left": left, "old": {}}, lost={"/data/models/m": "the file system x"})
+    (said,) = (line for line in judge(seen)["findings"] if "not at" in line)
+    assert said.startswith("left: its weights are not at /data/models/m (no config.json there), and it could not start")
+    assert "the path is on the file system x. " in said
+
+
 def test_the_driver_s_packages_and_an_image_are_added_up() -> None:
     seen = replace(NODE, engine=Engine(), space={"/var/lib/docker": Space("/", 20)})
     driver = DriverFirst(rooms=(Room("the driver's packages", "/var/cache/apt/archives", "/", 12, 20),))
