@@ -223,11 +223,12 @@ def test_a_firewall_takes_no_plan_back_and_is_named(node: Node) -> None:
     change(node, "b")
     lies_there = texts(node)
     node.scenario(lines=WARM_UP, shut=True)
-    process = node.start("--unhealthy", "0.5", "--attempts-of-change", "1", FAKE_HTTP_TIMEOUT="0.2")
+    process = node.start("--unhealthy", "600", FAKE_HTTP_TIMEOUT="0.2")
     # It is a fault for the doctor from then on.
     node.wait_for(lambda: node.state["phase"] == "not-answering", "the state")
+    process.terminate()
     process.communicate(timeout=PATIENCE)
-    code = process.returncode
+    code, _ = node.run("--unhealthy", "0.5", "--attempts-of-change", "1", FAKE_HTTP_TIMEOUT="0.2")
     assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "port-shut")
     assert "a firewall which drops packets to its port" in node.state["status"]
     assert any("it listens, and no connection to port" in status for status in node.statuses)

@@ -1045,9 +1045,9 @@ def test_a_firewall_before_a_server_that_serves_is_named(node: Node) -> None:
     process = node.start("--unhealthy", "0.5", FAKE_HTTP_TIMEOUT="0.2")
     node.wait_ready()
     (node.root / "shut").touch()
-    node.wait_for(lambda: node.state["phase"] == "not-answering", "the state")
-    assert "it listens, and no connection to port" in node.state["status"]
     process.communicate(timeout=PATIENCE)
+    node.listen()
+    assert any("it listens, and no connection to port" in status for status in node.statuses)
     assert (process.returncode, node.state["reason"]["kind"]) == (75, "port-shut")
 
 
