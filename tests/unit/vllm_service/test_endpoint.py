@@ -67,6 +67,23 @@ def test_a_port_that_drops_what_comes_is_told_from_a_server_that_is_silent(monke
     assert not asked.shut
 
 
+def test_a_timeout_of_python_3_9_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.10 a socket's timeout is no TimeoutError."""
+
+    class Former(OSError):
+        pass
+
+    def connect(_connection: Any) -> None:
+        raise Former("timed out")
+
+    monkeypatch.setattr(socket, "timeout", Former)
+    monkeypatch.setattr("http.client.HTTPConnection.connect", connect)
+    own: Any = Own()
+    asked = endpoint.Endpoint("http://127.0.0.1:1", "tiny", None, own)
+    assert "no connection to port 1 of 127.0.0.1 came through" in str(asked.problem(models=False))
+    assert asked.shut
+
+
 @pytest.mark.parametrize(("alone", "error"), [(1, ConnectionRefusedError), (0, Stranger)])
 def test_who_listens_for_ipv6_alone_has_not_taken_the_port(alone: int, error: type[OSError]) -> None:
     """Anybody on the node can listen so before the server does; the server gets its port all the same."""

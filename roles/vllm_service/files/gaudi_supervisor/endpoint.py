@@ -50,7 +50,7 @@ class Endpoint:
             before = self._sockets.sockets(str(address), self._port)
             try:
                 connection.connect()
-            except TimeoutError as failed:
+            except (TimeoutError, socket.timeout) as failed:  # two classes before Python 3.10
                 self.shut = True
                 said = f"it listens, and no connection to port {self._port} of {address} came through in"
                 raise TimeoutError(f"{said} {HTTP_TIMEOUT:g} s") from failed
