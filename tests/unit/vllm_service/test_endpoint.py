@@ -7,11 +7,13 @@ import itertools
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from gaudi_supervisor import endpoint
 from gaudi_supervisor.listening import Listening, Stranger
+from gaudi_supervisor.run import Run
 
 
 class Own:
@@ -82,6 +84,22 @@ def test_a_timeout_of_python_3_9_is_one_too(monkeypatch: pytest.MonkeyPatch) -> 
     asked = endpoint.Endpoint("http://127.0.0.1:1", "tiny", None, own)
     assert "no connection to port 1 of 127.0.0.1 came through" in str(asked.problem(models=False))
     assert asked.shut
+
+
+def test_only_the_seconds_in_which_no_connection_came_through_count() -> None:
+    """A server that listens, stops listening and listens again is another one."""
+    ended: list[tuple[int, str]] = []
+    start: Any = object.__new__(Run)
+    start.endpoint = SimpleNamespace(stranger=None, problem=lambda models: "no answer")
+    settings = SimpleNamespace(unhealthy=10, stall=100)
+    start.boss = SimpleNamespace(settings=settings, publish=lambda *_: None)
+    start.plan, start.starting = SimpleNamespace(endpoint="here"), SimpleNamespace(over=lambda: "")
+    start.last_progress, start.shut_since = 0.0, None
+    for now, shut in ((0, True), (5, False), (11, True), (20, True), (22, True)):
+        start.endpoint.shut = shut
+        start.drain = lambda text, _reason, now=now: ended.append((now, text))
+        start.poll_starting(float(now))
+    assert [(now, "for 11 s no connection" in text) for now, text in ended] == [(22, True)]
 
 
 @pytest.mark.parametrize(("alone", "error"), [(1, ConnectionRefusedError), (0, Stranger)])

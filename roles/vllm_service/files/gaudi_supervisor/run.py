@@ -234,9 +234,10 @@ class Run:
         """Ready is what answers."""
         boss = self.boss
         problem = self.endpoint.problem(models=True)
+        if not self.endpoint.shut:
+            self.shut_since = None
         if problem is None:
             boss.ready_at = now
-            self.shut_since = None
             self.starting.answered()
             boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now())
             boss.notifier.send(READY=1)
