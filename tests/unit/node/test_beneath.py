@@ -251,6 +251,8 @@ ELSEWHERE = {
     ("calibrate.py", "documents.read_json"),
     # The plans of instances, in /etc/gaudi-serving.
     ("weight_folders.py", "documents.read"),
+    # What is mounted, as the kernel says it.
+    ("weight_folders.py", "MOUNTINFO.read_text"),
     # Above the place, which refuse_writers has looked at.
     ("calibrate.py", "target.parent.mkdir"),
     # A member of an archive that is open already.
