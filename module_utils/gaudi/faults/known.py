@@ -483,10 +483,11 @@ FAULTS = (
         "unmounted",
         HOST,
         "module_utils/gaudi/preflight/mounts.py",
-        "{named_in} has {source} mounted at {point}, and nothing is mounted there: {folders} would be on another file "
+        "{named_in} asks for {source} at {point}, but nothing is mounted there: {folders} would be on another file "
         "system.",
         "Nothing that lies on it is seen, and what a run brings would be hidden once it is mounted. Mount it: mount "
-        "{point} (dmesg says why that fails). Take it out of {named_in} if it is no longer to be there.",
+        "{point} (dmesg says why that fails). If it is no longer to be there, take its line out of /etc/fstab and run "
+        "systemctl daemon-reload, or disable its own unit (systemctl disable).",
         "",
     ),
     Known(

@@ -16,8 +16,8 @@ from .checks import Problem
 FSTAB = "/etc/fstab"
 # Of the units that systemd has loaded, those that are not mounted.
 SHOW = ("show", "*.mount", "--state=inactive,failed", "--property=Id,Where,What,WantedBy,RequiredBy")
-# Mounted when somebody asks for it, or looks.
-_LATER = {"noauto", "x-systemd.automount"}
+# Mounted when somebody asks for it, or looks. Older files write the second as the third.
+_LATER = {"noauto", "x-systemd.automount", "comment=systemd.automount"}
 _NO_FILE_SYSTEM = ("swap", "ignore")
 
 

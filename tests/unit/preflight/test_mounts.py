@@ -28,6 +28,7 @@ DISK = "UUID=1-2 /data xfs defaults 0 2"
         # Mounted when somebody asks for it, or looks.
         ("/dev/sdb /data ext4 nofail,noauto 0 2", []),
         ("filer:/m /data nfs x-systemd.automount,ro", []),
+        ("filer:/m /data nfs ro,comment=systemd.automount", []),
         # No file system of a folder.
         ("/dev/sdc none swap sw 0 0", []),
         ("/dev/sdc /swapfile swap sw 0 0", []),
@@ -83,9 +84,11 @@ def test_what_lies_at_or_below_a_point_is_named(point: str, said: str) -> None:
     found = mounts.problems([Mount(point, "/dev/sdb", FSTAB), Mount(point, "/dev/sdb", "data.mount")], folders)
     assert [problem.id for problem in found] == ["unmounted"] * bool(said)
     for problem in found:
-        assert problem.message.startswith(f"/etc/fstab has /dev/sdb mounted at {point}, and nothing is mounted there: ")
+        assert problem.message.startswith(f"/etc/fstab asks for /dev/sdb at {point}, but nothing is mounted there: ")
         assert f": {said} would be on another file system." in problem.message
         assert f"Mount it: mount {point} (dmesg " in problem.message
+        # systemd knows a line that is gone until it reads the file again, and it would be refused by its unit.
+        assert "take its line out of /etc/fstab and run systemctl daemon-reload" in problem.message
 
 
 @pytest.mark.parametrize("named_in", ["fstab", "unit"])
