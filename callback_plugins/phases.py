@@ -120,14 +120,18 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         """Say at once what failed, and why. What the play itself goes on from is no failure."""
         self._handle_warnings_and_exception(result)
-        if ignore_errors or rescued(result.task):
-            return
-        self._run.phase.worked = self._run.phase.failed = True
-        self._lines(phases.failure(result.host.get_name(), self._run.task.name, result.result), COLOR_ERROR)
+        if not ignore_errors and not rescued(result.task):
+            self._tell_failure(result.host.get_name(), result)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Say at once which host gives no answer, and why."""
-        self.v2_runner_on_failed(result, ignore_errors=bool(result.task.ignore_unreachable))
+        """Say at once which host gives no answer, and why. No rescue of a block is for that."""
+        self._handle_warnings_and_exception(result)
+        if not result.task.ignore_unreachable:
+            self._tell_failure(self.host_label(result), result)
+
+    def _tell_failure(self, host: str, result: Any) -> None:
+        self._run.phase.worked = self._run.phase.failed = True
+        self._lines(phases.failure(host, self._run.task.name, result.result), COLOR_ERROR)
 
     def _handle_exception(self, result: Any, use_stderr: bool = False) -> None:
         """Say nothing of where in the playbook a task failed: a failed task is its own sentence."""

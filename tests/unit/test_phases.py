@@ -245,6 +245,27 @@ def test_what_fails_where_a_failure_is_dealt_with_is_said(tmp_path: Path) -> Non
     assert "does not load" not in done.stdout
 
 
+def test_a_node_that_is_gone_is_named_where_a_failure_would_be_dealt_with(tmp_path: Path) -> None:
+    """Ansible goes on from that in no block, and the run ended there without a word."""
+    ping = {"name": "Ask it", "ansible.builtin.ping": None, "delegate_to": "{{ giver }}"}
+    told = {"name": "Go on", "ansible.builtin.debug": {"msg": "goes on"}}
+    play = {"name": "Look", "hosts": "one", "gather_facts": False, "tasks": [{"block": [ping], "rescue": [told]}]}
+    hosts = {"one": {"ansible_connection": "local", "giver": "gone"}}
+    hosts["gone"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": "1"}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    ran = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", "-i", tmp_path / "hosts.yml", tmp_path / "play.yml"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "✗ one -> gone: Ask it\n" in ran.stdout
+    assert "Connection refused" in ran.stdout
+    assert "goes on" not in ran.stdout
+
+
 def test_a_run_that_reached_every_node_has_no_list_of_them() -> None:
     assert went_no_further({"n1": "done", "n2": "failed"}, {}) == []
     # Ansible has localhost in no batch where no inventory names it.
