@@ -211,6 +211,13 @@ def test_a_node_takes_in_its_turn_what_the_first_of_those_that_lack_it_has_compi
     assert evaluate(supply["vars"]["weights_supply_giver"], PLAN, **given) == "b"
 
 
+def test_whatever_keeps_a_node_from_carrying_fails_no_node() -> None:
+    outside = [task for task in yaml.safe_load((ROLE / "tasks/carry_ready.yml").read_text()) if "rescue" not in task]
+    assert [[key for key in task if key.startswith("ansible.") or key == "node_files"] for task in outside] == [
+        ["ansible.builtin.set_fact"]
+    ]
+
+
 def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the role writes and removes for an instance, below another root."""
     monkeypatch.setattr(node_files, "OWNER", (os.getuid(), os.getgid()))

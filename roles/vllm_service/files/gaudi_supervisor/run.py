@@ -255,7 +255,7 @@ class Run:
             self.drain(text, Reason("over-budget", text, retry=True))
 
     def wait_while_shut(self, now: float, problem: str) -> None:
-        """A server that is done, and that nobody reaches, is told at once, and ended like one that stops answering."""
+        """Say at once that the server listens and is not reached; end it in time, like one that stops answering."""
         boss = self.boss
         self.shut_since = now if self.shut_since is None else self.shut_since
         boss.publish("not-answering", f"not reached ({problem}); ended after {boss.settings.unhealthy:g} s of this")
