@@ -99,6 +99,9 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """Say nothing: Ansible warns of a pattern without hosts, and a play may have nobody to do something for."""
 
+    def v2_playbook_on_no_hosts_remaining(self) -> None:
+        """Say nothing: each host has said why it failed, and the last line counts them."""
+
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """Say nothing."""
 

@@ -342,6 +342,34 @@ def test_a_change_ends_at_the_node_that_fails_and_says_what_became_of_each(tmp_p
     ) in done.stdout
 
 
+def test_that_nobody_is_left_is_not_shouted_in_ansibles_words(tmp_path: Path) -> None:
+    (tmp_path / "play.yml").write_text(
+        json.dumps(
+            [
+                {
+                    "name": "Go back",
+                    "hosts": "localhost",
+                    "gather_facts": False,
+                    "serial": 1,
+                    "max_fail_percentage": 0,
+                    "tasks": [{"name": "Refuse", "ansible.builtin.fail": {"msg": "No."}}],
+                }
+            ]
+        )
+    )
+    play = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [str(play), "-i", "localhost,", "-c", "local", str(tmp_path / "play.yml")],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert (done.returncode, "  ✗ localhost: Refuse\n      No.\n" in done.stdout) == (2, True)
+    assert "NO MORE HOSTS" not in done.stdout
+
+
 def test_of_several_at_once_those_that_serve_are_left_after_a_failure(tmp_path: Path) -> None:
     """n2 has nothing that runs, so it goes on; Ansible itself would go on with n3 and n4 too."""
     done = roll(tmp_path, "-e", "bad=n1", "-e", "gaudi_nodes_at_once=2")

@@ -13,7 +13,7 @@ from ..base.printable import printable
 from ..cards.users import describe_user, is_own
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say
-from ..host.state import ABSENT, OK
+from ..host.state import ABSENT, NO_INSTANCE, OK
 from ..preflight.checks import instance_of
 from ..serving.state import WAITS_FOR_LOCK, unit_fault
 
@@ -48,13 +48,17 @@ def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str])
 
 def of_tuning(items: Iterable[Mapping[str, Any]], refused: str | None, findings: Iterable[str]) -> list[Finding]:
     """Return the settings that are not in effect, and why nothing may be served; as host_tuning_info returns them."""
-    wrong = [
-        known("not_in_effect", **{name: item[name] for name in ("item", "now", "wanted", "after_reboot")})
-        for item in items
-        if item["state"] not in (OK, ABSENT)
-    ]
+    wrong = [_not_in_effect(item) for item in items if item["state"] not in (OK, ABSENT)]
     barred = [known("serving_refused", refused=refused)] if refused else []
     return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
+
+
+def _not_in_effect(item: Mapping[str, Any]) -> Finding:
+    """Return the finding for one setting: what it is now may be right by chance, or of no instance yet."""
+    facts = {name: item[name] for name in ("item", "now", "wanted", "after_reboot")}
+    if item["now"] == NO_INSTANCE:
+        return known("not_configured", **facts)
+    return known("not_kept" if item["now"] == item["wanted"] else "not_in_effect", **facts)
 
 
 def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:

@@ -553,6 +553,22 @@ FAULTS = (
         "catalog/host.yml",
     ),
     Known(
+        "not_kept",
+        KERNEL,
+        _DOCTOR,
+        "{item} is {now}, as wanted, but nothing of ours keeps it so (after a reboot: {after_reboot}).",
+        "playbooks/tune_host.yml sets it.",
+        "catalog/host.yml",
+    ),
+    Known(
+        "not_configured",
+        KERNEL,
+        _DOCTOR,
+        "{item} is not set to {wanted} yet, for the instances to come.",
+        "playbooks/tune_host.yml sets it.",
+        "catalog/host.yml",
+    ),
+    Known(
         "serving_refused",
         KERNEL,
         _DOCTOR,

@@ -22,6 +22,7 @@ SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
 _RECORD_SCHEMA = 1
 _RECORD = {"sysctl": {str: str}, "kernel_arguments?": {str: str}, "arguments?": {str: str}}
 _NOTHING = "-"
+NO_INSTANCE = "no instance yet"
 _LIMIT_HEADINGS = {"nofile": "Max open files", "memlock": "Max locked memory"}
 _VIRTUAL = "not the server itself: a virtual machine or a container"
 
@@ -210,7 +211,7 @@ def limit_items(
     for name in sorted(wanted):
         want, has = wanted[name], configured.get(name, _NOTHING)
         differ = sorted(f"{unit} {limits.get(name)}" for unit, limits in units.items() if limits.get(name) != want)
-        now = ", ".join(differ) if differ else want if units else "no instance yet"
+        now = ", ".join(differ) if differ else want if units else NO_INSTANCE
         state = WRONG if has != want else OK if not differ else ABSENT if container else WRONG
         items.append(Item(f"{name} of vllm-*.service", want, has, now, has, state))
     return items

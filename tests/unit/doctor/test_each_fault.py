@@ -54,6 +54,15 @@ def hugepages() -> list[Finding]:
     return findings.of_tuning(map(asdict, items), None, [])
 
 
+def until_a_reboot() -> list[Finding]:
+    items = state.sysctl_items({"vm.nr_hugepages": "64"}, {"vm.nr_hugepages": "64"}, [], "/etc/sysctl.d/ours.conf")
+    return findings.of_tuning(map(asdict, items), None, [])
+
+
+def limits_of_nobody() -> list[Finding]:
+    return findings.of_tuning(map(asdict, state.limit_items({"memlock": "infinity"}, {}, {})), None, [])
+
+
 def governor() -> list[Finding]:
     cpus = [state.Cpu(0, "powersave", {}, ("powersave", "performance"))]
     return findings.of_tuning(map(asdict, state.cpu_items(cpus, enabled=True, container=False)), None, [])
@@ -89,6 +98,18 @@ def crash_loop() -> list[Finding]:
         ),
         (links_in_the_verdict, "internal_port_down", "has internal ports down: 9", "neighbours on the board"),
         (hugepages, "not_in_effect", "vm.nr_hugepages is 0, and 1024 is wanted", "playbooks/tune_host.yml"),
+        (
+            until_a_reboot,
+            "not_kept",
+            "vm.nr_hugepages is 64, as wanted, but nothing of ours keeps it so (after a reboot: the kernel's default).",
+            "playbooks/tune_host.yml",
+        ),
+        (
+            limits_of_nobody,
+            "not_configured",
+            "memlock of vllm-*.service is not set to infinity yet",
+            "playbooks/tune_host.yml",
+        ),
         (governor, "not_in_effect", "governor of every CPU is powersave", "playbooks/tune_host.yml"),
         (kernel_arguments, "serving_refused", "without iommu=pt", "eboot"),
         (lambda: of_release(kernel_lacks=NEEDED), "iommu", "iommu=pt on its command line", "playbooks/tune_host.yml"),

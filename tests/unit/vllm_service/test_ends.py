@@ -140,6 +140,18 @@ def test_a_name_that_no_node_has_is_refused_with_those_there_are(name: str, ther
     assert said.strip() == f"No node of this play has an instance {name}. There are: orphan, serving."
 
 
+@pytest.mark.parametrize(("there", "allowed", "said"), [([], False, True), ([], "true", False), (["x"], False, False)])
+def test_a_node_without_any_instance_says_so(there: list[str], allowed: object, said: bool) -> None:
+    given = {"__vllm_service_here": {"instances": there}, "vllm_service_may_be_absent": allowed}
+    conditions = task_of("select.yml", "Say that the node has none")["when"]
+    assert all(evaluate(f"{{{{ {condition} }}}}", PLAN, **given) for condition in conditions) is said
+
+
+def test_the_history_of_a_name_that_nobody_has_is_refused_as_elsewhere() -> None:
+    first = yaml.safe_load((ROLE / "tasks/history.yml").read_text())[0]
+    assert first["ansible.builtin.import_tasks"] == "select.yml"
+
+
 @pytest.fixture
 def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The weights of an instance that serves; the node has its image."""
