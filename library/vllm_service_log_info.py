@@ -86,7 +86,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.serving.log import command, lines_and_cursor
+from ansible.module_utils.gaudi.serving.log import command, lines_and_cursor, newest, onwards
 
 ARGUMENT_SPEC = {
     "instance": {"type": "str", "required": True},
@@ -98,25 +98,38 @@ ARGUMENT_SPEC = {
 
 # Seconds between two looks for a new line.
 INTERVAL = 1.0
+# Ansible ends a value of -e at its first space.
+MARKS = """A time with spaces needs marks of its own: -e "since='10 min ago'"."""
+
+
+def journal(module: AnsibleModule, arguments: list[str]) -> str:
+    """What journalctl prints. Ends the module with its own words where it cannot."""
+    program = module.get_bin_path("journalctl", required=True)
+    status, printed, complaint = module.run_command([program, *arguments], errors="replace")
+    if status:
+        module.fail_json(
+            msg=f"journalctl cannot read the log of {module.params['instance']}: "
+            f"{printable(complaint.strip()) or f'status {status}'}" + (f". {MARKS}" if module.params["since"] else "")
+        )
+    return str(printed)
+
+
+def asked_for(module: AnsibleModule) -> list[str]:
+    """The arguments for what is wanted: of the lines since a time, it is looked up where the last of them begin."""
+    instance, lines, since, after = (module.params[name] for name in ("instance", "lines", "since", "after"))
+    if since and not after and (found := onwards(instance, journal(module, newest(instance, lines, since)))):
+        return found
+    return command(instance, lines, since, after)
 
 
 def main() -> None:
     """Read, and wait for something new on request."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    asked = module.params
-    program = module.get_bin_path("journalctl", required=True)
-    arguments = command(asked["instance"], asked["lines"], asked["since"], asked["after"])
-    deadline = time.monotonic() + asked["wait"]
+    arguments, deadline = asked_for(module), time.monotonic() + module.params["wait"]
     while True:
-        status, printed, complaint = module.run_command([program, *arguments], errors="replace")
-        if status:
-            module.fail_json(
-                msg=f"journalctl cannot read the log of {asked['instance']}: "
-                f"{printable(complaint.strip()) or f'status {status}'}"
-            )
-        lines, cursor = lines_and_cursor(printed)
+        lines, cursor = lines_and_cursor(journal(module, arguments))
         if lines or time.monotonic() >= deadline:
-            module.exit_json(changed=False, lines=lines, cursor=cursor or asked["after"])
+            module.exit_json(changed=False, lines=lines, cursor=cursor or module.params["after"])
         time.sleep(INTERVAL)
 
 

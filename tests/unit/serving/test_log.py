@@ -17,6 +17,10 @@ from tests.unit.host.modules import run_main
 JOURNALCTL = r"""#!/bin/bash
 echo "$@" >> "$0.asked"
 if [[ " $* " == *" --since=nonsense "* ]]; then echo 'Failed to parse timestamp: nonsense' >&2; exit 1; fi
+if [[ " $* " == *" --reverse "* ]]; then
+    [[ " $* " == *" --since=today "* ]] && printf '%s\n' '{"__CURSOR":"s=9"}' '{"__CURSOR":"s=8"}'
+    exit 0
+fi
 if [[ " $* " == *" --after-cursor="* ]]; then
     # The second look finds a line.
     [ "$(grep --count after-cursor "$0.asked")" -gt 1 ] || exit 0
@@ -50,6 +54,20 @@ def test_the_last_lines_of_the_unit_are_asked_for() -> None:
     assert not [each for each in log.command("a", 5, "", "") if each.startswith("--since")]
 
 
+def test_of_the_lines_since_a_time_the_last_are_shown(asked: Path) -> None:
+    """journalctl 252 alone would show the first ones; so it is asked backwards where they begin."""
+    assert len(read(since="today", lines=2)["lines"]) == 1
+    first, second = asked.read_text().splitlines()
+    assert first.endswith("--reverse --lines=2 --since=today")
+    assert second.endswith("--no-pager --cursor=s=8")
+
+
+def test_where_nothing_is_so_new_the_end_of_the_journal_is_found_as_ever(asked: Path) -> None:
+    """A follower needs a cursor."""
+    assert read(since="tomorrow")["cursor"] == "s=1"
+    assert asked.read_text().splitlines()[1].endswith("--lines=100 --since=tomorrow")
+
+
 def test_an_earlier_answer_counts_more_than_number_and_time() -> None:
     """A follower misses no line, and sees none twice."""
     arguments = log.command("a", 5, "today", "s=1")
@@ -81,7 +99,10 @@ def test_a_time_that_journalctl_does_not_know_is_said(asked: Path) -> None:
     """In journalctl's own words."""
     found = read(since="nonsense")
     assert found["failed"]
-    assert found["msg"] == "journalctl cannot read the log of a: Failed to parse timestamp: nonsense"
+    assert (
+        found["msg"]
+        == "journalctl cannot read the log of a: Failed to parse timestamp: nonsense. " + vllm_service_log_info.MARKS
+    )
 
 
 @pytest.mark.parametrize("printed", ["", "-- No entries --\n"])
