@@ -656,7 +656,7 @@ FAULTS = (
         INSTANCES,
         _SUPERVISOR + "instance.py",
         "{what}.",
-        "Run the playbook again, which writes it.",
+        "Run site.yml, which writes it.",
         "",
     ),
     Known(

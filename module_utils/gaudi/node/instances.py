@@ -19,11 +19,12 @@ from ..cards.users import parse_container_names
 from ..pages import written
 from ..serving import keys, pace
 from ..serving.last_start import LastStart
+from ..serving.plan import Plan
 from ..serving.state import FORM, SILENT
 from . import weight_folders
 from .containers import image_id, systemctl
 from .documents import read as read_document
-from .documents import read_json
+from .documents import read_json, read_text
 from .folders import mount_of, no_room, of_instances
 from .programs import library_digest, supervisor_digest, unit_digest
 
@@ -201,7 +202,7 @@ def cannot_start(module: AnsibleModule, name: str) -> str:
     plan = _plan(name)
     image = str(plan.get("image", ""))
     wrong = "" if not image or image_id(module, image) else f"its image {image} is not on the node"
-    return _could_not(name, _lost_weights(plan) or wrong)
+    return _could_not(name, _lost_weights(plan) or wrong or _other_environment(name, plan))
 
 
 def lost_weights(found: Mapping[str, Any]) -> str:
@@ -217,6 +218,15 @@ def _plan(name: str) -> dict[str, Any]:
     with contextlib.suppress(Damaged):
         return read_document(PLANS / name / "plan.json", written.parse) or {}
     return {}
+
+
+def _other_environment(name: str, plan: dict[str, Any]) -> str:
+    """A clause where the environment that lies there is not the plan's; empty for a plan that cannot be read."""
+    path = PLANS / name / "environment"
+    with contextlib.suppress(ValueError, Damaged):
+        if read_text(path) != Plan.from_document(plan).environment_file:
+            return f"{path} is not the environment of its plan; run site.yml, which writes both"
+    return ""
 
 
 def _lost_weights(plan: Mapping[str, Any]) -> str:

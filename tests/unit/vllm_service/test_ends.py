@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.module_utils.gaudi.serving.state import unit_fault
 
 from filter_plugins import vllm_service_table
@@ -202,6 +203,22 @@ def test_an_image_that_is_gone_keeps_what_runs_from_a_restart(serving: Path) -> 
     # A plan that cannot be read is its supervisor's to name.
     path.write_text("{")
     assert restart_refuses(["serving"]) == ""
+
+
+def test_an_environment_that_is_not_the_plans_keeps_what_runs_from_a_restart(
+    serving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "image_id", lambda _module, _name: "sha256:1")
+    folder = instances.PLANS / "serving"
+    (folder / "plan.json").write_text(
+        json.dumps({**PLAN, "requires": {**PLAN["requires"], "weights_path": str(serving)}})
+    )
+    (folder / "environment").write_text(Plan.from_document(PLAN).environment_file)
+    assert restart_refuses(["serving"]) == ""
+    (folder / "environment").write_text("A=1\n")
+    assert restart_refuses(["serving"]).startswith(
+        f"Nothing was stopped. serving could not start again: {folder}/environment is not the environment of its plan"
+    )
 
 
 @pytest.mark.parametrize(
