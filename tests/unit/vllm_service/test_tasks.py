@@ -218,6 +218,18 @@ def test_whatever_keeps_a_node_from_carrying_fails_no_node() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("", "Which instance? Name it: -e instance=NAME."), ("chatt", "No instance is called chatt.")]
+)
+def test_going_back_says_which_instances_there_are(name: str, said: str) -> None:
+    """One that was misspelt was asked for as if none had been named."""
+    (refuses,) = [task for task in tasks("rollback.yml") if "ansible.builtin.assert" in task]
+    here = {"instances": [{"instance": "chat"}, {"instance": "more"}]}
+    given = {"inventory_hostname": "n1", "vllm_service_instance": name, "__vllm_service_here": here}
+    told = evaluate(refuses["ansible.builtin.assert"]["fail_msg"], PLAN, **given)
+    assert told.strip() == f"{said} There are on n1: chat, more."
+
+
 def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the role writes and removes for an instance, below another root."""
     monkeypatch.setattr(node_files, "OWNER", (os.getuid(), os.getgid()))
