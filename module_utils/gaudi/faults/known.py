@@ -664,7 +664,7 @@ FAULTS = (
         INSTANCES,
         _SUPERVISOR + "instance.py",
         "{path} cannot be read ({why}).",
-        "Run the playbook again.",
+        "Run site.yml, which writes it.",
         "",
     ),
     Known(
@@ -672,7 +672,7 @@ FAULTS = (
         INSTANCES,
         _SUPERVISOR + "instance.py",
         "{what}.",
-        "Run the playbook, which writes it.",
+        "Run site.yml, which writes it.",
         "",
     ),
     Known(

@@ -700,7 +700,7 @@ def test_a_damaged_file_is_named(file: str, kind: str, node: Node) -> None:
     code, output = node.run()
     assert code == 78
     assert path.name in output
-    assert "Run the playbook" in output
+    assert "Run site.yml, which writes it." in output
     assert "Traceback" not in output
 
 
@@ -807,7 +807,7 @@ def test_a_guarded_container_of_an_earlier_release_that_ended_is_not_replaced_by
     (node.root / "calls").unlink()
     code, output = node.run()
     assert (code, node.state["reason"]["kind"]) == (78, "keys")
-    assert "Run the playbook, which writes it." in output
+    assert "Run site.yml, which writes it." in output
     assert not [call for call in node.calls if call[0] == "run"]
 
 
@@ -919,7 +919,7 @@ def test_what_is_guarded_never_starts_without_its_guard(node: Node, damage_it: A
     damage_it(node)
     code, output = node.run()
     assert (code, node.state["reason"]["kind"]) == (78, kind)
-    assert "Run the playbook" in output
+    assert "Run site.yml, which writes it." in output
     assert not (node.root / "calls").exists() or not [call for call in node.calls if call[0] == "run"]
 
 
