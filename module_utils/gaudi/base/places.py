@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from . import paths
 from .checks import shown
 from .refusal import Refusal
@@ -120,6 +122,15 @@ def _is_for_data(place: str) -> bool:
     except Refusal:
         return False
     return not any(is_below(place, home) for home in PEOPLE)
+
+
+def as_named(field: str) -> str:
+    r"""A path of fstab or mountinfo, which write blanks, tabs, line feeds and backslashes as octal numbers (fstab(5)).
+
+    >>> as_named(r"/data/two\040models")
+    '/data/two models'
+    """
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), field)
 
 
 def is_below(path: str, directory: str) -> bool:

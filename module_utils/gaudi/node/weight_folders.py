@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.measured import MEASURED, measured_files
+from ..base.places import as_named, is_below
 from ..base.refusal import Refusal
 from ..fanout.rounds import SHARED_TYPES
 from ..model.headers import CONVERTED, INDEX
@@ -177,10 +178,9 @@ def _mount(mountinfo: str, path: str) -> tuple[str, str, str]:
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
         if len(fields) > 4 and len(rest) > 1:
-            point = fields[4].replace("\\040", " ")
-            inside = path == point or path.startswith(point.rstrip("/") + "/")
+            point = as_named(fields[4])
             # The last mount over a point is the one that is seen.
-            if inside and len(point) >= len(best[0]):
+            if is_below(path, point) and len(point) >= len(best[0]):
                 best = (point, rest[0], rest[1])
     return best
 

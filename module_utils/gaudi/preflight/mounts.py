@@ -5,11 +5,10 @@ What is written below a mount point that is bare lies on another disk, and is hi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..base.places import is_below
+from ..base.places import as_named, is_below
 from ..faults.words import say
 from .checks import Problem
 
@@ -39,7 +38,7 @@ def of_fstab(text: str) -> list[Mount]:
         if len(fields) < 3 or not fields[1].startswith("/") or fields[2] in _NO_FILE_SYSTEM:
             continue
         if not _LATER & {option for field in fields[3:4] for option in field.split(",")}:
-            found.append(Mount(_point(fields[1]), _plain(fields[0]), FSTAB))
+            found.append(Mount(_point(fields[1]), as_named(fields[0]), FSTAB))
     return found
 
 
@@ -60,7 +59,7 @@ def points(mountinfo: str) -> set[str]:
     An automount is: who looks has it mounted.
     """
     lines = (line.split() for line in mountinfo.splitlines())
-    return {_plain(fields[4]) for fields in lines if len(fields) > 4}
+    return {as_named(fields[4]) for fields in lines if len(fields) > 4}
 
 
 def problems(absent: Iterable[Mount], folders: Mapping[str, str]) -> list[Problem]:
@@ -80,9 +79,4 @@ def problems(absent: Iterable[Mount], folders: Mapping[str, str]) -> list[Proble
 
 
 def _point(field: str) -> str:
-    return _plain(field).rstrip("/") or "/"
-
-
-def _plain(field: str) -> str:
-    """A field as it was before blanks, tabs and backslashes in it were written as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), field)
+    return as_named(field).rstrip("/") or "/"

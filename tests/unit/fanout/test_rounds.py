@@ -199,9 +199,11 @@ def test_the_file_system_of_a_path() -> None:
         "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
         "40 22 0:40 / /data rw shared:1 - nfs4 filer:/data rw\n"
         "41 22 0:41 / /data\\040two rw - xfs /dev/sdb rw\n"
+        "42 22 0:42 / /data\\011two rw - xfs /dev/sdc rw\n"
     )
     assert weights_folders.mounted(text, "/data/models") == ("nfs4", "filer:/data")
     assert weights_folders.mounted(text, "/data two/models") == ("xfs", "/dev/sdb")
+    assert weights_folders.mounted(text, "/data\ttwo/models") == ("xfs", "/dev/sdc")
     assert weights_folders.mounted(text, "/database") == ("ext4", "/dev/sda1")
 
 
