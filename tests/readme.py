@@ -70,8 +70,8 @@ def unsaid(readme: str, demo: str) -> list[str]:
     return [name for name, text in (("README.md", readme), ("the demo", demo)) if not ACCEPTED.search(text)]
 
 
-# What make demo does before it runs site.yml, which the README types again right after it: a second make demo, without
-# the minutes of its change that cannot serve.
+# make demo begins with this command. site.yml follows, which the README types. Both together are a second make demo,
+# without the minutes of its change that cannot serve.
 SECOND = ".venv/bin/python -m simulator up --describe gaudi2-oam8-bare --buildable --packages\n"
 RECAP = re.compile(r"simulated-gaudi-1 : ok=\d+ changed=(\d+) unreachable=0 failed=0 ")
 

@@ -140,7 +140,7 @@ def test_nothing_is_swallowed(path: Path) -> None:
 
 
 CHANGED = re.compile(r"\bis (?:not )?changed\b|\.(?:library_)?changed\b|'(?:library_)?changed'|\.written\b")
-# Who reads what this run has changed, by task or variable, and why a run that was cut off before loses nothing by it.
+# Each task or variable that reads what this run has changed, with the reason why a run that was cut off loses nothing.
 DECIDED = {
     # Asked in check mode, a job says whether there is work, whoever left it.
     "install | Say what is to be measured here, and whether it is": "state against state",

@@ -453,7 +453,7 @@ def test_credentials_are_a_directory_never_an_argument(run: Run, record: Path) -
     [
         ((124, "", ""), "was not pulled within 3600 seconds. What has arrived is kept"),
         ((1, "", "manifest unknown\n"), "could not be pulled: manifest unknown. Check that the node reaches"),
-        # What an engine says that was cut off in the middle of a layer.
+        # An engine says this when a layer ends in its middle.
         ((1, "", "unexpected EOF\n"), "could not be pulled: unexpected EOF. Check that the node reaches"),
     ],
 )
