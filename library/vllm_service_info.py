@@ -135,8 +135,8 @@ instances:
       sample: [/etc/systemd/system/vllm-qwen3-8b.service.d/local.conf]
     pace:
       description: >-
-        How quickly it wrote when M(vllm_service_verify) last asked it with the plan that it runs, for people; with the
-        most it ever did, where that is more. Empty where it was not asked.
+        How quickly it wrote when M(vllm_service_verify) last asked it with the plan that it runs, for people; with what
+        is usual for that plan, where that is more. Empty where it was not asked.
       type: str
       sample: 36.2 of 38.5 tokens/s, first after 0.21 s
     said:

@@ -319,7 +319,7 @@ def measured(module: AnsibleModule) -> pace.Pace | None:
 
 
 def keep_pace(module: AnsibleModule) -> dict[str, Any]:
-    """Measure how quickly the instance writes, compare it with its record, and write that; empty where nobody can."""
+    """Measure how quickly the instance writes, compare it with what is usual, write it down; empty where nobody can."""
     plan, label = module.params["plan"], module.params["label"]
     if module.check_mode or plan["task"] not in pace.TASKS:
         return {}

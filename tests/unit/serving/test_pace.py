@@ -1,4 +1,4 @@
-"""How quickly an instance writes, read from a stream, and compared with the record of its plan."""
+"""How quickly an instance writes, read from a stream, and compared with what is usual for its plan."""
 
 from __future__ import annotations
 
@@ -54,14 +54,37 @@ def test_of_another_stream_nothing_is_told(stream: list[tuple[float, bytes]]) ->
         pace.read(stream)
 
 
-def test_the_record_keeps_the_best_and_the_last_of_each_plan() -> None:
-    first = pace.recorded(None, "a", Pace(0.5, 10.0), "2026-01-01T00:00:00Z")
-    second = pace.recorded(first, "a", Pace(0.4, 8.0), "2026-01-02T00:00:00Z")
-    assert second["plans"]["a"] == {
-        "record": {"first_token_seconds": 0.4, "tokens_per_second": 10.0, "at": "2026-01-02T00:00:00Z"},
-        "last": {"first_token_seconds": 0.4, "tokens_per_second": 8.0, "at": "2026-01-02T00:00:00Z"},
+def measured(*paces: Pace) -> dict[str, Any]:
+    """A record of plan a, one measurement a day."""
+    record: dict[str, Any] | None = None
+    for day, each in enumerate(paces, start=1):
+        record = pace.recorded(record, "a", each, f"2026-01-{day:02}T00:00:00Z")
+    assert record is not None
+    return record
+
+
+def test_the_record_keeps_the_first_and_the_last_of_each_plan() -> None:
+    record = measured(*[Pace(0.5, 10.0)] * pace.EARLY, Pace(0.4, 8.0))
+    assert record["plans"]["a"]["last"] == {
+        "first_token_seconds": 0.4,
+        "tokens_per_second": 8.0,
+        "at": "2026-01-10T00:00:00Z",
     }
-    assert parse(json.dumps(second), pace.FORM, pace.SCHEMA) == second
+    assert [each["tokens_per_second"] for each in record["plans"]["a"]["early"]] == [10.0] * pace.EARLY
+    assert parse(json.dumps(record), pace.FORM, pace.SCHEMA) == record
+
+
+def test_one_lucky_measurement_is_not_usual() -> None:
+    lucky, plain = Pace(0.01, 770.0), Pace(0.5, 20.0)
+    assert pace.usual(measured(lucky), "a") == lucky
+    assert pace.usual(measured(lucky, plain), "a") == plain
+    assert pace.usual(measured(plain, lucky, Pace(0.6, 18.0)), "a") == plain
+    assert pace.slower(measured(lucky, plain), "a", Pace(0.6, 18.0), "tiny") == []
+
+
+def test_a_node_that_grows_slow_does_not_become_usual() -> None:
+    record = measured(*[Pace(0.5, 10.0)] * pace.EARLY, *[Pace(0.5, 2.0)] * 2 * pace.EARLY)
+    assert len(pace.slower(record, "a", Pace(0.5, 2.0), "tiny")) == 1
 
 
 def test_another_plan_begins_its_own_record_and_the_oldest_is_forgotten() -> None:
@@ -81,8 +104,8 @@ def test_another_plan_begins_its_own_record_and_the_oldest_is_forgotten() -> Non
     [
         (Pace(0.5, 10.0), []),
         (Pace(0.99, 5.0), []),
-        (Pace(0.5, 4.9), ["tiny writes 4.9 tokens/s, less than half of 10, its record with this plan (2026-01-01). "]),
-        (Pace(1.1, 10.0), ["tiny takes 1.1 s to its first token, more than twice 0.5 s, its record with this plan"]),
+        (Pace(0.5, 4.9), ["tiny writes 4.9 tokens/s, less than half of 10, which is usual with this plan. "]),
+        (Pace(1.1, 10.0), ["tiny takes 1.1 s to its first token, more than twice 0.5 s, which is usual"]),
         (Pace(1.1, 1.0), ["tiny writes 1 tokens/s", "tiny takes 1.1 s"]),
     ],
 )
@@ -96,8 +119,8 @@ def test_a_few_hundredths_are_no_delay() -> None:
     assert pace.slower(pace.recorded(None, "a", Pace(0.02, 10.0), "x"), "a", Pace(0.2, 10.0), "tiny") == []
 
 
-def test_the_words_name_the_record_where_it_is_better() -> None:
-    record = pace.recorded(None, "a", Pace(0.5, 10.0), "1")
-    assert pace.words(record, "a") == "10 tokens/s, first after 0.5 s"
-    assert pace.words(pace.recorded(record, "a", Pace(0.6, 8.0), "2"), "a") == "8 of 10 tokens/s, first after 0.6 s"
-    assert pace.words(record, "b") == ""
+def test_the_words_name_what_is_usual_where_it_is_more() -> None:
+    plain = Pace(0.5, 10.0)
+    assert pace.words(measured(plain), "a") == "10 tokens/s, first after 0.5 s"
+    assert pace.words(measured(plain, plain, Pace(0.6, 8.0)), "a") == "8 of 10 tokens/s, first after 0.6 s"
+    assert pace.words(measured(plain), "b") == ""

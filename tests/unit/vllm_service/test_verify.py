@@ -394,11 +394,12 @@ def test_how_quickly_it_writes_is_written_down_and_compared(streaming: Server, t
     written = record_of(tmp_path)
     assert list(written["plans"]) == ["wished"]
     assert written["plans"]["wished"]["last"]["tokens_per_second"] == 1.5
-    written["plans"]["wished"]["record"]["tokens_per_second"] = 10.0
+    written["plans"]["wished"]["early"][0]["tokens_per_second"] = 10.0
     (tmp_path / "states/tiny/pace.json").write_text(json.dumps(written))
     again = verify(streaming)
     assert (again["changed"], again.get("failed", False)) == (False, False)
-    assert record_of(tmp_path)["plans"]["wished"]["record"]["tokens_per_second"] == 10.0
+    early = record_of(tmp_path)["plans"]["wished"]["early"]
+    assert [each["tokens_per_second"] for each in early] == [10.0, 1.5]
 
 
 def test_a_damaged_record_is_begun_anew(streaming: Server, tmp_path: Path) -> None:
