@@ -22,7 +22,7 @@ MOST_MODULES = 16
 ALLOWED: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
         *("re", "json", "math", "dataclasses", "typing", "collections", "collections.abc", "enum", "functools"),
-        *("itertools", "hashlib", "csv", "shlex", "difflib", "string", "ipaddress"),
+        *("itertools", "hashlib", "csv", "shlex", "difflib", "string", "ipaddress", "statistics"),
     ),
     (),
 )

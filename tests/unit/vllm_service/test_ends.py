@@ -62,15 +62,15 @@ def test_only_what_systemd_has_a_unit_for_is_asked_of_its_unit(instance: str, as
     """Ansible's module ends with "Could not find the requested service" for any other."""
     assert loops("halt.yml", "stopped", instance) == asked
     assert loops("stop_one.yml", "does not start at boot", instance) == asked
-    assert loops("start.yml", "are started", instance) == asked
-    follow = task_of("start.yml", "Follow the start")
+    assert loops("launch.yml", "are started", instance) == asked
+    follow = task_of("launch.yml", "Follow the start")
     given = {"__vllm_service_here": HERE, "vllm_service_instance": instance}
     assert evaluate(follow["vllm_service_wait"]["instances"], PLAN, **given) == asked
 
 
 def test_no_unit_is_asked_past_those_lists() -> None:
     """Every task about an instance's unit goes through one of them."""
-    for file in ("halt.yml", "stop_one.yml", "start.yml"):
+    for file in ("halt.yml", "stop_one.yml", "launch.yml"):
         for task in tasks(file):
             about = task.get("ansible.builtin.systemd_service", {}).get("name", "")
             assert "vllm-" not in about or task["loop"] == "{{ __vllm_service_loaded }}"
@@ -120,7 +120,7 @@ def test_a_target_that_is_not_there_is_not_asked(exists: bool, stopped: bool) ->
 
 
 def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
-    (block,) = (task for task in yaml.safe_load((ROLE / "tasks/start.yml").read_text()) if "block" in task)
+    (block,) = (task for task in yaml.safe_load((ROLE / "tasks/launch.yml").read_text()) if "block" in task)
     (last,) = block["always"]
     given = {"vllm_service_instance": "", "__vllm_service_here": only("serving")}
     told = last["ansible.builtin.assert"]
