@@ -52,7 +52,8 @@ attributes:
     description: Says what would change and changes nothing.
     support: full
   diff_mode:
-    description: Shows each file that differs; of a secret, and of what is removed, only the path.
+    description: >-
+      Shows each file that differs; only the path of a secret, of what is removed, and of what follows another file.
     support: full
 """
 
@@ -178,8 +179,9 @@ def obstacle(path: str, file: dict[str, Any], found: Found, ours: Collection[str
     return f"{path} is a {found.state}, where a {file['state']} is to be. Move it away ({aside}), then run again."
 
 
-def difference(path: str, before: Found, after: Found, secret: bool) -> list[dict[str, str]]:
+def difference(file: dict[str, Any], before: Found, after: Found) -> list[dict[str, str]]:
     """What --diff shows of one path."""
+    path, unsaid = file["path"], _unsaid(file)
     if before.state != after.state or before.rights != after.rights:
         lines = [f"{found.state} {found.rights}".strip() + "\n" for found in (before, after)]
         shown = [_shown(f"{path} (kind and rights)", *lines)]
@@ -188,8 +190,15 @@ def difference(path: str, before: Found, after: Found, secret: bool) -> list[dic
     # Nobody knows whether a file that goes held a secret.
     if before.content != after.content and after.state != "absent":
         texts = [found.content.decode(errors="replace") for found in (before, after)]
-        shown.append(_shown(path, *(("", "(the content differs, and is secret)\n") if secret else texts)))
+        shown.append(_shown(path, *(("", f"({unsaid})\n") if unsaid else texts)))
     return shown
+
+
+def _unsaid(file: dict[str, Any]) -> str:
+    """Why the content of a file is in no difference; empty where it is."""
+    if file["secret"] is not None:
+        return "the content differs, and is secret"
+    return f"the content changes with {file['follows']}" if file["follows"] else ""
 
 
 def _shown(header: str, before: str, after: str) -> dict[str, str]:
@@ -268,7 +277,7 @@ def main() -> None:
         if before == after:
             continue
         written.append(path)
-        diff += difference(path, before, after, file["secret"] is not None)
+        diff += difference(file, before, after)
         if not module.check_mode:
             hold(module, Path(path), before, after)
     module.exit_json(changed=bool(written), written=written, diff=diff)

@@ -126,6 +126,15 @@ def test_a_file_that_follows_another_keeps_its_words_until_that_changes(tmp_path
     assert written("2", "fourth") == [words]
 
 
+def test_of_two_files_that_change_together_the_difference_shows_one(tmp_path: Path) -> None:
+    plan, words = str(tmp_path / "plan"), str(tmp_path / "words")
+    answer = hold({"path": words, "content": "why\n", "follows": plan}, {"path": plan, "content": "what\n"})
+    assert [shown["after"] for shown in answer["diff"] if "kind" not in shown["after_header"]] == [
+        f"(the content changes with {plan})\n",
+        "what\n",
+    ]
+
+
 def test_what_is_in_the_way_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     answer = hold(
