@@ -67,13 +67,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.node import containers, instances, links, weight_folders
+from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
+from ansible.module_utils.gaudi.serving import kept as decisions
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -114,12 +117,26 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
     if plan is None or container is None or not container.running:
         return []
     if not containers.lies_there(plan, container.plan or ""):
-        return [say("not_as_planned", instance=instance)]
+        after = waits_for(instance)
+        return [say("not_as_planned", "going-back" if after else "", instance=instance, plan=after)]
     try:
         containers.wished(module, plan, container.plan or "")
     except Refusal as refusal:
         return [str(refusal)]
     return []
+
+
+def waits_for(instance: str) -> str:
+    """The plan that somebody went back to, as people are shown it, where it lies there and has not served since."""
+    place = Place(instance, instances.STATES / instance, instances.PLANS)
+    try:
+        back = place.back()
+    except Damaged:
+        return ""
+    files = place.files()
+    if back is None or not set(decisions.DETERMINING) <= set(files) or back.has_served(place.kept()[0]):
+        return ""
+    return back.after[: decisions.SHOWN] if decisions.digest_of(files) == back.after else ""
 
 
 def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:

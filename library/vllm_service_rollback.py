@@ -14,6 +14,8 @@ description:
   - The plan that lay there counts as taken back. M(vllm_service_changes) refuses it from then on, until it or what it
     starts from changes.
   - Refused before anything is changed where there is no such plan, or its image or its weights are not there any more.
+  - Where an earlier call was cut off, or the instance was not started since, the same way is taken to its end, and not
+    another one.
 options:
   instance:
     description: Name of the instance.
@@ -54,7 +56,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: Digest of the plan that lay there.
+  description: Digest of the plan that is left.
   returned: success
   type: str
   sample: 3f2a91c07d1e
@@ -79,11 +81,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import containers, weight_folders
+from ansible.module_utils.gaudi.node import containers, instances, weight_folders
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.pages import history, written
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
+from ansible.module_utils.gaudi.serving.made_of import MadeOf
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -97,13 +100,45 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def guard_of(plan: dict[str, Any]) -> bytes | None:
+    """The guard as it is on the node, where the plan has one."""
+    guard = Path(paths.GUARD) / containers.GUARD
+    return guard.read_bytes() if plan.get("guarded") and guard.exists() else None
+
+
 def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
     """What the plan that lies there starts from."""
     plan = written.parse(files[decisions.PLAN])
-    guard = Path(paths.GUARD) / containers.GUARD
-    text = guard.read_bytes() if plan.get("guarded") and guard.exists() else None
-    start: StartsFrom = containers.starts_from(module, plan, text, weight_folders.of_plan(plan))
+    start: StartsFrom = containers.starts_from(module, plan, guard_of(plan), weight_folders.of_plan(plan))
     return start
+
+
+def cut_off(module: AnsibleModule, place: Place, kept: list[Kept]) -> tuple[Back, Kept] | None:
+    """The way back that was begun, and whose plan nobody has started since; and that plan. None for none."""
+    try:
+        back = place.back()
+    except Damaged:
+        return None
+    plans = {each.digest: each for each in kept}
+    if back is None or back.after not in plans or not back.after.startswith(module.params["to"].lower()):
+        return None
+    after = plans[back.after]
+    how_far = decisions.where(place.disk(), plans.get(back.before), after)
+    tried = how_far == "done" and has_been_started(module, place.instance, after)
+    return None if how_far == "moot" or tried else (back, after)
+
+
+def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
+    """Whether what runs is this plan, or was this plan when it ran last."""
+    container = containers.look(module, f"vllm-{instance}")
+    if container is not None and container.running:
+        label = container.plan
+    else:
+        (here,) = instances.read(module, [instance])
+        label = here["state"].get("plan")
+    texts = [after.files[name].encode() for name in decisions.DETERMINING]
+    guard = guard_of(written.parse(after.files[decisions.PLAN]))
+    return MadeOf(texts[0], texts[1], guard).is_on(label)
 
 
 def check(module: AnsibleModule, after: Kept) -> None:
@@ -122,6 +157,13 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
     kept, damaged = place.kept()
     for damage in damaged:
         module.warn(f"{damage}. This plan is passed over.")
+    begun = cut_off(module, place, kept)
+    if begun is not None:
+        back, after = begun
+        check(module, after)
+        if not module.check_mode:
+            place.finish(now())
+        return back.before, after
     files = place.files()
     if not set(decisions.DETERMINING) <= set(files):
         raise Refusal("no_plan", f"{place.instance} has no plan on this node, or a damaged one. Run site.yml.")
@@ -144,11 +186,12 @@ def main() -> None:
     files = place.files()
     try:
         before, after = go_back(module, place)
+        left = next((each.files for each in place.kept()[0] if each.digest == before), files)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except (Damaged, OSError, ValueError) as failed:
         module.fail_json(msg=f"The plan of {place.instance} cannot be put back: {failed}")
-    (told,) = history.entries([after], files)
+    (told,) = history.entries([after], left)
     module.exit_json(changed=True, before=before, after=after.digest, differs=told["differs"])
 
 

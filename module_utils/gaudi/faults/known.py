@@ -649,6 +649,10 @@ FAULTS = (
         "{instance} does not run with what lies on the node: it was changed after the start.",
         "Run site.yml, which starts the instance anew.",
         "",
+        remedies={
+            "going-back": "The way back to the plan {plan} was cut off before the start. Run playbooks/restart.yml "
+            "-e instance={instance}, which starts that plan."
+        },
     ),
     # Instances, as their supervisor finds them before a start.
     Known(

@@ -18,6 +18,8 @@ from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
 from ansible.module_utils.gaudi.node import containers, instances, links
 from ansible.module_utils.gaudi.node.containers import Container
+from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.serving.kept import Back, StartsFrom, serves
 
 from library import node_faults_info
 from tests.unit.host.modules import run_main
@@ -98,6 +100,27 @@ def test_a_plan_that_was_changed_after_the_start_is_said(monkeypatch: pytest.Mon
     ((found, sentence),) = faults()
     assert found == "not_as_planned"
     assert sentence.startswith("tiny does not run with what lies on the node")
+
+
+def test_who_went_back_without_a_start_is_told_what_starts_it(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """site.yml refuses the plan that runs, since somebody took it back."""
+    monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: False)
+    place = Place("tiny", node / "states/tiny", node / "plans")
+    (node / "plans/tiny/environment").write_text("")
+    kept = serves([], place.files(), StartsFrom("", "", ""), "2026-01-31T08:00:00Z")
+    place.keep(kept, ())
+    place.go_back(Back("0" * 64, kept.digest, "it was taken back", "2026-01-31T09:00:00Z", "admin", kept.number))
+    ((found, sentence),) = faults()
+    assert found == "not_as_planned"
+    assert f"The way back to the plan {kept.digest[:12]} was cut off" in sentence
+    assert "playbooks/restart.yml -e instance=tiny" in sentence
+    # Once it has served, something else was changed.
+    place.keep(serves(place.kept()[0], place.files(), kept.starts_from, "2026-01-31T10:00:00Z"), ())
+    ((_, sentence),) = faults()
+    assert "Run site.yml" in sentence
+    (node / "states/tiny/back.json").write_text("{")
+    ((_, sentence),) = faults()
+    assert "Run site.yml" in sentence
 
 
 def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

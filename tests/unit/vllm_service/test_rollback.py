@@ -14,6 +14,7 @@ from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import StartsFrom
+from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.testing import patch_module_args
 
 from action_plugins import vllm_service_wait
@@ -57,7 +58,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
     monkeypatch.setattr(instances, "installed", lambda: ["tiny"])
     monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
+    runs(found, monkeypatch, "3")
     return found
+
+
+def runs(place: Place, monkeypatch: pytest.MonkeyPatch, number: str, running: bool = True) -> None:
+    """Have the instance's container be of a plan; or have it run last with it."""
+    plan = files(number, place.plans.parent / "weights", int(number))
+    label = MadeOf(plan["plan.json"].encode(), plan["environment"].encode(), None).digest
+    container = containers.Container(True, label, {}) if running else None
+    monkeypatch.setattr(containers, "look", lambda _module, _name: container)
+    monkeypatch.setattr(instances, "read", lambda _module, _names: [{"state": {"plan": label}}])
 
 
 def run(module: Any, check: bool = False, **arguments: Any) -> dict[str, Any]:
@@ -93,11 +104,44 @@ def test_a_person_goes_back_to_the_plan_before(place: Place) -> None:
     assert (back.before, back.after, back.by) == (answer["before"], answer["after"], "admin")
 
 
-def test_a_person_names_a_plan(place: Place) -> None:
+def test_a_person_names_a_plan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(each for each in place.kept()[0] if each.number == 1)
     assert run(vllm_service_rollback, instance="tiny", to=first.digest[:12], by="admin")["after"] == first.digest
     assert lies_there(place) == "1"
-    # And from there to the one before it was left, which nobody took back.
+    # It came to run. From there to the one before it was left, which nobody took back.
+    runs(place, monkeypatch, "1")
+    run(vllm_service_rollback, instance="tiny", by="admin")
+    assert lies_there(place) == "2"
+
+
+@pytest.mark.parametrize("running", [True, False])
+def test_a_way_back_that_was_cut_off_is_taken_to_its_end(
+    place: Place, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """Not another one: who runs the playbook again wants what was wanted."""
+    runs(place, monkeypatch, "3", running)
+    begun = run(vllm_service_rollback, instance="tiny", by="admin")
+    # Cut off before the restart, and then with files that were not written yet.
+    for name, text in (("environment", "PLAN=2\n"), ("environment", "PLAN=3\n")):
+        (place.plans / "tiny" / name).write_text(text)
+        again = run(vllm_service_rollback, instance="tiny", by="admin")
+        assert (again["before"], again["after"]) == (begun["before"], begun["after"])
+        assert again["differs"] == begun["differs"]
+        assert lies_there(place) == "2"
+    assert len(place.kept()[0]) == 3
+
+
+def test_who_names_another_plan_than_the_one_of_the_cut_off_way_gets_that(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(vllm_service_rollback, instance="tiny", by="admin")
+    first = next(each for each in place.kept()[0] if each.number == 1)
+    assert run(vllm_service_rollback, instance="tiny", to=first.digest[:12], by="admin")["after"] == first.digest
+    assert lies_there(place) == "1"
+
+
+def test_a_damaged_way_back_is_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.state / "back.json").write_text("{")
     run(vllm_service_rollback, instance="tiny", by="admin")
     assert lies_there(place) == "2"
 

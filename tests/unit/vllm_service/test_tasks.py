@@ -141,6 +141,16 @@ def test_a_start_that_a_person_asked_for_is_not_kept_by_the_start_limit(file: st
     assert forgets[0] < min(starts)
 
 
+@pytest.mark.parametrize("file", ["run.yml", "launch.yml", "rollback.yml"])
+def test_systemd_has_read_the_unit_as_it_lies_there_before_a_start(file: str) -> None:
+    """A way back that was cut off, or a person, may have changed what it knows."""
+    found = [task.get("ansible.builtin.systemd_service", {}) for task in tasks(file)]
+    reloads = [number for number, task in enumerate(found) if task.get("daemon_reload")]
+    starts = [number for number, task in enumerate(found) if "no_block" in task]
+    assert reloads
+    assert reloads[0] <= min(starts)
+
+
 @pytest.mark.parametrize(
     ("active", "forgotten"),
     [
