@@ -1,6 +1,6 @@
-"""What the vendor's manuals have and this project has not: one sentence each, said where somebody asks for it.
+"""Features of the vendor's manuals that this project does not have, each with the sentence that refuses it.
 
-The README has the same sentences. A part that gets built loses its entry here.
+The README has the same sentences. Whoever builds such a feature deletes its entry here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Absent:
-    """One such part: what it is called, the names that ask for it, and what to say."""
+    """One missing feature: its name, the pattern of names that ask for it, and the refusal sentence."""
 
     name: str
     asked: re.Pattern[str]
@@ -19,7 +19,7 @@ class Absent:
 
 
 def _asked(words: str, alone: str | None = None) -> re.Pattern[str]:
-    """Names that have one of the ``words`` in them, or are ``alone``, which in longer names means other things."""
+    """A pattern for names that contain one of ``words``, or equal ``alone``, which is ambiguous in longer names."""
     anywhere = rf"(?:^|_)(?:{words})(?:_|$)"
     return re.compile(anywhere if alone is None else rf"^{alone}$|{anywhere}")
 
@@ -49,14 +49,14 @@ TPU = Absent(
 )
 PARTS = (TWO_NODES, OFFLINE, NEURON, TPU)
 
-# Whose value says what is asked for, not their name.
+# Options whose value asks for the feature; for all others it is their name.
 _DEVICES = ("device", "vllm_target_device")
 
 
 def absent(name: object, value: object = None) -> str | None:
-    """The sentence for an option, argument, variable, release or model that asks for such a part; None for others.
+    """Return the refusal sentence for an option, argument, variable, release or model; None if it asks for no feature.
 
-    ``value`` counts where the name is that of the device.
+    ``value`` is only read if the name is that of the device option.
     """
     words = _words(name)
     if words in _DEVICES:
@@ -65,5 +65,5 @@ def absent(name: object, value: object = None) -> str | None:
 
 
 def _words(value: object) -> str:
-    """``--data-parallel-address`` and ``DATA_PARALLEL_ADDRESS`` are the same words."""
+    """Normalise a name, so that ``--data-parallel-address`` and ``DATA_PARALLEL_ADDRESS`` are equal."""
     return re.sub(r"[^a-z0-9]+", "_", value.lower()).strip("_") if isinstance(value, str) else ""

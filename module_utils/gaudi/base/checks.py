@@ -1,4 +1,4 @@
-"""Read untrusted values: every option and every catalogue key has a type and a range, and says so when it is wrong."""
+"""Check values from outside: each option and catalogue key has a type and a range, and a wrong one is refused."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?\Z", re.ASCII)
 
 
-# How deep a value is shown; what is nested deeper helps nobody who reads a sentence.
+# Levels of nesting that a message shows of a value; deeper levels do not help the reader.
 _DEEPEST = 4
-# What YAML and JSON call it.
+# Spellings of these values in YAML and JSON.
 _WORDS = {None: "null", True: "true", False: "false"}
 
 
 def meant(said: object, known: Sequence[str], otherwise: str) -> str:
-    """The one of the known names that is near what was said, as a question; ``otherwise`` where none is."""
+    """Suggest the known name that is closest to a misspelled one, as a question; ``otherwise`` if none is close."""
     return question(difflib.get_close_matches(str(said), known, 1)).lstrip() or otherwise
 
 
 def question(near: Sequence[str]) -> str:
-    """Ask whether one of these names was meant, to follow a sentence; nothing where there is no name."""
+    """Ask whether one of these names was meant, as an addition to a sentence; "" without names."""
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def shown(value: object, limit: int = 80) -> str:
-    """A value as a file would spell it, cut so that a megabyte of text does not become a megabyte of message."""
+    """Return a value as YAML would spell it, cut so that a long value does not make a long message."""
     if isinstance(value, str) and len(value) > limit:
         return f"{value[:limit]!r}... ({len(value)} characters)"
     text = _spelled(value, _DEEPEST)
@@ -53,7 +53,7 @@ def _spelled(value: object, depth: int) -> str:
 
 
 def text(value: object, what: str, *, longest: int = MAX_TEXT, empty: bool = False) -> str:
-    """A string without control characters, so that it stays one argument, one line, one file name."""
+    """Return a string without control characters, so that it stays one argument, one line or one file name."""
     if not isinstance(value, str):
         raise Refusal("not_text", f"{what} must be text, not {shown(value)}.")
     if len(value) > longest:
@@ -93,7 +93,7 @@ def integer(value: object, what: str, lowest: int, highest: int) -> int:
 
 
 class Number(float):
-    """A number that is passed on the way it was written: ``0.90`` stays ``0.90``, ``0`` does not become ``0.0``."""
+    """A number that keeps its original spelling: ``0.90`` stays ``0.90``, ``0`` does not become ``0.0``."""
 
     text: str
 
@@ -160,7 +160,7 @@ def sequence(value: object, what: str, longest: int = 256) -> Sequence[object]:
 
 
 def only_known(value: Mapping[str, object], what: str, known: Collection[str]) -> None:
-    """Refuse keys nobody reads: a misspelled option must never be silently without effect."""
+    """Refuse unknown keys: a misspelled option would otherwise have no effect without a word."""
     unknown = sorted(set(value) - set(known))
     if unknown:
         names = ", ".join(shown(name) for name in unknown[:5])
@@ -168,7 +168,7 @@ def only_known(value: Mapping[str, object], what: str, known: Collection[str]) -
 
 
 class Reader:
-    """Reads one mapping key by key; errors name the place and the key, and left-over keys are refused."""
+    """Reads one mapping key by key; errors name the file and the key, and keys that nobody read are refused."""
 
     def __init__(self, value: object, where: str, known: Collection[str]) -> None:
         self._values = mapping(value, where)
@@ -183,7 +183,7 @@ class Reader:
         return self._values.get(key) is not None
 
     def raw(self, key: str) -> object:
-        """The value as it stands; a missing key is refused."""
+        """Return the value as it is; a missing key is refused."""
         if not self.has(key):
             raise Refusal("missing_key", f"{self._what(key)} is missing. Add it.")
         return self._values[key]

@@ -13,14 +13,14 @@ from collections.abc import Iterable
 # The largest NR_CPUS an x86-64 or arm64 distribution kernel is built with (MAXSMP) is 8192.
 MAX_CPU = 8191
 
-# What a line of a message can carry of somebody's output; a megabyte of it helps nobody.
+# Characters of foreign output that a message quotes.
 _SHOWN = 80
 
 _RANGE = re.compile(r"([0-9]{1,5})(?:\s*-\s*([0-9]{1,5}))?")
 
 
 def shown(text: str) -> str:
-    """Quote a piece of output for a message, cut to what a line can carry."""
+    """Quote a piece of output for a message, shortened."""
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")
 
 

@@ -1,4 +1,4 @@
-"""JSON documents that a node keeps for us: anything may have happened to them since they were written."""
+"""Parse JSON documents that this project keeps on a node; they may have been damaged since they were written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# Deeper than any document of ours; json itself gives up at about a thousand.
+# Nesting limit; none of our documents is that deep, and json itself stops at about a thousand levels.
 DEEPEST = 32
 
 
 class Damaged(ValueError):
-    """A file that is there and does not hold what it is to hold.
+    """A file that exists but does not hold what it should.
 
-    path: the file. what: what is wrong with it, as a clause that begins with "it".
+    path: the file. what: the defect, as a clause that begins with "it".
     """
 
     def __init__(self, path: str, what: str) -> None:
@@ -22,14 +22,14 @@ class Damaged(ValueError):
         self.what = what
 
     def __str__(self) -> str:
-        """Return the sentence without its full stop, so that a reader adds what happens now."""
+        """Return the sentence without its full stop, so that the caller can add the consequence."""
         return f"{self.path} is damaged: {self.what}"
 
 
 def parse(text: str, form: Any = dict, schema: int | None = None) -> dict[str, Any]:
-    """Read a document of a form (see misfit) and, where one is named, of a schema.
+    """Parse a document and compare it with a form (see misfit) and, if given, a schema number.
 
-    Raises ValueError, with a clause that begins with "it", for a text that is anything else.
+    Raises ValueError, with a clause that begins with "it", if the text does not match.
     """
     if not text.strip("\0 \t\r\n"):
         # A power cut leaves a new file empty or full of zeros.
@@ -89,6 +89,6 @@ def _kind(value: object) -> str:
 
 
 def deeper(value: object, levels: int) -> bool:
-    """Whether mappings and lists lie in each other more than ``levels`` deep."""
+    """Return whether mappings and lists are nested more than ``levels`` deep."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels == 0 or any(deeper(item, levels - 1) for item in inner)

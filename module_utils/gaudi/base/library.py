@@ -1,4 +1,4 @@
-"""The brain as it is installed on a node: a directory named after its content, there while a program needs it."""
+"""The copy of this library on a node: a directory named by the digest of its files, kept while a program needs it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-# Digits of the digest in the directory's name; enough that two versions never meet.
+# Hexadecimal digits of the digest in the directory's name; enough to make collisions improbable.
 DIGITS = 16
 PREFIX = "library-"
 
 
 def digest(files: Mapping[str, str]) -> str:
-    """Name a set of files by all of its content.
+    """Return the digest of a set of files.
 
-    files: text by relative name. Every part goes in with its length, so that no two sets are read as one.
+    files: text by relative name. The length of each part is hashed with it, so that two different sets never hash the
+    same bytes.
     """
     sha = hashlib.sha256()
     for name in sorted(files):
@@ -26,7 +27,7 @@ def digest(files: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """What has to be done: users afterwards, whether the files must come, and which directories go."""
+    """The steps of one change: who uses the library afterwards, whether to install it, which directories to remove."""
 
     users: frozenset[str]
     install: bool
@@ -34,19 +35,19 @@ class Change:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing of the library stays."""
+        """Whether the library is removed completely."""
         return not self.users
 
 
 def decide(
     user: str, present: bool, users: Collection[str], wanted: str, current: str | None, there: Collection[str]
 ) -> Change:
-    """What a user's coming or going changes.
+    """Decide what to install and remove when a role starts or stops needing the library.
 
-    present: whether the user needs the library from now on. users: roles whose programs are on the node. wanted: digest
-    of this checkout's files. current: digest of the files that are current on the node, None where none are. there:
-    names of the library's directories on the node.
-    The directory that was current before stays, because programs that run may still read from it.
+    present: whether this user needs the library from now on. users: roles whose programs are on the node. wanted:
+    digest of this checkout's files. current: digest of the installed copy, None without one. there: names of the
+    library's directories on the node.
+    The copy that was current until now stays, because running programs may still read from it.
     """
     after = frozenset({*users, user} if present else set(users) - {user})
     if not after:

@@ -47,12 +47,12 @@ def _address(text: str) -> str:
 
 
 def reached(listeners: Sequence[Listener], address: str, port: int) -> list[Listener]:
-    """The sockets of which one accepts a connection to an address; none where nobody does.
+    """Return the sockets that may accept a connection to this address and port; none if nobody listens.
 
-    The kernel prefers one of just this address, then one of every address of the same version of IP. A socket of every
-    IPv6 address takes IPv4 as well unless its owner asked for IPv6 alone, which the list does not show: it counts
-    where nobody else listens. Several remain where sockets share a port (SO_REUSEPORT).
-    Raises ValueError when ``address`` is not an address.
+    The kernel prefers a socket that is bound to exactly this address, then a wildcard socket of the same IP version. An
+    IPv6 wildcard socket also takes IPv4, unless its owner set IPV6_V6ONLY, which the list does not show; it therefore
+    only counts if no other socket matches. Several sockets remain if they share a port (SO_REUSEPORT).
+    Raises ValueError if ``address`` is not an address.
     """
     wanted = ipaddress.ip_address(address)
     here = [listener for listener in listeners if listener.port == port]

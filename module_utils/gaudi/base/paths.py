@@ -78,10 +78,10 @@ LIMITS = "/etc/systemd/system/vllm-.service.d/50-host-tuning.conf"
 
 @dataclass(frozen=True)
 class Owned:
-    """One path: who writes it, and its mode in octal.
+    """One row of the table: a path, its owner, and its mode in octal.
 
-    ``ensured_by``: roles that write it as well, such as a directory that has to be there before the owner makes it; it
-    goes with the owner. ``whole``: a directory that belongs to a program with everything in it, which is not listed.
+    ``ensured_by``: roles that also create it, such as a directory that must exist before its owner runs; the owner
+    removes it. ``whole``: a directory whose content belongs to one program and is not listed in the table.
     """
 
     path: str
@@ -205,7 +205,7 @@ TABLE = (
     Owned(f"{SBOMS}/*.cdx.json", "serving_image", "0644"),
 )
 
-# The row that says most of a path comes first.
+# Most specific row first.
 _ROWS = [
     (re.compile(re.escape(owned.path).replace(r"\*", "[^/]+")), owned)
     for owned in sorted(TABLE, key=lambda owned: len(owned.path.replace("*", "")), reverse=True)
@@ -217,7 +217,7 @@ _PASSING = re.compile(r"/__pycache__(/|$)|\.writing$|/incomplete-[^/]+(/|$)")
 
 @dataclass(frozen=True)
 class Seen:
-    """A path as it is on a node: user and group as USER:GROUP, and its mode in octal; of a link, those of its end."""
+    """A path as found on a node: owner as USER:GROUP, mode in octal. For a link, both are those of its target."""
 
     path: str
     user: str
@@ -225,7 +225,7 @@ class Seen:
 
 
 def owner_of(path: str) -> Owned | None:
-    """Return the row of the table that a path belongs to, which for what lies in a whole directory is that one's."""
+    """Return the row that owns a path; a path inside a ``whole`` directory belongs to that directory's row."""
     for pattern, owned in _ROWS:
         if pattern.fullmatch(path) or (owned.whole and re.match(f"{pattern.pattern}/", path)):
             return owned
@@ -233,9 +233,9 @@ def owner_of(path: str) -> Owned | None:
 
 
 def faults(tree: Iterable[Seen]) -> list[str]:
-    """Say what of a node's tree is not as the table says.
+    """Return the differences between a node's files and the table, as sentences.
 
-    What Python compiles beside a program is nobody's, nor is what a kill leaves half written.
+    Ignored are Python's compiled files, and unfinished files that an interrupted run leaves behind.
     """
     said = []
     for seen in tree:
@@ -256,6 +256,6 @@ def _is_row(owned: Owned, path: str) -> bool:
 
 
 def owners_of_programs(names: Iterable[str]) -> set[str]:
-    """The roles whose programs or packages have these names directly below PROGRAMS; they need the library there."""
+    """Return the roles that own programs with these names directly below PROGRAMS; they need the library there."""
     there = {f"{PROGRAMS}/{name}" for name in names}
     return {row.owner for row in TABLE if row.path in there} - {"node_library"}

@@ -1,4 +1,4 @@
-"""Directories of the node that may be mounted at the very same place in the container, and those that may not."""
+"""Directories of the node that may be mounted at the same path in the container, and those that may not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from . import paths
 from .checks import shown
 from .refusal import Refusal
 
-# Everything below belongs to the system, on the node and in the container: mounted, it would show what nobody meant
-# to show, or hide the programs and libraries of the image.
+# System directories on the node and in the container. A mount would expose the node's files, or hide the programs and
+# libraries of the image.
 SYSTEM = (
     "/bin",
     "/boot",
@@ -32,16 +32,17 @@ SYSTEM = (
     "/var/log",
     "/var/run",
 )
-# A directory of one's own below these is fine; these themselves hold what is not meant, or hide what the image needs.
+# A directory below these may be mounted. The directories themselves may not: they expose other data, or hide what the
+# image needs.
 SHARED = ("/home", "/root")
-# Everybody may make a directory here, before we do and under any name, and puts in it what root or a server reads.
+# World-writable directories: any user could create our directory first and put files in it that root or a server reads.
 EVERYBODYS = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 ADVICE = "Use a directory of its own, such as one below /data."
 # Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
 # Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last two are for our
 # profiles and compiled recipes.
 DATA = ("/data", "/mnt", "/srv", "/var/cache", "/vllm_cache", f"{paths.STATE}/profiles", paths.RECIPES)
-# People's own directories hold keys and what a login runs; what lies there beside the weights is not for a server.
+# Home directories hold keys and login scripts, so a server may not write there, even if the weights' root lies there.
 PEOPLE = ("/home", "/root")
 
 
@@ -95,8 +96,9 @@ def check_place(path: str, what: str, fork_directory: str | None = None) -> None
 def check_writable(path: str, what: str, weights_root: str) -> None:
     """Refuse a directory that a server must not write to; ``path`` and ``weights_root`` are normal.
 
-    A server runs as root, and whoever can write as root to cron's directories, to keys or to a database owns the node.
-    So it writes only below a directory for data: one of DATA, the weights' root, or the directory that this lies in.
+    A server runs as root in its container. Write access to cron's directories, to keys or to a database would give it
+    the node. So it may only write below a data directory: one of DATA, the weights' root, or the directory that
+    contains this root.
     """
     allowed = [*DATA, *_of_site(weights_root)]
     if any(is_below(path, place) and path.rstrip("/") != place for place in allowed):
@@ -110,7 +112,7 @@ def check_writable(path: str, what: str, weights_root: str) -> None:
 
 
 def _of_site(weights_root: str) -> list[str]:
-    """The directory for data that a site names by naming the root of its weights, where DATA does not have it."""
+    """Return the data directory that a site's weights' root implies, if DATA does not already contain it."""
     beside = weights_root.rpartition("/")[0]
     place = beside if _is_for_data(beside) else weights_root
     return [] if not place or any(is_below(place, data) for data in DATA) else [place]
@@ -125,7 +127,7 @@ def _is_for_data(place: str) -> bool:
 
 
 def as_named(field: str) -> str:
-    r"""A path of fstab or mountinfo, which write blanks, tabs, line feeds and backslashes as octal numbers (fstab(5)).
+    r"""Decode a path of fstab or mountinfo, where blank, tab, line feed and backslash are octal numbers (fstab(5)).
 
     >>> as_named(r"/data/two\040models")
     '/data/two models'
@@ -134,5 +136,5 @@ def as_named(field: str) -> str:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a normal path is a directory, or lies in it."""
+    """Whether a normal path equals a directory or lies inside it."""
     return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")

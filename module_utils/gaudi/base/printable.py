@@ -1,7 +1,7 @@
-"""Text from outside, made so that a terminal and a journal show it and do nothing else.
+"""Make text from outside safe to print: it must not control a terminal or forge lines of the journal.
 
-Whatever a container, a tool, a hub or a file's name says passes through here before it reaches a person:
-tests/unit/base/test_printable.py lists the exits.
+All text that comes from a container, a tool, a hub or a file name passes through here before a person sees it;
+tests/unit/base/test_printable.py lists the places where text leaves the project.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _SEQUENCE = re.compile(r"\x1b\[[0-9:;<=>?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07
 
 
 def printable(text: str) -> str:
-    """Return a text as one line: blanks of any kind become blanks, what cannot be printed becomes ``?``.
+    """Return a text as one line: white space becomes blanks, unprintable characters become ``?``.
 
     >>> printable("\x1b[31mred\x1b[0m\\r\\nnext\x07")
     'red  next?'
@@ -30,9 +30,9 @@ def printable_lines(text: str) -> str:
 
 
 def journal_line(text: str, priority: int = 6) -> str:
-    """Return a line for the journal with a syslog priority of ours, so that none in the text counts.
+    """Return a line for the journal, with a syslog priority of ours in front of any priority in the text.
 
-    A line that begins with ``<0>`` is an emergency, which every terminal of the node shows. journald
-    reads a priority at the beginning of a service's line, and only there (sd-daemon(3)).
+    A line that begins with ``<0>`` is an emergency, which every terminal of the node shows. journald only reads a
+    priority at the beginning of a service's line (sd-daemon(3)).
     """
     return f"<{priority}>{printable(text)}"

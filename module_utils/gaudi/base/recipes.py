@@ -1,6 +1,6 @@
-"""Compiled recipes of a server: which servers can use the same ones, and where an instance has its own on the node.
+"""Compiled recipes of a server: which servers can share them, and each instance's own folder for them on the node.
 
-Two servers never write one folder. Those that could use the same recipes have a folder each, side by side.
+Two servers never write to one folder. Instances with the same key have one folder each, side by side.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 
 from . import paths
 
-# Of the digest in a folder's name. The readable part may be cut, this one tells keys apart.
+# Hexadecimal digits of the digest in a folder's name. The digest tells keys apart; the readable part may be shortened.
 _DIGITS = 12
 _LONGEST = 48
-# Of a copy that is being made, before the instance's name. No instance is called so.
+# Prefix of a copy in progress, before the instance's name. No instance has such a name.
 COPYING = ".copying-"
-# The two files of a recipe. One without the other is none. The vendor's bridge (recipe_cache.cpp) takes metadata
-# without its recipe for a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for graphs
-# that are empty, later ones write nothing for these. To lose it costs the compilation of an empty graph. A recipe
-# without metadata is never read.
+# The two files of a recipe; neither works alone. The vendor's bridge (recipe_cache.cpp) reads metadata without a recipe
+# as a graph with nothing to do, and never replaces it. Early bridges wrote such metadata for empty graphs, later ones
+# write nothing for them. Deleting it costs one compilation of an empty graph. A recipe without metadata is never read.
 PARTNERS = {".recipe": ".metadata", ".metadata": ".recipe"}
-# Of a folder on its way to another node, after the name of a key's folder.
+# Suffix of a key's folder while it is copied to another node.
 CARRIED = ".carried"
 
 
 @dataclass(frozen=True)
 class RecipeKey:
-    """What recipes are compiled for. Lengths, batch sizes and buckets choose among them, and are none of it.
+    """Everything that decides whether a compiled recipe can be reused.
 
-    model: by its name in the catalogue and its revisions there, or by the folder of its weights. quantization: what
-    the weights are quantised with, its file, and the type of the KV cache. image: the base image. driver: the
-    driver's version that belongs to the release. cards: of one copy of the model (tensor parallel size).
+    Lengths, batch sizes and buckets are not part of it: they only select among the recipes. model: its catalogue name
+    and revisions, or the folder of its weights. quantization: the method, its file, and the data type of the KV cache.
+    image: the base image. driver: the release's driver version. cards: those of one copy of the model
+    (tensor_parallel_size).
     """
 
     model: str
@@ -48,7 +48,7 @@ class RecipeKey:
 
     @property
     def folder(self) -> str:
-        """The name of the folder of these recipes: for people first, then what stands for all of the key."""
+        """The folder's name: a readable part, then a digest of the whole key."""
         readable = re.sub(r"[^a-z0-9.]+", "-", self.model.rpartition("/")[2].lower()).strip("-.")[:_LONGEST]
         card = re.sub(r"[^a-z0-9]+", "", self.card_type.lower())
         parts = (readable or "model", self.dtype, card or "card", f"tp{self.cards}")
@@ -57,25 +57,25 @@ class RecipeKey:
 
 
 def folder_of(key: RecipeKey, instance: str) -> str:
-    """Where an instance has its recipes of this key on the node."""
+    """Return the folder on the node where an instance keeps its recipes of this key."""
     return f"{paths.RECIPES}/{key.folder}/{instance}"
 
 
 def is_keyed(folder: str, state: str = paths.STATE) -> bool:
-    """Whether a folder is one of those that this project keeps by their keys, and no directory that a person named.
+    """Whether this project named the folder by a key; False for a directory that a site chose.
 
-    state: the node's directory for state.
+    state: the project's state directory on the node.
     """
     return folder.startswith(f"{state}{paths.RECIPES[len(paths.STATE) :]}/")
 
 
 def key_of(folder: str) -> str:
-    """The name of a key's folder, which the folder of an instance lies in; empty for one that has no key."""
+    """Return the key's folder name from the path of an instance's folder; "" if the folder has no key."""
     return folder.split("/")[-2] if is_keyed(folder) else ""
 
 
 def whole(names: Iterable[str]) -> list[str]:
-    """Of the names of files those that are both files of a recipe, sorted."""
+    """Return the files whose partner is present too (see PARTNERS), sorted."""
     there = set(names)
     return sorted(
         name

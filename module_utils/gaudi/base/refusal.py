@@ -1,4 +1,4 @@
-"""Why a wish cannot be granted: an id for programs, a sentence for people."""
+"""A refusal: why a request cannot be granted, with an id for programs and a sentence for people."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .printable import printable_lines
 
 
 class Refusal(ValueError):
-    """A wish that cannot be granted.
+    """A request that cannot be granted.
 
-    id: lower-case words joined by underscores, the same in every release of this project; branches compare it.
-    sentence: what was seen, the limit, what to do. Nothing may depend on its wording.
+    id: lower-case words joined by underscores; it stays the same in every release of this project, and programs compare
+    it. sentence: what was seen, the limit, what to do. No program may depend on its wording.
     """
 
     def __init__(self, id: str, sentence: str) -> None:
-        # It may quote names and words from outside.
+        # The sentence may quote text from outside.
         super().__init__(id, printable_lines(sentence))
         self.id = id
 
@@ -24,11 +24,11 @@ class Refusal(ValueError):
         return str(self.args[1])
 
     def about(self, what: str) -> Refusal:
-        """Return the same refusal; its sentence begins with what it is about."""
+        """Return the same refusal with its subject at the beginning of the sentence."""
         return Refusal(self.id, f"{what}: {self}")
 
     def as_keys(self) -> dict[str, str]:
-        """Return what a document says of it: the sentence beside its id."""
+        """Return the keys that a document stores for it: the sentence and its id."""
         return {"refused": str(self), "refused_id": self.id}
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Values of a site that land in somebody else's file: a unit, a drop-in, apt's lists, the request of a download.
+"""Check values of a site that end up in other programs' files: units, drop-ins, apt's lists, download requests.
 
-Each form has no line break, quote, backslash or dollar sign in it, so that a value stays one word wherever it lands.
-What may hold a password is in no sentence.
+No form allows a line break, quote, backslash or dollar sign, so that a value stays one word in every file.
+A value that may hold a password is never quoted in a sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
 
 
 def _hidden(value: object, what: str, pattern: re.Pattern[str], form: str) -> str:
-    """A text of a form; the sentence does not show it, since it may hold a password."""
+    """Match a text that may hold a password; the refusal does not quote it."""
     if not isinstance(value, str) or len(value) > 2048 or not pattern.fullmatch(value):
         raise Refusal("wrong_form", f"{what} must be {form}, and is not. Its value is not shown: it may hold a secret.")
     return str(value)
@@ -63,12 +63,12 @@ def no_proxy(value: object, what: str) -> str:
 
 
 def node(value: object, what: str) -> str:
-    """The name or address of a node, which another node said of itself."""
+    """A node's name or address, as another node reported it."""
     return matching(value, what, _NODE, "a host name or an address")
 
 
 def reached(value: object, what: str) -> str:
-    """Where other nodes reach one: no address of IPv6, which rsync's daemon would not be told to listen at alone."""
+    """The address at which others reach this node; not IPv6, as rsync's daemon cannot be bound to it alone."""
     return matching(value, what, _REACHED, "a host name or an address of IPv4, such as 10.20.0.11")
 
 
@@ -103,7 +103,7 @@ KINDS: Mapping[str, Reader] = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, a name or an address without brackets, is the one that asks: its traffic goes nowhere else."""
+    """Whether a host (a name or an address without brackets) is the machine itself; traffic to it does not leave it."""
     if host.lower() == "localhost":
         return True
     try:
@@ -113,7 +113,7 @@ def is_loopback(host: str) -> bool:
 
 
 def without_login(address: str) -> str:
-    """The same address without an account: fit for a file that everybody reads."""
+    """Return the address without an account, fit for a file that everybody may read."""
     scheme, separator, rest = address.partition("://")
     place, slash, path = rest.partition("/")
     return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
@@ -126,9 +126,9 @@ def login(address: str) -> tuple[str, str]:
 
 
 def apt_login(address: str) -> str:
-    """The line of /etc/apt/auth.conf.d for an address with an account in it; empty for one without (apt_auth.conf(5)).
+    """Return the line of /etc/apt/auth.conf.d for an address with an account; "" without one (apt_auth.conf(5)).
 
-    Raises Refusal for a name or a password with blanks, which would be other words there.
+    Raises Refusal for a name or a password with blanks, which this file cannot express.
     """
     if urlsplit(address).username is None:
         return ""
@@ -144,9 +144,10 @@ def apt_login(address: str) -> str:
 
 
 def check_source(name: str, endpoint: str, has_token: bool, token_over_http: bool) -> None:
-    """Refuse an account in a hub's address, and a token that anybody on the way could read.
+    """Refuse an account in a hub's address, and a token that would cross the network unencrypted.
 
-    ``token_over_http`` is the site's own word that nobody can. The address is not shown: it may hold a password.
+    ``token_over_http`` is the site's confirmation that nobody can listen. The sentence does not quote the address,
+    which may hold a password.
     """
     split = urlsplit(endpoint)
     # A peer is asked by rsync, with the account's name in the address and its password in a file.

@@ -24,7 +24,7 @@ ENDPOINTS: Mapping[str, Sequence[str]] = {
 """What a server answers, by the task of its model."""
 URLS = tuple(dict.fromkeys(url for urls in ENDPOINTS.values() for url in urls))
 OK = 200
-# How many lines a sentence names.
+# Failed or wrong lines that a sentence names.
 NAMED = 5
 _SHORT = 80
 
@@ -39,18 +39,18 @@ class Request:
 
     @property
     def model(self) -> str:
-        """The model that it asks."""
+        """The model that the request names."""
         return str(self.body["model"])
 
     @property
     def id(self) -> str:
-        """What the line of output is called: the same each time the same is asked."""
+        """The id of the output line; equal requests have equal ids."""
         said = json.dumps([self.custom_id, self.url, self.body], sort_keys=True)
         return f"batch_req_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
 def read_request(line: str) -> Request:
-    """Read one line of input. Raises ValueError, which says what is wrong with it."""
+    """Parse one line of input. Raises ValueError with what is wrong in the line."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -77,7 +77,7 @@ def _short(value: object) -> str:
 
 @dataclass
 class Input:
-    """What a file of input asks: how many requests, of which models, at which addresses, and what is wrong with it."""
+    """Summary of an input file: the ids of its requests, their models and URLs, and its wrong lines."""
 
     requests: int = 0
     models: set[str] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Input:
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> Input:
-        """Read all lines; empty ones count for nothing."""
+        """Read all lines; empty lines are ignored."""
         found = cls()
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -96,7 +96,7 @@ class Input:
         return found
 
     def add(self, number: int, line: str) -> None:
-        """Take one line."""
+        """Add one line."""
         self.requests += 1
         try:
             request = read_request(line)
@@ -111,7 +111,7 @@ class Input:
         self.urls.add(request.url)
 
     def check(self, file: str) -> str:
-        """The one model that is asked. Raises Refusal where a line is wrong, or there are several models, or none."""
+        """Return the one model of the batch. Raises Refusal for wrong lines, several models, and an empty input."""
         if not self.requests:
             raise Refusal("batch_empty", f"{file} holds no request. Each line is one, as docs/batch.md shows.")
         if self.faults:
@@ -131,7 +131,7 @@ class Input:
 
 
 def check_task(instance: str, task: str, urls: Iterable[str]) -> None:
-    """Raises Refusal where a batch asks what an instance does not answer."""
+    """Raise Refusal if the batch asks for an endpoint that the instance's task does not have."""
     known = ENDPOINTS.get(task, ())
     strange = sorted(set(urls) - set(known))
     if strange:
@@ -144,7 +144,7 @@ def check_task(instance: str, task: str, urls: Iterable[str]) -> None:
 
 
 def answered(request: Request, status: int, body: object) -> dict[str, Any]:
-    """The line of output for what a server said."""
+    """Return the output line for a server's response."""
     return {
         "id": request.id,
         "custom_id": request.custom_id,
@@ -158,7 +158,7 @@ def _given_id(body: object) -> str:
 
 
 def unanswered(request: Request, code: str, message: str) -> dict[str, Any]:
-    """The line of output for a request that no server answered."""
+    """Return the output line for a request that got no response."""
     return {
         "id": request.id,
         "custom_id": request.custom_id,
@@ -168,7 +168,7 @@ def unanswered(request: Request, code: str, message: str) -> dict[str, Any]:
 
 
 def failure(line: Mapping[str, Any]) -> str:
-    """Why a line of output is no answer, in words; empty where it is one."""
+    """Return why an output line counts as failed; "" for a successful answer."""
     if line["error"] is not None:
         return str(line["error"]["message"])
     status, body = line["response"]["status_code"], line["response"]["body"]
@@ -180,7 +180,7 @@ def failure(line: Mapping[str, Any]) -> str:
 
 
 def read_line(text: str) -> dict[str, Any] | None:
-    """Read a line of output; None where it is none, such as the last one before a power cut."""
+    """Parse an output line; None if it is not one, such as a last line that a power cut left incomplete."""
     try:
         line = json.loads(text)
         failure(line)
@@ -190,13 +190,13 @@ def read_line(text: str) -> dict[str, Any] | None:
 
 
 def kept(asked: Input, lines: Iterable[str]) -> int:
-    """How many requests of an input an output answers, as they are asked now."""
+    """Count the input's requests that an earlier output answers; an answer to a changed request does not count."""
     read = (read_line(text) for text in lines)
     return len(asked.ids & {str(line["id"]) for line in read if line is not None and not failure(line)})
 
 
 def told(requests: int, failures: Mapping[str, str]) -> str:
-    """What came of a batch, in a sentence or two; failures: why a request failed, by its custom_id, in order."""
+    """Summarise a batch in one or two sentences; failures: the reasons by custom_id, in order."""
     if not failures:
         return f"All {requests} requests are answered." if requests > 1 else "The request is answered."
     named = "; ".join(f"{_short(name)}: {why}" for name, why in list(failures.items())[:NAMED])

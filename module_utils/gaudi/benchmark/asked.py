@@ -1,8 +1,7 @@
-"""What measuring a running instance asks of it: the benchmark client of its release, in its own image, without a card.
+"""What a benchmark runs: the benchmark client of the release, in a container of its image, without a card.
 
-Which client a release has, and what that takes, is data (``benchmark`` in catalog/releases). All of them send their
-prompts at once and as many at a time as they are told; the oldest ones cannot be told, and send one burst for each
-concurrency.
+Which client a release has and which options it takes is data (``benchmark`` in catalog/releases). Newer clients keep a
+given number of requests in flight; the oldest cannot, and send one burst for each concurrency.
 """
 
 from __future__ import annotations
@@ -15,25 +14,25 @@ from ..base.refusal import Refusal
 from ..serving.plan import OWN_DIRECTORIES, Plan
 
 SCHEMA = 1
-# Where the container finds what is asked of it, and the token that a guarded instance is asked with.
+# Where the container finds its configuration, and the token for a guarded instance.
 DIRECTORY = "/run/gaudi-serving/bench"
 RESULTS = "/tmp/gaudi-bench"  # noqa: S108 - a tmpfs of the container's own
 PROMPTS = f"{RESULTS}/prompts.json"
-# Requests for each one in flight, where nobody says how many.
+# Requests for each one in flight, if the site does not set a number.
 ROUNDS = 4
 MOST_CONCURRENT, MOST_REQUESTS, MOST_TOKENS = 4096, 100_000, 1_000_000
-# The lengths where nobody names any, as far as the model reaches.
+# Default lengths in tokens, limited by the model length.
 INPUT_TOKENS, OUTPUT_TOKENS = 1024, 128
-# What clients without random prompts leave out of a list of conversations (benchmark_serving.py of 1.16). A word of
-# ours is one token, or a little more.
+# Limits for the oldest client, which skips prompts of more than 1024 tokens and conversations of more than 2048
+# (benchmark_serving.py of 1.16). One of our words is one token, or a little more.
 LONGEST_WORDS, LONGEST_CONVERSATION = 900, 2000
-# Tasks whose answers have tokens to be counted.
+# Tasks that produce tokens to count.
 WRITING = ("generate", "complete")
 
 
 @dataclass(frozen=True)
 class Client:
-    """The benchmark client of a release: a command, or a script below the checkout; and which options it takes."""
+    """The benchmark client of a release: a command, or a script below the checkout, and the options that it takes."""
 
     program: str
     takes: frozenset[str]
@@ -51,7 +50,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Wish:
-    """How much is asked; 0 stands for what fits."""
+    """The load that a benchmark puts on an instance; 0 means: choose a fitting number."""
 
     concurrency: tuple[int, ...]
     input_tokens: int = 0
@@ -59,7 +58,7 @@ class Wish:
     requests: int = 0
 
     def check(self) -> None:
-        """Refuse numbers that are none."""
+        """Raise Refusal for numbers that are out of range or repeated."""
         if not self.concurrency or len(set(self.concurrency)) != len(self.concurrency):
             raise Refusal("not_a_concurrency", "bench_concurrency names no number, or one twice; 1,4,16 are three.")
         limits = {
@@ -75,7 +74,7 @@ class Wish:
 
 
 def concurrencies(words: Sequence[str]) -> tuple[int, ...]:
-    """How many requests at a time, as somebody typed it. Raises Refusal."""
+    """Parse the option bench_concurrency: requests in flight. Raises Refusal for anything but whole numbers."""
     wrong = [word for word in words if not word.strip().isdecimal()]
     if wrong:
         raise Refusal(
@@ -85,9 +84,9 @@ def concurrencies(words: Sequence[str]) -> tuple[int, ...]:
 
 
 def describe(plan: Mapping[str, Any], digest: str, client: Client | None, wish: Wish) -> dict[str, Any]:
-    """What bench.py is given. Raises Refusal: the instance cannot be measured so.
+    """Return the configuration of bench.py. Raises Refusal if the instance cannot be measured like this.
 
-    plan: plan.json of the instance; digest: the one its server runs with.
+    plan: plan.json of the instance; digest: that of the plan its server runs with.
     """
     wish.check()
     name, release = plan["instance"], plan["release"]
@@ -132,11 +131,12 @@ def value_of(arguments: Sequence[str], option: str) -> str | None:
 
 
 def _lengths(plan: Mapping[str, Any], wish: Wish) -> tuple[int, int]:
-    """Tokens of a prompt and of an answer. Raises Refusal where the model has less room."""
+    """Return the tokens of a prompt and of an answer. Raises Refusal if they exceed the model length."""
     said = value_of(plan["arguments"], "--max-model-len")
     room = int(said) if said and said.isdigit() else INPUT_TOKENS + OUTPUT_TOKENS
     written = wish.output_tokens or min(OUTPUT_TOKENS, max(1, room // 4))
-    # A random prompt may have some tokens more once it is text: half of the room is free where nobody asks for more.
+    # A random prompt may gain some tokens when it becomes text, so the default is at most half of what the answer
+    # leaves.
     asked = wish.input_tokens or min(INPUT_TOKENS, max(1, (room - written) // 2))
     if said and asked + written > room:
         raise Refusal(
@@ -148,7 +148,7 @@ def _lengths(plan: Mapping[str, Any], wish: Wish) -> tuple[int, int]:
 
 
 def _check_old_client(client: Client, wish: Wish, lengths: tuple[int, int], release: str) -> None:
-    """Refuse what the oldest clients cannot do."""
+    """Refuse settings that the oldest clients do not support."""
     if wish.requests and "--max-concurrency" not in client.takes:
         raise Refusal(
             "one_burst",
@@ -172,7 +172,7 @@ def _check_old_client(client: Client, wish: Wish, lengths: tuple[int, int], rele
 def _step(
     plan: Mapping[str, Any], read: Plan, client: Client, number: int, wish: Wish, lengths: tuple[int, int]
 ) -> dict[str, Any]:
-    """One concurrency: what the client is called with. The seed is drawn on the node, another one for each run."""
+    """Return one concurrency with the arguments of its client call. The node draws a new seed for each run."""
     several = "--max-concurrency" in client.takes
     requests = (wish.requests or number * ROUNDS) if several else number
     arguments = plan["arguments"]
@@ -194,7 +194,7 @@ def _step(
 
 
 def _container(read: Plan) -> dict[str, Any]:
-    """The walls of the server's own container, without cards, and without what only a server is given."""
+    """The server's own isolation, without cards and without what only a server needs."""
     box = read.container
     cache = box.get("environment", {}).get("HF_HOME")
     kept = [
@@ -215,7 +215,7 @@ def _container(read: Plan) -> dict[str, Any]:
 
 
 def said(document: Mapping[str, Any]) -> str:
-    """What would be asked, in a sentence."""
+    """Say in one sentence what the benchmark would send."""
     steps = ", ".join(f"{step['requests']} with {step['concurrency']} at a time" for step in document["steps"])
     return (
         f"{document['instance']} ({document['model']}, release {document['release']}) is asked at {document['url']}: "

@@ -1,7 +1,7 @@
-"""Runs of a benchmark as one SVG without outside assets: tokens a second and latencies over the concurrency.
+"""Draw one or two benchmark runs as a self-contained SVG: tokens a second and latencies over the concurrency.
 
-Two runs are told apart by the form of a line and of its marks beside the colour. Lengths are the SVG's own units, which
-are CSS pixels where the window is wide enough.
+Runs differ by line style and marker as well as by colour. Lengths are the SVG's own units, which are CSS pixels if the
+window is wide enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..fabric.markup import Html, element
 from .figures import title
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _HIGH, _GAP = 480.0, 62.0, 14.0, 78.0, 150.0, 72.0
-# What is drawn: heading, and for each line its word and figure.
+# The charts: a heading, and for each line its label and figure.
 _PANELS = (
     ("Tokens a second", (("", "tokens_per_second"),)),
     ("Time to the first token, ms", (("median", "ttft_p50_ms"), ("p99", "ttft_p99_ms"))),
@@ -33,7 +33,7 @@ text{fill:#1b1f24;font-size:12px}.head{font-size:14px;font-weight:600}.small{fon
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where values lie: the concurrencies evenly spaced, and from 0 to the top upwards."""
+    """The scale of a chart: concurrencies at equal distances on the x axis, values from 0 to ``top`` on the y axis."""
 
     places: tuple[int, ...]
     top: float
@@ -68,7 +68,7 @@ def draw(runs: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _words(run: Mapping[str, Any]) -> str:
-    """A run in words, for those who do not see it."""
+    """Describe the runs in words, for readers who cannot see the drawing."""
     figures = ", ".join(f"{step['tokens_per_second']:.1f} at {step['concurrency']}" for step in run["steps"])
     return f"{title(run)}: tokens a second {figures}"
 
@@ -117,7 +117,7 @@ def _panel(place: int, panel: Any, runs: Sequence[Mapping[str, Any]], places: tu
 
 
 def _nice(value: float) -> float:
-    """The end of an axis: 1, 2, 2.5 or 5 times a power of ten that is not below a value."""
+    """Return the end of an axis: the smallest 1, 2, 2.5 or 5 times a power of ten that is at least the value."""
     if value <= 0:
         return 1.0
     power = 1.0

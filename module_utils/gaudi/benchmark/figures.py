@@ -1,4 +1,4 @@
-"""What came of a benchmark: figures out of what a client wrote, runs as documents, and tables of one or two of them."""
+"""Results of a benchmark: figures parsed from the client's output, runs as documents, and tables of one or two runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..base.refusal import Refusal
 
 # The name of a run: the first digits of its plan's digest, and when it began.
 RUN = re.compile(r"[0-9a-f]{12}-[0-9]{8}T[0-9]{6}Z\Z")
-# By our names, what every client calls it: from 1.16 on all print the median and the 99th percentile.
+# Each client's key for our figure: from 1.16 on all print the median and the 99th percentile.
 FIGURES = {
     "seconds": "duration",
     "input_tokens": "total_input_tokens",
@@ -36,9 +36,9 @@ FORM = {
     "steps": [{"concurrency": int, "requests": int, "failed": int, **dict.fromkeys(FIGURES, (int, float))}],
 }
 """The form of a run's document."""
-# A whole number may be larger than any float, and cannot be shown as one.
+# A whole number may be too large for a float, and then cannot be shown as one.
 _LARGEST = 1e300
-# Column, its figure, and digits behind the point.
+# Heading of a column, its figure, and the digits after the decimal point.
 _COLUMNS = (
     ("tokens/s", "tokens_per_second", 1),
     ("requests/s", "requests_per_second", 2),
@@ -52,7 +52,7 @@ _COLUMNS = (
 def read(text: str) -> dict[str, Any]:
     """Read a run's document. Raises ValueError, with a clause that begins with "it"."""
     run = parse(text, FORM)
-    # It becomes the name of a file.
+    # The id becomes a file name.
     if not RUN.match(run["run"]):
         raise ValueError("it has a name that no run has")
     if not all(_is_figure(step[name]) for step in run["steps"] for name in FIGURES):
@@ -61,7 +61,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def step_of(raw: Mapping[str, Any], concurrency: int, requests: int) -> dict[str, Any]:
-    """The figures of one concurrency out of what the client wrote. Raises Refusal where they are none."""
+    """Return the figures of one concurrency from the client's result. Raises Refusal if they are not numbers."""
     found = {name: raw.get(called) for name, called in FIGURES.items()}
     wrong = [FIGURES[name] for name, value in found.items() if not _is_figure(value)]
     completed = raw.get("completed")
@@ -80,13 +80,13 @@ def _is_figure(value: object) -> bool:
 
 
 def failed(run: Mapping[str, Any]) -> str:
-    """Which requests failed, in a sentence; empty where none did."""
+    """Say which requests failed, in a sentence; "" if none did."""
     bad = [f"{s['failed']} of {s['requests']} with {s['concurrency']} at a time" for s in run["steps"] if s["failed"]]
     return f"Requests of {run['instance']} failed: {', '.join(bad)}." if bad else ""
 
 
 def chosen(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
-    """The run with this in its name. Raises Refusal where there is none, or more than one."""
+    """Return the one run whose name contains this text. Raises Refusal for none, or for more than one."""
     found = [run for run in runs if wanted in str(run["run"])]
     if len(found) == 1:
         return dict(found[0])
@@ -96,7 +96,7 @@ def chosen(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
 
 
 def title(run: Mapping[str, Any]) -> str:
-    """What a run is, in a line."""
+    """Return a run's title, one line."""
     return (
         f"{run['run']}: {run['instance']}, {run['model']}, release {run['release']}, {run['input_tokens']} tokens in, "
         f"{run['output_tokens']} out"
@@ -104,7 +104,7 @@ def title(run: Mapping[str, Any]) -> str:
 
 
 def table(run: Mapping[str, Any], other: Mapping[str, Any] | None = None) -> list[str]:
-    """A run as lines; with another one also its figures, and what became of each as a ratio to the other."""
+    """Return a run as a table; with a second run also its figures, and the ratio of each."""
     rows = [["at a time", "requests", "failed", *(column for column, _figure, _digits in _COLUMNS)]]
     rows += [_row(step) for step in run["steps"]]
     lines = [title(run), *_aligned(rows), "TTFT and TPOT are milliseconds."]

@@ -13,9 +13,10 @@ from typing import Any
 
 from ..base.refusal import Refusal
 
-# Never quantised: the head, and the router of a mixture of experts (not its experts: a word must end after "gate").
+# Layers that are never quantised: the head, and the router of a mixture of experts. The pattern must end after "gate",
+# or it would match the experts.
 ALWAYS_BFLOAT16 = ("lm_head", r"mlp\.gate\b")
-# Everything that reads or writes the KV cache, and the product that is made from it.
+# Layers that read or write the KV cache, and the product computed from it.
 KV_CACHE = (
     "latent_cache_k_nodeq",
     "latent_cache_v_nodeq",
@@ -31,7 +32,7 @@ KV_CACHE = (
 
 @dataclass(frozen=True)
 class Scheme:
-    """How measurements become scales. ``file`` is the vendor's name for it."""
+    """A rule that turns measurements into scales. ``file`` is the vendor's name for it."""
 
     file: str
     scale_method: str
@@ -40,13 +41,13 @@ class Scheme:
     bfloat16: tuple[str, ...]
 
 
-# Activations by powers of two the hardware scales with, weights by a power of two for each output channel.
+# Activations get power-of-two scales that the hardware supports, weights one power of two for each output channel.
 PER_CHANNEL = "ACT_MAXABS_HW_WEIGHTS_PCS_MAXABS_POW2"
 SCHEMES: Mapping[str, Scheme] = {
     "per_channel_fp8_kv": Scheme(
         "inc_quant_per_channel_with_fp8kv_config.json", PER_CHANNEL, "const", "fp8_inc", ALWAYS_BFLOAT16
     ),
-    # What the vendor serves two nodes with.
+    # The scheme of the vendor's two-node deployment.
     "per_channel_bf16_kv": Scheme(
         "inc_quant_per_channel_bf16kv.json", PER_CHANNEL, "const", "auto", ALWAYS_BFLOAT16 + KV_CACHE
     ),
@@ -69,9 +70,9 @@ SCHEMES: Mapping[str, Scheme] = {
 
 
 def measurement(dump_stats_path: str) -> dict[str, Any]:
-    """The configuration of a measuring run (inc_measure_with_fp8kv_config.json).
+    """Return the configuration of a measuring run (inc_measure_with_fp8kv_config.json).
 
-    dump_stats_path is the beginning of the names of the files that are written, as the container sees it.
+    dump_stats_path is the prefix of the files that the run writes, as a path in the container.
     """
     return {
         "method": "HOOKS",
@@ -85,7 +86,7 @@ def measurement(dump_stats_path: str) -> dict[str, Any]:
 
 
 def quantisation(scheme: str, dump_stats_path: str) -> dict[str, Any]:
-    """The configuration a server of quantised weights is given. Raises Refusal for a scheme nobody knows."""
+    """Return the configuration of a server with quantised weights. Raises Refusal for an unknown scheme."""
     if scheme not in SCHEMES:
         raise Refusal("unknown_choice", f"There is no quantisation scheme {scheme!r}. Known: {', '.join(SCHEMES)}.")
     found = SCHEMES[scheme]
@@ -101,5 +102,5 @@ def quantisation(scheme: str, dump_stats_path: str) -> dict[str, Any]:
 
 
 def rendered(config: Mapping[str, Any]) -> str:
-    """The file's text."""
+    """Return the configuration as the file's text."""
     return json.dumps(config, indent=4) + "\n"

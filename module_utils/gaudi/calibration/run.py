@@ -15,21 +15,21 @@ from ..base.measured import MEASURED, measured_files
 from ..base.refusal import Refusal
 from . import quant_config
 
-# The data set both flows were made with; a folder of this name in the working directory is taken instead of the hub's.
+# The data set of both vendor flows; a folder of this name in the working directory is used before the hub's.
 DATASET = "NeelNanda/pile-10k"
-# calibrate_model.sh takes that many of a data set by name, whatever -l says.
+# The number of prompts that calibrate_model.sh takes of a named data set, whatever -l says.
 FIXED_PROMPTS = 512
 # Our own files in the folder of the measurements.
 OWN = ".gaudi-serving"
-# Where in the folder of an unfinished measurement the tool writes.
+# Subfolder of an unfinished measurement that the tool writes to.
 WRITTEN = "measured"
 
-# Of a plan's environment: what warms up, caches or quantises belongs to serving.
+# Variables of a plan that only concern serving: warm-up, caches, quantisation.
 SERVING_ONLY = re.compile(
     r".*_BUCKET_(MIN|STEP|MAX|LIMIT)|PT_HPU_RECIPE_CACHE_CONFIG|VLLM_GPU_MEMORY_UTILIZATION|VLLM_GRAPH_.*|"
     r"VLLM_PROFILER_ENABLED|VLLM_PROFILE_FILE|INC_.*|QUANT_CONFIG|VLLM_EXPONENTIAL_BUCKETING|VLLM_SKIP_WARMUP"
 )
-# The server's configuration that calibrate_model.sh writes, by what it calls the card.
+# The server configuration that calibrate_model.sh writes, by its name for the card.
 SCRIPTS_FILE = re.compile(r"/maxabs_quant_(?P<device>g[23])\.json$")
 # What run_inc_calib.sh sets: one prompt of 1024 tokens at a time.
 MEASURING = {
@@ -50,7 +50,7 @@ MEASURING = {
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller chooses: prompts, and where the data set lies on the node ('' fetches it from its hub)."""
+    """The caller's choices: number of prompts, and the data set's path on the node ('' downloads it from its hub)."""
 
     prompts: int
     dataset: str
@@ -59,7 +59,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Where measurements go: on the node, in the container, and how their names begin (below both)."""
+    """The output directory of a measurement, on the node and in the container, and the prefix of its file names."""
 
     node: str
     container: str
@@ -67,9 +67,9 @@ class Place:
 
 
 def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """The document of the job that measures for a plan.
+    """Return the document of the calibration job for a plan.
 
-    Raises Refusal for a plan that serves without measurements, and for options the vendor's tool does not have.
+    Raises Refusal for a plan that needs no measurements, and for options that the vendor's tool does not have.
     """
     if plan.get("refused"):
         raise Refusal.from_keys(plan)
@@ -94,7 +94,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "modules": [{"module_id": m["module_id"], "serial": m["serial"]} for m in plan["modules"]],
         "target": place.node,
         "expected": measured_files(place.prefix, cards),
-        # Files the tool writes for the server, and where they have to say the measurements are.
+        # Files that the tool writes for the server, and the path of the measurements that they must contain.
         "written": run["written"],
         "dump_stats_path": f"{place.container}/{place.prefix}",
         "files": run["files"],
@@ -105,7 +105,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _tool(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """What runs for a plan: the tool of its release. Raises Refusal for a plan that serves without measurements."""
+    """Return the release's calibration tool and its inputs. Raises Refusal for a plan that needs no measurements."""
     requires = plan["requires"]
     weights = requires["weights_path"]
     if weights is None:
@@ -125,16 +125,16 @@ def _tool(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _container(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """The container that measures: the server's own, with a place to write to."""
+    """Return the calibration container: the server's own, with one writable mount."""
     box, weights, place = plan["container"], plan["requires"]["weights_path"], run["place"]
     mounts = [
         {"source": weights, "target": weights, "read_only": True},
-        # A place of the tool's own; what we read and write ourselves it cannot change.
+        # The tool may only write here; it cannot change the files that this project reads and writes.
         {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
         *run["mounts"],
     ]
     return {
-        # The instance's own name: cards it holds, or one left by a killed run, are not somebody else's.
+        # The instance's own name, so that its own reservation and the container of an interrupted run do not block it.
         "name": box["name"],
         "runtime": box["runtime"],
         "capabilities": box["capabilities"],
@@ -156,19 +156,19 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
         for name, value in {**plan["environment"], **plan["container"]["environment"]}.items()
         if not SERVING_ONLY.fullmatch(name)
     }
-    # Nothing is asked of a hub when the data set is there.
+    # A local data set needs no hub access.
     if options.dataset:
         kept.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")
     return kept
 
 
 def _dataset(options: Options, target: str) -> list[dict[str, object]]:
-    """The mount of a data set of the node's, where one is given."""
+    """Return the mount of a local data set, if one is given."""
     return [{"source": options.dataset, "target": target, "read_only": True}] if options.dataset else []
 
 
 def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str, Any]:
-    """What run_inc_calib.sh runs, without its shell, which removes earlier measurements and ends with tee's status."""
+    """Return the steps of run_inc_calib.sh without its shell, which deletes earlier measurements."""
     node = str(plan["requires"]["measurements"]["path"])
     first = f"{node}/{measured_files(MEASURED, len(plan['modules']))[0]}"
     (container,) = [m["target"].rpartition("/")[0] for m in plan["container"]["mounts"] if m["source"] == first]

@@ -1,7 +1,7 @@
-"""The topology document: what a node's cards are, where they sit and who uses them.
+"""Build the topology document: a node's cards, their NUMA nodes and CPUs, and the processes that use them.
 
-The document is plain data (see library/gaudi_topology_info.py for its keys). A fact nobody could
-give is None, never a guess; two sources that disagree are a finding, never an average.
+The document is plain data (see library/gaudi_topology_info.py for its keys). A fact that no source gives is None, never
+a guess. If two sources disagree, that is a finding; they are never averaged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCHEMA = 1
 
 
 def build_topology(sources: Sources) -> dict[str, Any]:
-    """Return the topology document of what was read. Every oddity becomes a finding, none an exception."""
+    """Return the topology document. Every inconsistency becomes a finding; none raises an exception."""
     seen = sources.seen or Seen()
     pairs = [(_card(card, sources), card) for card in _base(seen, sources.accel)]
     cards = [card for card, _raw in pairs]
@@ -65,9 +65,9 @@ def build_topology(sources: Sources) -> dict[str, Any]:
 
 
 def _base(seen: Seen, accel: Sequence[AccelCard]) -> list[SeenCard]:
-    """Return the cards hl-smi sees, with the numbers that only the driver told.
+    """Return the cards that hl-smi lists, with numbers that only the driver gave.
 
-    Where hl-smi is silent, or hides every number, the cards are those the driver shows: that is still true.
+    If hl-smi does not answer, or gives no index and no address, return the devices that the driver shows.
     """
     cards = [_with_numbers(card, accel) for card in seen.cards]
     if any(card.index is not None or card.bus_id is not None for card in cards):
@@ -76,7 +76,7 @@ def _base(seen: Seen, accel: Sequence[AccelCard]) -> list[SeenCard]:
 
 
 def _with_numbers(card: SeenCard, accel: Sequence[AccelCard]) -> SeenCard:
-    """Return a card with the numbers that hl-smi kept to itself taken from the driver."""
+    """Fill in a card's index, address and module id from the driver if hl-smi does not give them."""
     device = next((other for other in accel if _is_device(card, other)), None)
     if device is None:
         return card
@@ -89,14 +89,14 @@ def _with_numbers(card: SeenCard, accel: Sequence[AccelCard]) -> SeenCard:
 
 
 def _is_device(card: SeenCard, device: AccelCard) -> bool:
-    """Tell whether a card of hl-smi and a device of the driver are one: by address, else by index."""
+    """Whether a card of hl-smi and a device of the driver are the same: by PCI address, else by index."""
     if card.bus_id is not None and device.bus_id is not None:
         return card.bus_id == device.bus_id
     return card.index is not None and card.index == device.index
 
 
 def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
-    """Return the document's card of what hl-smi saw and of the other sources."""
+    """Return the document's entry for a card, combined from hl-smi and the other sources."""
     document = new_card(card.index, card.module_id)
     seen = sources.seen or Seen()
     device = next((other for other in sources.accel if _is_device(card, other)), None)
@@ -113,7 +113,7 @@ def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
         nic_driver_version=seen.table.nic_driver_version if seen.table else None,
         firmware=card.firmware,
         boot_fit=card.boot_fit,
-        # The driver knows its state at this moment; what -L prints is the fallback.
+        # The driver gives the current state; what hl-smi -L prints is the fallback.
         state=(device.state if device else None) or card.state,
         users=_users(card.index, sources),
     )
@@ -128,11 +128,11 @@ def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
 
 
 def _places(card: Mapping[str, Any], sources: Sources) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return NUMA node and CPUs of a card as the kernel gives them, and as hl-smi topo does."""
+    """Return a card's NUMA node and CPUs twice: from the kernel, and from hl-smi topo."""
     nowhere = Affinity(-1, None, None)
     kernel = next((pci for pci in sources.pci if pci.bus_id == card["bus_id"]), PciCard("", None, None))
     tool = sources.seen.affinity.get(card["module_id"], nowhere) if sources.seen else nowhere
-    # Of a device without a node the kernel calls every CPU local, which says nothing about the card.
+    # For a device without a NUMA node the kernel lists every CPU as local, which says nothing about the card.
     return (
         {"numa_node": kernel.numa_node, "cpus": kernel.cpus if kernel.numa_node is not None else None},
         {"numa_node": tool.numa_node, "cpus": tool.cpus},
@@ -140,14 +140,14 @@ def _places(card: Mapping[str, Any], sources: Sources) -> tuple[dict[str, Any], 
 
 
 def users_of_unlisted(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
-    """Return (index, user) of the cards that are open and that the document has not: lost since, or never told of."""
+    """Return (index, user) of open device files whose card is not in the document: it was lost, or never reported."""
     listed = {card["index"] for card in cards}
     unlisted = sorted({holder.index for holder in sources.holders} - listed)
     return [(index, user) for index in unlisted for user in _users(index, sources)]
 
 
 def _users(index: int | None, sources: Sources) -> list[dict[str, Any]]:
-    """Return who uses the card of an index: who holds its device files, and whom hl-smi lists."""
+    """Return the users of a card: processes with its device files open, and processes that hl-smi lists."""
     users: dict[int, dict[str, Any]] = {}
     for holder in sources.holders:
         if holder.index == index:
@@ -163,7 +163,7 @@ def _users(index: int | None, sources: Sources) -> list[dict[str, Any]]:
 
 
 def new_card(index: int | None, module_id: int | None) -> dict[str, Any]:
-    """Return a card of which nothing but its numbers is known."""
+    """Return a card of which only the index and module id are known."""
     return {
         "index": index,
         "module_id": module_id,
@@ -202,5 +202,5 @@ def new_topology(cards: list[dict[str, Any]], **facts: object) -> dict[str, Any]
 
 
 def _order(card: Mapping[str, Any]) -> tuple[bool, int, int]:
-    """Return what cards are sorted by: the module id, then the index; unknown ones last."""
+    """Return the sort key of a card: module id, then index; unknown ones last."""
     return (card["module_id"] is None, card["module_id"] or 0, card["index"] or 0)

@@ -12,21 +12,21 @@ from .hl_smi import parse_lspci, parse_version, release_of
 from .query import Answer, SeenCard
 from .sources import AccelCard, Sources
 
-# MiB above which somebody's data is on an idle card.
+# MiB in use above which an idle card counts as occupied.
 IDLE_MEMORY_MIB = fault("memory_without_process").limit
-# A sensor that reads more is broken. 0 is another matter: see zero_temperature in the list.
+# Highest plausible temperature; a higher reading means a broken sensor. 0 has its own entry: zero_temperature.
 PLAUSIBLE_C = fault("implausible_temperature").limit
 
-# What hl-smi calls the cards: the names of catalog/cards.yml, which a node does not have.
+# Card names that hl-smi prints: those of catalog/cards.yml, which is not available on a node.
 CARD_NAMES = (
     *("HL-205", "HL-225", "HL-225B", "HL-225C", "HL-225D", "HL-225H"),
     *("HL-288", "HL-288E", "HL-325", "HL-325L", "HL-338"),
 )
 
-# What the cards' own links join, by name: the groups of catalog/cards.yml.
+# Groups of module ids that the cards' own links join, by card name; the same as in catalog/cards.yml.
 GROUPS: Mapping[str, Sequence[Sequence[int]]] = {"HL-338": ((0, 1, 2, 3), (4, 5, 6, 7))}
 
-# What a working hl-smi, asked by root, always answers.
+# Fields that a working hl-smi always returns to root.
 _ANSWERED = {
     "name": "the product name",
     "serial": "the serial number",
@@ -60,7 +60,7 @@ def release(version: str | None) -> str | None:
 
 
 def access_findings(sources: Sources) -> list[dict[str, str]]:
-    """Return what kept the reading from seeing the cards at all."""
+    """Return findings about access: reasons why the cards could not be read at all."""
     findings = []
     seen = sources.seen
     failure = None if seen is None else seen.failure
@@ -81,7 +81,7 @@ def access_findings(sources: Sources) -> list[dict[str, str]]:
 
 
 def count_findings(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return cards that one source shows and another does not."""
+    """Return findings for cards that one source lists and another does not."""
     findings = []
     seen = sources.seen
     in_sysfs = {card.bus_id for card in sources.pci}
@@ -106,7 +106,7 @@ def count_findings(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list
 
 
 def _lspci_bus_ids(answer: Answer | None, findings: list[dict[str, str]]) -> set[str] | None:
-    """Return the addresses lspci shows, None where it is not there or cannot be read."""
+    """Return the PCI addresses that lspci lists; None if lspci is missing or its output cannot be read."""
     if answer is None:
         return None
     if answer.status != 0:
@@ -121,12 +121,12 @@ def _lspci_bus_ids(answer: Answer | None, findings: list[dict[str, str]]) -> set
 
 
 def _disagree(what: str, advice: str) -> dict[str, str]:
-    """Return the finding that two sources say different things."""
+    """Return the finding that two sources disagree."""
     return finding("sources_disagree", what=what, advice=advice)
 
 
 def place_findings(card: Mapping[str, Any], kernel: Mapping[str, Any], tool: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return where the kernel and hl-smi topo place a card differently."""
+    """Return findings for a card whose NUMA node or CPUs differ between the kernel and hl-smi topo."""
     return [
         _disagree(
             f"The kernel gives {word} {kernel[key]} for {label(card)}, hl-smi topo gives {tool[key]}",
@@ -138,7 +138,7 @@ def place_findings(card: Mapping[str, Any], kernel: Mapping[str, Any], tool: Map
 
 
 def number_findings(card: SeenCard, device: AccelCard | None) -> list[dict[str, str]]:
-    """Return the numbers by which hl-smi and the driver know one card differently; device is None where it has none."""
+    """Return differences between hl-smi's and the driver's numbers of a card; device is None if the driver has none."""
     pairs = (
         [] if device is None else [("module id", card.module_id, device.module_id), ("index", card.index, device.index)]
     )
@@ -154,7 +154,7 @@ def number_findings(card: SeenCard, device: AccelCard | None) -> list[dict[str, 
 
 
 def driver_findings(seen: int, undriven: Sequence[SeenCard], accel: Sequence[AccelCard]) -> list[dict[str, str]]:
-    """Return the cards of hl-smi that the driver shows no device for; a kernel that shows none at all says nothing."""
+    """Return a finding for cards of hl-smi without a device of the driver; no finding if the kernel shows no device."""
     names = [
         str(card.bus_id or f"index {card.index}") for card in undriven if (card.bus_id, card.index) != (None, None)
     ]
@@ -167,7 +167,7 @@ def driver_findings(seen: int, undriven: Sequence[SeenCard], accel: Sequence[Acc
 
 
 def topo_findings(modules: Sequence[int], rows: Sequence[int]) -> list[dict[str, str]]:
-    """Return modules that the list of cards and hl-smi topo do not both have; no rows at all are nothing known."""
+    """Return modules that only one of the card list and hl-smi topo has; nothing if hl-smi topo printed no rows."""
     lacks, strange = sorted(set(modules) - set(rows)), sorted(set(rows) - set(modules))
     advice = "The cores of a NUMA node are shared among the modules hl-smi topo has: print hl-smi topo -c -N again."
     sentences = [f"hl-smi topo has no row for module {module_id}, which is among the cards" for module_id in lacks]
@@ -178,13 +178,13 @@ def topo_findings(modules: Sequence[int], rows: Sequence[int]) -> list[dict[str,
 
 
 def name_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return names of cards that are no card type."""
+    """Return findings for card names that are no known card type."""
     names = sorted({str(card["name"]) for card in cards if card["name"] is not None} - set(CARD_NAMES))
     return [finding("unknown_card", name=name) for name in names]
 
 
 def group_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return which cards are joined where not all of them are."""
+    """Return a finding with the groups, if the card type's links do not join all cards."""
     present = {card["module_id"] for card in cards}
     findings = []
     for name in sorted({card["name"] for card in cards} & set(GROUPS)):
@@ -196,7 +196,7 @@ def group_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def version_findings(hl_smi: str | None, driver: str | None, nic: str | None) -> list[dict[str, str]]:
-    """Return versions that do not go together, compared by release (hl_smi is one already)."""
+    """Return versions of different releases; ``hl_smi`` is a release already, the others are full versions."""
     findings = []
     if nic is not None and driver is not None and release(nic) != release(driver):
         findings.append(finding("nic_driver_mismatch", nic=nic, driver=driver))
@@ -210,7 +210,7 @@ def version_findings(hl_smi: str | None, driver: str | None, nic: str | None) ->
 def card_findings(card: Mapping[str, Any], seen: SeenCard, *, answering: bool) -> list[dict[str, str]]:
     """Return what is wrong with one card.
 
-    seen is what hl-smi printed of it; answering says that hl-smi works and was asked by root.
+    seen is hl-smi's row for it. answering: hl-smi works and root called it, so that a missing field is a finding.
     """
     name = label(card)
     down = sorted(port for port, up in (seen.links or {}).items() if not up)
@@ -247,13 +247,13 @@ def card_findings(card: Mapping[str, Any], seen: SeenCard, *, answering: bool) -
 
 
 def held_by_nobody(card: Mapping[str, Any]) -> bool:
-    """Tell whether a card's memory is in use although no process of this node is seen on it."""
+    """Whether a card's memory is in use although no process of this node has it open."""
     used = card["memory_used_mib"]
     return used is not None and used > IDLE_MEMORY_MIB and all(user["pid"] is None for user in card["users"])
 
 
 def identity_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Return cards that cannot be told apart."""
+    """Return findings for cards with the same module id, serial or address."""
     return [
         finding(
             "duplicate_identity",

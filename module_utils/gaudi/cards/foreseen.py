@@ -1,7 +1,7 @@
-"""The topology that a node without a driver is expected to have with one: as many cards as PCI shows, of its type.
+"""Predict the topology of a node without a driver: as many cards as the PCI bus shows, of the type of their PCI id.
 
-Only a driver tells which card is which module, how much memory is free and who uses it. What is planned from this is
-judged and thrown away: with the driver the node is read again.
+Only a driver tells which card is which module, how much memory is free and who uses it. Plans made from a predicted
+topology are only judged, then discarded: once the driver runs, the node is read again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 from .document import build_topology, new_card
 from .sources import PciCard, Sources
 
-# Findings of a node without a driver that its driver ends.
+# Findings about a missing driver, which end once it is installed.
 ENDED_BY_A_DRIVER = ("no_hl_smi", "no_driver")
 
 
 def foreseen_topology(sources: Sources, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the topology document of what was read; of a node with cards and no driver that of its expected cards.
+    """Return the topology that was read; for a node with cards but no driver, its predicted topology.
 
-    names: what hl-smi prints for the cards of a PCI id, such as 1da3:1020. An expected topology has the key
-    ``foreseen``; its findings are those of the node as it is. Cards have module ids in the order of their addresses.
+    names: hl-smi's card name by PCI id, such as 1da3:1020. A predicted topology has the key ``foreseen``; its findings
+    are those of the node as it is now. Module ids are assigned in the order of PCI addresses.
     """
     document = build_topology(sources)
     cards = expected_cards(sources.pci, names)
@@ -30,7 +30,7 @@ def foreseen_topology(sources: Sources, names: Mapping[str, str]) -> dict[str, A
 
 
 def expected_cards(pci: Sequence[PciCard], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a card for each device on the PCI bus; none where the type of one is not known."""
+    """Return one card for each Gaudi device on the PCI bus; none if the type of one is unknown."""
     if any(device.pci_id not in names for device in pci):
         return []
     cards = []

@@ -1,4 +1,7 @@
-"""A topology that was given: of a machine that is not there, or read earlier. Nothing in it is trusted unchecked."""
+"""Check a topology from a file: one of a machine that is not reachable, or one that was read earlier.
+
+It is input from outside, so every key is checked.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from .users import new_user
 
 CASE_KEYS = ("hl_smi_name_csv", "hl_smi_index_module_csv", "hl_smi_topo", "modules_in_use", "addresses")
 
-# Far more cards, addresses or findings than a node has; nobody plans for a file of nonsense.
+# Far more cards, addresses or findings than any node has; the limit bounds the work for a nonsense file.
 LONGEST_LIST = 1024
-# No process id, index or temperature is larger, nor any node's memory in MiB.
+# Upper bound for process ids, indexes, temperatures and MiB.
 LARGEST = 1 << 31
 # The largest module id a request may name.
 LAST_MODULE = 255
@@ -28,11 +31,11 @@ _NUMBERS = ("index", "numa_node", "memory_total_mib", "memory_used_mib", "temper
 
 
 def given_topology(given: object) -> dict[str, Any]:
-    """Return the topology document of what somebody gave.
+    """Return the topology document from a file's content.
 
-    given is a topology document, the whole result of gaudi_topology_info, or what hl-smi printed (see
-    topology_from_case). Of a card only its module id and name are needed; what is not said is not known. Raises
-    Refusal, in a sentence that names the key, for anything else.
+    given is a topology document, the whole result of gaudi_topology_info, or output of hl-smi (see topology_from_case).
+    A card needs only its module id and name; every other missing value is unknown. Raises Refusal for anything else,
+    with the key that is wrong.
     """
     content = mapping(given, "The content")
     if isinstance(content.get("topology"), Mapping):
@@ -49,13 +52,13 @@ def given_topology(given: object) -> dict[str, Any]:
 
 
 def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
-    """Return the topology document of a machine described by what hl-smi prints on it.
+    """Return the topology document from recorded output of hl-smi.
 
-    given holds ``hl_smi_name_csv`` (of ``hl-smi -Q name -f csv``), ``hl_smi_index_module_csv`` (of
-    ``hl-smi -Q index,module_id -f csv``) and ``hl_smi_topo`` (of ``hl-smi topo -c -N``), and may hold
-    ``modules_in_use`` (module ids) and ``addresses`` (pairs of interface and address with prefix).
-    A card in use has one user of which nothing more is known; what the three do not agree on is a finding.
-    Raises Refusal, naming the key, for a missing or unknown key and for text that cannot be read.
+    given holds ``hl_smi_name_csv`` (of ``hl-smi -Q name -f csv``), ``hl_smi_index_module_csv`` (of ``hl-smi -Q
+    index,module_id -f csv``) and ``hl_smi_topo`` (of ``hl-smi topo -c -N``), and may hold ``modules_in_use`` (module
+    ids) and ``addresses`` (pairs of interface and address with prefix). A card in use gets one user without details.
+    Contradictions between the three outputs are findings. Raises Refusal, with the key, for a missing or unknown key
+    and for text that cannot be parsed.
     """
     only_known(given, "What hl-smi prints", CASE_KEYS)
     missing = [key for key in CASE_KEYS[:3] if key not in given]
@@ -67,7 +70,7 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
         raise Refusal(
             "card_counts_differ", f"hl_smi_name_csv lists {len(names)} cards, hl_smi_index_module_csv {len(numbers)}."
         )
-    # hl-smi topo prints nothing where it knows nothing; that is no reason to refuse the rest.
+    # hl-smi topo prints nothing if it knows nothing; the other two outputs are still usable.
     places = _parsed(given, "hl_smi_topo", lambda text: parse_topo(text) if text.strip() else ())
     affinity = {place.module_id: place for place in places}
     in_use = {integer(item, "modules_in_use", 0, LAST_MODULE) for item in _list(given, "modules_in_use")}
@@ -89,7 +92,7 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _parsed(given: Mapping[str, object], key: str, parse: Callable[[str], T]) -> T:
-    """Return what a parser makes of the text of a key; what it cannot read is refused with the key."""
+    """Parse the text of a key; refuse it, with the key's name, if that fails."""
     printed = given[key]
     if not isinstance(printed, str):
         raise Refusal("not_text", f"{key} must be text as hl-smi prints it, not {shown(printed)}.")

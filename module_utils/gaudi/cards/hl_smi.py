@@ -1,11 +1,10 @@
-"""What hl-smi, lspci and the firmware print, turned into values.
+"""Parse the output of hl-smi, lspci and the firmware.
 
-Pure: text in, frozen values out. A parser either understands its text or raises ValueError with the
-offending piece in quotes; it never guesses and never stops on text from another release.
-
-Seen by these parsers: hl-smi 1.12 to 1.23 (both layouts of the summary table, see parse_table) on
-HL-205, HL-225, HL-288E, HL-325 and HL-325L. The recorded samples are in tests/unit/cards/recorded. Of hl-smi 1.24,
-and of HL-288 and HL-338, none was to be had: they are tested with the other samples, their names put in.
+Pure: text in, frozen values out. A parser returns a value or raises ValueError with the offending text in quotes; it
+never guesses, and unknown text from another release does not stop it. Seen by these parsers: hl-smi 1.12 to 1.23 (both
+layouts of the summary table, see parse_table) on HL-205, HL-225, HL-288E, HL-325 and HL-325L. The recorded samples are
+in tests/unit/cards/recorded. No output of hl-smi 1.24, or of HL-288 and HL-338, was available: they are tested with the
+other samples under their names.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from dataclasses import dataclass
 
 from ..base.cpulist import normalise_cpulist, shown
 
-# Asked for first: every release since 1.12 knows these four, and one unknown field fails a whole call.
+# Queried first: all releases since 1.12 have these four fields, and one unknown field fails the whole call.
 IDENTITY_FIELDS = ("index", "module_id", "bus_id", "name")
-# Asked for together, then, when a release refuses the set, one by one.
+# Queried together; if a release rejects the set, one by one.
 DETAIL_FIELDS = ("serial", "uuid", "driver_version", "memory.total", "memory.used", "temperature.aip")
 
-# hl-smi's ways of saying that it does not know.
+# Cell values that mean "not known" in hl-smi's output.
 _UNKNOWN = frozenset({"", "n/a", "na", "[n/a]", "none", "unknown", "not available", "[not supported]", "-"})
 
-# No index, module id, node or pid has more digits.
+# Longest number accepted as an index, module id, NUMA node or pid.
 _MAX_DIGITS = 9
 
 _BUS_ID = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
@@ -115,7 +114,7 @@ class PciDevice:
 
 
 def known(text: str) -> str | None:
-    """Return a cell without its blanks, or None where hl-smi says that it does not know."""
+    """Return a cell without blanks, or None if hl-smi says "not known" (see _UNKNOWN)."""
     stripped = text.strip()
     return None if stripped.lower() in _UNKNOWN else stripped
 
@@ -155,7 +154,7 @@ def parse_mib(text: str) -> int | None:
 
 
 def parse_celsius(text: str) -> int | None:
-    """Return a temperature in degrees Celsius; None for ``N/A``. What is plausible is not decided here."""
+    """Return a temperature in degrees Celsius; None for ``N/A``. Plausibility is checked in cards/findings.py."""
     return parse_amount(text, ("C",))
 
 
@@ -238,7 +237,7 @@ def parse_topo(text: str) -> tuple[Affinity, ...]:
 
 
 def parse_number(text: str) -> int:
-    """Return a whole number; Python itself stops reading digits after some thousands of them."""
+    """Return a whole number. Raises ValueError for more than _MAX_DIGITS digits; Python's own limit is far higher."""
     if len(text) > _MAX_DIGITS:
         raise ValueError(f"a number too large to be true: {shown(text)}")
     return int(text)
@@ -288,12 +287,12 @@ _TABLE_PROCESS = re.compile(r"\|\s*([0-9]{1,4})\s+([0-9]{1,9})\s+\S+\s+(\S|\S.*?
 
 
 def parse_table(text: str) -> Table:
-    """Return what a plain ``hl-smi`` shows, in the layout up to 1.18 and in the one from 1.20 on.
+    """Parse the summary table of plain ``hl-smi``, in the layout up to 1.18 and in the one from 1.20 on.
 
-    The layouts differ in the name of the last column, in blanks (``84W / 600W |``, ``88W /  600W  |``)
-    and in the line of the network driver. Rows are read by their words, because 131072MiB overflows
-    the old layout's column. Values that are ``N/A`` or that a lost card garbles are None; a table cut
-    short gives the cards it shows. Raises ValueError where there is no such table.
+    The layouts differ in the name of the last column, in blanks (``84W / 600W |``, ``88W /  600W  |``) and in the line
+    of the network driver. Rows are split by words, because 131072MiB overflows the old layout's column. Values that are
+    ``N/A``, or unreadable for a lost card, are None; a truncated table gives the cards it shows. Raises ValueError if
+    there is no such table.
     """
     versions: dict[str, str] = {}
     cards: list[TableCard] = []
@@ -321,7 +320,7 @@ def parse_table(text: str) -> Table:
 
 
 def _table_card(card: re.Match[str], values: re.Match[str] | None) -> TableCard:
-    """Return the card of two lines of the table; of the second line nothing may be readable."""
+    """Return the card of two table lines; the second line may be unreadable."""
     cells = {} if values is None else values.groupdict()
 
     def cell(name: str, *units: str) -> int | None:
@@ -342,7 +341,7 @@ def _table_card(card: re.Match[str], values: re.Match[str] | None) -> TableCard:
 
 
 def _lenient(parse: Callable[[str], int | None], text: str) -> int | None:
-    """Return what parse reads, None where it cannot: a value of a table nobody should stop over."""
+    """Return the parsed value, or None: one unreadable cell must not fail the whole table."""
     try:
         return parse(text)
     except ValueError:
@@ -368,7 +367,7 @@ def parse_list(text: str) -> tuple[ListedCard, ...]:
         if not colon:
             section = label.strip()
         elif blocks:
-            # The first of a name counts: "Total" belongs to "Memory Usage", later ones to something else.
+            # The first label of a name counts: "Total" belongs to "Memory Usage", later ones to other sections.
             blocks[-1][2].setdefault(label.strip(), value.strip())
             blocks[-1][2].setdefault(f"{section}/{label.strip()}", value.strip())
     if not blocks:
@@ -425,7 +424,7 @@ _PORT = re.compile(r"port\s+([0-9]{1,3})\s*:\s*(\S+)")
 
 
 def _ports(text: str, words: Collection[str]) -> dict[int, str]:
-    """Return the word behind each ``port N:``; a text with anything in it must hold a port."""
+    """Parse ``port N: WORD`` lines; a text that is not empty must have at least one."""
     ports: dict[int, str] = {}
     for line in text.splitlines():
         match = _PORT.fullmatch(line.strip())
@@ -445,8 +444,8 @@ def _ports(text: str, words: Collection[str]) -> dict[int, str]:
 def parse_links(text: str) -> dict[int, bool]:
     """Return for each port of ``hl-smi -n link -i <address>`` whether its link is up.
 
-    Without ``-P`` hl-smi lists the internal ports only; an empty text is a card without any. Raises
-    ValueError for another word than UP or DOWN.
+    Without ``-P`` hl-smi lists the internal ports only; an empty text means a card without internal ports. Raises
+    ValueError for a word other than UP or DOWN.
     """
     return {port: word == "up" for port, word in _ports(text, ("up", "down")).items()}
 

@@ -1,4 +1,4 @@
-"""Placement: which cards an instance gets, and which CPU cores go with them. Module ids are the cards' identity."""
+"""Placement: choose the cards of an instance and the CPU cores near them. A card's identity is its module id."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .users import describe_user, is_own, may_stay, new_user
 
 @dataclass(frozen=True)
 class Card:
-    """What placement knows of one card. ``node`` is None when the NUMA node is not known (or the host has none)."""
+    """A card as placement sees it. ``node`` is its NUMA node; None if it is not known, or the host has none."""
 
     module_id: int
     serial: str | None
@@ -21,15 +21,15 @@ class Card:
     cpus: str
     memory_total_mib: int | None
     memory_used_mib: int | None
-    # Why the card cannot be given away, in words ("used by pid 4242 python3"); None when it is free.
+    # Why the card is not available, in words ("used by pid 4242 python3"); None if it is free.
     taken: str | None
-    # The other instance that has it reserved, where that is the reason: it keeps it while it is stopped.
+    # The instance that has the card reserved, if that is why it is taken; a reservation outlasts a stop.
     holder: str | None = None
 
 
 @dataclass(frozen=True)
 class Reservations:
-    """The reservation file: instance -> module ids it holds, and the serials they had then."""
+    """The content of cards.lock: module ids by instance, and the serial that each module had when it was reserved."""
 
     modules: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     serials: Mapping[int, str] = field(default_factory=dict)
@@ -71,12 +71,12 @@ def read_cards(
     planned: Mapping[int, str],
     named: Mapping[str, Sequence[int]],
 ) -> list[Card]:
-    """The topology's cards with the reason each cannot be given to ``instance``, if there is one.
+    """Return the topology's cards; each that ``instance`` cannot get has the reason in ``taken``.
 
-    ``planned`` are cards that earlier requests of the same call got, ``named`` those that its requests name, by
-    instance. An instance's own reservation, its own unit and its own container do not stand in its way; nor do those
-    of an instance that names other cards, which is stopped before this one starts. A request that names no cards
-    leaves those that others name, but for its own.
+    ``planned``: cards that earlier requests of the same call got. ``named``: cards that its requests name, by instance.
+    Three things do not block an instance: its own reservation, its own unit and container, and an instance that names
+    other cards, because that one is stopped first. A request that names no cards avoids those that other requests name,
+    unless it holds them already.
     """
     own = reservations.modules.get(instance or "", ())
     holder = {
@@ -130,7 +130,10 @@ def read_cards(
 
 
 def _users(users: object, instance: str | None, is_held: bool, leaving: Sequence[str]) -> str | None:
-    """Who uses a card beside the instance itself, and those that are ``leaving`` it, in words; None for nobody."""
+    """Describe the first user of a card that blocks the instance; None if there is none.
+
+    ``leaving``: instances that give the card up, and so do not count.
+    """
     for user in users if isinstance(users, Sequence) else ():
         known = {**new_user(), **user} if isinstance(user, Mapping) else new_user()
         if any(is_own(known, name) for name in leaving):
@@ -142,20 +145,20 @@ def _users(users: object, instance: str | None, is_held: bool, leaving: Sequence
 
 @dataclass(frozen=True)
 class Joined:
-    """The module ids that the cards' own links join, by group; no groups where these join all cards of a node.
+    """Groups of module ids that the cards' own links join; no groups means that the links join all cards of a node.
 
-    ``across``: whether something else joins the groups, so that an instance may have cards of several.
+    ``across``: something else (host NICs) also joins the groups, so an instance may use cards of several.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
     across: bool = False
 
     def group_of(self, module_id: int) -> int:
-        """The place of a module's group; -1 for one that is in none."""
+        """Return the position of a module's group; -1 if it is in none."""
         return next((place for place, group in enumerate(self.groups) if module_id in group), -1)
 
     def spans(self, modules: Iterable[int]) -> bool:
-        """Whether modules are of several groups."""
+        """Whether the modules belong to several groups."""
         return len({self.group_of(module_id) for module_id in modules}) > 1
 
 
@@ -173,15 +176,15 @@ def choose(
     joined: Joined = ALL_JOINED,
     copies: int = 1,
 ) -> list[Card]:
-    """Choose cards, or refuse with who has what.
+    """Choose the cards of an instance. Raises Refusal with who has which card.
 
-    ``copies`` of a model share the cards, each so many that follow one another: a copy's cards have to be joined, those
-    of two copies say nothing to each other.
-    ``wanted`` (the option ``modules``) is obeyed or refused, in the order given. ``within`` narrows the free choice
-    (HABANA_VISIBLE_MODULES of the caller). ``own`` are cards the instance already holds: it keeps them.
-    Free choice: one group of ``joined`` cards if the instance fits there, else several, each with whole copies; in a
-    group the NUMA node with the most free cards if the instance fits there, lowest module ids first; else the emptiest
-    nodes together, as few as possible.
+    ``copies``: copies of the model; each gets an equal number of consecutive cards. The cards of one copy must be
+    joined; cards of different copies do not communicate.
+    ``wanted`` (the option ``modules``) is used in the given order or refused. ``within`` limits the free choice
+    (HABANA_VISIBLE_MODULES of the caller). ``own``: cards that the instance already holds; it keeps them.
+    The free choice takes one group of ``joined`` cards if the instance fits there, else several groups with whole
+    copies in each. Within a group it takes the NUMA node with the most free cards if the instance fits there, lowest
+    module ids first, else as few NUMA nodes as possible, those with the most free cards first.
     """
     by_id = {card.module_id: card for card in cards}
     if wanted is not None:
@@ -213,9 +216,9 @@ def choose(
 
 
 def _within_groups(free: Sequence[Card], size: int, copies: int, joined: Joined) -> list[Card] | None:
-    """Cards for copies of ``size``, one copy after the other and each within a group; None where they do not fit so.
+    """Return cards for all copies, each copy within one group; None if they do not fit like this.
 
-    The group with most free cards takes as many as it can.
+    ``size``: cards of one copy. The group with the most free cards takes as many copies as fit.
     """
     groups: dict[int, list[Card]] = {}
     for card in free:
@@ -228,7 +231,7 @@ def _within_groups(free: Sequence[Card], size: int, copies: int, joined: Joined)
 
 
 def _emptiest(free: Sequence[Card], count: int) -> list[Card]:
-    """The cards of the emptiest NUMA nodes, sorted by module id."""
+    """Return cards of the NUMA nodes with the most free cards, sorted by module id."""
     nodes: dict[int | None, list[Card]] = {}
     for card in free:
         nodes.setdefault(card.node, []).append(card)
@@ -240,7 +243,7 @@ def _emptiest(free: Sequence[Card], count: int) -> list[Card]:
 
 
 def _not_joined(asked: str, joined: Joined, copies: int) -> Refusal:
-    """Refuse cards of several groups; ``asked`` says what was wanted."""
+    """Return the refusal for cards of several groups; ``asked`` says what was requested."""
     each = " for each copy of the model" if copies > 1 else ""
     groups = _and([f"modules {', '.join(map(str, group))}" for group in joined.groups])
     return Refusal(
@@ -272,7 +275,7 @@ def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, o
 
 
 def _how(cards: Sequence[Card]) -> str:
-    """How reserved cards are freed, in brackets; empty where none of the cards is."""
+    """Return how reserved cards are freed, in brackets; "" if none of the cards is reserved."""
     names = sorted({card.holder for card in cards if card.holder})
     if not names:
         return ""
@@ -281,7 +284,7 @@ def _how(cards: Sequence[Card]) -> str:
 
 
 def _way_out(card: Card) -> str:
-    """What a person does about whoever has a card: a stopped instance keeps it, a removed one does not."""
+    """Return how to free a card: stopping an instance keeps its reservation, removing it does not."""
     if card.holder:
         return (
             f"remove {card.holder}, which keeps its cards while it is stopped "
@@ -318,11 +321,11 @@ def _others(cards: Sequence[Card]) -> str:
 
 
 def physical_ranges(cpus: str) -> list[tuple[int, int]]:
-    """The ranges of a node's CPU list that instances are spread over.
+    """Return the ranges of a node's CPU list without SMT siblings.
 
-    Linux numbers SMT siblings after all cores, so a list of two ranges, or of an even number whose second half repeats
-    the first half's lengths, is cores and siblings: the cores are used, as in the vendor's split. Any other list (one
-    range with SMT off, three ranges) is taken whole.
+    Linux numbers SMT siblings after all cores. So a list of two ranges, or one whose second half has the same lengths
+    as the first, is cores followed by siblings, and only the cores are used, as in the vendor's split. Any other list
+    (one range with SMT off, three ranges) is used whole.
     """
     ranges = list(parse_ranges(cpus))
     half = len(ranges) // 2
@@ -333,11 +336,11 @@ def physical_ranges(cpus: str) -> list[tuple[int, int]]:
 
 
 def core_shares(node_cards: Sequence[Card], cpus: str) -> dict[int, str]:
-    """Divide a node's cores among all its cards: module id -> CPU ranges, disjoint.
+    """Divide a node's cores among all its cards: module id -> disjoint CPU ranges.
 
-    Each range is divided by the number of cards, rounded down. The slot of a card is its module id modulo that number,
-    the vendor's order, where that gives every card its own slot; else its rank within the node (gapped or interleaved
-    module ids). A node with fewer cores than cards shares them whole.
+    Each range is divided by the number of cards, rounded down. A card's slot is its module id modulo that number, which
+    is the vendor's order. If that gives two cards one slot (gaps in the module ids, or interleaved ids), the slot is
+    its rank within the NUMA node. If there are fewer cores than cards, all cards share the whole list.
     """
     count = len(node_cards)
     ids = sorted(card.module_id for card in node_cards)
@@ -356,10 +359,11 @@ def core_shares(node_cards: Sequence[Card], cpus: str) -> dict[int, str]:
 
 
 def cpu_binding(cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
-    """The numactl vector for the chosen cards, empty when nothing is known of their CPUs.
+    """Return the numactl command for the chosen cards; empty if a card's CPUs are not known.
 
-    On one node the cores' memory is preferred (``-p``), not forced: a full node must not end a server that could run.
-    Over several nodes the union of the cards' cores is bound and memory stays local to the core that asks for it.
+    On one NUMA node, its memory is preferred (``-p``), not enforced: if the node's memory is full, the server must
+    still run. Over several nodes, the cores of all cards are bound and memory stays local to the core that allocates
+    it.
     """
     ranges = []
     for card in chosen:
@@ -376,5 +380,5 @@ def cpu_binding(cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
 
 
 def _joined(ranges: Sequence[str]) -> list[str]:
-    """Each card's ranges in the order of the cards; a share that is repeated (fewer cores than cards) only once."""
+    """Return each card's ranges in card order; ranges that cards share (fewer cores than cards) appear once."""
     return list(dict.fromkeys(ranges))

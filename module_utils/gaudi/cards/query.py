@@ -1,8 +1,8 @@
-"""The order in which hl-smi is asked, and what to make of its answers.
+"""Query hl-smi in a fixed order and combine its answers.
 
-Pure but for the callable it is given: ask(arguments) runs hl-smi and returns its answer. One unknown
-field fails a whole ``-Q`` call on an older release, so what identifies a card is asked first, the rest
-together, and one by one where that fails. What no query answers is taken from ``-L`` and from the table.
+Pure but for the callable ``ask(arguments)``, which runs hl-smi and returns its answer. One unknown field fails a whole
+``-Q`` call on an older release. So the identity fields are queried first, then the details together, and one by one if
+that fails. Facts that no query returns come from ``-L`` and from the summary table.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .hl_smi import (
     parse_topo,
 )
 
-# The status of coreutils' timeout when it had to stop a command.
+# Exit status of coreutils' timeout when it stopped the command.
 TIMED_OUT = 124
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command left behind."""
+    """The result of a command: its exit status and its output."""
 
     status: int
     stdout: str
@@ -69,7 +69,7 @@ class SeenCard:
 
 @dataclass(frozen=True)
 class Seen:
-    """Everything hl-smi said. failure is its own words where it did not answer at all."""
+    """Everything that hl-smi said. failure is its error message if no call succeeded."""
 
     cards: tuple[SeenCard, ...] = ()
     table: Table | None = None
@@ -84,10 +84,10 @@ T = TypeVar("T")
 
 
 def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
-    """Ask hl-smi for everything the topology needs; links=False leaves the calls per card out.
+    """Query hl-smi for everything that the topology needs; links=False skips the calls per card.
 
-    Never raises: a call that fails or cannot be read leaves its facts unknown and a complaint behind,
-    and where nothing answers failure says why.
+    Never raises. A call that fails or cannot be parsed leaves its facts unknown and adds a complaint; if no call
+    succeeds, ``failure`` says why.
     """
     complaints: list[str] = []
     ask = _until_it_hangs(ask)
@@ -101,7 +101,7 @@ def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
         cards = [SeenCard(index=card.index, bus_id=card.bus_id) for card in listed or (table.cards if table else ())]
     cards = [_completed(card, listed, table) for card in cards]
     if any(card.firmware is None for card in cards):
-        # Only newer releases know this call, and -L has mostly answered already: its failure says nothing.
+        # Only newer releases have this call, and -L usually gives the same facts, so a failure is not reported.
         components = _ask(ask, ("--fw-versions",), parse_fw_versions, []) or {}
         cards = [_with_firmware(card, components) for card in cards]
     if links:
@@ -111,9 +111,9 @@ def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
 
 
 def _until_it_hangs(ask: Ask) -> Ask:
-    """Return an ask that gives up on hl-smi after one call without an answer.
+    """Wrap ``ask`` so that hl-smi is not called again after one call timed out.
 
-    A card in reset can hold every call; a dozen of them would hold the node for a quarter of an hour.
+    A card in reset can block every call; a dozen blocked calls would take a quarter of an hour.
     """
     hung: list[Answer] = []
 
@@ -128,7 +128,7 @@ def _until_it_hangs(ask: Ask) -> Ask:
 
 
 def _words(answer: Answer) -> str:
-    """Return what a failed call said, or that it said nothing."""
+    """Return the message of a failed call, or that it printed nothing."""
     said = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())
     return f"status {answer.status}, it said {shown(said)}" if said else f"status {answer.status}, it said nothing"
 
@@ -165,7 +165,7 @@ def _query(ask: Ask, fields: Sequence[str], complaints: list[str]) -> list[Row] 
 
 
 def _queried(ask: Ask, complaints: list[str]) -> list[SeenCard]:
-    """Return the cards of the -Q calls; none where even their identity is not answered."""
+    """Return the cards of the -Q calls; none if even the identity query fails."""
     rows = _query(ask, IDENTITY_FIELDS, complaints) or []
     details: dict[str | None, Row] = {}
     together = _query(ask, ("index", *DETAIL_FIELDS), []) if rows else []
@@ -204,7 +204,7 @@ def _seen_card(row: Mapping[str, str | None], complaints: list[str]) -> SeenCard
 
 
 def _completed(card: SeenCard, listed: Sequence[ListedCard], table: Table | None) -> SeenCard:
-    """Return a card with what -Q left open taken from -L, then from the table."""
+    """Fill in facts that -Q left open, from -L, then from the summary table."""
     in_list = next((other for other in listed if _same(card, other.index, other.bus_id)), None)
     in_table = next((other for other in table.cards if _same(card, other.index, other.bus_id)), None) if table else None
     facts = {key: value for key, value in asdict(card).items() if value is not None}

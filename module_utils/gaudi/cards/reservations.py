@@ -1,7 +1,7 @@
-"""Who may have which card: the reservations of a node, and what a request changes about them.
+"""Reservations of cards on a node, and how a request changes them.
 
-Pure: the text of /var/lib/gaudi-serving/cards.lock, a request and a topology document in; the new
-reservations out, or a Refusal with a sentence for people. library/card_reservation.py does the rest.
+Pure: input is the text of /var/lib/gaudi-serving/cards.lock, a request and a topology document; output is the new
+reservations, or a Refusal with a sentence for people. library/card_reservation.py reads and writes the file.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .users import describe_user, is_own, may_stay
 
 SCHEMA = 1
 
-# The name becomes part of a unit's, a container's and a directory's name.
+# An instance's name becomes part of the names of a unit, a container and a directory.
 INSTANCE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 
-# Without these the topology cannot tell whether a card is in use.
+# Findings with which the topology cannot tell whether a card is in use.
 _BLIND = ("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards")
 
 Card = dict[str, Any]
 Reservations = dict[str, dict[str, Any]]
 
 
-# What the file holds; render_reservations writes it.
+# The form of the file's content; render_reservations writes it.
 _FORM = {"reservations": {str: {"since": str, "cards": [{"module_id": int, "serial": (str, type(None))}]}}}
 
 
 def parse_reservations(text: str) -> Reservations:
-    """Return the reservations of the file's text, by instance.
+    """Parse the reservations file; return the reservations by instance.
 
-    Raises Refusal, saying what is wrong, for a text that this module did not write, an empty one included: to go on as
-    if nothing were reserved would give cards away twice.
+    Raises Refusal, with the defect, for a text that this module did not write, also for an empty one: treating it as
+    "nothing is reserved" would give cards away twice.
     """
     try:
         reservations: Reservations = parse(text, _FORM, SCHEMA)["reservations"]
@@ -50,9 +50,9 @@ def parse_reservations(text: str) -> Reservations:
 
 
 def rebuild(plans: Mapping[str, Mapping[str, Any]], now: str) -> Reservations:
-    """Return the reservations that plans by instance make, since now (ISO 8601).
+    """Return the reservations that follow from the plans of all instances, dated now (ISO 8601).
 
-    Raises Refusal where two plans name one card: nobody can tell whose it is.
+    Raises Refusal if two plans name the same card, because the owner cannot be determined.
     """
     rebuilt: Reservations = {}
     owners: dict[int, str] = {}
@@ -77,7 +77,7 @@ def render_reservations(reservations: Reservations) -> str:
 
 
 def check_request(instance: str, cards: Sequence[Mapping[str, Any]], state: str) -> None:
-    """Raise Refusal for a request that can never be granted, whatever the node looks like."""
+    """Raise Refusal for a request that is wrong on any node."""
     if not INSTANCE.fullmatch(instance):
         raise Refusal(
             "not_an_instance_name",
@@ -93,7 +93,7 @@ def check_request(instance: str, cards: Sequence[Mapping[str, Any]], state: str)
 
 
 def free(reservations: Reservations, instance: str) -> Reservations:
-    """Return the reservations without those of an instance, which need not have any."""
+    """Return the reservations without those of an instance; it may have none."""
     return {name: held for name, held in reservations.items() if name != instance}
 
 
@@ -106,12 +106,12 @@ def reserve(
     given_up_by: Collection[str] = (),
     foreseen: bool = False,
 ) -> Reservations:
-    """Return the reservations with exactly these cards held by the instance, since now (ISO 8601).
+    """Return the reservations with exactly these cards reserved for the instance, dated now (ISO 8601).
 
-    What it held and does not ask for any more becomes free; asking again for the same changes nothing,
-    not even since. All or nothing: raises Refusal when one card is not there, is another card than the
-    serial says, is held by another instance or is used by anything but this instance. Instances in given_up_by lose
-    the cards that are asked for; where that is only foreseen, they may still use them.
+    Cards that it no longer asks for become free. If it asks for what it has, nothing changes, not even the date. All or
+    nothing: raises Refusal if a card is missing, has another serial than requested, is reserved by another instance, or
+    is used by anything but this instance. Instances in given_up_by lose the requested cards. With ``foreseen`` (check
+    mode) those instances may still be using them.
     """
     modules = {card["module_id"] for card in cards}
     reservations = _without(reservations, {name for name in given_up_by if name != instance}, modules)
@@ -124,10 +124,10 @@ def reserve(
 
 
 def again(reservations: Reservations, instance: str, cards: Sequence[Mapping[str, Any]], now: str) -> Reservations:
-    """Return the reservations with the cards of a former plan held by its instance again, since now (ISO 8601).
+    """Return the reservations with the cards of an earlier plan reserved again, dated now (ISO 8601).
 
-    Nobody looks at the cards: they were granted once, and whoever starts looks. Raises Refusal where another instance
-    holds one by now.
+    The cards' use is not checked here: they were granted before, and the next start checks it. Raises Refusal if
+    another instance has reserved one since.
     """
     wanted = [{"module_id": card["module_id"], "serial": card.get("serial")} for card in sorted(cards, key=_module)]
     before = reservations.get(instance)
@@ -146,12 +146,12 @@ def again(reservations: Reservations, instance: str, cards: Sequence[Mapping[str
 
 
 def _module(card: Mapping[str, Any]) -> int:
-    """Return what cards are sorted by."""
+    """Return the sort key of a card, its module id."""
     return int(card["module_id"])
 
 
 def _without(reservations: Reservations, names: Collection[str], modules: Collection[int]) -> Reservations:
-    """Return the reservations in which some instances hold no card of these modules; who holds none is not listed."""
+    """Return the reservations without these modules of these instances; an instance left without cards is dropped."""
     kept: Reservations = {}
     for name, held in reservations.items():
         cards = [card for card in held["cards"] if name not in names or card["module_id"] not in modules]
@@ -167,7 +167,7 @@ def _granted(
     topology: Mapping[str, Any],
     leaving: Collection[str],
 ) -> Card:
-    """Return the card as it is written down, or raise Refusal. Instances that are leaving do not count as users."""
+    """Return a card's reservation entry. Raises Refusal if it is not available; users in ``leaving`` do not count."""
     blind = [finding["message"] for finding in topology["findings"] if finding["id"] in _BLIND]
     if blind:
         raise Refusal(
@@ -216,7 +216,7 @@ def holders(reservations: Reservations) -> dict[int, str]:
 
 
 def _holder(reservations: Reservations, instance: str, card: Mapping[str, Any]) -> str | None:
-    """Return the other instance that holds a card: its slot, or, after a move, its serial."""
+    """Return the other instance that reserved a card, by module id or, if the card was moved, by serial."""
     for other, reservation in sorted(reservations.items()):
         for held in reservation["cards"] if other != instance else ():
             same_serial = held["serial"] is not None and held["serial"] == card["serial"]

@@ -1,4 +1,4 @@
-"""What is read from a node before anything is made of it: the input of build_topology."""
+"""Raw facts read from a node, the input of build_topology."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PciCard:
 
 @dataclass(frozen=True)
 class AccelCard:
-    """A device of /sys/class/accel: a card that the driver brought up."""
+    """A device of /sys/class/accel: a card that the driver initialised."""
 
     index: int
     bus_id: str | None
@@ -35,7 +35,7 @@ class AccelCard:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that has a device file of a card open; cgroup is its /proc/PID/cgroup, account whose it is."""
+    """A process with a card's device file open; cgroup is its /proc/PID/cgroup, account the name of its user."""
 
     index: int
     pid: int

@@ -1,4 +1,4 @@
-"""A node as a picture in text: a box for each NUMA node, a line for each card, who has what."""
+"""Draw a node as text: a box for each NUMA node, a line for each card, and who uses it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .users import describe_user, is_own
 # A terminal of 100 columns, less the eight by which Ansible indents a text that it shows.
 WIDTH = 92
 _MIB_PER_GIB = 1024
-# The last column takes what the others leave, but never less than this.
+# Minimum width of the last column, which otherwise takes the rest of the line.
 _MIN_LAST = 16
 
 Rows = list[list[str]]
 
 
 def describe_node(topology: Mapping[str, Any], holders: Mapping[int, str] | None = None) -> str:
-    """Return the node of a topology document as text of at most WIDTH columns, without a newline at the end.
+    """Return a topology document as text of at most WIDTH columns, without a newline at the end.
 
-    holders names the instance a module is reserved or planned for. Columns of which nothing is known (a
-    given topology has no serial numbers) are left out. What was found odd follows below the boxes.
+    holders: the instance that each module is reserved or planned for. Columns without any value are left out (a
+    topology from a file has no serial numbers). Findings follow below the boxes.
     """
     cards = topology["cards"]
     lines = textwrap.wrap(_headline(topology), WIDTH, subsequent_indent="  ")
@@ -53,14 +53,14 @@ def _headline(topology: Mapping[str, Any]) -> str:
     parts = [f"{count} x {kind}" for kind, count in kinds.items()] or ["no card"]
     parts += [f"driver {topology['driver_version']}"] * bool(topology["driver_version"])
     parts += [f"hl-smi {topology['hl_smi_version']}"] * bool(topology["hl_smi_version"])
-    # The loopback and the bridges of containers are on every node and lead nowhere.
+    # Loopback and container bridges exist on every node and do not reach other nodes.
     nowhere = ("lo", "docker", "br-", "veth", "virbr")
     parts += [f"{name} {address}" for name, address in topology["addresses"] if not name.startswith(nowhere)]
     return printable(", ".join(parts))
 
 
 def _place(card: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Return what cards share a box by: NUMA node and CPUs."""
+    """Return the key by which cards share a box: NUMA node and CPUs."""
     return card["numa_node"], card["cpus"]
 
 
@@ -72,7 +72,7 @@ def _title(numa_node: int | None, cpus: str) -> str:
 
 
 def _table(cards: Sequence[Mapping[str, Any]], holders: Mapping[int, str]) -> tuple[list[str], Rows]:
-    """Return the names of the columns something is known for, and a row of cells for each card."""
+    """Return the headings of all columns with a value, and a row of cells for each card."""
     columns = {
         "module": [_known(card["module_id"]) for card in cards],
         "accel": [_known(card["index"]) for card in cards],
@@ -111,17 +111,17 @@ def _links(card: Mapping[str, Any]) -> str:
 
 
 def _owners(card: Mapping[str, Any], holder: str | None) -> str:
-    """Return who has a card: the instance it is reserved for, who is on it, or nobody; and why it cannot serve."""
+    """Return who has a card (reserving instance, its processes, or "free"), and its state if not operational."""
     processes: dict[str, list[Mapping[str, Any]]] = {}
     for user in card["users"]:
         owner = user["container_name"] or user["container"] or user["unit"] or ""
         processes.setdefault(owner, []).append(user)
     parts = [card["state"]] * (card["state"] not in (None, "operational"))
-    # An instance that runs on its card is seen there by its unit's or container's name.
+    # A running instance already appears under the name of its unit or container.
     if holder is not None and not any(is_own(user, holder) for user in card["users"]):
         parts.append(f"for {holder}")
     for owner, users in processes.items():
-        # A server runs a process or more for each card; their number says enough.
+        # A server runs at least one process for each card; the count is enough.
         parts += [f"{owner}, {len(users)} processes"] if owner and len(users) > 1 else map(_in_short, users)
     return printable("; ".join(parts)) or "free"
 

@@ -1,7 +1,7 @@
-"""Who uses a card: the process, and the systemd unit or container that owns it.
+"""The users of a card: processes, and the systemd unit or container that each belongs to.
 
-A user is plain data: pid, name, account (the person's on the node), unit, container (the twelve digits that
-``docker ps`` shows) and container_name. What is not known is None.
+A user is plain data: pid, name, account (its user on the node), unit, container (the short id of twelve digits that
+``docker ps`` shows) and container_name. Unknown values are None.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# The device a process computes on, and the one that answers questions about the card. The vendor's own
-# scripts call a card free when nobody holds its control device.
+# Each card has a compute device and a control device, which answers queries. The vendor's own scripts call a card free
+# if no process has its control device open.
 _DEVICE = re.compile(r"/dev/accel/accel(?:_controlD)?([0-9]{1,4})(?: \(deleted\))?")
 
 # docker-<id>.scope, libpod-<id>.scope, cri-containerd-<id>.scope with the systemd driver;
@@ -24,12 +24,12 @@ _INSTANCE = re.compile(r"[a-z0-9-]{1,48}")
 # What docker ps is asked for: id, name, and the instance that the container is of.
 CONTAINER_LINE = '{{.ID}} {{.Names}} {{.Label "gaudi-serving.instance"}}'
 
-# hl-smi holds a control device for as long as it runs: two readings at once are not two users.
+# hl-smi keeps a control device open while it runs, so two simultaneous queries must not count as users.
 _READERS = frozenset({"hl-smi"})
 
 
 def new_user() -> dict[str, Any]:
-    """Return a user of whom nothing is known but that the card is in use."""
+    """Return a user without details: the card is in use, nothing more is known."""
     return {"pid": None, "name": None, "account": None, "unit": None, "container": None, "container_name": None}
 
 
@@ -43,14 +43,14 @@ def device_index(path: str) -> int | None:
 
 
 def is_reader(name: str) -> bool:
-    """Tell whether a process only looks at cards, for the moment of a query."""
+    """Whether a process only queries cards and does not compute on them."""
     return name in _READERS
 
 
 def parse_container_names(text: str) -> dict[str, str]:
     """Return container names by short id, from lines of CONTAINER_LINE, or of id and name.
 
-    One of an instance that was renamed goes by the name that it is to have: who it is does not change.
+    A container of an instance that somebody renamed is returned under its original name, vllm-INSTANCE.
     """
     to_be = {name: f"vllm-{instance}" for instance, name in renamed_containers(text).items()}
     names = {line[0][:_SHORT_ID]: line[1] for line in _container_lines(text)}
@@ -58,9 +58,9 @@ def parse_container_names(text: str) -> dict[str, str]:
 
 
 def renamed_containers(text: str) -> dict[str, str]:
-    """Return what the containers of instances are called, by instance, where that is not vllm-INSTANCE.
+    """Return the current names of containers that somebody renamed, by instance.
 
-    A label alone proves nothing where a container of the right name is there: an image made of it has the label, too.
+    A label alone proves nothing if a container with the right name exists: an image made from it has the label too.
     """
     lines = _container_lines(text)
     names = {line[1] for line in lines}
@@ -115,16 +115,16 @@ def _init_paths(cgroup: str) -> dict[str, str]:
 
 
 def is_own(user: Mapping[str, Any], instance: str) -> bool:
-    """Tell whether a user of a card is the instance itself: its unit or its container."""
+    """Whether a user of a card is the instance itself: its unit or its container."""
     return user.get("unit") == f"vllm-{instance}.service" or user.get("container_name") == f"vllm-{instance}"
 
 
 def may_stay(user: Mapping[str, Any], instance: str, is_held: bool) -> bool:
-    """Tell whether a user of a card does not stand in the way of an instance; is_held: it has the card reserved.
+    """Whether a user of a card does not block the instance; is_held: the instance has the card reserved.
 
-    The instance itself may stay. On a card that it already holds, so may a container whose name nobody can
-    tell and memory that nobody is seen to own: the engine is being restarted or a server is just ending, and
-    no other instance can have been given the card.
+    The instance itself does not block. On a card that it holds, two more do not: a container whose name is unknown (the
+    engine is restarting), and memory in use without a visible process (a server is just ending). No other instance can
+    have been given that card.
     """
     nameless = user["container"] is not None and user["container_name"] is None
     return is_own(user, instance) or (is_held and (nameless or user["pid"] is None))
@@ -133,7 +133,7 @@ def may_stay(user: Mapping[str, Any], instance: str, is_held: bool) -> bool:
 def describe_user(user: Mapping[str, Any]) -> str:
     """Return a user in a few words: ``foo.service (pid 4242 python3 of alice)``."""
     process = " ".join([f"pid {user['pid']}"] * (user["pid"] is not None) + [user["name"]] * bool(user["name"]))
-    # In a container it is mostly root, and its name says more.
+    # In a container the account is mostly root, and the container's name says more.
     if process and user.get("account") and not user["container"]:
         process += f" of {user['account']}"
     if user["container"] or user["container_name"]:

@@ -13,7 +13,7 @@ KINDS = ("fork", "plugin")
 
 @dataclass(frozen=True)
 class Pin:
-    """One repository at one commit; ``reference`` is the tag or branch the commit was taken from, for people."""
+    """A repository at one commit; ``reference`` is the tag or branch that the commit was taken from, for people."""
 
     repository: str
     commit: str
@@ -34,7 +34,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Versions of a Python package that are let in, such as ``==4.57.1``; inferred if no file of the fork says so."""
+    """Allowed versions of a Python package, such as ``==4.57.1``; ``inferred`` if no file of the fork states them."""
 
     version: str
     source: str
@@ -55,11 +55,10 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Way:
-    """Another way to an image than the release's own pins: what a manual names beside them, or why it cannot be gone.
+    """An alternative to the release's own pins that a manual names, or the reason why it cannot be built.
 
-    ``pins`` take the place of the release's repositories of vLLM, all of them; without any they are the release's own.
-    What else is named takes the place of the same key of ``build``; ``refused`` is a sentence that says why not and
-    what to do.
+    ``pins`` replace all of the release's vLLM repositories; without ``pins`` the release's own stay. Every other key
+    replaces the same key of ``build``. ``refused``: a sentence that says why it cannot be built and what to do.
     """
 
     source: str
@@ -96,12 +95,12 @@ def _constraints(reader: Reader, where: str) -> dict[str, Constraint]:
 
 @dataclass(frozen=True)
 class Build:
-    """What differs between the images of releases; the steps are the same for all of a kind.
+    """What differs between the images of releases; images of one kind share all their build steps.
 
-    ``requirements`` and ``build_requirements`` are files of the checkout that is installed; ``version`` is told to
-    setuptools-scm, as a checkout of one commit has no tags; ``sees_cards`` is true for a setup.py that builds for
-    Gaudi only where ``hl-smi`` shows a card; ``audio_extra`` is the extra that brings the audio libraries;
-    ``quantization`` is the distribution that quantises; ``ways`` are others than the release's own, by name.
+    ``requirements`` and ``build_requirements`` are files of the installed checkout. ``version`` is passed to
+    setuptools-scm, as a checkout of one commit has no tags. ``sees_cards``: its setup.py builds for Gaudi only if
+    ``hl-smi`` shows a card. ``audio_extra``: the extra with the audio libraries. ``quantization``: the distribution
+    that quantises. ``ways``: alternatives to the release's own pins, by name.
     """
 
     kind: str
@@ -151,7 +150,7 @@ class Build:
         )
 
     def by(self, way: Way) -> Build:
-        """The same, for another way."""
+        """Return the build settings with those of an alternative in their place."""
         return replace(
             self,
             requirements=way.requirements or self.requirements,

@@ -1,7 +1,7 @@
-"""What the planner reads of a catalogue file: one dataclass for a model, one for a release, one for a card type.
+"""Dataclasses for the catalogue files that the planner reads: one for a model, one for a release, one for a card type.
 
 The YAML files under ``catalog/`` have exactly these keys. The JSON Schemas check them on the controller with the file's
-name; ``from_mapping`` checks them again where the plan is made, because a plan must never rest on a guess.
+name. ``from_mapping`` checks them again on the node that plans, because a plan must not rest on unchecked values.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .build import Build, Pin
 from .fabric import Fabric
 from .typed import Typed
 
-# Bounds that only keep nonsense out (a negative layer count, a parameter count in thousands of trillions).
+# Bounds against nonsense (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
 
-# Tasks that read a text once and keep nothing of it: no KV cache has to hold a conversation.
+# Tasks that read a text once, so that the KV cache does not have to hold a conversation.
 POOLING_TASKS = ("embed", "score")
 
 
 @dataclass(frozen=True)
 class State:
-    """Layers without a KV cache (gated delta nets: gdn, or mamba), and the bytes of one sequence in one of them.
+    """Layers without a KV cache (gdn: gated delta nets, or mamba), and the bytes of one sequence's state in one layer.
 
     The bytes are those of the whole model; the cards of an instance share them.
     """
@@ -39,10 +39,10 @@ class State:
 
 @dataclass(frozen=True)
 class Architecture:
-    """Facts of a model's config.json that rules look at. Zero for experts means a dense model.
+    """Values of a model's config.json that rules use. ``num_experts`` is 0 for a dense model.
 
-    ``parameters`` counts weights; ``max_position_embeddings`` and lengths are tokens.
-    ``kv_bytes_per_token`` is only given where the usual formula does not hold (multi-head latent attention).
+    ``parameters`` counts weights; ``max_position_embeddings`` and lengths are in tokens. ``kv_bytes_per_token`` is only
+    given if the usual formula does not hold (multi-head latent attention).
     """
 
     model_type: str
@@ -123,7 +123,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Source:
-    """Where weights come from. ``revision`` is a commit, so that the same file means the same bytes tomorrow."""
+    """The origin of weights. ``revision`` is a commit, so that the same file always means the same bytes."""
 
     repository: str
     revision: str | None = None
@@ -175,7 +175,7 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Validated:
-    """What the maintainers of vllm-gaudi say that they have validated (validated_models.md of its tags)."""
+    """Configurations that the maintainers of vllm-gaudi list as validated (validated_models.md of its tags)."""
 
     releases: tuple[str, ...]
     generations: tuple[str, ...]
@@ -199,7 +199,7 @@ class Validated:
 
 @dataclass(frozen=True)
 class Conversion:
-    """How the served directory is made from the published weights, and for which card types that is needed."""
+    """How the served directory is made from the published weights, and which card types need it."""
 
     tool: str
     from_directory: str
@@ -221,7 +221,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Check:
-    """A question for a model that chats, and words of which a right answer has one, in whatever letters."""
+    """A test question for a chat model, and words of which a right answer contains at least one, in any case."""
 
     question: str
     contains: tuple[str, ...]
@@ -386,10 +386,10 @@ def _nested(value: Mapping[str, object], where: str) -> dict[str, Mapping[str, o
 
 @dataclass(frozen=True)
 class AskedOfEngine:
-    """What the release's manual has ``docker run`` give a container: the most that a plan may give it.
+    """The most that a plan may give a container: what the release's manual passes to ``docker run``.
 
-    ``network`` and ``ipc`` are host or private; ``capabilities`` without CAP_; ``memlock`` is whether memory may be
-    locked without limit.
+    ``network`` and ``ipc`` are host or private; ``capabilities`` are without CAP_; ``memlock``: memory may be locked
+    without limit.
     """
 
     network: str
@@ -414,9 +414,9 @@ class AskedOfEngine:
 
 @dataclass(frozen=True)
 class Successor:
-    """What became of a variable or argument of another release; one of the three is said.
+    """What replaced a variable or argument of another release; exactly one of the three is given.
 
-    ``becomes`` is its new name, ``implied`` why it needs no word any more, ``because`` why nothing took its place.
+    ``becomes``: its new name. ``implied``: why it is not needed any more. ``because``: why it has no replacement.
     """
 
     becomes: str | None = None
@@ -493,7 +493,7 @@ class ReleaseEntry:
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
     build: Build | None = None
-    # Where the server answers, sorted.
+    # URL paths that the server answers, sorted.
     paths: tuple[str, ...] = ()
     typed_arguments: Mapping[str, Typed] = field(default_factory=dict)
     typed_variables: Mapping[str, Typed] = field(default_factory=dict)
@@ -606,11 +606,11 @@ class CardType:
     power_watts: int | None
     internal_ports: int | None
     external_ports: int | None
-    # Cards that talk over their own links without help; more cards need host NICs with libfabric.
+    # The most cards that communicate over their own links; more cards need host NICs with libfabric.
     cards_without_host_nics: int | None
     # Largest finite value of the card's FP8 format: 240 where published weights (448) must be converted.
     fp8_max: int | None
-    # Who is joined to whom, and published bandwidths; None of a card that nobody measures.
+    # Which cards are joined, and published bandwidths; None for a card type that is not measured.
     fabric: Fabric | None
 
     KEYS = (
@@ -630,9 +630,9 @@ class CardType:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Module ids that the cards' own links are known to join, by group; empty where these join all cards of a node.
+        """Return groups of module ids that the cards' own links join; () if these join all cards of a node.
 
-        Groups that are inferred refuse no plan; a measurement of the links finds out.
+        Inferred groups are left out: they refuse no plan, and a measurement of the links decides.
         """
         known = self.fabric is not None and self.fabric.groups_confidence == "published"
         return self.fabric.groups if self.fabric and known and len(self.fabric.groups) > 1 else ()

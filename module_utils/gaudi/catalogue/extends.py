@@ -1,8 +1,8 @@
-"""Release files that extend another: only what differs stands in them, and everybody reads the whole.
+"""Release files that extend another: such a file contains only the differences, and is read as a whole.
 
 ``extends: "1.22"`` takes the keys of ``catalog/releases/1.22.yml``. A file's own keys are added or replace them:
-mappings are merged key by key, a list is taken whole, a key set to null is removed: one that nothing has is refused.
-The file extended may extend another one in turn.
+mappings are merged key by key, a list replaces the whole list, a key set to null is removed. A null for a key that no
+base has is refused. The base may extend another file in turn.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ KEY = "extends"
 
 
 def file_of(name: str) -> str:
-    """What messages call the file of a release."""
+    """Return the file name of a release, for messages."""
     return f"catalog/releases/{name}.yml"
 
 
 @dataclass(frozen=True)
 class Extended:
-    """A release's whole content, and the files it comes from: its own first, then each that the one before extends."""
+    """A release's whole content, and the files it comes from: its own first, then each base in turn."""
 
     content: Any
     files: Mapping[str, Any]
 
     def file_with(self, path: Sequence[str | int]) -> str:
-        """The file in which a key stands (or is set to null); the release's own for one that stands in none."""
+        """Return the file that defines a key or sets it to null; the release's own file if none does."""
         own = next(iter(self.files))
         return file_of(next((name for name, content in self.files.items() if _has(content, path)), own))
 
@@ -48,7 +48,7 @@ def _has(content: Any, path: Sequence[str | int]) -> bool:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """``above`` over ``below``."""
+    """Return ``below`` with the keys of ``above`` merged into it."""
     result = dict(below)
     for key, value in above.items():
         if value is None:
@@ -62,7 +62,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _removes_nothing(below: Any, above: Mapping[str, Any], path: tuple[str, ...] = ()) -> tuple[str, ...] | None:
-    """The first key that is null in ``above`` and not in ``below`` at all; it was meant to remove something."""
+    """Return the path of the first null in ``above`` for a key that ``below`` does not have; None if there is none."""
     under = below if isinstance(below, Mapping) else {}
     for key, value in above.items():
         if value is None and key not in under:
@@ -90,11 +90,10 @@ def _check_removals(file: str, below: Mapping[str, Any], above: Mapping[str, Any
 
 
 def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> Extended:
-    """The whole content of a release.
+    """Return the whole content of a release.
 
-    ``known`` are the releases that have a file, ``read`` gives the content of one's own file. Raises Refusal
-    with the file for a base that is not there, for files that extend each other in a circle, and for a null that
-    removes nothing.
+    ``known``: releases that have a file. ``read``: returns the content of one file. Raises Refusal, with the file, for
+    a missing base, for files that extend each other in a circle, and for a null that removes nothing.
     """
     files: dict[str, Any] = {}
     current = name

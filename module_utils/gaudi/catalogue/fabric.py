@@ -1,6 +1,6 @@
-"""What ``catalog/cards.yml`` knows of the links between cards: who is joined to whom, and published bandwidths.
+"""The links between cards as ``catalog/cards.yml`` has them: groups of joined cards, and published bandwidths.
 
-Bandwidth is in GB/s of 10^9 bytes, as hccl_demo prints it; sizes are bytes.
+Bandwidth is in GB/s of 10^9 bytes, as hccl_demo prints it; sizes are in bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HOST_NICS_CAPABILITY = "IPC_LOCK"
 # hccl_demo takes G, M, K, B or nothing, in any case (parse_size of run_hccl_demo.py f623d69); 1k is 1024 there.
 _SIZE = re.compile(r"([1-9][0-9]{0,11})([kmgbKMGB]?)\Z", re.ASCII)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# Nothing larger is measured by anybody; it also keeps a mistyped number from filling a card's memory.
+# Upper bound of a size; it keeps a mistyped number from filling a card's memory.
 LARGEST_SIZE = 4 << 30
 MOST_RANKS = 1024
 MOST_LOOPS = 1_000_000
@@ -75,10 +75,10 @@ def size_text(size: int) -> str:
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """A bandwidth that somebody has published: a sample of healthy cards, or a limit that a run must exceed.
+    """A published bandwidth: a sample from healthy cards, or a limit that a run must exceed.
 
-    size in bytes; nw_gb_s and algo_gb_s are NW and Algo Bandwidth; a number of loops is no part of it, since both are
-    means over the loops.
+    size in bytes; nw_gb_s and algo_gb_s are NW and Algo Bandwidth. The number of loops is not part of it, since both
+    are means over the loops.
     """
 
     collective: str
@@ -108,7 +108,7 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured where nobody wishes otherwise. size in bytes, loop counts repetitions."""
+    """A default test of a card type. size in bytes, loop counts repetitions."""
 
     collective: str
     size: int
@@ -129,10 +129,10 @@ class Measurement:
 class Fabric:
     """The links of a card type.
 
-    groups: the module ids that their own links join, each group measured alone; groups_confidence: ``inferred`` where
-    nobody published which modules these are; external_ports: port numbers by module
-    id, of which hl-smi's own answer (``hl-smi -n ports``) is the better source; tests: what is measured by default,
-    the first one always; samples: figures of healthy cards; pass_limits: published limits, for their sizes only.
+    groups: module ids joined by the cards' own links; each group is measured alone. groups_confidence: ``inferred`` if
+    nobody published which modules these are. external_ports: port numbers by module id; hl-smi's own answer (``hl-smi
+    -n ports``) takes precedence. tests: the default tests; the first one always runs. samples: figures of healthy
+    cards. pass_limits: published limits, valid only for their sizes.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -182,15 +182,15 @@ class Fabric:
         )
 
     def sample(self, collective: str, ranks: int, size: int) -> Bandwidth | None:
-        """Return the published figure of exactly this measurement, None where there is none."""
+        """Return the published figure of exactly this measurement, or None."""
         return _of(self.samples, collective, ranks, size)
 
     def pass_limit(self, collective: str, ranks: int, size: int) -> Bandwidth | None:
-        """Return the published limit of exactly this measurement, None where there is none."""
+        """Return the published limit of exactly this measurement, or None."""
         return _of(self.pass_limits, collective, ranks, size)
 
     def group_of(self, modules: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the group that holds all these modules, None where they are not joined by their own links."""
+        """Return the group that contains all these modules; None if their own links do not join them."""
         return next((group for group in self.groups if set(modules) <= set(group)), None)
 
 

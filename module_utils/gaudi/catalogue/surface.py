@@ -10,7 +10,7 @@ from ..base.refusal import Refusal
 from .entries import ReleaseEntry
 from .typed import Typed
 
-# Namespaces that belong to the server and the cards: there, a name the release does not read is a mistake.
+# Variable names reserved for the server and the cards; an unknown name with such a prefix is a mistake.
 CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
 
 # Variables that would change which programs or libraries run in the container. With the last two, vllm serve has a
@@ -49,11 +49,11 @@ class Surface:
         return self._typed.get(name) or negative
 
     def reads(self, variable: str) -> bool:
-        """Whether a variable has any effect; names outside the server's own namespaces belong to other libraries."""
+        """Whether a variable has an effect; names without a reserved prefix belong to other libraries and count."""
         return variable in self._variables or not CHECKED.match(variable)
 
     def check_variable(self, variable: str, value: str) -> None:
-        """Refuse variables that are no settings, and those of what is not here."""
+        """Refuse variables that change what runs, that ask for a missing feature, or that hold a secret."""
         if variable in DENIED:
             raise Refusal(
                 "variable_denied",

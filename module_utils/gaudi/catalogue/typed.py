@@ -10,7 +10,7 @@ from ..base.checks import Reader
 
 # ``flag`` takes no value (and has a --no- form), ``bool`` is a variable's word, ``text`` and ``list`` take anything.
 TYPES = ("flag", "bool", "int", "float", "text", "list", "json", "choice")
-# The words that vLLM and the plugin read in a variable that is on or off; the plugin takes every other word for off.
+# Words that vLLM and the plugin accept for an on/off variable; the plugin reads every other word as off.
 WORDS = ("true", "t", "1", "yes", "y", "on", "false", "f", "0", "no", "n", "off", "")
 
 
@@ -35,7 +35,7 @@ class Typed:
         return found
 
     def wrong(self, value: str) -> str | None:
-        """What the server needs instead of ``value``; None where it takes it."""
+        """Return what the server requires instead of ``value``; None if it accepts the value."""
         if self.type == "choice":
             return None if value in self.choices else f"one of {', '.join(self.choices)}"
         if self.type == "bool":

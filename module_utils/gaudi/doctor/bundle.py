@@ -1,7 +1,7 @@
-"""What a support bundle is made of, and what is taken out of it: nothing in it may open anything.
+"""Contents of a support bundle, and what is masked in it: a bundle must not contain a usable secret.
 
-The files are named one by one; a new file on the node is in no bundle until it is named here. API keys, tokens and the
-environment of instances are never read. What is read is masked all the same: a site may have put a secret anywhere.
+The files are listed one by one; a new file on the node is in no bundle until it is listed here. API keys, tokens and
+the environment of instances are never read. Everything else is masked too, as a site may have put a secret anywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILES = (
     "/proc/meminfo",
     "/proc/buddyinfo",
 )
-# Of each instance, below the folder of its plan and of its state.
+# Files of each instance, below the directories of its plan and of its state.
 OF_PLAN = ("plan.json", "let_through.json")
 OF_STATE = ("state.json",)
 # Seconds a command may take; hl-smi hangs where the driver does.
@@ -45,10 +45,10 @@ MASKED = "(taken out)"
 # max_num_batched_tokens is no secret.
 _NAMES = r"token(?![a-z])|secret|passw|credential|authorization"
 _SECRET_NAME = re.compile(rf"{_NAMES}|(?:^|[_-])keys?$|apikey", re.IGNORECASE)
-# The account in an address, and a value behind a name that says it is a secret.
+# The account in an address, and a value after an option whose name says that it is a secret.
 _ACCOUNT = re.compile(r"://[^/@\s\"]+@")
 _WORD = re.compile(rf"(--[\w-]*(?:{_NAMES}|api-?key)[\w-]*\s+)[^\s\"-][^\s\"]*", re.IGNORECASE)
-# The same in a proxy's address, which may be written without what it begins with.
+# The account in a proxy's address, which may be written without its scheme.
 _PROXY_NAME = re.compile(r"proxy$", re.IGNORECASE)
 _PROXY_ACCOUNT = re.compile(r"^[^/\s]+@")
 _GIVEN_PROXY = re.compile(r"(\w*proxy\"?\s*[=:]\s*\"?)[^/@\s\"]+@", re.IGNORECASE)
@@ -56,13 +56,13 @@ _GIVEN = re.compile(rf"([\w-]*(?:{_NAMES}|api[_-]?key)[\w-]*\"?\s*[=:]\s*\"?(?:b
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return a value of a JSON document without what its names call secret; ``name`` is the key that it stands at."""
+    """Return a JSON value with secrets masked, by the names of their keys; ``name`` is the key of the value itself."""
     if isinstance(value, Mapping):
-        # {"name": "HF_TOKEN", "value": ...} names its value beside it.
+        # {"name": "HF_TOKEN", "value": ...}: the name is in the neighbouring key.
         beside = str(value.get("name", ""))
         return {key: masked(each, beside if key == "value" else str(key)) for key, each in value.items()}
     if isinstance(value, list):
-        # ["--hf-token", ...] has its value behind it.
+        # ["--hf-token", ...]: the value is the next word.
         return [masked(each, _option(before) or name) for before, each in zip([None, *value], value)]
     if isinstance(value, str):
         if _PROXY_NAME.search(name):
@@ -72,7 +72,7 @@ def masked(value: Any, name: str = "") -> Any:
 
 
 def _option(word: object) -> str:
-    """The name of an option that has its value in the next word; empty for everything else."""
+    """Return the option's name if its value is the next word; "" for any other word."""
     return word if isinstance(word, str) and word.startswith("--") and "=" not in word else ""
 
 
@@ -82,7 +82,7 @@ def _plain(text: str) -> str:
 
 
 def masked_text(text: str) -> str:
-    """Return the text of a file or of a command without what looks like a secret, and printable."""
+    """Return a file's or command's text as printable text with secrets masked."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -91,5 +91,5 @@ def masked_text(text: str) -> str:
 
 
 def page(texts: Mapping[str, str]) -> str:
-    """Return one text of many, each masked and under its name."""
+    """Join several texts into one, each masked and below its name."""
     return "\n".join(f"==== {name}\n{masked_text(text)}" for name, text in texts.items())

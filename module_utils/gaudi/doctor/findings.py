@@ -1,6 +1,6 @@
-"""Everything that is wrong with a node, as one list, in the words of whoever found it.
+"""Collect everything that is wrong with a node in one list, in the words of the part that found it.
 
-A fault has to be mended; a note is worth knowing. ``seen_in`` says which part of the node a finding is about.
+A fault must be mended; a note is information. ``seen_in`` is the part of the node that a finding is about.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Finding:
 
 
 def known(identifier: str, **facts: object) -> Finding:
-    """Return the finding for an entry of the list of faults, its sentence filled with the facts."""
+    """Return the finding for an entry of the list of faults, with its sentence filled in."""
     entry = fault(identifier)
     return Finding(identifier, entry.part, printable(say(identifier, **facts)), fault=entry.severity == ERROR)
 
 
 def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str]) -> list[Finding]:
-    """Return what keeps the node from being set up, and what preflight says beside; as gaudi_preflight returns them."""
+    """Return preflight's problems as faults and its findings as notes; both as gaudi_preflight returns them."""
     return [
         *(Finding(problem["id"], HOST, printable(problem["message"])) for problem in problems),
         *(Finding("preflight", HOST, printable(sentence), fault=False) for sentence in findings),
@@ -47,14 +47,14 @@ def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str])
 
 
 def of_tuning(items: Iterable[Mapping[str, Any]], refused: str | None, findings: Iterable[str]) -> list[Finding]:
-    """Return the settings that are not in effect, and why nothing may be served; as host_tuning_info returns them."""
+    """Return settings that are not in effect, and why serving is refused; input is as host_tuning_info returns it."""
     wrong = [_not_in_effect(item) for item in items if item["state"] not in (OK, ABSENT)]
     barred = [known("serving_refused", refused=refused)] if refused else []
     return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
 
 
 def _not_in_effect(item: Mapping[str, Any]) -> Finding:
-    """Return the finding for one setting: what it is now may be right by chance, or of no instance yet."""
+    """Return the finding for one setting; even a right value may not be configured, or belong to no instance yet."""
     facts = {name: item[name] for name in ("item", "now", "wanted", "after_reboot")}
     if item["now"] == NO_INSTANCE:
         return known("not_configured", **facts)
@@ -62,7 +62,7 @@ def _not_in_effect(item: Mapping[str, Any]) -> Finding:
 
 
 def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
-    """Return the fatal faults that the last acceptance found; nothing without a verdict."""
+    """Return the fatal faults of the last verdict; nothing without a verdict."""
     return [
         Finding(str(fault["id"]), CARDS, printable(str(fault["sentence"])))
         for fault in (verdict["faults"] if verdict else ())
@@ -73,9 +73,10 @@ def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
 def of_users(
     cards: Iterable[Mapping[str, Any]], holders: Mapping[int, str], running: Mapping[str, bool]
 ) -> list[Finding]:
-    """Return who uses cards and should not.
+    """Return unexpected users of cards.
 
-    holders: the instance that each module id is reserved for. running: by instance of the node, whether its unit runs.
+    holders: the instance that each module id is reserved for. running: for each instance of the node, whether its unit
+    runs.
     """
     return [
         found
@@ -88,7 +89,7 @@ def of_users(
 def _of_user(
     module: int | None, user: Mapping[str, Any], holder: str | None, running: Mapping[str, bool]
 ) -> Finding | None:
-    """Return why somebody should not use a card; None where nothing speaks against it."""
+    """Return why a user should not have the card; None if it may."""
     instance, who = instance_of(user), describe_user(user)
     if instance is not None and not running.get(instance, False):
         return known("card_held_by_orphan", module=module, who=who, instance=instance)
@@ -102,17 +103,17 @@ def _of_user(
 def of_instances(instances: Sequence[Mapping[str, Any]], node: str) -> list[Finding]:
     """Return why instances do not serve, in their supervisors' words.
 
-    instances: as node.instances.read has them, each with ``otherwise``: how what runs differs from what lies on the
-    node, sentences; and ``said``: what the supervisor told systemd last, empty where it serves. node: its name in the
-    inventory.
+    instances: as node.instances.read returns them, each with two more keys. ``otherwise``: sentences on how the running
+    container differs from the plan on the node. ``said``: the supervisor's last status to systemd, "" if it serves.
+    node: the node's name in the inventory.
     """
     return [found for instance in instances for found in _of_instance(instance, node)]
 
 
 def _stands(instance: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Return the phase of an instance, and its status."""
+    """Return an instance's phase and status."""
     state = instance["state"]
-    # While it waits for its lock, the state is another supervisor's, or of the time before.
+    # While a supervisor waits for its lock, state.json belongs to another supervisor, or to an earlier one.
     if instance["active"] == "activating" and instance["said"].startswith(WAITS_FOR_LOCK):
         return "waiting", printable(instance["said"])
     return state.get("phase"), state.get("status", "")
@@ -128,7 +129,7 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
     (phase, status), reason = _stands(instance), state.get("reason") or {}
     if phase == "failed":
         return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(status)}")]
-    # A supervisor that was killed has left the phase that it was in, whatever came of the unit.
+    # A killed supervisor leaves its last phase in state.json, whatever became of the unit.
     if instance["active"] == "failed" and instance["said"]:
         return [Finding("unit_failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
     if instance["active"] == "failed":
@@ -145,9 +146,9 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
 
 
 def of_room(lacking: Mapping[str, Sequence[str]]) -> list[Finding]:
-    """Return why nothing can be written that instances need; ``lacking`` are sentences without a full stop by instance.
+    """Return a fault for each file system that lacks room; ``lacking`` are sentences without a full stop, by instance.
 
-    What several instances lack is said once.
+    A sentence of several instances is reported once.
     """
     whose: dict[str, list[str]] = {}
     for instance, sentences in lacking.items():
@@ -160,7 +161,7 @@ _LOW_ZONES = ("DMA", "DMA32")
 
 
 def of_low_memory(buddyinfo: str) -> list[Finding]:
-    """Return whether the host's low memory is in pieces; ``buddyinfo`` is the text of /proc/buddyinfo."""
+    """Return a fault if the host's low memory is fragmented; ``buddyinfo`` is the text of /proc/buddyinfo."""
     free = [
         words[4:]
         for words in map(str.split, buddyinfo.splitlines())
@@ -173,19 +174,19 @@ def of_low_memory(buddyinfo: str) -> list[Finding]:
 
 
 def of_kernel_log(lines: Sequence[str]) -> list[Finding]:
-    """Return what the driver's errors since boot come to; ``lines`` are those of the kernel's log."""
+    """Return one fault for the driver's errors since boot; ``lines`` are the kernel's log lines."""
     return [known("driver_errors", count=len(lines), last=lines[-1])] if lines else []
 
 
 def of_server_log(instance: str, lines: Sequence[str]) -> list[Finding]:
-    """Return what a server said of requests; ``lines`` are those of its log with signs of ``media-fetch-timeout``."""
+    """Return a note on failed requests; ``lines`` are the server's log lines that match ``media-fetch-timeout``."""
     return [known("media-fetch-timeout", instance=instance, count=len(lines))] if lines else []
 
 
 def of_topology(topology_findings: Iterable[Mapping[str, str]]) -> list[Finding]:
-    """Return what is wrong with cards and links themselves, in the words of cards/findings.py.
+    """Return faults of cards and links themselves, in the words of cards/findings.py.
 
-    A link that is down keeps a node from nothing before acceptance, so that it is a warning there; here it is a fault.
+    A link that is down does not stop preflight, so it is a warning in the topology; for the doctor it is a fault.
     """
     return [
         Finding(found["id"], CARDS, printable(found["message"]))
@@ -207,7 +208,7 @@ def report(node: str, findings: Sequence[Finding]) -> list[str]:
 
 
 def once(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings in the order of the parts, each sentence once: faults of cards stand in the verdict, too."""
+    """Sort findings by part and drop repeated sentences; a fault of a card is also in the verdict."""
     first: dict[str, Finding] = {}
     for found in findings:
         first.setdefault(found.sentence, found)

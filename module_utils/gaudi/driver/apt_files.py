@@ -1,4 +1,4 @@
-"""The files that keep apt at the release's driver: its source, what is preferred, what is not upgraded unattended."""
+"""Files that keep apt on the release's driver: its source, its priority, and exclusion from unattended upgrades."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .facts import Wanted
 # Above 500, which any repository has, so that nothing newer is taken; below 1000, so that apt never moves a package
 # back by itself (apt_preferences(5)).
 PRIORITY = 990
-# At 1000 and above apt takes an older version as well.
+# With a priority of 1000 or more apt also installs an older version.
 PRIORITY_OF_REPLACING = 1001
 _KERNEL_PACKAGES = re.compile(r"linux-(image|headers|modules|modules-extra|generic|virtual|lowlatency)\b")
 KERNEL_PATTERNS = ("linux-image*", "linux-headers*", "linux-modules*", "linux-generic*")
@@ -18,14 +18,14 @@ KERNEL_PATTERNS = ("linux-image*", "linux-headers*", "linux-modules*", "linux-ge
 
 
 def kernel_packages(installed: Mapping[str, str]) -> dict[str, str]:
-    """Those of some packages that bring a kernel or its headers, with their versions."""
+    """Return those of some packages that contain a kernel or its headers, with their versions."""
     return {name: version for name, version in sorted(installed.items()) if _KERNEL_PACKAGES.match(name)}
 
 
 def preferences(wanted: Wanted, kernels: Mapping[str, str], *, replace: bool) -> str:
-    """The text of a file for /etc/apt/preferences.d.
+    """Return a file for /etc/apt/preferences.d.
 
-    kernels: packages that are kept at their version, by name. replace: whether a newer driver makes way for this one.
+    kernels: packages to keep at their version, by name. replace: allow a downgrade to this driver.
     """
     stanzas = [_stanza(" ".join(wanted.packages), wanted.version, PRIORITY_OF_REPLACING if replace else PRIORITY)]
     stanzas += [_stanza(name, version, PRIORITY) for name, version in kernels.items()]
@@ -37,7 +37,7 @@ def _stanza(names: str, version: str, priority: int) -> str:
 
 
 def unattended(wanted: Wanted, kernels: Iterable[str]) -> str:
-    """The text of a file for /etc/apt/apt.conf.d. The names are regular expressions there."""
+    """Return a file for /etc/apt/apt.conf.d. The package names in it are regular expressions."""
     names = [*wanted.packages, *kernels]
     lines = [f'  "^{name}$";' for name in names]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Everything about the driver of a node in one judgement: what it has, what keeps a release from it, what is to do."""
+"""Judge a node's driver: what is installed, what prevents the release's driver, and the steps to install it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from .dkms import Built
 from .facts import DRIVERS, Facts, Wanted
 from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, Package, Present, judge, order
 
-# Where a driver that is there came from.
+# Origins of an installed driver.
 NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "kernel", "by_hand"
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was read of a node. Empty: it says nothing.
+    """Facts read from a node; an empty value means not known.
 
     ``packages``: the vendor's, by name. ``traces``: paths that only the vendor's installer makes. ``modules``: names of
-    all that are loaded. ``version``: what the loaded driver says of itself. ``file``: where the driver's module lies
-    for the running kernel. ``status``: what DKMS says. ``kernel``, ``next_kernel``: the one that runs, and the one that
-    boots next.
-    ``users``: who uses a card, for people; ``instances``: names of ours that do, who are not among the users.
-    ``interrupted``: dpkg was cut off in a change, and nobody has taken that up. ``holder``: who holds dpkg's database,
-    for people. ``others``: packages of others that dpkg was kept from finishing, where that matters.
+    all loaded modules. ``version``: the loaded driver's version. ``file``: the driver's module file for the running
+    kernel. ``status``: dkms status. ``kernel``, ``next_kernel``: the running kernel, and the one that boots next.
+    ``users``: users of cards, for people; ``instances``: our instances that use cards, not repeated in ``users``.
+    ``interrupted``: dpkg was cut off during a change, and no program has resumed it. ``holder``: the process that locks
+    dpkg's database, for people. ``others``: half-installed packages that are not the driver's, if they block it.
     """
 
     kernel: str
@@ -48,9 +47,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a site allows: another version in the place of the one that is there, and the installer's as ours.
+    """What a site allows: ``replace`` a driver of another version, and ``take_over`` one of the vendor's installer.
 
-    ``drain``: whoever asks stops our instances for it, and starts them again.
+    ``drain``: the caller stops our instances before the change, and starts them again after it.
     """
 
     replace: bool = False
@@ -60,12 +59,11 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Steps:
-    """What is to do, in this order; a step that is not needed is empty.
+    """The steps, in this order; an unneeded step is empty.
 
-    ``mend``: packages that are installed by half, of which ``unpack`` come anew, with their versions, and the others
-    are only configured; before it DKMS has to ``forget`` what they registered. ``install``: packages with their
-    versions.
-    ``build``: kernels without the driver. ``unload``, ``load``: modules.
+    ``mend``: half-installed packages. ``unpack``: those of them to reinstall, with their versions; the others are only
+    configured. ``forget``: modules that DKMS must remove before that, as MODULE/VERSION. ``install``: packages with
+    their versions. ``build``: kernels that lack the driver. ``unload``, ``load``: modules.
     """
 
     mend: tuple[str, ...] = ()
@@ -77,15 +75,15 @@ class Steps:
     load: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, list[str]]:
-        """All of them, as a mapping that survives JSON."""
+        """Return the steps as a mapping for JSON."""
         return {name: list(items) for name, items in dataclasses.asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a node has, why the release cannot be put on it, the steps that do it, and what waits for a reboot.
+    """The state of a node's driver: refusals, steps, and reasons to reboot.
 
-    ``replaces``: the steps put another driver in the place of one that is there, so that cards are lost meanwhile.
+    ``replaces``: the steps replace an installed driver, so that no card is available meanwhile.
     """
 
     present: Present
@@ -96,7 +94,7 @@ class Judgement:
     replaces: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as a mapping that survives JSON."""
+        """Return the judgement as a mapping for JSON."""
         return {
             "state": self.present.state,
             "origin": self.origin,
@@ -108,10 +106,10 @@ class Judgement:
 
 
 def origin(found: Found, wanted: Wanted) -> str:
-    """Where the driver that is there came from.
+    """Return where the installed driver came from.
 
-    The vendor's installer puts packages on a node as well; what it leaves beside them tells it. A module that no
-    package brought is the kernel's own where it lies in its tree, else somebody's.
+    The vendor's installer also installs packages; its own traces beside them tell the two apart. A module without a
+    package is the kernel's own if it lies in the kernel's tree, otherwise it was built by hand.
     """
     driver = found.packages.get(DRIVERS[wanted.format])
     if driver is not None:
@@ -125,7 +123,7 @@ def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgem
     """Judge a node before its driver is touched."""
     present, source = judge(found.packages, wanted), origin(found, wanted)
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
-    # Of its build the loaded driver names only a hash: packages of another build are told by themselves.
+    # The loaded driver names only a hash of its build, so another build is recognised by its packages.
     replaces = _runs_other(found, wanted) or _is_other(present)
     if replaces and (refusal := _in_use(found, wishes)):
         refusals.append(refusal)
@@ -134,12 +132,12 @@ def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgem
 
 
 def _is_other(present: Present) -> bool:
-    """Whether packages are there in another version than the release's; also where some are installed by half."""
+    """Whether packages of another version than the release's are installed, also if some are half-installed."""
     return present.state in (OLDER, NEWER, MIXED) or (present.state == BROKEN and bool(present.differing))
 
 
 def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
-    """Why a driver cannot be replaced now: somebody uses a card who is not stopped for it."""
+    """Return the refusal if a card is in use by a process that will not be stopped; else None."""
     ours = () if wishes.drain else tuple(f"the instance {name}" for name in found.instances)
     if not (found.users or ours):
         return None
@@ -152,7 +150,7 @@ def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
 
 
 def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wishes: Wishes) -> list[Refusal]:
-    """Why nothing may be installed: what is there is broken, or nobody has said that it may go."""
+    """Return refusals: the installed state is broken, or the site does not allow replacing it."""
     mended = _forget(found, wanted)
     if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version) and not mended:
         return [troubles.left_over(f"{dkms.MODULE}/{wanted.version}")]
@@ -202,7 +200,7 @@ def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wis
 
 
 def removal(found: Found) -> list[Refusal]:
-    """Why nothing can be taken off: apt leaves what dpkg was kept from finishing, and most of all else beside it."""
+    """Return refusals to remove the driver: apt does not remove half-installed packages, nor much else beside them."""
     halves = [name for name, package in found.packages.items() if not package.whole]
     if halves and found.holder:
         return [troubles.locked(found.holder)]
@@ -220,9 +218,9 @@ def removal(found: Found) -> list[Refusal]:
 
 
 def _runs_other(found: Found, wanted: Wanted) -> bool:
-    """Whether another driver than the release's is loaded, as far as it says: of its build it names only a hash.
+    """Whether another driver than the release's is loaded; builds are not compared, as the driver gives only a hash.
 
-    The kernel's own says nothing of itself.
+    The kernel's own driver reports no version.
     """
     if not found.version:
         return "habanalabs" in found.modules and origin(found, wanted) == KERNEL
@@ -231,10 +229,10 @@ def _runs_other(found: Found, wanted: Wanted) -> bool:
 
 
 def _forget(found: Found, wanted: Wanted) -> tuple[str, ...]:
-    """What DKMS has of a driver whose package dpkg is about to configure once more, as MODULE/VERSION.
+    """Return what DKMS must remove before dpkg configures the driver's package again, as MODULE/VERSION.
 
-    The package's script adds it again, which DKMS refuses ("DKMS tree already contains"). Where dpkg was cut off while
-    the former package's script took it away, it has that script do it once more.
+    The package's script adds the module again, which DKMS refuses ("DKMS tree already contains"). Nothing is needed if
+    dpkg was cut off in the old package's removal script: that script runs again and removes it.
     """
     package = found.packages.get(DRIVERS[wanted.format])
     again = package is not None and not package.whole and not package.leaving and package.version == wanted.version
@@ -242,7 +240,7 @@ def _forget(found: Found, wanted: Wanted) -> tuple[str, ...]:
 
 
 def _unpack(found: Found, wanted: Wanted, present: Present) -> tuple[str, ...]:
-    """Packages that are installed by half and have to come anew, with the versions of the release."""
+    """Return half-installed packages to reinstall, with the release's versions."""
     halves = [found.packages[name] for name in present.unfinished]
     anew = {half.name for half in halves if half.torn or half.version != wanted.version}
     return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in anew)
@@ -259,7 +257,7 @@ def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> Step
         forget=_forget(found, wanted),
         unpack=_unpack(found, wanted, present),
         install=() if right else tuple(wanted.exact),
-        # Packages that are installed build by themselves.
+        # Newly installed packages build their modules themselves.
         build=tuple(lacking) if right else (),
         unload=tuple(kernels.to_unload(facts.order(found.version).unload, found.modules)) if other else (),
         load=modules if other else tuple(kernels.to_load(modules, found.modules)),
@@ -272,7 +270,7 @@ def has_driver(found: Found, wanted: Wanted, kernel: str) -> bool:
 
 
 def reboot(found: Found, wanted: Wanted) -> list[str]:
-    """What only a reboot brings into effect, in sentences; of a node that has the packages."""
+    """Return what only a reboot brings into effect, as sentences."""
     waits = []
     if not has_driver(found, wanted, found.kernel) and has_driver(found, wanted, found.next_kernel):
         waits.append(
@@ -284,10 +282,10 @@ def reboot(found: Found, wanted: Wanted) -> list[str]:
 
 
 def verify(found: Found, wanted: Wanted, facts: Facts, cards: int, devices: int, shown: int | None) -> list[Refusal]:
-    """What is not as the manuals ask once the release is on the node; nothing where all of it is.
+    """Return what differs from the manuals' requirements after the installation; nothing if all is right.
 
-    cards: Gaudi cards on the PCI bus. devices: those in /dev/accel. shown: those that hl-smi lists, None where there
-    is no hl-smi.
+    cards: Gaudi cards on the PCI bus. devices: those in /dev/accel. shown: those that hl-smi lists, None without
+    hl-smi.
     """
     present, wrong = judge(found.packages, wanted), []
     if present.state != RIGHT:

@@ -1,4 +1,4 @@
-"""What DKMS says of the driver: for which kernels its modules are built and installed."""
+"""Parse ``dkms status``: for which kernels the driver's modules are built and installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 # The name under which habanalabs-dkms registers its modules.
 MODULE = "habanalabs"
-# What it says of modules that lie in a kernel's tree, where modprobe finds them.
+# State of modules that are in a kernel's tree, where modprobe finds them.
 INSTALLED = "installed"
 
 # dkms 3: habanalabs/1.24.0-1007, 6.8.0-110-generic, x86_64: installed. dkms 2 has ", " in the place of the slash.
@@ -20,7 +20,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Built:
-    """One line of ``dkms status``; ``kernel`` is empty for a module that was added and built for none."""
+    """One line of ``dkms status``; ``kernel`` is empty for a module that was added but not built."""
 
     version: str
     kernel: str
@@ -28,7 +28,7 @@ class Built:
 
 
 def parse(status: str) -> tuple[Built, ...]:
-    """The driver's lines of ``dkms status``, of dkms 2 and 3; other modules and other lines are passed over."""
+    """Parse the driver's lines of ``dkms status``, of dkms 2 and 3; all other lines are ignored."""
     found = []
     for line in status.splitlines():
         match = _LINE.match(line.strip())
@@ -38,9 +38,9 @@ def parse(status: str) -> tuple[Built, ...]:
 
 
 def lost_at_reboot(status: Sequence[Built], running: str, coming: str) -> str:
-    """Why a node would have no driver after a reboot, in a sentence; empty where it would, or DKMS knows of none.
+    """Say why the node would have no driver after a reboot; "" if it would, or if DKMS did not build the current one.
 
-    running, coming: the kernel that runs, and the one that boots next.
+    running, coming: the running kernel, and the one that boots next.
     """
     if not installed(status, running) or installed(status, coming):
         return ""
@@ -51,7 +51,7 @@ def lost_at_reboot(status: Sequence[Built], running: str, coming: str) -> str:
 
 
 def installed(status: Iterable[Built], kernel: str) -> list[str]:
-    """The versions whose modules lie where a kernel finds them; one at most, unless somebody forced another."""
+    """Return the versions installed for a kernel; at most one, unless somebody forced a second."""
     return [built.version for built in status if (built.kernel, built.state) == (kernel, INSTALLED)]
 
 
@@ -61,9 +61,9 @@ def registered(status: Iterable[Built], version: str) -> bool:
 
 
 def left_over(status: Iterable[Built], version: str) -> bool:
-    """Whether a version is registered without being installed for any kernel: what an interrupted install leaves.
+    """Whether a version is registered but installed for no kernel, as an interrupted install leaves it.
 
-    DKMS then refuses to add it once more ("DKMS tree already contains").
+    DKMS then refuses to add it again ("DKMS tree already contains").
     """
     states = [built.state for built in status if built.version == version]
     return bool(states) and INSTALLED not in states

@@ -1,4 +1,4 @@
-"""What a driver is made of on a node, as ``catalog/driver.yml`` has it, and what of it one release and system want."""
+"""The packages and modules of a driver, from ``catalog/driver.yml``, and those that one release needs on one system."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..preflight import versions
 
 WHERE = "catalog/driver.yml"
 DEB, RPM = "deb", "rpm"
-# Families of systems, as Ansible's facts call them, and what their packages are.
+# Package format by family of systems, as Ansible's facts name the families.
 FORMATS = {"Debian": DEB, "RedHat": RPM}
-# The driver itself, in both families; a release's package carries its version.
+# The package with the driver itself, by format; its version is the driver's.
 DRIVERS = {DEB: "habanalabs-dkms", RPM: "habanalabs"}
 
-# What uname -r prints becomes part of a package's name.
+# A kernel release (uname -r) becomes part of a package's name.
 _KERNEL = re.compile(r"[0-9][A-Za-z0-9._+~-]{0,99}")
 _WITH_BUILD = re.compile(r"[0-9]+(\.[0-9]+){2}-[0-9]+")
 
 
 @dataclass(frozen=True)
 class ModuleOrder:
-    """The kernel modules of a driver: the release they hold from, and the orders."""
+    """The load and unload orders of a driver's kernel modules, valid from release ``since`` on."""
 
     since: str
     load: tuple[str, ...]
@@ -33,7 +33,7 @@ class ModuleOrder:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What one release wants on one system: ``version`` as the packages have it, and their names."""
+    """The packages that one release needs on one system; ``version`` is as packages have it."""
 
     format: str
     version: str
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the file says. Names are by format, deb or rpm; ``headers`` and ``extra`` have {kernel} in them."""
+    """The content of the file. Names are by format (deb or rpm); ``headers`` and ``extra`` contain {kernel}."""
 
     packages: Mapping[str, tuple[str, ...]]
     headers: Mapping[str, tuple[str, ...]]
@@ -84,10 +84,10 @@ class Facts:
         )
 
     def wanted(self, software: Mapping[str, object], family: str, suffix: str = "") -> Wanted:
-        """What a release's file (key ``software``) wants on a family of systems.
+        """Return the packages that a release (``software`` of its file) needs on a family of systems.
 
-        suffix: what an rpm has behind its version, such as ``.el9``. Raises Refusal for a family without packages of
-        the vendor's, and for a release whose build nobody knows.
+        suffix: the end of an rpm's version, such as ``.el9``. Raises Refusal for a family that the vendor has no
+        packages for, and for a release without a known build.
         """
         format = FORMATS.get(family)
         if format is None:
@@ -106,7 +106,7 @@ class Facts:
         return Wanted(format, version + (suffix if format == RPM else ""), self.packages[format])
 
     def order(self, version: str) -> ModuleOrder:
-        """The modules of a driver, by its version; of one that cannot be read, those of the newest."""
+        """Return the module order of a driver version; the newest order if the version cannot be parsed."""
         read = versions.vendors(version)
         found = self.modules[-1 if read is None else 0]
         for entry in self.modules:
@@ -116,11 +116,11 @@ class Facts:
         return found
 
     def headers_of(self, format: str, kernel: str) -> list[str]:
-        """The packages without which DKMS builds nothing for a kernel."""
+        """Return the header packages that DKMS needs for a kernel."""
         return _for_kernel(self.headers[format], kernel)
 
     def extra_of(self, format: str, kernel: str) -> list[str]:
-        """Packages that a kernel needs besides, where the distribution has them."""
+        """Return further packages that a kernel needs, if the distribution has them."""
         return _for_kernel(self.extra[format], kernel)
 
 

@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterable, Sequence
 
 _NUMBERS = re.compile(r"[0-9]+|[^0-9]+")
-# What a distribution keeps beside a kernel that boots: Debian's -dbg, RHEL's rescue image.
+# Images beside a bootable kernel: RHEL's rescue image, and backups of packages.
 _NO_KERNEL = re.compile(r"rescue|\.old$|\.bak$")
 
 
 def sort_key(kernel: str) -> tuple[tuple[int, str], ...]:
-    """A key that orders releases of kernels as GRUB does: numbers by value, what is between them as text."""
+    """Return a sort key for kernel releases in GRUB's order: digits by value, the text between them as text."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _NUMBERS.findall(kernel))
 
 
 def boots_next(images: Iterable[str], running: str, chosen: str = "") -> str:
-    """The kernel that boots next.
+    """Return the kernel that boots next.
 
-    images: names in /boot such as vmlinuz-6.8.0-45-generic. chosen: what the boot loader says itself (grubby), empty
-    where nobody can be asked: then it is the newest, as GRUB_DEFAULT=0 has it. A node without an image, such as a
-    container, boots what runs.
+    images: names in /boot such as vmlinuz-6.8.0-45-generic. chosen: the boot loader's default (grubby); "" if it cannot
+    be queried, and then the newest kernel boots, as with GRUB_DEFAULT=0. A node without an image, such as a container,
+    boots the running kernel.
     """
     found = [name.partition("vmlinuz-")[2] for name in (chosen, *images) if "vmlinuz-" in name]
     if "vmlinuz-" in chosen:
@@ -41,7 +41,7 @@ def to_load(order: Sequence[str], there: Iterable[str]) -> list[str]:
 
 
 def to_unload(order: Sequence[str], there: Iterable[str]) -> list[str]:
-    """The modules of an order that are loaded, in that order; others of the vendor's after them."""
+    """Return the loaded modules in unload order; other modules of the vendor come first."""
     present = set(there)
     others = sorted(module for module in present if module.startswith("habanalabs") and module not in order)
     return [*others, *(module for module in order if module in present)]

@@ -1,4 +1,4 @@
-"""What the package repositories of a node offer, so that a version that is nowhere is refused first."""
+"""What a node's package repositories offer, so that a version that none of them has is refused before any change."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .facts import DEB, Wanted
 
 
 def query(format: str, names: Sequence[str]) -> list[str]:
-    """The command that lists every version of some packages on offer, as parse() reads it.
+    """Return the command that lists every offered version of some packages; parse() reads its output.
 
-    It prints nothing for a package that is in no repository, and ends with status 0 all the same.
+    It prints nothing for a package that is in no repository, and still ends with status 0.
     """
     if format == DEB:
         return ["apt-cache", "madison", *names]
@@ -24,7 +24,7 @@ def parse(listed: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for line in listed.splitlines():
         columns = [column.strip() for column in line.split("|")]
-        # A source package has its own line, which installs nothing.
+        # Lines of source packages install nothing.
         if len(columns) < 3 or not columns[0] or not columns[1] or columns[2].endswith(" Sources"):
             continue
         versions = found.setdefault(columns[0], [])
@@ -34,7 +34,7 @@ def parse(listed: str) -> dict[str, tuple[str, ...]]:
 
 
 def stanzas(text: str) -> Iterator[dict[str, str]]:
-    """The stanzas of a repository's index or of apt-cache show, each with its fields; of long fields the first line."""
+    """Yield the stanzas of a repository's index or of apt-cache show as fields; of a long field only its first line."""
     for block in re.split(r"\n\s*\n", text):
         lines = (line.partition(":") for line in block.splitlines() if line[:1] not in (" ", "\t"))
         if fields := {key: value.strip() for key, colon, value in lines if colon}:
@@ -51,12 +51,12 @@ def of_index(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def together(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """What two listings offer, each version once."""
+    """Merge two listings, each version once."""
     return {name: tuple(dict.fromkeys((*one.get(name, ()), *other.get(name, ())))) for name in {**one, **other}}
 
 
 def refusal(offered: Mapping[str, Sequence[str]], wanted: Wanted, names: Sequence[str]) -> Refusal | None:
-    """Why packages cannot be installed in the version that is wanted; None where all are on offer."""
+    """Return why packages cannot be installed in the release's version; None if all are offered."""
     nowhere = [name for name in names if name not in offered]
     if nowhere:
         return Refusal(
@@ -89,7 +89,7 @@ def headers_refusal(offered: Mapping[str, Sequence[str]], names: Sequence[str], 
 
 
 def way_back_refusal(offered: Mapping[str, Sequence[str]], present: Mapping[str, str]) -> Refusal | None:
-    """Why packages that are about to be replaced (versions by name) could not be brought back; None where they can."""
+    """Return why the packages to be replaced (versions by name) could not be reinstalled; None if they can."""
     gone = [f"{name} {version}" for name, version in present.items() if version not in offered.get(name, ())]
     if not gone:
         return None

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from ..preflight import versions
 from .facts import DEB, Wanted
 
-# Nothing of the vendor's; all as wanted; some missing, none wrong; all of one other version; of several; unfinished.
+# States, in this order: none of the vendor's packages; all right; some missing, none wrong; all of one older version;
+# of one newer version; of several versions; unfinished.
 ABSENT, RIGHT, INCOMPLETE = "absent", "right", "incomplete"
 OLDER, NEWER, MIXED, BROKEN = "older", "newer", "mixed", "broken"
 
-# dpkg(1): what is neither whole nor gone. What only has its configuration left is gone.
+# dpkg(1): states that are neither installed nor removed. A package with only its configuration left counts as removed.
 _GONE = {"not-installed", "config-files"}
 # States of a package that dpkg has not finished. One that only waits for a trigger counts as finished.
 _UNFINISHED = {"half-installed", "unpacked", "half-configured"}
@@ -26,10 +27,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(:[a-z0-9]+)?")
 
 @dataclass(frozen=True)
 class Package:
-    """A package as dpkg or rpm has it.
+    """A package as dpkg or rpm lists it.
 
-    ``held``: the system was told to leave it alone. ``torn``: dpkg was kept from unpacking it (reinst-required), and
-    configures it only once its file was unpacked anew. ``leaving``: that was while its own script took it back.
+    ``held``: on hold. ``torn``: dpkg was interrupted while unpacking it (reinst-required), and must unpack it again
+    before it can configure it. ``leaving``: the interruption was in its own removal script.
     """
 
     name: str
@@ -65,9 +66,9 @@ def parse(listed: str) -> dict[str, Package]:
 
 
 def unfinished(listed: str, passed_over: Iterable[str]) -> tuple[str, ...]:
-    """The packages that dpkg was kept from finishing, from such lines of all packages, but for those passed over.
+    """Return packages that dpkg did not finish, from such lines of all packages, except the names in ``passed_over``.
 
-    One that was never whole may have no version.
+    A package that was never completely installed may have no version.
     """
     names: dict[str, None] = {}
     for line in listed.splitlines():
@@ -79,10 +80,10 @@ def unfinished(listed: str, passed_over: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Present:
-    """What was found against what is wanted: one of the states above, and the packages that say so.
+    """The result of comparing installed with wanted packages: one of the states above, and the packages behind it.
 
-    ``differing``: what is installed in another version, by name. ``missing``: wanted and not there. ``unfinished``:
-    neither whole nor gone. ``held``: on hold, whatever their version.
+    ``differing``: installed in another version, by name. ``missing``: wanted and not installed. ``unfinished``:
+    half-installed. ``held``: on hold, in whatever version.
     """
 
     state: str
@@ -117,7 +118,7 @@ def order(one: str, other: str) -> int | None:
 
 
 def judge(found: Mapping[str, Package], wanted: Wanted) -> Present:
-    """Hold the vendor's packages of a node against those of a release."""
+    """Compare the vendor's packages on a node with those of a release."""
     ours = {name: found[name] for name in wanted.packages if name in found}
     unfinished = tuple(name for name, package in ours.items() if not package.whole)
     differing = {name: package.version for name, package in ours.items() if package.version != wanted.version}

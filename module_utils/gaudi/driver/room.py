@@ -1,4 +1,4 @@
-"""How much room the packages of a driver take, by what the index of their repository says of each."""
+"""Disk space that the driver's packages take, from their repository's index."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from .offered import stanzas
 
-# Where apt fetches to (apt.conf(5), Dir::Cache::archives), and where the packages unpack most of what they have.
+# Download directory (apt.conf(5), Dir::Cache::archives), and where the packages unpack most of their files.
 ARCHIVES, UNPACKED = "/var/cache/apt/archives", "/usr"
 KIB = 1024
 
 
 @dataclass(frozen=True)
 class Size:
-    """A package's file, and what it unpacks to, in bytes."""
+    """Bytes of a package's file, and bytes that it unpacks to."""
 
     file: int = 0
     unpacked: int = 0
@@ -28,7 +28,7 @@ def parse(index: str) -> dict[str, Size]:
     found = {}
     for stanza in stanzas(index):
         size, unpacked = (stanza.get(field, "") for field in ("Size", "Installed-Size"))
-        # A stanza without Size is of an installed package that no repository offers.
+        # A stanza without Size describes an installed package that no repository offers.
         if size.isdigit():
             found[f"{stanza.get('Package')}={stanza.get('Version')}"] = Size(
                 int(size), int(unpacked) * KIB if unpacked.isdigit() else 0
@@ -37,7 +37,7 @@ def parse(index: str) -> dict[str, Size]:
 
 
 def of(sizes: Mapping[str, Size], name: str) -> Size:
-    """The size of a package, NAME=VERSION; of NAME alone the largest that is offered."""
+    """Return the size of a package, NAME=VERSION; for NAME alone, of the largest version on offer."""
     if "=" in name:
         return sizes.get(name, Size())
     offered = [size for exact, size in sizes.items() if exact.partition("=")[0] == name]
@@ -47,9 +47,9 @@ def of(sizes: Mapping[str, Size], name: str) -> Size:
 def wishes(
     sizes: Mapping[str, Size], comes: Sequence[str], kept: Sequence[str], there: Iterable[str], keep: str
 ) -> list[tuple[str, str, int]]:
-    """What it is, where it goes, and its bytes: of packages that come, and of those that are kept in the folder keep.
+    """Return (what, path, bytes) of packages to install, and of replaced packages to keep in the folder ``keep``.
 
-    there: packages whose files lie on the node already. What goes when another version comes is not taken off.
+    there: packages whose files are on the node already. Space that the old version frees is not subtracted.
     """
     here = set(there)
     asked = (

@@ -1,6 +1,6 @@
-"""What apt, DKMS and modprobe say when they fail, as a sentence with an id.
+"""Translate errors of apt, DKMS and modprobe into a sentence with an id.
 
-The words are those of the tools under LC_ALL=C. What is not recognised here is shown as it was said.
+The patterns match the tools' messages under LC_ALL=C. An error that no pattern matches is shown as it was printed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ..base.refusal import Refusal
 
-# What all that install packages lock.
+# The lock that all package managers take.
 DATABASE = "dpkg's database"
 
 _BAD_BUILD = re.compile(r"Bad return status for module build on kernel: (?P<kernel>\S+)")
@@ -46,10 +46,10 @@ _KEY = re.compile(r"NO_PUBKEY (?P<key>[0-9A-F]+)")
 _UNREACHABLE = re.compile(
     r"(?:Failed to fetch|Could not (?:connect to|resolve)|Connection (?:refused|timed out)|Unable to connect to) *"
     r"(?P<where>[^\s']*)"
-    # All that Ansible's module says where python-apt names no reason: seen with an address where nobody listens.
+    # All that Ansible's module prints if python-apt gives no reason; seen with an address where nobody listens.
     r"|Failed to update apt cache(?: after \d+ retries)?:\s*(?:unknown reason)?\s*\Z"
 )
-# A package that the index of a mirror or a folder has, and that lies there in another shape, or not at all.
+# A package in the index of a mirror or a folder whose file differs, or is missing.
 _NOT_AS_INDEXED = re.compile(
     r"Failed to fetch (?P<where>\S+\.(?:deb|rpm)) +"
     r"(?P<why>File not found|Hash Sum mismatch|File has unexpected size|404 +Not Found)"
@@ -63,12 +63,12 @@ _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>
 
 
 def recognised(said: str) -> Refusal | None:
-    """What is wrong, by what a tool said; None where nobody knows these words. The cause comes before its effects."""
+    """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences."""
     return _of_dkms(said) or _of_modprobe(said) or _of_apt(said) or _of_a_repository(said)
 
 
 def left_over(name: str) -> Refusal:
-    """Why DKMS does not add a module and version (MODULE/VERSION) once more."""
+    """Return the refusal for a module and version (MODULE/VERSION) that DKMS refuses to add again."""
     return Refusal(
         "dkms_left_over",
         f"DKMS has {name} from an install that was interrupted, and does not add it once more. Run dkms remove {name} "
@@ -77,7 +77,7 @@ def left_over(name: str) -> Refusal:
 
 
 def locked(who: str, what: str = DATABASE) -> Refusal:
-    """Why no package can be changed now. who: a process, for people, where it is known. what: what it holds."""
+    """Return the refusal for a locked package database. who: the process, if it is known. what: the lock."""
     by = f" ({who})" if who else ""
     return Refusal(
         "packages_locked", f"Another program installs packages{by} and holds {what}. Run again when it is done."
@@ -85,7 +85,7 @@ def locked(who: str, what: str = DATABASE) -> Refusal:
 
 
 def interrupted() -> Refusal:
-    """Why apt does nothing while dpkg has notes of what it was cut off from."""
+    """Return the refusal for a dpkg that was interrupted; apt does nothing until that is resolved."""
     return Refusal(
         "packages_interrupted",
         "dpkg was interrupted on this node. Run dpkg --configure -a there, look at what it says, then run again.",
@@ -93,7 +93,7 @@ def interrupted() -> Refusal:
 
 
 def others_by_half(names: Iterable[str]) -> Refusal:
-    """Why nothing is done beside packages of others that dpkg was kept from finishing."""
+    """Return the refusal for half-installed packages that are not the driver's."""
     return Refusal(
         "other_packages_half_installed",
         "dpkg was cut off on this node, and left other packages than the driver's installed by half: "

@@ -1,7 +1,7 @@
-"""Which packages came to a node with ours, so that these and no others go when ours do.
+"""Record which packages this project installed, so that removing it removes these packages and no others.
 
-What apt would do is asked of apt itself (--simulate), before it does it: a run that is cut off leaves a record that is
-right all the same.
+The record is written from apt's own simulation (--simulate) before the installation: so it is also right after an
+interrupted run.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..base.refusal import Refusal
 
-# Inst docker.io (20.10.24 ...) is new, Inst docker.io [20.10.23] (20.10.24 ...) is there already; a removal is Remv, or
-# Purg with --purge. Names may carry an architecture.
+# "Inst docker.io (20.10.24 ...)" is a new package, "Inst docker.io [20.10.23] (20.10.24 ...)" an upgrade; a removal is
+# Remv, or Purg with --purge. Names may have an architecture.
 _NEW = re.compile(r"^Inst (?P<name>[^\s:]+)\S* \(", re.MULTILINE)
 _GOES = re.compile(r"^(?:Remv|Purg) (?P<name>[^\s:]+)", re.MULTILINE)
 
 
 def simulation(words: Sequence[str], packages: Sequence[str]) -> list[str]:
-    """The command that says what installing some packages would do; words: further options of apt-get."""
+    """Return the command that simulates an installation; words: further options of apt-get."""
     return ["apt-get", "--simulate", "--quiet", "--no-install-recommends", *words, "install", *packages]
 
 
 def removal(packages: Sequence[str], *, simulate: bool) -> list[str]:
-    """The command that removes packages with their configuration, or says what that would do."""
+    """Return the command that removes packages with their configuration, or simulates that."""
     return ["apt-get", *(["--simulate"] if simulate else []), "--yes", "--quiet", "purge", *packages]
 
 
 def new_of(simulated: str) -> list[str]:
-    """The packages that a simulated installation brings, but for those that it upgrades."""
+    """Return the packages that a simulated installation adds, without upgrades."""
     return list(dict.fromkeys(match["name"] for match in _NEW.finditer(simulated)))
 
 
@@ -38,19 +38,19 @@ def going_of(simulated: str) -> list[str]:
 
 
 def noted(record: Mapping[str, Sequence[str]], part: str, packages: Iterable[str]) -> dict[str, list[str]]:
-    """The record with further packages of a part, which stay those of the part that brought them first."""
+    """Add packages to a part's record; a package stays with the part that first installed it."""
     known = {name for names in record.values() for name in names}
     found = [*record.get(part, ()), *(name for name in packages if name not in known)]
     return {**{name: list(names) for name, names in record.items()}, **({part: sorted(found)} if found else {})}
 
 
 def without(record: Mapping[str, Sequence[str]], part: str) -> dict[str, list[str]]:
-    """The record when a part is gone."""
+    """Return the record without a part."""
     return {name: list(names) for name, names in record.items() if name != part}
 
 
 def needed_by_others(going: Iterable[str], ours: Collection[str]) -> Refusal | None:
-    """Why packages cannot go: others that were not brought with them need them."""
+    """Return the refusal if other packages, which this project did not install, would be removed too."""
     others = [name for name in going if name not in ours]
     if not others:
         return None

@@ -1,4 +1,4 @@
-"""The Docker engine's configuration file: read it, merge ours into a user's, say what it takes to apply it."""
+"""The Docker engine's configuration file: parse it, merge our settings into a user's, and say how to apply a change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RELOADABLE = frozenset(
 )
 DEFAULT_DATA_ROOT = "/var/lib/docker"
 # What an engine reads of its environment for its own connections ("Configure the daemon to use a proxy").
-# Proxies of the inventory, in a file of root's alone beside our drop-in.
+# Proxies from the inventory are in a file that only root can read, beside our drop-in.
 OWN_VARIABLES = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
@@ -64,12 +64,12 @@ def data_root(text: str) -> str:
 
 
 def merge(existing: Mapping[str, Any], wishes: Mapping[str, Mapping[str, Any]], path: str) -> dict[str, Any]:
-    """Return ``existing`` with our wishes in it and every other key as it was.
+    """Return ``existing`` with our settings merged in; every other key stays as it was.
 
-    ``wishes`` has four parts. ``settings`` must hold as given. ``defaults`` belong together and are taken only when
-    nobody has set any of them: our options for a log driver would stop an engine that uses another driver.
-    ``runtimes`` are set one by one beside a user's own. ``additions`` complete lists, in order, without doubles.
-    Raises Refusal, with the file, when a key holds something that cannot be merged with.
+    ``wishes`` has four parts. ``settings`` replace what is there. ``defaults`` belong together, and are only used if
+    none of their keys is set: our options for a log driver would stop an engine that uses another driver. ``runtimes``
+    are added to a user's own. ``additions`` are appended to lists, without duplicates. Raises Refusal, with the file,
+    if a key's value has the wrong type.
     """
     merged: dict[str, Any] = dict(existing)
     if not wishes["defaults"].keys() & existing.keys():
@@ -104,9 +104,9 @@ def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[st
 
 
 def drift(info: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Return the keys of ``wanted`` that a running engine has not taken up, from what ``docker info`` says.
+    """Return the keys of ``wanted`` that a running engine does not use yet, according to ``docker info``.
 
-    Only what the engine tells can be compared: runtimes, live-restore, mirrors, insecure registries, log driver.
+    Only what docker info shows can be compared: runtimes, live-restore, mirrors, insecure registries, log driver.
     """
     stale = []
     running = info.get("Runtimes") or {}
@@ -131,7 +131,7 @@ def drift(info: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
 
 
 def apply_with(keys: Sequence[str]) -> str:
-    """Say what makes a running engine take up changed keys: ``nothing``, ``reload`` or ``restart``."""
+    """Return how a running engine applies changed keys: ``nothing``, ``reload`` or ``restart``."""
     if not keys:
         return "nothing"
     return "reload" if RELOADABLE.issuperset(keys) else "restart"
@@ -143,12 +143,12 @@ def needs_restart(keys: Sequence[str]) -> list[str]:
 
 
 def stale_environment(unit: str, process: str, other_files: str, own_file: str = "") -> list[str]:
-    """Return the variables that a running engine has otherwise than its unit would give it now, sorted.
+    """Return the variables whose values in a running engine differ from its unit's current ones, sorted.
 
     unit: what ``systemctl show --property=Environment --value`` prints. process: /proc/PID/environ of the engine.
-    other_files: the text of the unit's environment files, which systemd does not print and which go before the unit's
-    own; what is named there is not judged. own_file: the text of ours among them (``OWN_VARIABLES``), which is.
-    Values may be secrets, so that only names are returned.
+    other_files: the text of the unit's environment files, which systemd does not print and which override the unit's
+    own; variables named there are not judged. own_file: the text of our file among them (``OWN_VARIABLES``), which is
+    judged. Only names are returned, as values may be secrets.
     """
     wanted = {**_pairs(_words(unit)), **_pairs(own_file.splitlines())}
     running = _pairs(process.split("\0"))
@@ -158,11 +158,11 @@ def stale_environment(unit: str, process: str, other_files: str, own_file: str =
 
 
 def _words(text: str) -> list[str]:
-    """Split what systemd prints; in quotes it puts a backslash before what a shell would read otherwise."""
+    """Split what systemd prints; inside quotes it escapes characters that a shell would interpret."""
     try:
         return [re.sub(r"\\([$`])", r"\1", word) for word in shlex.split(text)]
     except ValueError:
-        # Nobody knows what it means, so nothing is judged by it.
+        # A text that cannot be split is not judged.
         return []
 
 

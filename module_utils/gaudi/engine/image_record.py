@@ -1,4 +1,4 @@
-"""What is known of the serving images of a node: digests, contents, and what a usable one must hold."""
+"""The record of a node's serving images: digests, contents, and which image each instance used."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _FORM = {
             "digest?": (str, type(None)),
             "packages?": {str: str},
             "built?": {str: str},
-            # Records of earlier releases hold one text.
+            # A list of texts; earlier releases of this project wrote one text.
             "checked?": (list, str),
             "parts?": [str],
             "python?": str,
-            # Of the last look, where it was not that of instances.
+            # The runtime of the last check, if it differs from that of instances.
             "runtime?": str,
         }
     },
     "history?": {str: [str]},
 }
-# After a sentence that says what is wrong with the file. Nothing of it is lost but which images earlier plans had.
+# Added to a sentence about a damaged record. The only loss is which images earlier plans used.
 WRITTEN_ANEW = "It is written anew: images are looked into again, and those of earlier plans stay on the node."
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a node knows of its serving images.
+    """The content of the record.
 
-    images: by reference. history: the images of each instance, its newest first; "" is for no instance.
+    images: by reference. history: the images of each instance, newest first; "" stands for no instance.
     """
 
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -60,9 +60,9 @@ def render_record(images: Mapping[str, Mapping[str, Any]], history: Mapping[str,
 
 
 def digest_of(inspected: Mapping[str, Any], reference: str) -> str | None:
-    """Return the registry digest an engine recorded for ``reference``, or None for an image that was never pulled.
+    """Return the registry digest that the engine recorded for ``reference``; None for an image that was not pulled.
 
-    An image has one digest for every repository it was pulled from.
+    An image has one digest for each repository it was pulled from.
     """
     repository = repository_of(reference)
     for known in inspected.get("RepoDigests") or []:
@@ -73,7 +73,7 @@ def digest_of(inspected: Mapping[str, Any], reference: str) -> str | None:
 
 
 def built_labels(inspected: Mapping[str, Any]) -> dict[str, str]:
-    """What an image that was built here says of itself, by label; nothing for any other image."""
+    """Return the labels that our build put on an image; none for any other image."""
     labels = (inspected.get("Config") or {}).get("Labels") or {}
     return {str(name): str(value) for name, value in labels.items() if str(name).startswith(f"{LABEL}.")}
 
@@ -101,7 +101,7 @@ def check_digest(reference: str, seen: str | None, pinned: str) -> None:
 
 
 def moved(reference: str, before: str | None, now: str | None) -> str | None:
-    """Say that another image has the name that is on record; None where it is the same, or was never seen."""
+    """Say that a name now belongs to another image than on record; None if it does not, or if none is on record."""
     if before is None or before == now:
         return None
     return (
@@ -111,9 +111,9 @@ def moved(reference: str, before: str | None, now: str | None) -> str | None:
 
 
 def parse_packages(text: str) -> dict[str, str]:
-    """Read ``pip list --format json``: versions by normalised name (PEP 503).
+    """Parse ``pip list --format json``: versions by normalised name (PEP 503).
 
-    Raises Refusal when the text is something else.
+    Raises Refusal for any other text.
     """
     try:
         listed = json.loads(text)
@@ -125,9 +125,9 @@ def parse_packages(text: str) -> dict[str, str]:
 
 
 def check_packages(reference: str, packages: Mapping[str, str], needed: Sequence[str]) -> dict[str, str]:
-    """Return the versions of the packages a serving image must hold.
+    """Return the versions of the packages that a serving image must contain.
 
-    Raises Refusal, saying what to do, when one is missing.
+    Raises Refusal, with what to do, if one is missing.
     """
     missing = [name for name in needed if project(name) not in packages]
     if not missing:

@@ -1,4 +1,4 @@
-"""Whose key a file holds: fingerprints of OpenPGP keys, so that nothing has to be installed to look (RFC 9580)."""
+"""Read the fingerprints of OpenPGP keys from a file (RFC 9580), without gpg on the node."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from collections.abc import Iterator
 
 from ..base.refusal import Refusal
 
-# Only what all readers read alike: apt's goes on after padding, and another one ends there. So padding is at the end of
-# the last line and nowhere else, a blank line comes before the first one, and no line is passed over.
+# Strict on purpose: only files that all readers read alike. After padding, apt's reader goes on and others stop. So
+# padding may only end the last line, a blank line must precede the first one, and no line may be skipped.
 _ARMOUR = re.compile(
     r"^-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[^\n:]+: [^\n]*\n)*\n"
     r"((?:[A-Za-z0-9+/]{1,76}\n)*[A-Za-z0-9+/]{1,76}={0,2}\n)(?:=[A-Za-z0-9+/]{4}\n)?"
     r"-----END PGP PUBLIC KEY BLOCK-----$",
     re.MULTILINE,
 )
-# Section 5: the packet of a primary key, and what may be with it: signatures, subkeys, names, pictures. A secret key is
-# not among them, which some programs trust as they trust a public one. Section 4.2: how long a packet is.
+# Section 5: the packet of a primary key, and packets that may follow: signatures, subkeys, user ids, pictures. Secret
+# keys are refused, as some programs trust them like public ones. Section 4.2: the length of a packet.
 _PUBLIC_KEY = 6
 _OF_A_KEY = (2, _PUBLIC_KEY, 13, 14, 17)
 _ONE_BYTE, _TWO_BYTES, _FIVE_BYTES = 192, 224, 255
 
 
 def fingerprints(armoured: str) -> list[str]:
-    """Fingerprints of all primary keys of an ASCII-armoured file, in its order, in upper case.
+    """Return the fingerprints of all primary keys of an ASCII-armoured file, in file order, in upper case.
 
-    Raises Refusal for what is no such file, or has keys of another version than 4 and 6.
+    Raises Refusal for any other file, and for keys of a version other than 4 and 6.
     """
     blocks = _ARMOUR.findall(armoured.replace("\r\n", "\n"))
     try:
@@ -35,7 +35,7 @@ def fingerprints(armoured: str) -> list[str]:
         found = [_fingerprint(body) for tag, body in packets if tag == _PUBLIC_KEY]
     except (IndexError, ValueError) as error:
         raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
-    # What is armoured in another way, apt might read all the same.
+    # apt might read a block with another armour that this parser skipped.
     if not found or armoured.count("-----BEGIN") != len(blocks) or any(tag not in _OF_A_KEY for tag, _body in packets):
         raise Refusal(
             "not_openpgp_keys",
@@ -55,7 +55,7 @@ def _fingerprint(body: bytes) -> str:
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and body of each packet; a packet in parts is no key's."""
+    """Yield tag and body of each packet; a packet in parts is refused, as no key has one."""
     at = 0
     while at < len(data):
         head = data[at]
@@ -75,7 +75,7 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _new_length(data: bytes, at: int) -> tuple[int, int]:
-    """Bytes of a packet of the new format, and where they begin."""
+    """Return the length of a new-format packet's body, and the position where it begins."""
     first = data[at]
     if first < _ONE_BYTE:
         return first, at + 1

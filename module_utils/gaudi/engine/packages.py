@@ -26,10 +26,10 @@ def family_of(os_release: str) -> str:
 
 
 def engine_packages(family: str, apparmor: bool, wished: Sequence[str] = ()) -> list[str]:
-    """The packages of the engine, or those that a site wishes, and what instances need beside it.
+    """Return the engine's packages (or those that a site names), and the packages that instances need besides.
 
-    apparmor: whether the kernel has it on. Then no container starts without its parser, which docker.io only
-    recommends. With nftables, an instance closes its processes' own ports to others.
+    apparmor: whether the kernel has AppArmor enabled. Then no container starts without its parser, which docker.io only
+    recommends. An instance uses nftables to close its processes' own ports to others.
     """
     engine = wished or [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
     return [*engine, *[name for name in BESIDE if engine and name not in engine]]
@@ -40,16 +40,16 @@ _FIRST_WITH_PLUGIN = 23
 
 
 def needs_builder(client: str) -> bool:
-    """Whether a client builds with a plugin of its own; client: a text whose first number is its major version."""
+    """Whether a docker client builds with the buildx plugin; client: a text whose first number is its version."""
     version = re.search(r"\d+", client)
     return version is not None and int(version[0]) >= _FIRST_WITH_PLUGIN
 
 
 def builder_package(packages: Sequence[str], client: str, plugin: bool) -> str:
-    """The package without which the client cannot build with secrets; empty where there is none to install.
+    """Return the package with the builder that builds with secrets need; "" if none has to be installed.
 
-    packages: those of the engine, which tell Docker CE from a distribution's own. client: what ``docker --version``
-    prints, empty without a client. plugin: whether the client has its builder.
+    packages: the engine's, which tell Docker CE from a distribution's own. client: what ``docker --version`` prints, ""
+    without a client. plugin: whether the client already has its builder.
     """
     if plugin or not needs_builder(client):
         return ""
@@ -63,9 +63,9 @@ def installed_of_dpkg(listed: str) -> set[str]:
 
 
 def versions_query(family: str, names: Sequence[str]) -> list[str]:
-    """The command that lists those of some packages that are installed, as versions() reads it; empty for no family.
+    """Return the command that lists installed packages, for versions() to read; [] for an unknown family.
 
-    It ends with a status other than 0 where one of them is not installed.
+    It ends with a status other than 0 if one of them is not installed.
     """
     if family == "Debian":
         return ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status} ${Version}\\n", *names]

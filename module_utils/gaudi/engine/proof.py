@@ -1,7 +1,7 @@
-"""The proof that containers get cards: one is run with the habana runtime, and says which devices it sees.
+"""The runtime proof: a container with the habana runtime lists its devices, which must be the node's cards.
 
-Its image is made of files of the node, so that nothing is pulled: a program that lists a folder, and what it is linked
-to. Listing acquires no card.
+Its image is made from files of the node, so that nothing is pulled: /bin/ls and its libraries. Listing devices acquires
+no card.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def command(docker: str) -> list[str]:
 
 
 def devices(names: Iterable[str]) -> list[str]:
-    """The cards among names of a folder of devices, where each has another one for its control."""
+    """Return the card devices in a directory that also holds a control device for each card."""
     return sorted(name for name in names if _DEVICE.fullmatch(name))
 
 
 def facts(engine: str, runtime: Mapping[str, Any], cards: Iterable[str]) -> dict[str, Any]:
-    """What a proof holds for: the engine's version, the runtime's file (size, time of change), and the node's cards."""
+    """Return what a proof is valid for: engine version, runtime file (size, time of change), and the node's cards."""
     return {"engine": engine.strip(), "runtime": dict(runtime), "devices": list(cards)}
 
 
 def refusal(status: int, printed: str, said: str, cards: Iterable[str]) -> Refusal | None:
-    """Why containers do not get the node's cards; None where they do. said: what the engine wrote on stderr."""
+    """Return why containers do not get the node's cards; None if they do. said: the engine's stderr."""
     there, seen = list(cards), devices(printed.split())
     if status == 0 and seen == there:
         return None
