@@ -1,4 +1,4 @@
-"""What a run of the check measures, whether that is due, and what it lets start."""
+"""Decide what an acceptance run measures, whether a measurement is due, and which instances may start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_
 
 @dataclass(frozen=True)
 class Work:
-    """What a run of the check does.
+    """The work of one acceptance run.
 
-    planned: the runs of a whole measurement; runs: those that are made where due allows it; why_not: why none can be
-    made, "" where some can.
+    planned: the runs of a complete measurement. runs: those of them to make if ``due`` allows it. why_not: why no run
+    is possible, "" if one is.
     """
 
     planned: tuple[Run, ...]
@@ -30,17 +30,17 @@ class Work:
 
     @property
     def adds(self) -> bool:
-        """Whether the runs add to a verdict that holds, and keep its other figures."""
+        """Whether the runs extend a valid verdict and keep its other figures."""
         return self.due.id == _ADDED
 
     @property
     def ended(self) -> bool:
-        """Whether the static checks end it before anything is run: what comes of it is known beforehand."""
+        """Whether fatal static checks end the measurement before any run, so that its outcome is known in advance."""
         return self.due.id == _ENDED
 
     @property
     def settled(self) -> bool:
-        """Whether the verdict is judged as it stands: it is neither made anew nor waits for cards to be free."""
+        """Whether the last verdict stands: no new one is made, and none waits for free cards."""
         return not self.due.allowed and self.due.id in _SETTLED
 
 
@@ -58,10 +58,10 @@ def work(
     image: Mapping[str, Any],
     busy: Sequence[int],
 ) -> Work:
-    """Return what a run of the check does; wish has the options of the module fabric_check.
+    """Return what an acceptance run does; wish has the options of the module fabric_check.
 
-    While cards are in use, those groups are measured that have none of them and that an instance asks for. Raises
-    Refusal for what hccl_demo does not take, and where somebody wants to measure again and cannot.
+    While cards are in use, only those groups are measured that have none of them and that an instance needs. Raises
+    Refusal for tests that hccl_demo does not accept, and if a requested new measurement is not possible.
     """
     whole = planned(fabric, modules, wish)
     again = bool(wish["again"] or wish["burn_in"])
@@ -80,9 +80,9 @@ def work(
 
 
 def _without_image(before: Mapping[str, Any], wish: Mapping[str, Any]) -> Answer:
-    """Return why the figures that are there stay: without the image nobody can tell whether they are stale.
+    """Return why the last figures stay: without the image nobody can tell whether they are stale.
 
-    Raises Refusal where somebody wants to measure again.
+    Raises Refusal if a new measurement was requested.
     """
     said = f"{image_lacks({}, wish['image']).rstrip('.')}, so that nothing is measured and the verdict stays."
     if wish["again"]:
@@ -94,13 +94,13 @@ def _without_image(before: Mapping[str, Any], wish: Mapping[str, Any]) -> Answer
 
 
 def _asked_for(run: Run, busy: Collection[int], plans: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run has free cards only, and all those of an instance on several cards."""
+    """Whether all cards of a run are free, and an instance on several cards lies within them."""
     free = not set(run.modules) & set(busy)
     return free and any(set(_modules(plan)) <= set(run.modules) for plan in plans if _several(plan))
 
 
 def covered(run: Run, verdict: Mapping[str, Any]) -> bool:
-    """Whether a verdict has a figure of these cards, in the same way."""
+    """Whether a verdict has a figure that covers these cards over the same kind of link."""
     return any(
         each["over_host_nics"] == run.over_host_nics and set(run.modules) <= set(each["modules"])
         for each in verdict["measurements"]
@@ -108,21 +108,22 @@ def covered(run: Run, verdict: Mapping[str, Any]) -> bool:
 
 
 def left_out(work: Work, kept: Sequence[Mapping[str, Any]]) -> str:
-    """Say which cards a measurement leaves out as they are in use, as a sentence; empty where it leaves out none."""
+    """Return a sentence on cards that were left out because they are in use; "" if none was."""
     seen = {module for run in work.runs for module in run.modules} | {each for row in kept for each in row["modules"]}
     rest = {module for run in work.planned for module in run.modules} - seen
     return f"{modules_are(tuple(rest), 'were')} in use, and not measured yet." if rest else ""
 
 
 def shows_host_nics(work: Work) -> bool:
-    """Whether a measurement tells of host NICs: it is a whole one, or goes over them."""
+    """Whether a measurement shows the state of host NICs: it is complete, or uses them."""
     return set(work.runs) == set(work.planned) or any(run.over_host_nics for run in work.runs)
 
 
 def planned(fabric: Fabric | None, modules: Sequence[int], wish: Mapping[str, Any]) -> tuple[Run, ...]:
-    """Return the runs of a measurement; none for cards of which the catalogue has no links.
+    """Return the runs of a complete measurement; none if the catalogue does not describe the cards' links.
 
-    wish: tests, host_nics and ranks of the module fabric_check. Raises Refusal for what hccl_demo does not take.
+    wish: tests, host_nics and ranks of the module fabric_check. Raises Refusal for tests that hccl_demo does not
+    accept.
     """
     if fabric is None:
         return ()
@@ -131,7 +132,7 @@ def planned(fabric: Fabric | None, modules: Sequence[int], wish: Mapping[str, An
 
 
 def busy(cards: Sequence[Mapping[str, Any]], *, drain: bool) -> tuple[int, ...]:
-    """Return the module ids of a topology's cards that somebody uses; with drain, somebody else than an instance."""
+    """Return the module ids of cards in use; with drain, users that are our instances do not count."""
 
     def is_instance(user: Mapping[str, Any]) -> bool:
         return any(str(user[key]).startswith("vllm-") for key in ("unit", "container_name"))
@@ -143,10 +144,10 @@ def busy(cards: Sequence[Mapping[str, Any]], *, drain: bool) -> tuple[int, ...]:
 def not_measured(
     faults: Sequence[Fault], image: Mapping[str, Any], reference: str, runs: Sequence[Run], busy: Sequence[int]
 ) -> str:
-    """Return why nothing can be measured, as a sentence; empty where something can.
+    """Return why no measurement is possible, as a sentence; "" if one is.
 
-    image: what was read of it, empty where it is not there; unread says why nobody could look into it. busy: module ids
-    in use.
+    image: what was read of it, empty if it is not on the node; its key ``unread`` says why it could not be inspected.
+    busy: module ids in use.
     """
     if any(fault.fatal for fault in faults):
         return "The static checks found what has to be mended first."
@@ -159,7 +160,7 @@ def not_measured(
 
 
 def image_lacks(image: Mapping[str, Any], reference: str) -> str:
-    """Return why an image measures nothing, as a sentence; empty where it does."""
+    """Return why an image cannot measure, as a sentence; "" if it can."""
     if image.get("unread"):
         return str(image["unread"])
     if not image:
@@ -183,12 +184,12 @@ def due(
     free: Sequence[Run] = (),
     added: Sequence[Run] = (),
 ) -> Answer:
-    """Return whether a new verdict is made now; host_nics: they are configured.
+    """Return whether to make a new verdict now; host_nics: host NICs are configured.
 
-    What the static checks find is news wherever the last verdict says something else, and a node's first verdict is
-    made even where nothing can be measured: an instance on one card asks for no more. why_not: what not_measured says.
-    free: the runs that can be made though cards are busy; added: those of them that the last verdict has no figure of.
-    Raises Refusal where somebody wants to measure again, and cards are in use.
+    A new verdict is due if the static checks changed, and on a node without one, even if no measurement is possible: an
+    instance on one card needs nothing more. why_not: the result of not_measured. free: runs whose cards are free while
+    others are busy. added: those of them that the last verdict has no figure for. Raises Refusal if a new measurement
+    was requested while cards are in use.
     """
     fatal = sorted(fault.id for fault in faults if fault.fatal)
     known = sorted(fault["id"] for fault in before["faults"] if fault["fatal"]) if before else []
@@ -222,7 +223,7 @@ def _of_last(
     host_nics: bool,
     added: Sequence[Run],
 ) -> Answer:
-    """Return the same for sound cards, where the last verdict holds (answer does not allow it) and lacks something."""
+    """The same decision for cards without fatal faults: whether the last verdict lacks something that can be added."""
     if before is None:
         return Answer(True, "first_verdict", answer.sentence)
     if before["state"] == NOT_MEASURED and not answer.allowed and not why_not:
@@ -244,15 +245,15 @@ def _in_use(busy: Sequence[int]) -> str:
 
 
 def measuring_image(plans: Sequence[Mapping[str, Any]]) -> str:
-    """Return the image that measures: that of the first instance on several cards, else of the first one.
+    """Return the image to measure with: that of the first instance on several cards, else of the first instance.
 
-    Empty without an instance. One card asks for no measurement.
+    "" without an instance. An instance on one card needs no measurement.
     """
     return next((str(plan["image"]) for plan in (*filter(_several, plans), *plans)), "")
 
 
 def other_images(plans: Sequence[Mapping[str, Any]], measures: str) -> tuple[str, ...]:
-    """Return the images of instances on several cards beside the one that measures, each once, sorted."""
+    """Return the images of instances on several cards other than the measuring one, each once, sorted."""
     return tuple(sorted({str(plan["image"]) for plan in filter(_several, plans)} - {measures}))
 
 
@@ -264,9 +265,9 @@ def answers(
     running: Callable[[str], bool],
     others: Mapping[str, MadeOf],
 ) -> tuple[Answer, ...]:
-    """Return for each instance whether it may start; running tells whether it does already.
+    """Return for each instance whether it may start; ``running`` tells whether it runs already.
 
-    others: what holds for the images of other_images, now for all the others.
+    others: the MadeOf of each image in other_images; ``now`` is that of the measuring image, for all others.
     """
     return tuple(
         may_start(
@@ -277,7 +278,7 @@ def answers(
 
 
 def may_refuse(verdict: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], policy: Policy) -> bool:
-    """Whether a verdict keeps any of these plans from starting, if all on the node is as it was then."""
+    """Whether a verdict keeps any of these plans from starting, if the node is unchanged since then."""
     said = answers(verdict, MadeOf(**verdict["made_of"]), plans, policy, lambda _name: False, {})
     return not all(answer.allowed for answer in said)
 
@@ -288,7 +289,7 @@ def _needs(plan: Mapping[str, Any], others: Mapping[str, MadeOf]) -> Needs:
 
 
 def _several(plan: Mapping[str, Any]) -> bool:
-    """Whether an instance asks for a measurement."""
+    """Whether an instance needs a measurement: it has several cards."""
     return len(plan["modules"]) > 1
 
 
@@ -297,9 +298,9 @@ def _modules(plan: Mapping[str, Any]) -> list[int]:
 
 
 def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str] = (), why_not: str = "") -> str:
-    """Say what would be measured, and how long that takes where all is sound; burn_in are tests of hl_qual.
+    """Describe the measurement and its duration on a sound node; burn_in: tests of hl_qual.
 
-    why_not: why nothing can be measured.
+    why_not: why no measurement is possible.
     """
     burning = f"{', '.join(burn_in)} of hl_qual, which may reset cards and take an hour each; " if burn_in else ""
     if fabric is None or not runs or why_not:
@@ -315,17 +316,17 @@ def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str]
 
 
 def _tries_direct(runs: Sequence[Run]) -> list[Run]:
-    """Return the run that asks for Gaudi Direct first, and is made again without it; empty where none does."""
+    """Return the run that first asks for Gaudi Direct and may be repeated without it; empty if none does."""
     return [run for run in runs if run.over_host_nics][:1]
 
 
 def total_seconds(runs: Sequence[Run], fabric: Fabric | None) -> int:
-    """Return how long a measurement takes where all is sound, with the one run that may be made again."""
+    """Return the seconds that a measurement takes on a sound node, including the one run that may be repeated."""
     return sum(seconds(run, fabric) for run in (*runs, *_tries_direct(runs))) if fabric else 0
 
 
 def lines(verdict: Mapping[str, Any] | None) -> list[str]:
-    """Return a verdict for a summary or a status: in a line with its page, then why; nothing without one."""
+    """Return a verdict as lines for a summary or status: one with its page, then the reasons; [] without a verdict."""
     if verdict is None:
         return []
     first, *rest = describe(verdict)
@@ -335,10 +336,11 @@ def lines(verdict: Mapping[str, Any] | None) -> list[str]:
 def foreseen(
     work: Work, plans: Sequence[Mapping[str, Any]], images: Mapping[str, Mapping[str, Any]], *, settled: bool = False
 ) -> list[Mapping[str, Any]]:
-    """Return the plans of which it can be said before anything is done whether they may start.
+    """Return the plans for which it is known in advance whether they may start.
 
-    A measurement is work to come, unless the static checks end it, and so is an image that is not there yet (empty in
-    images, the other ones). With settled, a new verdict is, and one that waits for cards to be free.
+    It is unknown if a measurement is still to come (unless fatal static checks end it), or if the plan's image is not
+    on the node (its entry in ``images`` is empty). With ``settled`` it is also unknown while a new verdict is due, or
+    waits for free cards.
     """
     if (work.due.allowed and not work.ended) or (settled and not work.settled):
         return []
@@ -352,7 +354,7 @@ def result(
     said: Sequence[Answer],
     burn_in: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what the module fabric_check returns; burn_in are the tests of hl_qual that are wished."""
+    """Return the result of the module fabric_check; burn_in: the requested tests of hl_qual."""
     runs, due = work.runs, work.due
     times = [seconds(run, fabric) if fabric else 0 for run in runs]
     return {

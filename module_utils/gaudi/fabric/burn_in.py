@@ -1,8 +1,8 @@
-"""hl_qual: how it is called, and what it prints: the lines with PASSED or FAILED, and its ``Test result summary``.
+"""Call hl_qual and parse its output: lines with PASSED or FAILED, and the ``Test result summary``.
 
-No output of hl_qual was to be had. Known are the two words and the heading, from a public program that looks for them
-in the eight lines after it; everything else of the output is kept, not read. Its arguments are those of public calls
-(docs.habana.ai, hl_qual; provisioning code of Intel's own cloud); none of them was tried on hardware by us.
+No output of hl_qual was available. The two words and the heading are known from a public program that looks for them in
+the eight lines after it; all other output is kept, not parsed. The arguments are those of public calls (docs.habana.ai,
+hl_qual; provisioning code of Intel's own cloud); we tried none of them on hardware.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from ..base.checks import choice, sequence
 from ..base.printable import printable
 
-# What is asked of hl_qual for each test that a site may wish, in this order.
+# Arguments of hl_qual for each test that a site may choose; the tests run in this order.
 TESTS: Mapping[str, tuple[str, ...]] = {
     "memory": ("-mb", "-memOnly"),
     "pci": ("-mb", "-pciOnly"),
     "serdes": ("-ser",),
     "power": ("-s",),
 }
-# Seconds after which a test is stopped: a guess, an hour each; public calls let the longest run half of that.
+# Seconds until a test is stopped. A guess: public calls let the longest test run half an hour.
 LIMIT_SECONDS = 3600
 
 _SUMMARY = re.compile(r"test result summary", re.IGNORECASE)
@@ -31,7 +31,7 @@ _LINE = re.compile(r"(?P<name>[^\n]{0,200}?)\s*:\s*(?P<word>PASSED|FAILED)\b")
 
 @dataclass(frozen=True)
 class BurnIn:
-    """passed: None where there was no summary; tests: what each line is about, and PASSED or FAILED; sentence."""
+    """The result of hl_qual. passed: None without a summary; tests: label and PASSED or FAILED of each line."""
 
     passed: bool | None
     tests: tuple[tuple[str, str], ...]
@@ -45,7 +45,7 @@ class BurnIn:
 def wished(wishes: object) -> tuple[str, ...]:
     """Return the tests of fabric_check_burn_in, each once and in the order of TESTS.
 
-    Raises Refusal for one that nobody knows.
+    Raises Refusal for an unknown test.
     """
     names = {choice(each, "fabric_check_burn_in", TESTS) for each in sequence(wishes or [], "fabric_check_burn_in", 16)}
     return tuple(name for name in TESTS if name in names)
@@ -69,7 +69,7 @@ def commands(generation: str, test: str, groups: int) -> tuple[tuple[str, ...], 
 
 
 def combined(runs: Sequence[tuple[str, BurnIn]]) -> BurnIn:
-    """Return what several tests come to: one that failed is enough, one without an answer leaves it open."""
+    """Combine the results of several tests: one failure fails all; one unknown result leaves the outcome unknown."""
     outcomes = [run.passed for _, run in runs]
     passed = False if False in outcomes else None if None in outcomes or not outcomes else True
     tests = tuple((f"{name}: {line}" if line else name, word) for name, run in runs for line, word in run.tests)
@@ -80,7 +80,7 @@ def combined(runs: Sequence[tuple[str, BurnIn]]) -> BurnIn:
 
 
 def parse_hl_qual(text: str, status: int | None) -> BurnIn:
-    """Read what hl_qual printed on both its streams; status None is a run that was ended. Never raises."""
+    """Parse hl_qual's stdout and stderr; status None means that it was stopped at its limit. Never raises."""
     lines = text.splitlines()
     start = next((place for place, line in enumerate(lines) if _SUMMARY.search(line)), len(lines))
     tests = tuple(

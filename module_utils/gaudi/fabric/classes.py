@@ -1,9 +1,9 @@
-"""The class of a measured bandwidth: good, slow, broken, or unpublished where nobody has published a figure.
+"""The class of a measured bandwidth: good, slow, broken, or unpublished if there is no published figure.
 
-Slow is below 90 % of what healthy cards do, or below the site's own floor. Broken is a run that failed, or one below a
-published pass limit, which counts for its ranks and its size only and is almost exactly half of the published samples.
-Without a published figure a run is compared with the other groups of the node and with the node's own record: below
-90 % of either it is slow, else it stays unpublished, since cards that are all alike slow would pass.
+Slow is below 90 % of what healthy cards reach, or below the site's own floor. Broken is a failed run, or one below a
+published pass limit; that limit is valid only for its ranks and size, and is almost exactly half of the published
+samples. Without a published figure, a run is compared with the other groups of the node and with the node's own record.
+Below 90 % of either it is slow; otherwise it stays unpublished, because cards that are all equally slow would pass.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..catalogue.fabric import FACTORS, MOST_RANKS, Fabric, size_bytes, size_tex
 from .output import Figure, Output
 from .runs import Run
 
-# Of what healthy cards do: the vendor allows 10 % for more boxes and spines (docs.habana.ai, Collectives Performance);
-# that less is slow in one box as well is a rule of ours.
+# Share of healthy cards' bandwidth. The vendor allows a loss of 10 % over more boxes and spines (docs.habana.ai,
+# Collectives Performance); that less is slow within one box too is our rule.
 SLOW_BELOW = 0.9
 GOOD, SLOW, BROKEN, UNPUBLISHED = "good", "slow", "broken", "unpublished"
 PASSING = (GOOD, UNPUBLISHED)
@@ -39,13 +39,13 @@ class Floor:
 
     @property
     def exactness(self) -> int:
-        """How much it names; of two that fit, the more exact one counts."""
+        """The number of optional fields that it sets; if two floors match, the more exact one counts."""
         return (self.ranks is not None) + (self.size is not None)
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A figure of the node's own record, to compare with: the same measurement of the same cards, when it passed."""
+    """A passing figure from the node's own record: the same measurement of the same cards."""
 
     run: Run
     nw_gb_s: float
@@ -55,9 +55,9 @@ class Earlier:
 class Result:
     """A run and its class.
 
-    floor_gb_s is the NW Bandwidth it needed; basis says where that is from: site, published, groups (the best other
-    group of this run), record (the node's own), limit (a published pass limit) or none; sentence says it for people;
-    failure is the id of why the run failed, "" where it did not.
+    floor_gb_s: the NW Bandwidth that it needed. basis: the source of that floor: site, published, groups (the best
+    other group of this run), record (the node's own), limit (a published pass limit) or none. sentence: the result for
+    people. failure: the id of the failure, "" for a run that did not fail.
     """
 
     run: Run
@@ -71,7 +71,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether it stands in nobody's way."""
+        """Whether the class does not keep an instance from starting."""
         return self.word in PASSING
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,9 +81,9 @@ class Result:
 
 
 def read_floors(value: object) -> tuple[Floor, ...]:
-    """Read fabric_check_floors, a list of ``{collective, nw_gb_s, ranks, size}``, the last two where they matter.
+    """Read fabric_check_floors, a list of ``{collective, nw_gb_s, ranks, size}``; ranks and size are optional.
 
-    Raises Refusal for what is no number, no collective or no size.
+    Raises Refusal for a wrong number, collective or size.
     """
     floors = []
     for entry in sequence(value, "fabric_check_floors") if value else ():
@@ -123,7 +123,7 @@ def _judge(
     if nw is None:
         said = f"{_name(run)}: hccl_demo printed no NW Bandwidth for this size. Its log is kept."
         return replace(result, sentence=said, failure="no_figure")
-    # What is published was measured over the cards' own links.
+    # Published figures were measured over the cards' own links.
     limit = None if run.over_host_nics else fabric.pass_limit(run.collective, run.ranks, run.size)
     if limit is not None and nw <= limit.nw_gb_s:
         said = f"{_name(run)}: {nw:.1f} GB/s, not above the published pass limit of {limit.nw_gb_s:g} GB/s."
@@ -142,7 +142,7 @@ def _judge(
 
 
 def _figure(run: Run, output: Output) -> Figure | None:
-    """Return the figure of the size that was asked for; a headline without a size stands for it."""
+    """Return the figure of the requested size; a headline without a size also counts."""
     return next((each for each in output.figures if each.size in (None, run.size)), None)
 
 
@@ -153,7 +153,7 @@ def _floor(
     floors: Sequence[Floor],
     record: Sequence[Earlier],
 ) -> tuple[float | None, str, str]:
-    """Return what a run needs in GB/s, where that is from, and the same in words; None where nothing is known."""
+    """Return a run's floor in GB/s, its basis, and the same in words; None if there is nothing to compare with."""
     own = max((floor for floor in floors if floor.fits(run)), key=lambda floor: floor.exactness, default=None)
     if own is not None:
         return own.nw_gb_s, "site", "the site's own floor"
@@ -185,7 +185,7 @@ def _others(run: Run, runs: Sequence[tuple[Run, Output]]) -> list[float]:
 
 
 def _earlier(run: Run, record: Sequence[Earlier]) -> list[float]:
-    """Return the record's figures of the same measurement; the loop only says how long a mean was taken."""
+    """Return the record's figures of the same measurement; loop may differ, it only sets how long the mean is taken."""
     return [earlier.nw_gb_s for earlier in record if replace(earlier.run, loop=run.loop) == run]
 
 

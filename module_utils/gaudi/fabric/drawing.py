@@ -1,7 +1,7 @@
-"""The drawing of a group of cards: a ring of cards, a line for each link, the figure in the middle, as inline SVG.
+"""Draw a group of cards as inline SVG: a ring of cards, a line for each link, the figure in the middle.
 
-Good and bad are told by a sign and by a line's form beside the colour. Lengths are the SVG's own units, which are CSS
-pixels where the page is wide enough.
+Good and bad differ by a sign and by line style as well as by colour. Lengths are the SVG's own units, which are CSS
+pixels if the page is wide enough.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _SIDE, _RADIUS, _CARD_WIDTH, _CARD_HEIGHT = 360.0, 142.0, 58.0, 46.0
 
 @dataclass(frozen=True)
 class Group:
-    """What is drawn: cards by module id with their states, links that are at fault, and the words in the middle.
+    """The content of one drawing: states of cards by module id, faulty links, and the words in the middle.
 
-    joined: somebody measured them, so that there are links to show; state is that of the group, words say its class.
+    joined: the group was measured, so its links are drawn. state: that of the group; words: its class.
     """
 
     cards: Mapping[int, str]
@@ -45,7 +45,7 @@ def draw(group: Group) -> Html:
         "svg",
         {"viewBox": f"0 0 {_SIDE:g} {_SIDE:g}", "role": "img", "aria-label": said, "class": "ring"},
         element("title", None, said),
-        # What is at fault lies above the rest.
+        # Faulty links are drawn last, on top of the others.
         *(_line(places, pair, state) for pair, state in sorted(links, key=lambda link: link[1] == FAULT)),
         _middle(group),
         *(_card(module, places[module], state) for module, state in sorted(group.cards.items())),
@@ -53,7 +53,7 @@ def draw(group: Group) -> Html:
 
 
 def _places(modules: Sequence[int]) -> dict[int, tuple[float, float]]:
-    """Return where each card is: on a ring, the first at the top, then clockwise."""
+    """Return the position of each card: on a ring, the first at the top, then clockwise."""
     middle = _SIDE / 2
     angles = {module: 2 * math.pi * place / len(modules) for place, module in enumerate(modules)}
     return {
@@ -63,7 +63,7 @@ def _places(modules: Sequence[int]) -> dict[int, tuple[float, float]]:
 
 
 def _link_state(pair: tuple[int, int], group: Group) -> str:
-    """Return fault for a link that is named; bad for those that may be; unknown for those beside a named fault."""
+    """Return a link's state: "fault" if named; in a bad group "bad" at a bad card, else "unknown"."""
     named = {frozenset(link) for link in group.bad_links}
     cards = {module for module, state in group.cards.items() if state == BAD}
     if frozenset(pair) in named:
@@ -107,7 +107,7 @@ def _card(module: int, place: tuple[float, float], state: str) -> Html:
 
 
 def _label(group: Group) -> str:
-    """Return the drawing in words, for those who do not see it."""
+    """Describe the drawing in words, for readers who cannot see it."""
     by_state = {
         state: ", ".join(str(module) for module, other in sorted(group.cards.items()) if other == state)
         for state in SIGNS
@@ -143,8 +143,8 @@ def trend(values: Sequence[float | None], floor: float | None) -> Html:
         state = GOOD if value is not None and value >= (floor or 0.0) else BAD
         dot = {"cx": f"{x:.1f}", "cy": f"{y(value or 0.0):.1f}", "r": 4, "class": f"dot {state}"}
         parts.append(element("circle", dot))
-    # The last is written above the curve and the lowest below it, where they cannot lie over each other; where both are
-    # one, once.
+    # The last value is written above the curve and the lowest below it, so that they do not overlap; if they are the
+    # same value, it is written once.
     x, last = points[-1]
     lowest = min(known, default=None)
     end = {"x": f"{x + edge - 4:.1f}", "text-anchor": "end"}

@@ -1,8 +1,8 @@
-"""``gaudinet.json``: the addresses of external ports, and whether they are those of the cards that are there.
+"""Check ``gaudinet.json``: the addresses of external ports, and whether they belong to the node's cards.
 
-HCL takes MAC and IP addresses of the cards' own NICs from it where they talk over routers. A file left from other cards
-ends runs with queue pair errors. It holds one list of entries, ``NIC_NET_CONFIG``, each with NIC_MAC, NIC_IP,
-SUBNET_MASK and, where there is one, GATEWAY_MAC. No such file of a real node was to be had.
+HCL reads MAC and IP addresses of the cards' own NICs from it if they communicate over routers. A file left from other
+cards causes queue pair errors. It holds one list of entries, ``NIC_NET_CONFIG``, each with NIC_MAC, NIC_IP, SUBNET_MASK
+and optionally GATEWAY_MAC. No such file of a real node was available.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ADVICE = "Write it anew for the cards that are there, or remove it where the NI
 
 
 def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
-    """Return what is wrong with the file's text; None is a file that is not there, which is no fault."""
+    """Return what is wrong with the file's text; None means that there is no file, which is not a fault."""
     if text is None:
         return ()
     if not text.strip():
@@ -43,7 +43,7 @@ def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str)
 
 
 def _entry(entry: Mapping[str, object]) -> list[str]:
-    """Return what cannot be an address."""
+    """Return faults for values that cannot be addresses."""
     wrong = []
     if not _MAC.fullmatch(str(entry.get("NIC_MAC", "")).lower()):
         wrong.append(f"NIC_MAC {shown(entry.get('NIC_MAC'))} is no MAC address")
@@ -60,7 +60,7 @@ def _twice(values: Sequence[str], key: str) -> list[str]:
 
 
 def _against_cards(macs: set[str], interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
-    """Return addresses that no card of the node has, and ports of cards that the file does not know."""
+    """Return faults for addresses that belong to no card of the node, and for ports that the file lacks."""
     if not interfaces:
         said = f"{path} is there, and no interface of a card is: nobody can tell whether it is of these cards."
         return (Fault("gaudinet_not_compared", f"{said} Load habanalabs_en; see dmesg.", fatal=False),)

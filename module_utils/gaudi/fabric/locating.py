@@ -1,13 +1,13 @@
-"""Which cards to run next until the slow card or the bad link of a group is named.
+"""Choose which cards to run next until the slow card or bad link of a group is identified.
 
-Pure and without memory: all results so far in, the next runs or the answer out. Sets of equally many cards are
-compared, because figures are published for whole groups only: a set is bad where its run failed, or where it is below
-90 % of the best set of its size.
-
-First halves: one bad half holds the fault and is halved again, down to a pair, whose cards then meet two others. Two
-good halves leave the links between them: crossings of their halves, down to a pair. What fits neither (several faults)
-is told by all pairs. In a group of 8 one bad card is named after 6 further runs at most, one bad link after 10, and
-everything else after 28 more; in a group of 4 after 4, 6, and 6 more.
+Pure and stateless: all results so far go in, the next runs or the answer come out. Only sets of the same size are
+compared, because figures are published for whole groups only. A set is bad if its run failed, or if it is below 90 % of
+the best set of its size.
+Halves come first. One bad half contains the fault and is halved again, down to a pair, whose cards then each run with
+another card. If both halves are good, the fault is a link between them: combinations of their halves are run, down to a
+pair. A pattern that fits neither (several faults) is resolved by running all pairs. In a group of 8, one bad card is
+found after at most 6 further runs, one bad link after 10, anything else after 28 more; in a group of 4 after 4, 6, and
+6 more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Modules = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tried:
-    """A run over some cards: its NW Bandwidth in GB/s, None where it failed."""
+    """A run over some cards: its NW Bandwidth in GB/s, None if it failed."""
 
     modules: Modules
     nw_gb_s: float | None
@@ -31,7 +31,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Located:
-    """What is at fault: kind is card (one module), link (two modules) or group (nothing stands out)."""
+    """The faulty part: kind is card (one module), link (two modules) or group (no single part stands out)."""
 
     kind: str
     modules: Modules
@@ -47,9 +47,9 @@ class Step:
 
 
 def next_step(group: Sequence[int], tried: Sequence[Tried]) -> Step:
-    """Return what to run next over a group that was below its floor, or what is at fault.
+    """Return the next runs over a group that was below its floor, or the faulty part.
 
-    tried are the runs so far over fewer cards than the group; those over the whole group say nothing more.
+    tried: the runs so far over fewer cards than the group; runs over the whole group add nothing.
     """
     cards = tuple(sorted(group))
     results = {tuple(sorted(each.modules)): each.nw_gb_s for each in tried}
@@ -63,14 +63,14 @@ def next_step(group: Sequence[int], tried: Sequence[Tried]) -> Step:
 
 
 def most_runs(cards: int) -> dict[str, int]:
-    """Return the bounds for 4, 8, 16 ... cards: further runs for one bad card, for one bad link, for anything."""
+    """Return the most further runs for groups of 4, 8, 16 ... cards: one bad card, one bad link, anything else."""
     levels = cards.bit_length() - 1
     link = 2 + 4 * (levels - 1)
     return {"card": 2 * levels, "link": link, "anything": max(2 * levels, link) + cards * (cards - 1) // 2}
 
 
 def _within(bad: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
-    """Go on in a set that is bad: the fault is one of its cards, or a link between two of them."""
+    """Continue in a bad set: the fault is one of its cards, or a link between two of them."""
     if len(bad) == 2:
         return _of_a_pair(bad, group, results)
     half = len(bad) // 2
@@ -85,7 +85,7 @@ def _within(bad: Modules, group: Modules, results: dict[Modules, float | None]) 
 
 
 def _of_a_pair(pair: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
-    """Tell the cards of a bad pair apart: each meets another card, which no fault was seen of."""
+    """Test the cards of a bad pair separately: each runs with another card of the group."""
     others = [card for card in group if card not in pair][:2]
     meetings = tuple(_sorted((card, other)) for card, other in zip(pair, others))
     missing = _missing(meetings, results)
@@ -98,7 +98,7 @@ def _of_a_pair(pair: Modules, group: Modules, results: dict[Modules, float | Non
 
 
 def _between(one: Modules, other: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
-    """Go on between two sets that are good in themselves: the fault is a link from one to the other."""
+    """Continue between two good sets: the fault is a link from one to the other."""
     if len(one) == 1:
         return Step(located=(_link(one + other),))
     half = len(one) // 2
@@ -125,7 +125,7 @@ def _between(one: Modules, other: Modules, group: Modules, results: dict[Modules
 
 
 def _all_pairs(group: Modules, results: dict[Modules, float | None]) -> Step:
-    """Let every pair meet, and tell from that."""
+    """Run every pair, and conclude from the table of results."""
     pairs = tuple((one, other) for place, one in enumerate(group) for other in group[place + 1 :])
     missing = _missing(pairs, results)
     if missing:

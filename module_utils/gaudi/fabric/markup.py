@@ -1,4 +1,4 @@
-"""HTML that cannot be escaped too little: text is text until it was made an element."""
+"""Build HTML that is always escaped: a str is text until element() makes it HTML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 
 from ..base.printable import printable
 
-# Elements of HTML without content.
+# HTML elements without content.
 _VOID = frozenset(("meta", "br"))
 
 

@@ -1,7 +1,7 @@
-"""An image that only measures: hccl_demo on top of a ready image that has none, so that all else is the same.
+"""Build an image for measurements only: a ready image without hccl_demo, with hccl_demo added and nothing else changed.
 
-It is built on the node where a measurement needs it, with git, make and a compiler of the ready image, which the
-vendor's images have (HabanaAI/Setup_and_Install 00595be, dockerfiles/base). Nothing serves from it.
+It is built on the node that measures, with git, make and a compiler of the ready image, which the vendor's images have
+(HabanaAI/Setup_and_Install 00595be, dockerfiles/base). No instance uses it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NETWORKS = ("default", "host")
 BUILD_SECONDS = 900
 """A checkout of a few megabytes and a make of one file: a minute. What takes so long hangs."""
 
-# Without an account: it is an argument of the build, which everybody on the node may see.
+# Addresses without an account: they are build arguments, which every user of the node can read.
 _PLAIN = r"[!#%&(-?A-\[\]^_a-~]{1,500}"
 _ADDRESS = re.compile(rf"((https?|git)://|/){_PLAIN}|ssh://([a-z_][a-z0-9_-]{{0,31}}@)?{_PLAIN}")
 _ACCOUNT = re.compile(r"://[^/@]*:[^/]*@")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# What git, make, a shell and a compiler begin a reason with.
+# Prefixes of the lines in which git, make, a shell and a compiler give a reason.
 _REASON = re.compile(r"(fatal: |error: |make: |sh: ).+")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LINES = """\
@@ -48,9 +48,9 @@ RUN git init --quiet DIRECTORY \\
 
 @dataclass(frozen=True)
 class Demo:
-    """Where hccl_demo comes from: the address that this site reaches it at, and its commit.
+    """The source of hccl_demo: the address by which this site reaches it, and its commit.
 
-    network: of the build, default for the engine's own, host for the node's.
+    network: the build's network; default for the engine's own, host for the node's.
     """
 
     repository: str
@@ -59,10 +59,10 @@ class Demo:
 
     @classmethod
     def from_mapping(cls, value: object) -> Demo | None:
-        """Read fabric_check_demo: a pin of a release file, and what a site says of its builds: mirrors and network.
+        """Read fabric_check_demo: a pin of a release file, with a site's mirrors and build network.
 
-        mirrors: from beginnings of addresses to others. None where no pin is there. Raises Refusal for what is no
-        address, no commit or no network.
+        mirrors: replacement by beginning of an address. Returns None without a pin. Raises Refusal for a wrong address,
+        commit or network.
         """
         if not set(mapping(value or {}, "fabric_check_demo")) - {"mirrors", "network"}:
             return None
@@ -85,26 +85,26 @@ class Demo:
 
 
 def mirrored(address: str, mirrors: Mapping[str, object]) -> str:
-    """Return where an address is reached: the longest beginning that has a mirror gives way to it, as git has it."""
+    """Return an address with its longest matching beginning replaced by a mirror, as git's insteadOf does."""
     known = sorted((origin for origin in mirrors if address.startswith(origin)), key=len)
     return f"{mirrors[known[-1]]}{address[len(known[-1]) :]}" if known else address
 
 
 def reference(image_id: str, demo: Demo) -> str:
-    """Return the name of the image that measures for an image with this id."""
+    """Return the name of the measuring image for an image with this id."""
     return f"{NAME}:{hashlib.sha256(f'{image_id} {demo.commit}'.encode()).hexdigest()[:12]}"
 
 
 def dockerfile(directory: str) -> str:
-    """Return what it is built from; BASE, REPOSITORY and COMMIT are arguments of the build."""
+    """Return the Dockerfile; BASE, REPOSITORY and COMMIT are build arguments."""
     return _LINES.replace("DIRECTORY", directory)
 
 
 def arguments(base: str, demo: Demo, hosts: Mapping[str, str], proxies: Collection[str]) -> tuple[str, ...]:
-    """Return the arguments of a build, whose Dockerfile comes from standard input.
+    """Return the arguments of docker build; the Dockerfile comes from standard input.
 
-    hosts: addresses of hosts that a build would not know. proxies: the variables they are in, whose values the build
-    takes from its environment, where no other user of the node reads them.
+    hosts: addresses of hosts that a build could not resolve. proxies: names of the proxy variables; the build takes
+    their values from its environment, where no other user of the node can read them.
     """
     given = [f"BASE={base}", f"REPOSITORY={demo.repository}", f"COMMIT={demo.commit}", *proxies]
     return (
@@ -116,9 +116,9 @@ def arguments(base: str, demo: Demo, hosts: Mapping[str, str], proxies: Collecti
 
 
 def not_built(image: str, said: str) -> str:
-    """Say why there is no such image; said is what the build printed."""
+    """Say why the image could not be built; said: what the build printed."""
     lines = [line for line in _COLOUR.sub("", said).splitlines() if line.strip()]
-    # The last line is the builder's own, which says that some command failed.
+    # The last line is the builder's own, which only says that a command failed.
     why = next((found[0] for found in map(_REASON.search, lines) if found), (lines or ["it said nothing"])[-1])
     reason = printable(why.strip()[:300].rstrip("."))
     return (

@@ -1,6 +1,6 @@
-"""Which nodes meet in which round, what each does in it, and what came of it.
+"""Plan which pairs of nodes run together in which round, each node's part, and evaluate the results.
 
-What a node said of itself comes in as plain data: what the module fabric_pair_info returned.
+Each node's facts are plain data: the result of the module fabric_pair_info.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .pairs import Met, as_csv, as_json, rounds
 from .runs import Run
 from .static import Fault
 
-# Ansible's way to a node and back, a container's start and end: seconds beside hccl_demo's own, a guess.
+# Seconds beside hccl_demo's own: Ansible's connection to the node, start and end of a container. A guess.
 AROUND = 15
-# A node that waits for another one gives up after its limit, and ends its container some seconds later.
+# A node that waits for its partner gives up after its limit, and then needs some seconds to end its container.
 MARGIN = 60
 
 
@@ -32,10 +32,10 @@ def not_ready(
     ways: bool,
     address: str | None,
 ) -> str:
-    """Return why a node meets no other one, as a sentence; empty where it does.
+    """Return why a node cannot take part in a pair, as a sentence; "" if it can.
 
-    why_not is what asked.not_measured says of its image. ways: its cards have ports to other nodes, or host NICs are
-    configured. address: where other nodes reach it, None where none is known.
+    why_not: what asked.not_measured says of its image. ways: its cards have external ports, or host NICs are
+    configured. address: where other nodes reach it, None if unknown.
     """
     fatal = [fault.sentence for fault in faults if fault.fatal]
     if fatal:
@@ -57,12 +57,12 @@ def not_ready(
 
 
 def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
-    """Return which nodes meet when, as plain data; seen is what each node said of itself, budget is seconds (0: all).
+    """Plan the rounds, as plain data; seen: each node's own facts; budget: seconds (0: all rounds).
 
-    Keys: nodes, left_out (why, by node), rounds (those that the budget is enough for), of (all rounds), modules (how
-    many cards of each node take part), direct (Gaudi Direct is asked for), seconds (of one round), limit, sentences.
-    With direct there is time for one round more, which is run again where a node has no Gaudi Direct. Raises Refusal
-    for less than two nodes that can be measured, more than 64, and a budget that no round fits in.
+    Keys: nodes, left_out (reason by node), rounds (as many as fit into the budget), of (number of all rounds), modules
+    (cards of each node that take part), direct (Gaudi Direct is requested), seconds (of one round), limit, sentences.
+    With ``direct`` the budget includes one extra round, which is repeated if a node has no Gaudi Direct. Raises Refusal
+    for less than two usable nodes, for more than 64, and for a budget without room for one round.
     """
     left_out = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
     nodes = [node for node in seen if node not in left_out]
@@ -115,9 +115,9 @@ def _minutes(seconds: int) -> str:
 
 
 def part(plan: Mapping[str, Any], place: int, node: str) -> dict[str, Any]:
-    """Return what a node does in a round (place counts from 0): first (holds rank 0), other, and half (0 or 1).
+    """Return a node's part in a round (place counts from 0): first (holds rank 0), other, and half (0 or 1).
 
-    Empty for a node that pauses, or that is left out.
+    Empty for a node that pauses or is left out.
     """
     for one, other in plan["rounds"][place]:
         if node in (one, other):
@@ -126,27 +126,27 @@ def part(plan: Mapping[str, Any], place: int, node: str) -> dict[str, Any]:
 
 
 def still_fits(plan: Mapping[str, Any], budget: int, elapsed: float, *, direct: bool = False) -> bool:
-    """Whether another round fits into what is left of the budget; both in seconds, a budget of 0 is none.
+    """Whether another round fits into the rest of the budget, in seconds; a budget of 0 is unlimited.
 
-    direct: it asks for Gaudi Direct, so that it may be run twice.
+    direct: the round asks for Gaudi Direct, so it may run twice.
     """
     return not budget or elapsed + float(plan["seconds"]) * (2 if direct else 1) <= budget
 
 
 def no_direct(halves: Mapping[str, Mapping[int, Mapping[str, Any]]], place: int) -> str:
-    """Say which nodes have no Gaudi Direct, which a round asked for; empty where none said so.
+    """Say which nodes have no Gaudi Direct although a round asked for it; "" if none reported that.
 
-    The round is then run again without, and so are all others.
+    That round is then repeated without it, and all later rounds do not ask for it.
     """
     found = {node: made[place] for node, made in halves.items() if place in made}
     return " ".join(printable(f"{node}: {half['sentence']}") for node, half in found.items() if half["no_direct"])
 
 
 def met(plan: Mapping[str, Any], halves: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> tuple[Met, ...]:
-    """Return the pairs that have met: halves are what each node's runs returned, by round, counted from 0.
+    """Return the pairs that ran; halves: each node's results by round, counted from 0.
 
-    A pair is good where both its halves ended well, and its figure is what rank 0 printed. A half that nobody heard of
-    is a node that was lost in that round.
+    A pair is good if both halves succeeded; its figure is what rank 0 printed. A missing half means that the node was
+    lost in that round.
     """
     found = []
     for place, pairs in enumerate(plan["rounds"]):
@@ -167,7 +167,7 @@ def met(plan: Mapping[str, Any], halves: Mapping[str, Mapping[int, Mapping[str, 
 
 
 def floor_of(floors: Sequence[Floor], plan: Mapping[str, Any]) -> float | None:
-    """Return the site's own floor in GB/s for a run over two nodes, the most exact one; None without one."""
+    """Return the site's most exact floor in GB/s for a run over two nodes; None without one."""
     run = Run(tuple(range(2 * int(plan["modules"]))), plan["collective"], plan["size"], plan["loop"])
     own = max((floor for floor in floors if floor.fits(run)), key=lambda floor: floor.exactness, default=None)
     return own.nw_gb_s if own else None
@@ -176,10 +176,10 @@ def floor_of(floors: Sequence[Floor], plan: Mapping[str, Any]) -> float | None:
 def outcome(
     plan: Mapping[str, Any], pairs: Sequence[Met], floor_gb_s: float | None, without: str = ""
 ) -> dict[str, Any]:
-    """Return what came of it: as_json of the pairs, with left_out, csv (text), good, and all sentences as ``lines``.
+    """Return the outcome: as_json of the pairs, with left_out, csv (text), good, and all sentences as ``lines``.
 
-    good: every pair that has met was good, and nobody is under suspicion. gaudi_direct says whether it is in use
-    between the nodes, None where nothing tells; without: what no_direct said, for whichever round.
+    good: every pair that ran was good, and no node is suspected. gaudi_direct: whether it is in use between the nodes,
+    None if unknown. without: what no_direct said in any round.
     """
     document = as_json(plan["nodes"], pairs, floor_gb_s)
     told = bool(without) or any(pair.nw_gb_s is not None for pair in pairs)
@@ -195,7 +195,7 @@ def outcome(
 
 
 def _of_direct(direct: bool | None, without: str) -> list[str]:
-    """Say whether Gaudi Direct is in use between the nodes; nothing where nobody knows."""
+    """Say whether Gaudi Direct is in use between the nodes; nothing if that is unknown."""
     if direct is None:
         return []
     return [

@@ -1,8 +1,8 @@
-"""Host NICs and libfabric, judged from what was read in a container of the serving image and on the node.
+"""Judge host NICs and libfabric, from facts read in a container of the serving image and on the node.
 
-HCL falls back silently: without the wrapper, without a provider, without Gaudi Direct. So each is looked for, and one
-run asks for Gaudi Direct by name, which HCL then does not leave out (hl_ofi.cpp and ofi_plugin.cpp of HabanaAI/HCL,
-release 1.21.0). What it then prints was never recorded on hardware.
+HCL falls back silently if the wrapper, the provider or Gaudi Direct is missing. So each is checked, and one run asks
+for Gaudi Direct explicitly, which HCL then does not drop (hl_ofi.cpp and ofi_plugin.cpp of HabanaAI/HCL, release
+1.21.0). What it then prints was never recorded on hardware.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LEAST_LIBFABRIC = (1, 20)
 WRAPPER = "libhccl_ofi_wrapper.so"
 # "libfabric: 1.22.0" of fi_info --version; "libfabric api: 1.22" is the interface's.
 _VERSION = re.compile(r"^libfabric:\s*([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}))?", re.MULTILINE)
-# Blanks of one line: an image may print nothing but line breaks, and these would be looked through again and again.
+# Blanks within one line only: an image may print nothing but line breaks, which a wider pattern would scan repeatedly.
 _PROVIDER = re.compile(r"^[ \t]*provider:[ \t]*(\S+)", re.MULTILINE)
-# Why a run with HCCL_GAUDI_DIRECT=1 says that it cannot be had.
+# Failures by which a run with HCCL_GAUDI_DIRECT=1 says that Gaudi Direct is not available.
 _NO_DIRECT = ("gaudi_direct", "no_provider")
 
 # What is said of Gaudi Direct.
@@ -33,11 +33,11 @@ DIRECT: Mapping[bool | None, str] = {True: "in use", False: "not in use", None: 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was read. None: it could not be run or read.
+    """Facts about host NICs. None: the command could not be run or read.
 
-    version_text is of ``fi_info --version``; info_text of ``fi_info -p PROVIDER`` (both streams), info_status its
-    status; loader_text is where the loader found the wrapper, or why it did not, loader_status its status; all in the
-    image, with the variables of a run. dmabuf: ib_umem_dmabuf_get is in /proc/kallsyms.
+    version_text: ``fi_info --version``. info_text and info_status: output (both streams) and status of ``fi_info -p
+    PROVIDER``. loader_text and loader_status: where the loader found the wrapper, or why it did not. All were run in
+    the image, with the variables of a run. dmabuf: ib_umem_dmabuf_get is in /proc/kallsyms.
     """
 
     version_text: str | None
@@ -50,9 +50,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class HostNics:
-    """What holds: libfabric's version, the provider, the wrapper's path (None: not found), and Gaudi Direct.
+    """The judgement: libfabric's version, the provider, the wrapper's path (None: not found), and Gaudi Direct.
 
-    gaudi_direct is None where nothing tells. faults say what is wrong; one that is not fatal costs speed only.
+    gaudi_direct is None if it is unknown. A fault that is not fatal only costs speed.
     """
 
     libfabric: str | None
@@ -67,15 +67,15 @@ class HostNics:
 
 
 def goes_without(direct: Output) -> bool:
-    """Tell whether a run that asked for Gaudi Direct is to be run again without: it said that it cannot have it."""
+    """Whether a run that asked for Gaudi Direct must be repeated without it, because it is not available."""
     return direct.failure is not None and direct.failure.id in _NO_DIRECT
 
 
 def judge_nics(seen: Seen, provider: str, direct: Output | None) -> HostNics:
-    """Return what holds; direct is what the run that asked for Gaudi Direct printed, None where there was none.
+    """Return the judgement; direct: output of the run that asked for Gaudi Direct, None without such a run.
 
-    It is a run over host NICs with command(..., direct=True); one that did not ask for it says nothing here. Where it
-    goes without, the run is made again with direct=False, and that one is measured.
+    It is a run over host NICs with command(..., direct=True); a run that did not ask says nothing about Gaudi Direct.
+    If goes_without() holds, the run is repeated with direct=False, and that one is measured.
     """
     version, faults = _libfabric(seen)
     found = _PROVIDER.findall(seen.info_text or "") if seen.info_status == 0 else []
@@ -121,7 +121,7 @@ def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
 
 
 def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:
-    """Return whether Gaudi Direct is in use, and what keeps it from being so."""
+    """Return whether Gaudi Direct is in use, and what prevents it."""
     failure = direct.failure if direct is not None else None
     if direct is not None and failure is None:
         return True, ()

@@ -1,9 +1,9 @@
-"""What hccl_demo prints, turned into figures or into the sentence that says why there are none.
+"""Parse the output of hccl_demo into figures, or into a sentence that says why there are none.
 
-Pure: text in, frozen values out. Known are the headlines of three ages, bandwidth in GB/s (and the MB/s of 2022),
-latency, the summary of a range of sizes, and the ways in which run_hccl_demo.py, hccl_demo.cpp, HCL and the affinity
-script end (HabanaAI/hccl_demo f623d69 of 2025-10-09). The recorded samples are in tests/unit/fabric/recorded. A
-bandwidth alone proves nothing: hccl_demo prints one before it says that the sums were wrong.
+Pure: text in, frozen values out. Known are the headlines of three generations, bandwidth in GB/s (and the MB/s of
+2022), latency, the summary of a range of sizes, and the ways in which run_hccl_demo.py, hccl_demo.cpp, HCL and the
+affinity script end (HabanaAI/hccl_demo f623d69 of 2025-10-09). The recorded samples are in tests/unit/fabric/recorded.
+A bandwidth alone proves nothing: hccl_demo prints one before it reports wrong sums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from ..base.printable import printable
 from ..catalogue.fabric import FACTORS
 
-# hccl_demo prints six digits behind the point; a reader's tolerance for NW = Algo x factor.
+# hccl_demo prints six decimals; this is the tolerance for NW = Algo x factor.
 _TOLERANCE = 0.005
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,12})?)"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,7 +57,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run counts for nothing: an id for programs, a sentence for people, and the rank it names, if it does."""
+    """Why a run does not count: an id for programs, a sentence for people, and the rank that it names, if any."""
 
     id: str
     sentence: str
@@ -66,7 +66,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Output:
-    """What a run printed: its figures in order of size, and why they do not count (None: they do)."""
+    """The result of a run: its figures by size, and why they do not count (failure None: they do)."""
 
     figures: tuple[Figure, ...]
     failure: Failure | None
@@ -89,12 +89,12 @@ def parse_output(
     no_memory: bool = False,
     silent: bool = False,
 ) -> Output:
-    """Read what a run over ``ranks`` ranks printed on both its streams.
+    """Parse the stdout and stderr of a run over ``ranks`` ranks.
 
-    status is its exit status, None where it was ended after ``limit`` seconds. host_nics: the run was to go over host
-    NICs, so that falling back to something else is a failure even where a bandwidth was printed. no_memory: the kernel
-    ended it for want of memory. silent: rank 0 is on another node, which prints the figures. Never raises: what cannot
-    be read is a failure with a sentence.
+    status: exit status, None if the run was stopped after ``limit`` seconds. host_nics: the run should use host NICs,
+    so a fallback is a failure even if a bandwidth was printed. no_memory: the kernel killed it for lack of memory.
+    silent: rank 0 runs on another node, which prints the figures. Never raises: unreadable output is a failure with a
+    sentence.
     """
     lines = _COLOUR.sub("", text).splitlines()
     figures = tuple(sorted({*_benchmarks(lines), *_summaries(lines)}, key=_by_size))
@@ -110,7 +110,7 @@ def _by_size(figure: Figure) -> tuple[int, str]:
 
 
 def _benchmarks(lines: Iterable[str]) -> list[Figure]:
-    """Return the figures under [BENCHMARK] headlines. A figure without one stands for itself."""
+    """Return the figures below [BENCHMARK] headlines; a figure without a headline is kept too."""
     found: list[Figure] = []
     current = Figure()
     for line in lines:
@@ -124,7 +124,7 @@ def _benchmarks(lines: Iterable[str]) -> list[Figure]:
             )
         elif bandwidth := _BANDWIDTH.search(line):
             value = _gb_s(bandwidth[2], bandwidth["unit"])
-            # In 2022 there was one bandwidth, without a kind: it has the factor, as NW Bandwidth has (d775e56).
+            # In 2022 there was one unnamed bandwidth; it includes the factor, as NW Bandwidth does (d775e56).
             algo = bandwidth["kind"] == "Algo "
             current = replace(current, algo_gb_s=value) if algo else replace(current, nw_gb_s=value)
         elif latency := _LATENCY.search(line):
@@ -141,7 +141,7 @@ def _gb_s(number: str, unit: str) -> float:
 
 
 def _size(facts: dict[str, str]) -> int | None:
-    """Return the bytes of a headline: said under one of two names, or counted in elements of the oldest."""
+    """Return a headline's size in bytes: under one of two names, or counted in elements in the oldest generation."""
     said = _whole(facts.get("datasize") or facts.get("data_size"))
     width = {"bfloat16": 2, "bf16": 2, "float": 4, "fp32": 4}.get(facts.get("dtype", ""))
     count = _whole(facts.get("count"))
@@ -157,7 +157,7 @@ def _says_something(figure: Figure) -> bool:
 
 
 def _summaries(lines: list[str]) -> list[Figure]:
-    """Return the rows of a range of sizes. Cells hold their units, the header does not: cells are read by theirs."""
+    """Return the rows of a range of sizes; a cell's unit tells its column, as the header has no units."""
     found: list[Figure] = []
     about: re.Match[str] | None = None
     inside = False
@@ -186,8 +186,7 @@ def _row(row: re.Match[str], about: re.Match[str] | None) -> Figure | None:
     return None
 
 
-# What a run ends with, in the order in which it is looked for: the cause before what only follows from it.
-# {0} is what the line itself says.
+# Endings of a failed run, tested in this order: a cause before its consequences. {0} is text of the line itself.
 _FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
     (
         "wrong_result",
@@ -270,8 +269,8 @@ _ERROR = re.compile(r"HCCL demo (?:error|exception): ([^\n]{1,300})")
 _EXIT = re.compile(r"Exiting HCCL demo with code: ([0-9]{1,3})")
 
 
-# What makes a run worthless although it ended well: always, and where it was to go over host NICs. Anything else that
-# was said on the way, such as a card that was busy at the first try, was mended by whoever said it.
+# Messages that make a run worthless although it ended with status 0: always, and if it should use host NICs. Any other
+# message on the way, such as a card that was busy at the first attempt, was resolved by the program itself.
 _ALWAYS = frozenset(("wrong_result",))
 _FALLBACKS = frozenset(("gaudi_direct", "no_provider", "no_wrapper"))
 
@@ -279,7 +278,7 @@ _FALLBACKS = frozenset(("gaudi_direct", "no_provider", "no_wrapper"))
 def _failure(
     text: str, figures: tuple[Figure, ...], ranks: int, ended: Failure | None, *, host_nics: bool
 ) -> Failure | None:
-    """Return why a run counts for nothing, the most telling reason first; ended: how it ended, None for well."""
+    """Return why a run does not count, the most specific reason first; ended: how it ended, None for success."""
     well = ended is None and bool(figures)
     telling = _ALWAYS | (_FALLBACKS if host_nics else frozenset())
     for id_, pattern, sentence in _FAILURES:
@@ -300,16 +299,16 @@ def _hangs(text: str, limit: int | None) -> Failure:
     )
 
 
-# The status of a container whose first process was ended by signal 9.
+# Status of a container whose first process was killed by signal 9.
 _KILLED = 137
-# Ids of failures that say nothing of cards and links.
+# Ids of failures that say nothing about cards and links.
 NOT_OF_CARDS = frozenset(("killed", "no_memory"))
-# Ids of failures that any set of cards has, so that none is looked for.
+# Ids of failures that any set of cards would have, so no faulty card is searched.
 OF_ALL_CARDS = frozenset(("affinity", "refused_arguments", "not_built"))
 
 
 def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:
-    """Return how a run ended that named no reason known here, None where it ended well."""
+    """Return how a run ended without a known reason; None if it succeeded."""
     if no_memory:
         return Failure(
             "no_memory",
@@ -341,20 +340,20 @@ _LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
 
 
 def _ending(status: int) -> str:
-    """Say how a process ended, of the status that os.system() returns: a signal in its low bits, else status x 256."""
+    """Describe a status of os.system(): a signal in its low bits, else status x 256."""
     signal = status & 0x7F
     return f"was ended by signal {signal}" if signal else f"ended with status {status >> 8}"
 
 
 def _rank(text: str) -> int | None:
-    """Return the one rank that said it ended or computed wrong sums, None where none or several did."""
+    """Return the one rank that reported an end or wrong sums; None for none or several."""
     named = {int(found[1]) for found in re.finditer(r"rank=([0-9]{1,5}) size=[^\n]{0,4000}? which is bad\.", text)}
     named |= {int(found["rank"]) for found in _RANK_ENDED.finditer(text)}
     return named.pop() if len(named) == 1 else None
 
 
 def _unusable(figures: tuple[Figure, ...], ranks: int) -> Failure | None:
-    """Return why figures of a run that ended well cannot be used, None where they can."""
+    """Return why the figures of a successful run cannot be used; None if they can."""
     if not figures:
         return Failure(
             "no_figure",
@@ -376,7 +375,7 @@ def _positive(figure: Figure) -> bool:
 
 
 def inconsistency(figure: Figure, ranks: int) -> str | None:
-    """Say where NW Bandwidth is not Algo Bandwidth times the factor; None where it is, or cannot be told."""
+    """Say where NW Bandwidth is not Algo Bandwidth times the factor; None if it is, or if one of them is missing."""
     if figure.collective is None or figure.collective not in FACTORS:
         return None
     if figure.nw_gb_s is None or figure.algo_gb_s is None:

@@ -1,8 +1,8 @@
-"""Runs over pairs of nodes: N/2 pairs a round, and the bad node or link named by elimination.
+"""Runs over pairs of nodes: N/2 pairs a round; the bad node or link is identified by elimination.
 
-Of N nodes one bad node is named after 2 rounds where N is even and at least 4, after 3 where N is odd and at least 5:
-N runs, or 3(N-1)/2. Two nodes have one pair, which does not tell them apart; three have three pairs, which do.
-Every pair has met after N-1 rounds (N where N is odd). tests/unit/fabric/test_pairs.py holds that for every N up to 64.
+Of N nodes, one bad node is identified after 2 rounds if N is even and at least 4, after 3 if N is odd and at least 5: N
+runs, or 3(N-1)/2. Two nodes form one pair, which cannot tell them apart; three form three pairs, which can. Every pair
+has run after N-1 rounds (N if N is odd). tests/unit/fabric/test_pairs.py checks that for every N up to 64.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T", int, str)
 
 @dataclass(frozen=True)
 class Met:
-    """A run over two nodes: NW Bandwidth in GB/s, None where it failed; sentence says how."""
+    """A run over two nodes: NW Bandwidth in GB/s, None if it failed; sentence says how."""
 
     round: int
     nodes: tuple[str, str]
@@ -34,7 +34,7 @@ class Met:
 
 @dataclass(frozen=True)
 class Guilt(Generic[T]):
-    """What a table of good and bad pairs says of its members: who is bad, which links are, who is not told yet."""
+    """Conclusions from a table of good and bad pairs: bad members, bad links, and members that remain suspect."""
 
     members: tuple[T, ...] = ()
     links: tuple[tuple[T, T], ...] = ()
@@ -43,10 +43,10 @@ class Guilt(Generic[T]):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of the nodes.
+    """Conclusions about the nodes.
 
-    bad_nodes and bad_links are at fault; suspects need another round; left counts the pairs that have not met; floor
-    is the NW Bandwidth in GB/s that a pair needed, None where no run gave one; sentences say it all for people.
+    bad_nodes and bad_links are at fault; suspects need another round. left: pairs that have not run. floor_gb_s: the NW
+    Bandwidth in GB/s that a pair needed, None if no run gave one. sentences: all of it for people.
     """
 
     bad_nodes: tuple[str, ...]
@@ -58,9 +58,9 @@ class Outcome:
 
 
 def rounds(nodes: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return the rounds in which every pair meets once, each node at most once a round (the circle method).
+    """Return rounds in which every pair runs once, each node at most once a round (the circle method).
 
-    Raises Refusal for less than 2 nodes, more than 64, or a name that is there twice.
+    Raises Refusal for less than 2 nodes, more than 64, or a repeated name.
     """
     if not 2 <= len(nodes) <= MOST_NODES:
         raise Refusal(
@@ -82,9 +82,9 @@ def rounds(nodes: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
 def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Guilt[T]:
     """Return who is at fault; each pair is two members and whether its run was good.
 
-    A member is bad with two bad pairs at least, and more bad ones than good ones: the worst is named, its pairs are
-    left out, and the rest is judged again. A bad pair of two members who are good with others is a bad link. What is
-    left needs more pairs; without one good pair that is everybody.
+    A member is bad if at least two of its pairs are bad, and more are bad than good. The worst is named first, its
+    pairs are removed, and the rest is judged again. A bad pair whose members are good with others is a bad link. All
+    other bad pairs need more runs; without any good pair, everyone stays suspect.
     """
     table = list(pairs)
     if table and not any(pair[2] for pair in table):
@@ -106,7 +106,7 @@ def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Guilt[T]:
 
 
 def _counted(table: Iterable[tuple[T, T, bool]], *, wanted: bool) -> dict[T, int]:
-    """Return how many pairs of one kind each member has."""
+    """Count each member's good pairs, or its bad ones."""
     counts: dict[T, int] = {}
     for one, other, good in table:
         for member in (one, other) if good is wanted else ():
@@ -115,16 +115,16 @@ def _counted(table: Iterable[tuple[T, T, bool]], *, wanted: bool) -> dict[T, int
 
 
 def pair_floor(met: Sequence[Met], floor_gb_s: float | None) -> float | None:
-    """Return what a pair needs in GB/s: the site's floor, else 90 % of the best pair; None where every run failed."""
+    """Return the floor of a pair in GB/s: the site's, else 90 % of the best pair; None if every run failed."""
     best = max((each.nw_gb_s for each in met if each.nw_gb_s is not None), default=None)
     return floor_gb_s if floor_gb_s is not None or best is None else SLOW_BELOW * best
 
 
 def judge_pairs(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | None = None) -> Outcome:
-    """Name the bad nodes and links of what has been run; floor_gb_s is the site's own floor.
+    """Identify the bad nodes and links of the pairs so far; floor_gb_s: the site's own floor.
 
-    Over more than one node no figure is published: without a floor of the site the best pair is what others are
-    compared with, so that nodes that are all alike slow are not found.
+    No figure is published for more than one node. Without a site's floor, pairs are compared with the best pair, so
+    that nodes that are all equally slow are not found.
     """
     floor = pair_floor(met, floor_gb_s)
     guilt = eliminate((*each.nodes, _good(each, floor)) for each in met)
@@ -158,7 +158,7 @@ def _about(node: str, met: Sequence[Met], floor: float | None) -> str:
 
 
 def pair_rows(met: Sequence[Met], floor_gb_s: float | None) -> list[dict[str, Any]]:
-    """Return the results as rows: round, the two nodes, NW Bandwidth in GB/s, good or bad, and what was said."""
+    """Return the results as rows: round, the two nodes, NW Bandwidth in GB/s, good or bad, and the sentence."""
     floor = pair_floor(met, floor_gb_s)
     return [
         {

@@ -1,7 +1,7 @@
-"""The report: one HTML page without outside assets, made of verdicts.
+"""The acceptance report: one self-contained HTML page, made from verdicts.
 
-Pure: documents in, text out. Everything in it is escaped (see markup.py), and the page forbids itself scripts and
-loading anything.
+Pure: documents in, text out. All text is escaped (see markup.py), and the page's own policy forbids scripts and loading
+anything.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ details { margin-top: 1rem; } summary { cursor: pointer; font-weight: 600; }
 
 
 def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | None, made: str) -> str:
-    """Return the page of nodes, worst first; pairs is the results of meetings.outcome() or None.
+    """Return the page of all nodes, worst first; pairs: the results of meetings.outcome(), or None.
 
-    made: when it was made (ISO 8601).
+    made: the time of the report (ISO 8601).
     """
     ordered = sorted(
         verdicts, key=lambda verdict: ((FAILED, NOT_MEASURED, ACCEPTED).index(verdict["state"]), verdict["node"])
@@ -102,7 +102,7 @@ def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | Non
             element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
             element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
             element("title", None, title),
-            # No text of anybody's is in it.
+            # The style sheet contains no text from outside.
             element("style", None, Html(_STYLE)),
         ),
         element(
@@ -123,7 +123,7 @@ def report(verdicts: Sequence[Mapping[str, Any]], pairs: Mapping[str, Any] | Non
 
 
 def _time(text: str) -> str:
-    """Return a time for people; what is none stays as it is."""
+    """Return a time for people; text that is not a time stays unchanged."""
     found = _TIME.fullmatch(text)
     return f"{found[1]} {found[2]} UTC" if found else text
 
@@ -143,7 +143,7 @@ def _note(text: str, state: str = "") -> Html:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
-    """Return a table whose cells carry their heading, for narrow screens; cells under NW and needed are numbers."""
+    """Return a table whose cells repeat their heading, for narrow screens; cells under NW and needed are numbers."""
     return element(
         "table",
         None,
@@ -191,7 +191,7 @@ def _gb_s(value: float | None) -> str:
 
 
 def _node(verdict: Mapping[str, Any], place: int) -> Html:
-    """Return all of one node."""
+    """Return the section of one node."""
     state, words = _STATES[verdict["state"]]
     override = verdict["override"]
     return element(
@@ -213,12 +213,12 @@ def _node(verdict: Mapping[str, Any], place: int) -> Html:
 
 
 def _groups(verdict: Mapping[str, Any]) -> list[Group]:
-    """Return what is drawn: each group that was measured over its own links, then the cards that were in none."""
+    """Return the drawings: each group measured over its own links, then the cards outside such groups."""
     modules = {int(module) for module in verdict["made_of"]["serials"] if module.isdigit()}
     groups: dict[tuple[int, ...], Mapping[str, Any]] = {}
     for each in verdict["measurements"]:
         key = tuple(each["modules"])
-        # The worst measurement of a group is the one to see.
+        # If a group has several measurements, the worst one is drawn.
         if not each["over_host_nics"] and (key not in groups or each["class"] not in PASSING):
             groups[key] = each
     drawn = [_group(verdict, sorted(key), each) for key, each in groups.items()]
@@ -232,7 +232,7 @@ def _group(verdict: Mapping[str, Any], modules: Sequence[int], measured: Mapping
     bad = {module for each in located if each["kind"] == "card" for module in each["modules"]}
     bad |= {module for fault in verdict["faults"] if fault["fatal"] for module in fault["modules"]}
     links = [(each["modules"][0], each["modules"][1]) for each in located if each["kind"] == "link"]
-    # Of a bad group whose fault was named the other cards are good; where it was not, nobody knows.
+    # In a bad group with a named fault the other cards are good; without one their state is not known.
     other = (GOOD if bad or links else DOUBT) if state == BAD else state
     cards = {module: BAD if module in bad else other for module in modules}
     if measured is None:
@@ -287,7 +287,7 @@ def _burn_in(burnt: Mapping[str, Any] | None) -> Html:
 
 
 def _history(verdict: Mapping[str, Any]) -> Html:
-    """Return earlier verdicts: a curve of each measurement of this one, and a table."""
+    """Return earlier verdicts: a curve for each measurement of this verdict, and a table."""
     history = verdict["history"]
     if not history:
         return Html("")
@@ -316,7 +316,7 @@ def _history(verdict: Mapping[str, Any]) -> Html:
 
 
 def _curve(verdict: Mapping[str, Any], measured: Mapping[str, Any]) -> Html:
-    """Return a measurement's figures over time; nothing of one that was made once."""
+    """Return a measurement's figures over time; nothing if it was made only once."""
     keys = ("modules", "collective", "size", "over_host_nics")
     values = [
         each["nw_gb_s"]
@@ -332,12 +332,12 @@ def _curve(verdict: Mapping[str, Any], measured: Mapping[str, Any]) -> Html:
 
 
 def _folded(summary: str, *children: str) -> Html:
-    """Return what is shown after a click."""
+    """Return content that is shown after a click."""
     return element("details", None, element("summary", None, summary), *children)
 
 
 def _made_of(made_of: Mapping[str, Any]) -> Html:
-    """Return what the verdict is about: it is stale when any of it changes."""
+    """Return what the verdict is about; a change in any of these makes it stale."""
     rows = [(name.replace("_", " "), made_of[name] or "-") for name in made_of if name != "serials"]
     rows += [(f"module {module}", serial) for module, serial in made_of["serials"].items()]
     return _folded("What it is about", _table(("what", "value"), rows))

@@ -1,4 +1,4 @@
-"""One run of hccl_demo: what may be asked of it, its command line, and how long it takes."""
+"""One run of hccl_demo: its valid parameters, its command line, and its duration."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from ..base.checks import choice, integer, sequence
 from ..base.refusal import Refusal
 from ..catalogue.fabric import FACTORS, HOST_NICS_VARIABLES, MOST_LOOPS, Fabric, Measurement, size_bytes, size_text
 
-# A float; hccl_demo wants one for each rank where the data is split among them (validate_size of run_hccl_demo.py).
+# Bytes of a float; if data is split among ranks, hccl_demo needs one float for each rank (validate_size of
+# run_hccl_demo.py).
 _ELEMENT = 4
 _SPLIT = ("reduce_scatter", "all2all")
 LARGEST_MODULE = 255
-# Start of all ranks, their communicator and the check of the result: a guess, no run on hardware was timed.
+# Seconds to start all ranks and their communicator, and to check the result: a guess, no run on hardware was timed.
 START_SECONDS = 60
-# A run without a published figure is expected to move this much: a tenth of the slowest published sample.
+# Expected bandwidth without a published figure: a tenth of the slowest published sample.
 _SLOWEST_GB_S = 25.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run over these cards: modules are their module ids, size is in bytes, loop counts repetitions.
+    """One run of hccl_demo: module ids, collective, size in bytes, and loop (repetitions).
 
-    over_host_nics: the cards are of several groups, so that host NICs carry the traffic between them.
+    over_host_nics: the cards are of several groups, so host NICs carry the traffic between them.
     """
 
     modules: tuple[int, ...]
@@ -48,17 +49,17 @@ class Run:
 
 
 def check_tests(wishes: object) -> None:
-    """Refuse what hccl_demo takes from no cards, before it is known which cards a node has."""
+    """Refuse sizes that hccl_demo accepts on no node, before the node's cards are known."""
     for wish in _wishes(wishes):
         if "size" in wish:
             check_size(Run((0, 1), wish["collective"], wish["size"], 1))
 
 
 def wished_tests(wishes: object, fabric: Fabric) -> tuple[Measurement, ...]:
-    """Return what is measured: the site's wishes, or the card type's first test where there are none.
+    """Return the tests to measure: the site's, or the card type's first test if the site names none.
 
-    wishes is a list of ``{collective, size, loop}``; size and loop are those of the card type's test of that collective
-    where they are left out, else of its first one. Raises Refusal for what hccl_demo does not take.
+    wishes is a list of ``{collective, size, loop}``. A missing size or loop is taken from the card type's test of that
+    collective, else from its first test. Raises Refusal for tests that hccl_demo does not accept.
     """
     chosen = []
     for wish in _wishes(wishes):
@@ -69,7 +70,7 @@ def wished_tests(wishes: object, fabric: Fabric) -> tuple[Measurement, ...]:
 
 
 def _wishes(wishes: object) -> Iterator[dict[str, Any]]:
-    """Return each wish with what it names: collective, size in bytes, loop."""
+    """Yield each requested test with the keys that it sets: collective, size in bytes, loop."""
     for entry in sequence(wishes, "fabric_check_tests", 16) if wishes else ():
         wish = entry if isinstance(entry, Mapping) else {"collective": entry}
         unknown = sorted(set(wish) - {"collective", "size", "loop"}, key=str)
@@ -89,11 +90,11 @@ def _wishes(wishes: object) -> Iterator[dict[str, Any]]:
 def runs_for(
     fabric: Fabric, modules: Sequence[int], tests: Sequence[Measurement], *, host_nics: bool, ranks: int | None = None
 ) -> tuple[Run, ...]:
-    """Return the runs that prove the cards of a node: every group alone, and all cards where host NICs are configured.
+    """Return the runs that prove a node's cards: every group alone, and with host NICs all cards together.
 
-    modules are those of the node's cards; ranks limits how many cards of a group take part, None for all of them.
-    Groups are measured as far as their cards are there: what is missing, the static checks say. A card alone in its
-    group is not measured, as there is nobody to talk to. Raises Refusal for more ranks than a group has cards.
+    modules: those of the node's cards. ranks: how many cards of a group take part, None for all. Missing cards are left
+    out here; the static checks report them. A single card of a group is not measured, as it has no partner. Raises
+    Refusal for more ranks than a group has cards.
     """
     groups = [tuple(module for module in group if module in modules) for group in fabric.groups]
     most = max((len(group) for group in groups), default=0)
@@ -136,10 +137,10 @@ def command(
 ) -> dict[str, Any]:
     """Return the argument vector, the working directory and the environment of a run.
 
-    address and port are where rank 0 listens; node of nodes says which part of the ranks runs here; direct is for a run
-    over host NICs (see host_nics_environment). hccl_demo takes the card whose module id is the
-    rank, or any that is free (initDevice of hccl_demo.cpp f623d69): the container must be given these cards only. That
-    HCL then joins other modules than 0 to n-1 was never seen on hardware.
+    address and port: where rank 0 listens. node of nodes: which part of the ranks runs here. direct: for a run over
+    host NICs (see host_nics_environment). hccl_demo takes the card whose module id is the rank, or any free one
+    (initDevice of hccl_demo.cpp f623d69), so the container must only be given these cards. Whether HCL joins modules
+    other than 0 to n-1 was never seen on hardware.
     """
     return {
         "argv": [
@@ -157,19 +158,19 @@ def command(
 
 
 def host_nics_environment(*, direct: bool) -> dict[str, str]:
-    """Return the variables of what talks over host NICs: those of an instance's plan, and which way is taken.
+    """Return the variables of a process that uses host NICs: those of an instance's plan, and the choice of path.
 
-    direct asks for Gaudi Direct, without which HCL then fails instead of falling back; without it HCCL_OVER_OFI=1 takes
-    the way through the host's memory and ends HCL's own search (docs.habana.ai, Scale-out via Host NIC). A plan says
-    neither: HCL then takes the better one that it finds.
+    direct asks for Gaudi Direct, and HCL then fails instead of falling back. Without it HCCL_OVER_OFI=1 selects the
+    path through the host's memory and ends HCL's own search (docs.habana.ai, Scale-out via Host NIC). A plan sets
+    neither, so that HCL takes the better path that it finds.
     """
     return {"HCCL_GAUDI_DIRECT" if direct else "HCCL_OVER_OFI": "1", **HOST_NICS_VARIABLES}
 
 
 def seconds(run: Run, fabric: Fabric) -> int:
-    """Return how long a run takes, in whole seconds: its data at the expected rate, and its start.
+    """Return the expected duration of a run in whole seconds: its data at the expected rate, plus its start.
 
-    The rate is that of the published sample of this measurement, else a tenth of what the slowest card type has.
+    The rate is that of the published sample of this measurement, else a tenth of the slowest card type's.
     """
     sample = fabric.sample(run.collective, run.ranks, run.size)
     rate = sample.algo_gb_s if sample else _SLOWEST_GB_S / FACTORS[run.collective](run.ranks)
@@ -177,5 +178,5 @@ def seconds(run: Run, fabric: Fabric) -> int:
 
 
 def limit_seconds(run: Run, fabric: Fabric) -> int:
-    """Return after how many seconds a run counts as hanging: ten times what it takes, two minutes at least."""
+    """Return after how many seconds a run counts as hanging: ten times its expected duration, at least two minutes."""
     return max(120, 10 * seconds(run, fabric))

@@ -1,4 +1,4 @@
-"""What must be true of a node's cards and ports before anything is run: the static checks."""
+"""Static checks: conditions on a node's cards and ports that must hold before any measurement."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..catalogue.entries import CardType
 from ..faults.words import say
 from .classes import modules_text
 
-# Findings of the topology (cards/findings.py) that end acceptance: the cards, or the links between them, are not whole.
-# What is left of them is about the host, or was seen on cards that work.
+# Findings of the topology (cards/findings.py) that fail acceptance, because cards or the links between them are not
+# intact. The other findings are about the host, or occur on working cards.
 _ENDING = frozenset(
     (
         *("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards", "lost_card", "not_operational"),
@@ -21,13 +21,13 @@ _ENDING = frozenset(
         *("nic_driver_mismatch", "sources_disagree"),
     )
 )
-# Told, but no reason to refuse a node: a card that answers N/A has shown its links and its state all the same.
+# Reported, but not fatal: a card that answers N/A still has shown its links and its state.
 _TOLD = frozenset(("not_available", "unknown_card", "unreadable"))
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: id for programs, sentence for people, the module ids it is about, and whether it ends acceptance."""
+    """A fault: id for programs, sentence for people, module ids that it is about, and whether it fails acceptance."""
 
     id: str
     sentence: str
@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Port:
-    """A port as ``hl-smi -n ports`` and ``hl-smi -n link`` show it; None: not told."""
+    """A port according to ``hl-smi -n ports`` and ``hl-smi -n link``; None: not reported."""
 
     module: int
     number: int
@@ -51,7 +51,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface of an external port, from /sys/class/net. speed in Mb/s (None: not told), mtu in bytes."""
+    """A network interface of an external port, from /sys/class/net. speed in Mb/s (None: unknown), mtu in bytes."""
 
     module: int
     name: str
@@ -63,9 +63,9 @@ class Interface:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a site expects: cards (number), mtu in bytes and speed in Mb/s of external interfaces; None: not checked.
+    """The site's expectations: number of cards, mtu (bytes) and speed (Mb/s) of external interfaces; None: not checked.
 
-    external: the cards talk to other nodes over their own NICs, so that external ports must be up.
+    external: the cards reach other nodes over their own NICs, so external ports must be up.
     """
 
     cards: int | None = None
@@ -81,7 +81,7 @@ def check(
     interfaces: Sequence[Interface],
     wanted: Wanted,
 ) -> tuple[Fault, ...]:
-    """Return what is wrong; topology is the document of gaudi_topology_info, types is CardType.table()."""
+    """Return all faults; topology: the document of gaudi_topology_info; types: CardType.table()."""
     cards = topology["cards"]
     faults = _of_topology(topology, {port.module for port in ports}) + _of_cards(cards, wanted)
     for card in cards:
@@ -94,7 +94,7 @@ def check(
 
 
 def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
-    """Return the findings that matter here; links of cards whose ports were read are judged by their ports."""
+    """Return the topology's findings that matter here; if a card's ports were read, its links are judged by them."""
     faults = []
     for found in topology["findings"]:
         id_, message = str(found["id"]), str(found["message"])
@@ -109,7 +109,7 @@ def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
 
 
 def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: Wanted) -> list[Fault]:
-    """Return a number of cards that is not the expected one, and cards of two types."""
+    """Return faults for an unexpected number of cards, and for cards of two types."""
     faults = []
     modules = tuple(card["module_id"] for card in cards if card["module_id"] is not None)
     if wanted.cards is not None and len(cards) != wanted.cards:
@@ -124,7 +124,7 @@ def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: Wanted) -> list[Fault]
 
 
 def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) -> list[Fault]:
-    """Return internal ports that are down or not there. What hl-smi calls external is believed over the catalogue."""
+    """Return internal ports that are down or missing. hl-smi's own list of external ports overrides the catalogue's."""
     module = card["module_id"]
     known = kind.fabric.external_ports.get(module, ()) if kind.fabric else ()
     inside = [port for port in ports if not (port.external if port.external is not None else port.number in known)]
@@ -148,7 +148,7 @@ def _external(
     interfaces: Sequence[Interface],
     wanted: Wanted,
 ) -> list[Fault]:
-    """Return external ports that are down, and interfaces that are not there, not up, or not as the site wants them."""
+    """Return external ports that are down, and interfaces that are missing, down, or not as the site expects."""
     module, name = card["module_id"], label(card)
     own = [interface for interface in interfaces if interface.module == module]
     down = sorted(port.number for port in ports if port.module == module and port.external and port.up is False)

@@ -1,7 +1,7 @@
-"""The verdict on a node: the document acceptance.json, when it is stale, and what it lets start.
+"""The verdict on a node (acceptance.json): its content, when it is stale, and which instances it lets start.
 
-The document is plain data, see new_verdict. Times are ISO 8601 in UTC, given by the caller. A verdict is about each
-group of cards: an instance is judged by the measurements that its cards took part in, not by those of others.
+The document is plain data, see new_verdict. Times are ISO 8601 in UTC, given by the caller. A verdict covers each group
+of cards separately: an instance is judged by measurements that include its cards, not by others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .static import Fault
 
 SCHEMA = 1
 ACCEPTED, FAILED, NOT_MEASURED = "accepted", "failed", "not_measured"
-# Earlier verdicts that a document keeps; one a month is a year and a half.
+# Earlier verdicts that a document keeps; one a month makes a year and a half.
 MOST_HISTORY = 20
 
 _NONE = type(None)
@@ -50,7 +50,7 @@ _FORM = {
         {
             **_MEASUREMENT,
             **{"floor_gb_s": (*_NUMBER, _NONE), "algo_gb_s": (*_NUMBER, _NONE), "basis": str, "sentence": str},
-            # Of one that was kept from an earlier verdict.
+            # Only in a measurement that was kept from an earlier verdict.
             "time?": str,
         }
     ],
@@ -72,10 +72,10 @@ _BURN_IN = {"passed": (bool, _NONE), "tests": [[str]], "sentence": str}
 
 @dataclass(frozen=True)
 class MadeOf:
-    """What a verdict is about; a change of any of these makes it stale.
+    """The hardware and software that a verdict is about; if one of them changes, it is stale.
 
-    serials by module id as text; driver and firmware are releases; the rest is of the image: digest of its base,
-    version of libfabric, commits of wrapper and hccl_demo. None: not there.
+    serials: by module id as text. driver and firmware are releases. The rest is of the image: digest of its base,
+    version of libfabric, commits of wrapper and hccl_demo. None: not present.
     """
 
     serials: Mapping[str, str]
@@ -89,9 +89,9 @@ class MadeOf:
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to start: its module ids (one card asks for the static checks only) and whether over host NICs.
+    """What an instance needs of the verdict: its module ids (a single card needs only the static checks) and host NICs.
 
-    image: its image, where another one measures; empty for the one that measures.
+    image: the instance's image if it is not the measuring one, else "".
     """
 
     instance: str
@@ -101,13 +101,13 @@ class Needs:
 
     @property
     def alone(self) -> bool:
-        """Whether it talks to no other card."""
+        """Whether the instance uses one card and no host NICs."""
         return len(self.modules) <= 1 and not self.host_nics
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The site's wishes: required false lets everything start; override is a reason, "" without one."""
+    """The site's policy: required false lets every instance start; override is a reason, "" without one."""
 
     required: bool = True
     override: str = ""
@@ -115,7 +115,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether something may be done: id and sentence say why not, or what is to be known (warning)."""
+    """Whether an action is allowed: id and sentence give the reason, or a warning."""
 
     allowed: bool
     id: str
@@ -125,7 +125,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Kept:
-    """What of the last verdict still holds beside new figures, as it stands there; each measurement with its time."""
+    """The part of the last verdict that stays valid beside new figures; each measurement keeps its own time."""
 
     measurements: Sequence[Mapping[str, Any]] = ()
     located: Sequence[Mapping[str, Any]] = ()
@@ -133,7 +133,7 @@ class Kept:
 
 
 def keep(verdict: Mapping[str, Any], runs: Sequence[Run]) -> Kept:
-    """Return what of a verdict that holds is kept where these runs are made: what is not of their cards."""
+    """Return the part of a valid verdict that these runs do not replace: measurements of other cards."""
 
     def again(modules: Sequence[int], over: bool) -> bool:
         return any(over == run.over_host_nics and set(modules) <= set(run.modules) for run in runs)
@@ -164,12 +164,12 @@ def new_verdict(
     kept: Kept | None = None,
     override: str = "",
 ) -> dict[str, Any]:
-    """Return the document.
+    """Return a new document.
 
-    before is the last one: its figures become history, and its record goes on where the cards are the same ones. kept:
-    what of it still holds beside the new figures.
-    not_measured says why nothing was run, "" where something was. Keys: schema, node, time, state (accepted, failed,
-    not_measured), override, made_of, faults, host_nics, measurements, located, not_measured, burn_in, record, history.
+    before: the last verdict; its figures become history, and its record continues for the same cards. kept: what of it
+    stays valid beside the new figures. not_measured: why nothing was run, "" if something was. Keys: schema, node,
+    time, state (accepted, failed, not_measured), override, made_of, faults, host_nics, measurements, located,
+    not_measured, burn_in, record, history.
     """
     kept = kept or Kept()
     measurements = [*kept.measurements, *(result.as_dict() for result in results)]
@@ -196,7 +196,7 @@ def new_verdict(
 
 
 def _shown(value: Any) -> Any:
-    """Return plain data whose texts may be shown anywhere; serials and commits come from outside as well."""
+    """Return the data with all text made printable; serials and commits come from outside as well."""
     if isinstance(value, Mapping):
         return {printable(str(key)): _shown(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -205,7 +205,7 @@ def _shown(value: Any) -> Any:
 
 
 def _record(results: Sequence[Result], before: Mapping[str, Any] | None, made_of: MadeOf) -> list[dict[str, Any]]:
-    """Return the best passing figure of each measurement of the same cards, whatever software it was measured with."""
+    """Return the best passing figure of each measurement of the same cards, with whatever software."""
     best: dict[Run, float] = {}
     earlier = [(each.run, each.nw_gb_s) for each in record(before, made_of)]
     for run, nw in (*earlier, *((each.run, each.nw_gb_s) for each in results if each.passed)):
@@ -224,7 +224,7 @@ def _history(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def read_verdict(text: str) -> dict[str, Any]:
-    """Return the document of a file. Raises ValueError, with a clause that begins with "it", for anything else."""
+    """Parse a verdict file. Raises ValueError, with a clause that begins with "it", for anything else."""
     document = parse(text, _FORM, SCHEMA)
     for key, form in (("host_nics", _HOST_NICS), ("burn_in", _BURN_IN)):
         if document[key] is not None and misfit(document[key], form):
@@ -233,7 +233,7 @@ def read_verdict(text: str) -> dict[str, Any]:
 
 
 def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...]:
-    """Return the node's own record: for each measurement the best passing figure of the cards that are there now."""
+    """Return the node's own record: the best passing figure of each measurement of the cards that are present now."""
     then = verdict["made_of"]["serials"] if verdict else {}
     found = []
     for row in verdict["record"] if verdict else ():
@@ -244,13 +244,13 @@ def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...
 
 
 def burnt(verdict: Mapping[str, Any] | None, now: MadeOf) -> dict[str, Any] | None:
-    """Return the last burn-in, where it was of the cards that are there now; None without one."""
+    """Return the last burn-in if it was of the cards that are present now; else None."""
     same = verdict is not None and verdict["made_of"]["serials"] == dict(now.serials)
     return verdict["burn_in"] if verdict is not None and same else None
 
 
 def overridden(verdict: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """Return the same verdict with the reason why it is let through, "" for none; every status shows it."""
+    """Return the verdict with the reason for an override, "" for none; every status shows it."""
     return {**verdict, "override": printable(reason)}
 
 
@@ -262,15 +262,15 @@ _NAMES = {
     "wrapper": "hccl_ofi_wrapper",
     "hccl_demo": "hccl_demo",
 }
-# What a card alone depends on: nothing of the image.
+# What a single card depends on; nothing of the image.
 _OF_CARDS = ("driver", "firmware")
 
 
 def changes(verdict: Mapping[str, Any], now: MadeOf, modules: Sequence[int] | None = None) -> tuple[str, ...]:
-    """Return what makes a verdict stale, a clause each; nothing where it holds.
+    """Return what makes a verdict stale, one clause each; nothing if it is valid.
 
-    Another card, driver, firmware, base image, libfabric, wrapper or hccl_demo; other changes of an image keep it.
-    modules limits cards to these, and to what one card depends on where it is one.
+    These changes count: another card, driver, firmware, base image, libfabric, wrapper or hccl_demo. Other changes of
+    an image do not. modules: only these cards count; for a single card only what it depends on.
     """
     then = verdict["made_of"]
     known = {**then["serials"], **now.serials}
@@ -292,7 +292,7 @@ def may_start(
 ) -> Answer:
     """Return whether an instance may start.
 
-    running: it does already, and goes on with a warning. Whether this run restarts it is decided later, and lets it.
+    running: it runs already, and goes on with a warning, also if this run restarts it.
     """
     answer = _judged(verdict, now, needs)
     if answer.allowed:
@@ -311,7 +311,7 @@ def may_start(
     return Answer(False, answer.id, said)
 
 
-# Faults of other cards, or of the ways to other nodes, which an instance on one card does not need.
+# Faults of other cards, or of the links to other nodes, which do not concern an instance on one card.
 _OF_OTHERS = frozenset(
     (
         *("card_count", "cards_differ", "lost_card"),
@@ -326,7 +326,7 @@ _ONE_BASE = (
 
 
 def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Answer:
-    """Return what a verdict says of an instance, whatever the site wishes."""
+    """Return what a verdict says about an instance, before the site's policy is applied."""
     if verdict is None:
         return Answer(False, "fabric_not_measured", f"Nobody has measured this node's cards and links yet. {_AGAIN}")
     faults = _faults(verdict, needs)
@@ -349,9 +349,9 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
 
 
 def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
-    """Return the fatal faults of these cards, of the whole node, and of host NICs where they are needed.
+    """Return fatal faults of these cards and of the whole node, and of host NICs if the instance needs them.
 
-    What is wrong with the number or the kinds of cards keeps no instance from the one card that is there.
+    For an instance on one card, faults in the number or types of cards do not count.
     """
     of_others = _OF_OTHERS if needs.alone else ()
     found = [
@@ -366,7 +366,7 @@ def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
 
 
 def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
-    """Return what the measurements say of several cards."""
+    """Return what the measurements say about an instance on several cards."""
     if needs.host_nics and verdict["host_nics"] is None:
         said = "It needs host NICs, and those of this node were not looked at. Set fabric_check_host_nics: true."
         return Answer(False, "fabric_no_host_nics", f"{said} {_AGAIN}")
@@ -384,7 +384,7 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
             "fabric_across_groups",
             f"{said} Choose cards of one group, or configure host NICs (fabric_check_host_nics: true) and measure.",
         )
-    # Cards of one group talk over their own links, whatever else was measured.
+    # Cards of one group use their own links, so the smallest measurement that covers them counts.
     least = min(len(each["modules"]) for each in covering)
     bad = [each for each in covering if len(each["modules"]) == least and each["class"] not in PASSING]
     if bad:
@@ -396,9 +396,9 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
 
 
 def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[int]) -> Answer:
-    """Return whether a node is to be measured now: its verdict is missing or stale, and its cards are free.
+    """Return whether to measure a node now: its verdict is missing or stale, and its cards are free.
 
-    busy are the module ids in use. A failed verdict that is not stale stays: measuring the same again is for people.
+    busy: module ids in use. A failed verdict that is still valid stays; only a person repeats the same measurement.
     """
     stale = changes(verdict, now) if verdict else ("the node had no verdict",)
     if verdict and not stale:
@@ -414,7 +414,7 @@ def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[in
 
 
 def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the verdict in a few lines for a status: the state, what it rests on, and an override."""
+    """Return the verdict in a few lines for a status: the state, its basis, and an override."""
     words = {ACCEPTED: "accepted", FAILED: "FAILED", NOT_MEASURED: "links not measured"}
     lines = [f"{words[verdict['state']]} at {verdict['time']}"]
     lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
@@ -427,7 +427,7 @@ def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _of_host_nics(nics: Mapping[str, Any] | None) -> list[str]:
-    """Return what carries the traffic over host NICs, and what is wrong with it; nothing where they are not used."""
+    """Return how traffic over host NICs is carried, and its faults; nothing without host NICs."""
     if nics is None:
         return []
     libfabric = f"libfabric {nics['libfabric']}" if nics["libfabric"] else "no libfabric"

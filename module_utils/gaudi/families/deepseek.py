@@ -1,4 +1,4 @@
-"""The DeepSeek branch: eight cards, ray, FP8 keys and values, inputs of any length the model length allows."""
+"""The family of the DeepSeek branch: eight cards, ray, FP8 keys and values, inputs up to the model length."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from . import formulas
 from .base import Family, Lengths
 from .shared import bucket, environment_of_release, knobs, limits, recipe_cache, skip_warmup
 
-# Minimum and step of lengths and blocks: numbers of the script, whatever the block size.
+# Minimum and step of lengths and blocks, in tokens and blocks: the script's numbers, for any block size.
 STEP = 128
-# Prompts are batched up to this many tokens where the prefill batch is left to the planner (the 1.22 script's budget).
+# Token budget of a prefill batch that the planner chooses (the 1.22 script's budget).
 PREFERRED_TOKENS = 2048
-# Names of models that answer without thinking aloud first.
+# Parts of names of models that answer without reasoning first.
 NOT_THINKING = ("coder", "instruct", "deepseek-v3")
 
 # ---- formulas
@@ -46,7 +46,7 @@ def decode_block_max(max_num_seqs: int, max_model_len: int, block_size: int) -> 
 
 @rule("memory-by-length", "script:memory footprint")
 def memory_by_length(max_model_len: int, threshold: int, up_to: float, above: float) -> float:
-    """Long contexts leave more room outside the KV cache."""
+    """Long contexts need more memory outside the KV cache."""
     return up_to if max_model_len <= threshold else above
 
 
@@ -69,7 +69,7 @@ def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
 
 
 def _memory(resolved: ResolvedRequest, length: int) -> Value:
-    """Long contexts leave more room beside the KV cache."""
+    """Set the memory options; long contexts need more memory outside the KV cache."""
     said = resolved.said("gpu_memory_utilization")
     if said.result is not None:
         return said
@@ -80,7 +80,7 @@ def _memory(resolved: ResolvedRequest, length: int) -> Value:
 
 
 def _prefill(draft: Draft, resolved: ResolvedRequest) -> Value | None:
-    """The prefill batch; None where the release's script has no such option and it was not asked for."""
+    """Return the prefill batch; None if the script has no such option and the request does not set it."""
     asked, seqs = resolved.request.max_num_prefill_seqs, resolved.pick("max_num_seqs").result
     if asked is None and resolved.release.constants.get("max_num_prefill_seqs") is None:
         return None
@@ -98,7 +98,7 @@ def _prefill(draft: Draft, resolved: ResolvedRequest) -> Value | None:
 
 
 def card_step(resolved: ResolvedRequest) -> int:
-    """The decode batch step of a card type; the longest matching name counts, so HL-288E follows HL-288."""
+    """Return the decode batch step of a card type; the longest matching name counts, so HL-288E follows HL-288."""
     table = resolved.constant("decode_bs_step_by_card")
     known = [name for name in table if resolved.card_name.startswith(name)]
     if not known:
@@ -166,7 +166,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, tokens: Value, prefill: 
 
 
 def _reasoning_parser(model: ModelFacts) -> str | None:
-    """The script names one for every model; here only for those that think aloud."""
+    """Return the script's parser, which it sets for every model; here only for models that reason aloud."""
     lowered = model.name.lower()
     if model.shape.model_type is not None and not model.shape.model_type.startswith("deepseek"):
         return None

@@ -1,4 +1,4 @@
-"""Releases 1.16 and 1.18: vLLM's own defaults; only what is asked for is passed."""
+"""The family of releases 1.16 and 1.18: vLLM's own defaults; only what the request sets is passed."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
     draft.option("--max-num-seqs", resolved.said("max_num_seqs"))
     draft.option("--max-num-batched-tokens", resolved.said("max_num_batched_tokens"))
     draft.option("--max-model-len", resolved.said("max_model_len"))
-    # 1.16 writes this argument in a way of its own.
+    # 1.16 has its own spelling of this argument.
     draft.option(str(resolved.constant("capture_option")), resolved.said("max_seq_len_to_capture"))
     draft.option("--gpu-memory-utilization", resolved.said("gpu_memory_utilization"))
 
     length = resolved.request.max_model_len
     if length is None:
-        # What the server itself takes from config.json.
+        # The server reads this from config.json itself.
         length = resolved.model.positions.longest
     tokens = resolved.request.max_num_batched_tokens
     if tokens is None and length is not None:
@@ -52,7 +52,7 @@ def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
 
 
 def _bucket_defaults(lengths: Lengths, block_size: int) -> Mapping[str, str]:
-    """Nobody sets the variables: the server's own defaults hold. The length is known where this is asked."""
+    """Return the server's own bucket defaults, as no script sets the variables; the length is known at this point."""
     return buckets.defaults(lengths.max_num_seqs, int(lengths.max_model_len or 0), block_size)
 
 

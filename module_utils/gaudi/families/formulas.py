@@ -1,4 +1,4 @@
-"""Formulas that several families share: small named rules, each with where it comes from."""
+"""Formulas that several families share: small named rules, each with its source."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def recipe_cache(directory: str, size_mib: int) -> str:
 
 @rule("hpu-quantization", "script:set_dtype")
 def hpu_quantization(dtype: str) -> str | None:
-    """AWQ and GPTQ have kernels of their own on these cards."""
+    """AWQ and GPTQ use kernels made for these cards."""
     return f"{dtype}_hpu" if dtype in ("awq", "gptq") else None
 
 
@@ -119,7 +119,7 @@ def check_ranges(
     given: bool,
     draft: Draft,
 ) -> None:
-    """A model length must hold the longest input and output; a tight fit leaves no room for a chat template."""
+    """Check that the model length holds the longest input and output; warn if no room is left for a chat template."""
     need, said = input_range[1] + output_range[1], length_in_words(asked, max_model_len)
     if max_model_len < need and given:
         raise Refusal(

@@ -1,8 +1,8 @@
-"""vLLM itself with the plugin vllm-gaudi: no start script; what is asked for is passed in vLLM's own words.
+"""The family of releases with upstream vLLM and the plugin vllm-gaudi: no start script, and vLLM's own option names.
 
 Versions differ in their release files (``constants.bucketing``, the options and variables they know). Options of the
-fork become what means the same here, a line each in the plan's ``changes``; those without a successor are refused where
-they were asked for, and named where they come from a model's file.
+fork are translated into their equivalents, one line each in the plan's ``changes``. An option without an equivalent is
+refused if the request sets it, and left out with a line if only the model's file does.
 """
 
 from __future__ import annotations
@@ -82,14 +82,16 @@ def prefix_caching(requested: bool | None, contiguous_pa: bool) -> bool | None:
 
 @rule("inc", "docs/configuration/quantization/inc.md of vllm-gaudi: --quantization inc beside QUANT_CONFIG")
 def calibrated(dtype: str, stored: str | None) -> str | None:
-    """The method of a calibrated model. Of weights that are stored quantised vLLM takes their own method only, and
-    QUANT_CONFIG alone turns INC on (vllm/config/model.py, vllm_gaudi/utils.py has_quant_config).
+    """Return the quantisation method of a calibrated model.
+
+    For weights that are stored quantised vLLM only accepts their own method, and QUANT_CONFIG alone enables INC
+    (vllm/config/model.py, vllm_gaudi/utils.py has_quant_config).
     """
     return "inc" if dtype == "fp8" and stored is None else None
 
 
 def _json(value: Value) -> Value:
-    """A mapping as vLLM's parser reads it."""
+    """Return a mapping as JSON, as vLLM's parser reads it."""
     if value.result is None:
         return value
     return Value(json.dumps(value.result, sort_keys=True, separators=(",", ":")), value.rule, value.inputs)
@@ -131,7 +133,7 @@ def _lengths(draft: Draft, resolved: ResolvedRequest) -> tuple[Lengths, Value, V
 
 
 def _prompt_batch(draft: Draft, resolved: ResolvedRequest, seqs: int) -> int:
-    """Prompts of one prefill; what the fork's max_num_prefill_seqs said is a variable here."""
+    """Set the prompts of one prefill: the fork's max_num_prefill_seqs is a variable here."""
     asked = resolved.request.max_num_prefill_seqs
     if asked is None:
         return 1
@@ -144,7 +146,7 @@ def _prompt_batch(draft: Draft, resolved: ResolvedRequest, seqs: int) -> int:
     return int(most.result)
 
 
-# Switches that are one variable here, and how a word of theirs is written.
+# Options that are one variable here, and how each value is written.
 SWITCHES = {
     "skip_warmup": ("VLLM_SKIP_WARMUP", "true", "false"),
     "profile": ("VLLM_PROFILER_ENABLED", "true", "false"),
@@ -171,7 +173,7 @@ def _environment(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _strategy(draft: Draft, resolved: ResolvedRequest) -> str | None:
-    """The strategy that was asked for, in this project's word or the fork's; None for the server's own."""
+    """Return the requested strategy, in this project's word or the fork's; None for the server's own."""
     request = resolved.request
     if request.bucketing_strategy is None and request.bucketing_file is not None:
         return "file"
@@ -183,7 +185,7 @@ def _strategy(draft: Draft, resolved: ResolvedRequest) -> str | None:
 
 
 def _bucketing(draft: Draft, resolved: ResolvedRequest) -> None:
-    """The variables of the strategy that was asked for. Raises Refusal for one this release lacks."""
+    """Set the variables of the requested strategy. Raises Refusal if this release lacks it."""
     strategy, has = _strategy(draft, resolved), resolved.constant("bucketing")
     if strategy is None:
         return
@@ -206,11 +208,11 @@ def _bucketing(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _check_formats(resolved: ResolvedRequest) -> None:
-    """Refuse data types and widths that the server stops at, before it has loaded for minutes.
+    """Refuse data types and shard sizes with which the server would stop only after minutes of loading.
 
-    Raises Refusal for a type of the KV cache that these cards lack, and for experts that the cards cannot share. Where
-    weights are scaled by blocks, each card needs whole blocks (vllm/model_executor/layers/quantization/fp8.py,
-    create_weights: "is not divisible by weight quantization block_n").
+    Raises Refusal for a KV cache type that these cards lack, and for experts that the cards cannot share. If weights
+    are scaled by blocks, each card needs whole blocks (vllm/model_executor/layers/quantization/fp8.py, create_weights:
+    "is not divisible by weight quantization block_n").
     """
     cache, typed = resolved.request.kv_cache_dtype, resolved.release.typed_arguments.get("--kv-cache-dtype")
     if cache is not None and typed is not None and cache not in typed.choices:
@@ -234,7 +236,7 @@ def _check_formats(resolved: ResolvedRequest) -> None:
 
 
 def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
-    """What does not go together, and what this release is known to end with."""
+    """Refuse combinations that do not work, and features that are known to end this release's server."""
     request, release = resolved.request, resolved.release
     if request.contiguous_pa and request.enable_prefix_caching:
         raise Refusal(
@@ -268,7 +270,7 @@ def _check_features(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _check_gated_delta_nets(draft: Draft, resolved: ResolvedRequest) -> None:
-    """Warn of what somebody saw fail with gated delta nets: hosts' reports, not the vendor's."""
+    """Warn of failures with gated delta nets that users of such hosts reported, not the vendor."""
     request, state = resolved.request, resolved.model.shape.state
     if state is None or state.kind != "gdn":
         return
@@ -284,7 +286,7 @@ def _check_gated_delta_nets(draft: Draft, resolved: ResolvedRequest) -> None:
         )
 
 
-# Options that are an argument as they stand.
+# Options that are passed as an argument unchanged.
 ARGUMENTS = {
     "data_parallel_size": "--data-parallel-size",
     "num_gpu_blocks_override": "--num-gpu-blocks-override",
@@ -293,7 +295,7 @@ ARGUMENTS = {
     "max_lora_rank": "--max-lora-rank",
     "tool_call_parser": "--tool-call-parser",
 }
-# Switches that are off with a --no- form.
+# Switches that have a --no- form to turn them off.
 FLAGS = {
     "enable_expert_parallel": "--enable-expert-parallel",
     "enable_chunked_prefill": "--enable-chunked-prefill",
@@ -307,7 +309,7 @@ MAPPINGS = {
 
 
 def _flag(draft: Draft, name: str, value: Value) -> None:
-    """A switch with both its forms; one that nobody said is left to the server."""
+    """Pass a switch in one of its two forms; one that is not set is left to the server."""
     if value.result is not None:
         on = bool(value.result)
         draft.option(name if on else f"--no-{name[2:]}", Value(result=True, rule=value.rule, inputs=value.inputs))
@@ -319,7 +321,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: V
     draft.option("--tensor-parallel-size", resolved.source("tensor_parallel_size")(value=resolved.cards))
     draft.option("--block-size", _block_size(draft, resolved))
     if resolved.dtype != "auto":
-        # bfloat16 for everything but float32, which the platform makes bfloat16 as well, with a warning of its own.
+        # bfloat16 for everything but float32, which the platform also converts to bfloat16, with its own warning.
         said = resolved.said("dtype") if resolved.dtype == "float32" else _bfloat16(dtype=resolved.dtype)
         draft.option("--dtype", said)
     draft.option("--max-model-len", length)
@@ -348,7 +350,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: V
 
 
 def _block_size(draft: Draft, resolved: ResolvedRequest) -> Value:
-    """As it was asked for, the release's, or what the server sets for a type of model."""
+    """Return the block size: the requested one, the release's, or the one the server sets for a model type."""
     picked, own = resolved.pick("block_size"), resolved.block_size_of_type
     if own is None:
         return picked
@@ -360,7 +362,7 @@ def _block_size(draft: Draft, resolved: ResolvedRequest) -> Value:
         return picked
     of_type = given("block-size-of-type", "vllm_gaudi/platform.py update_block_size_for_backend")
     taken = resolved.release.typed_arguments["--block-size"].wrong(str(own)) is None
-    # A parser that does not take the number leaves it to the server, which sets it all the same.
+    # If the parser does not accept the number, it is not passed; the server then sets the same number itself.
     return of_type(value=own if taken else None)
 
 
@@ -370,7 +372,7 @@ def _bfloat16(dtype: str) -> str:
 
 
 def _method(resolved: ResolvedRequest) -> Value:
-    """The quantisation method: as it was asked for, INC for calibrated FP8, the cards' own kernels for AWQ and GPTQ."""
+    """Return the quantisation method: as requested, INC for calibrated FP8, the cards' kernels for AWQ and GPTQ."""
     if resolved.request.quantization is not None:
         return resolved.said("quantization")
     if resolved.dtype == "fp8":
@@ -389,7 +391,7 @@ PLUGIN = Family(
         "VLLM_CONTIGUOUS_PA": "contiguous_pa",
         "VLLM_BUCKETING_FROM_FILE": "bucketing_file",
     },
-    # Those that buckets, memory or a check follow from.
+    # Arguments that buckets, memory or a check depend on.
     options_in_arguments={
         "--num-gpu-blocks-override": "num_gpu_blocks_override",
         "--speculative-config": "speculative_config",

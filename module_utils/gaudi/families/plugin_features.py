@@ -1,4 +1,4 @@
-"""Features of vLLM that do not start as they are asked for: what its own checks end with, some after the warm-up."""
+"""Features of vLLM that do not start as requested: its own checks end the server, some only after the warm-up."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft
 
 TOKENS = "num_speculative_tokens"
-# Methods that guess without a model of their own, or with layers of the model that is served.
+# Speculation methods without a draft model, or with layers of the served model itself.
 WITHOUT_A_MODEL = ("ngram", "ngram_gpu", "suffix", "extract_hidden_states", "dspark")
-# What constrains an answer (vllm/config/structured_outputs.py).
+# Backends for structured outputs (vllm/config/structured_outputs.py).
 BACKENDS = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
 
 
 def check_features(draft: Draft, resolved: ResolvedRequest) -> None:
-    """Refuse what the server ends with, and say what it passes over."""
+    """Refuse features that end the server, and warn of those that it ignores."""
     _check_speculation(resolved)
     _check_structured_outputs(resolved)
     _check_adapters(draft, resolved)
@@ -26,7 +26,7 @@ def check_features(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _check_keys(option: str, said: Mapping[str, object], resolved: ResolvedRequest) -> None:
-    """A key that the server does not know ends it before it loads anything."""
+    """Refuse unknown keys; they end the server before it loads anything."""
     known = resolved.release.typed_arguments[f"--{option.replace('_', '-')}"].choices
     for key in said:
         if known and key not in known:
@@ -39,7 +39,7 @@ def _check_keys(option: str, said: Mapping[str, object], resolved: ResolvedReque
 
 
 def _check_speculation(resolved: ResolvedRequest) -> None:
-    """The buckets follow from the tokens that are guessed; vLLM's own checks end the start."""
+    """Check speculative decoding: the buckets follow from the guessed tokens, and vLLM's own checks end the start."""
     said = resolved.request.speculative_config
     if said is None:
         return
@@ -100,7 +100,7 @@ def _check_structured_outputs(resolved: ResolvedRequest) -> None:
 
 
 def _check_adapters(draft: Draft, resolved: ResolvedRequest) -> None:
-    """Adapters are loaded once everything is warmed up, so that a server without LoRA ends only then."""
+    """Check adapters: they are loaded after the warm-up, so a server without LoRA support would end only then."""
     request = resolved.request
     if "--lora-modules" in map(normal, request.extra_args):
         raise Refusal(
@@ -119,7 +119,7 @@ def _check_adapters(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _check_experts(draft: Draft, resolved: ResolvedRequest) -> None:
-    """vLLM refuses to spread the experts of a model that has none (vllm/config/model.py)."""
+    """Refuse expert parallelism for a model without experts, as vLLM does (vllm/config/model.py)."""
     model = resolved.model
     if not resolved.request.enable_expert_parallel or model.shape.num_experts or not model.shape.num_hidden_layers:
         return

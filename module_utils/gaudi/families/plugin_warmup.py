@@ -1,4 +1,4 @@
-"""What a server of the plugin warms up: its buckets, the strategy that makes them, and what they follow from."""
+"""The warm-up of a server with the plugin: its buckets, the strategy that makes them, and the numbers behind them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given
 from .base import Lengths
 
-# Where the number of KV blocks is from.
+# Sources of the number of KV blocks.
 OVERRIDE, LAST_START = "num_gpu_blocks_override", "this node's last start"
 CHOSEN = given("bucketing-choice", "gaudi-serving: the graphs and the padding of each strategy, compared")
-# What extra_environment may have that a release does not know: it is named with the reason, not only left out.
+# Prefixes of variables that extra_environment may set although a release does not know them: they are reported with the
+# reason, not dropped silently.
 BUCKETING = ("VLLM_PROMPT_", "VLLM_DECODE_", "VLLM_BUCKETING_", "VLLM_UNIFIED_ATT", "VLLM_EXPONENTIAL_")
-# Tokens of a chunk of gated delta nets where a model's configuration names none (hpu_model_runner.py of 0.21.0).
+# Tokens of a chunk of gated delta nets if a model's configuration names none (hpu_model_runner.py of 0.21.0).
 UNNAMED_CHUNK = 128
-# Shapes of a bucket file that are named of those that are left out.
+# Dropped shapes of a bucket file that a warning names.
 _NAMED = 3
 
 
 def warmup(
     draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, Any] | None
 ) -> dict[str, object]:
-    """The ``buckets`` part of a plan without its counts; the draft gets the variables of a strategy that is chosen.
+    """Return the ``buckets`` part of a plan without its counts; the draft gets the chosen strategy's variables.
 
-    Raises Refusal for what the plugin stops at.
+    Raises Refusal for settings with which the plugin stops.
     """
     plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
     _warn_about_chunks(draft, resolved)
@@ -69,10 +70,11 @@ def of_start(
     part: Mapping[str, object],
     kv_blocks: int | None,
 ) -> Mapping[str, object]:
-    """The lists of the ``buckets`` part once more, for ``kv_blocks``: as many as the instance's last start logged.
+    """Return the lists of the ``buckets`` part again, for the KV blocks that the instance's last start logged.
 
-    Empty where they stay as planned: with num_gpu_blocks_override, without lists, where no start is known, and where no
-    buckets can be made for what it logged. The draft then gets a warning if the lists follow from a planned number.
+    Empty if the planned lists stay: with num_gpu_blocks_override, without lists, without a known start, and if no
+    buckets can be made for the logged number. In these cases the draft gets a warning if the lists depend on a planned
+    number.
     """
     plugin, file = str(resolved.constant("bucket_rules")), resolved.bucket_file
     blocks_from = str(part["kv_blocks_from"])
@@ -91,7 +93,7 @@ def of_start(
     try:
         found = _buckets(draft, resolved, server, environment)
     except Refusal as refusal:
-        # A server logs what it likes, and whether it may be planned again is not its to say.
+        # The number comes from a log of the server, so a wrong one must not make the plan fail.
         draft.warn(
             f"The last start logged {kv_blocks} KV blocks, which no buckets can be made for ({refusal}) They are those "
             f"of {blocks_from}."
@@ -102,13 +104,13 @@ def of_start(
 
 
 def _buckets(draft: Draft, resolved: ResolvedRequest, server: Server, environment: Mapping[str, str]) -> Buckets:
-    """The server's own buckets; a pooling model decodes nothing."""
+    """Return the server's own buckets; a pooling model has no decode buckets."""
     found = buckets(str(resolved.constant("bucket_rules")), server, environment, resolved.bucket_file or "")
     return replace(found, decode=[]) if draft.argument("--runner") == "pooling" else found
 
 
 def _environment(draft: Draft, resolved: ResolvedRequest) -> dict[str, str]:
-    """The variables that bucketing is told, those among them that the release does not know."""
+    """Return the variables for bucketing, including those that the release does not know."""
     asked = resolved.request.extra_environment
     return {**{name: text for name, text in asked.items() if name.startswith(BUCKETING)}, **draft.environment}
 
@@ -121,7 +123,7 @@ def _note(draft: Draft, server: Server, found: Buckets) -> None:
 def _server(
     draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, Any] | None
 ) -> tuple[Server, str]:
-    """The numbers that buckets follow from, and where that of the KV blocks is from."""
+    """Return the numbers that buckets follow from, and the source of the KV blocks."""
     guessed = (resolved.request.speculative_config or {}).get("num_speculative_tokens", 0)
     length, block = int(lengths.max_model_len or 0), resolved.block_size
     chunk, named = _chunk(resolved)
@@ -156,9 +158,9 @@ def _warn_about_chunks(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _chunk(resolved: ResolvedRequest) -> tuple[int, bool]:
-    """Tokens of a chunk of a model whose layers keep a state, 0 for others, and whether its config.json names them."""
+    """Return a chunk's tokens if layers keep a state (else 0), and whether config.json names the number."""
     state, version = resolved.model.shape.state, version_of(str(resolved.constant("bucket_rules")))
-    # 0.17.1 knows no chunks of gated delta nets.
+    # 0.17.1 does not use chunks for gated delta nets.
     if state is None or (state.kind == "gdn" and version.every_chunk_rounds):
         return 0, False
     config = language_model(resolved.request.model_config or {})
@@ -166,7 +168,7 @@ def _chunk(resolved: ResolvedRequest) -> tuple[int, bool]:
         named = config.get(key)
         if isinstance(named, int) and named > 0:
             return named, True
-    # Of a Mamba model that names none its buckets are made without it.
+    # A Mamba model that names none gets its buckets without chunks.
     return (0 if state.kind == "mamba" else UNNAMED_CHUNK), False
 
 
@@ -184,20 +186,20 @@ def _warn(draft: Draft, found: Buckets) -> None:
 
 
 def _lists(found: Buckets) -> dict[str, object]:
-    """Every shape as a list; of unified attention in place of the two phases."""
+    """Return every shape as a list; with unified attention one list replaces those of the two phases."""
     if found.strategy == UNIFIED:
         return {"unified": [list(shape) for shape in found.unified]}
     return {"prompt": [list(shape) for shape in found.prompt], "decode": [list(shape) for shape in found.decode]}
 
 
 def _beside(found: Buckets, choice: Choice | None) -> dict[str, object]:
-    """What else could be warmed up, and what has no say in it; only what there is."""
+    """Return the strategies that were compared, and the variables without effect, if there are any."""
     compared = {"compared": [_figures(candidate) for candidate in choice.candidates]} if choice is not None else {}
     return {**compared, **({"without_effect": dict(found.without_effect)} if found.without_effect else {})}
 
 
 def _figures(candidate: Candidate) -> dict[str, object]:
-    """What a strategy would warm up, and of what it computes the share that is padding, in percent."""
+    """Return a strategy's graphs, and the share of padding in its computation, in percent."""
     if candidate.padding is None:
         return {"strategy": candidate.strategy, "why_not": candidate.refused}
     padding = candidate.padding

@@ -1,4 +1,4 @@
-"""Release 1.21: lengths as they are given, ranges that shape the buckets with one block of margin.
+"""The family of release 1.21: lengths are used as given, and ranges define buckets with one block of margin.
 
 Formulas that 1.22 shares are in ``formulas.py``.
 """
@@ -53,13 +53,13 @@ def decode_block_max(input_max: int, output_max: int, decode_bs_max: int, block_
 
 @rule("partial-warmup", "script:set_partial_warmup")
 def partial_warmup_value(value: int) -> int:
-    """What the hot requests need, over anything else that was set."""
+    """What the hot requests need; it overrides any other setting."""
     return value
 
 
 @rule("partial-warmup-seq", "script:set_partial_warmup; not below the shortest bucket")
 def partial_warmup_seq(max_seq_len: int, prompt_seq_min: int) -> int:
-    """The hot length as it was given; inside the block of the shortest input it is that whole block."""
+    """The hot length as given; a length below the shortest input's block becomes that whole block."""
     return max(max_seq_len, prompt_seq_min)
 
 
@@ -86,7 +86,7 @@ _EXACT_WITHOUT_FP32 = (
 
 @rule("fp32-softmax-off", "script:set_perf_tuning")
 def fp32_softmax(requested: bool | None, kind: str | None) -> bool | None:
-    """The extension turns it on for qwen2; these are exact enough without."""
+    """The extension enables it for qwen2; these models are exact enough without it."""
     if requested is not None:
         return requested
     return False if kind in _EXACT_WITHOUT_FP32 else None
@@ -105,7 +105,7 @@ def kv_cache_dtype(requested: str | None, kind: str | None) -> str:
 
 @rule("weights-load-device", "script:set_dtype")
 def weights_load_device(kind: str | None) -> str | None:
-    """The largest model is quantised on the host, it does not fit beside its FP8 copy."""
+    """The largest model is quantised on the host, as it does not fit on the card beside its FP8 copy."""
     return "cpu" if kind == "qwen3-235b-a22b" else None
 
 
@@ -207,7 +207,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _prefill(resolved: ResolvedRequest) -> Value:
-    """The script passes no prefill batch; one that is asked for is passed."""
+    """Return the prefill batch of a request that asks for one; the script itself passes none."""
     asked, seqs = resolved.request.max_num_prefill_seqs, resolved.pick("max_num_seqs").result
     if asked:
         prefill = formulas.prefill_seqs_within_seqs(max_num_prefill_seqs=asked, max_num_seqs=seqs)
@@ -220,7 +220,7 @@ def _prefill(resolved: ResolvedRequest) -> Value:
 
 
 def _partial_warmup(draft: Draft, resolved: ResolvedRequest) -> None:
-    """The script's -r, applied last: it wins over the environment. Raises Refusal beyond the service."""
+    """Apply the script's -r last, so that it overrides the environment. Raises Refusal beyond the served lengths."""
     wanted = resolved.request.partial_warmup
     if wanted is None:
         return
@@ -267,7 +267,7 @@ def _partial_warmup(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _exponential_blocks(blocks: int, whole_batch: int, block_size: int) -> tuple[int, int]:
-    """Whole steps of the block dimension; as many buckets as a whole batch of longest requests doubles."""
+    """Return the block maximum in whole steps, with a bucket for each doubling of a whole batch of longest requests."""
     return max(blocks // block_size * block_size, 1), doublings(whole_batch)
 
 

@@ -1,4 +1,4 @@
-"""Release 1.22: a range rule (its manual) and a length rule (its later branch); whichever the request speaks."""
+"""The family of release 1.22, with two rules: by ranges (its manual) or by length (its later branch), as requested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .shared import (
     skip_warmup,
 )
 
-# Whose rule it is where a release's own script has only the other.
+# The source named for a rule that the release's own script does not have.
 RANGE_RULE = "gaudi-serving: the range rule of release 1.22; this release's script takes one length"
 LENGTH_RULE = "gaudi-serving: the length rule of release 1.22-2025.11; this release's script takes ranges"
 
@@ -40,13 +40,13 @@ def model_len_from_ranges(input_max: int, output_max: int, block_size: int) -> i
 
 @rule("model-len-to-blocks", "script:set_length")
 def model_len_to_blocks(max_model_len: int, block_size: int) -> int:
-    """A length that was asked for, to whole blocks."""
+    """A requested length, rounded up to whole blocks."""
     return ceil_to(max_model_len, block_size)
 
 
 @rule("model-len-of-model", "gaudi-serving: above the model's own limit the server does not start")
 def model_len_of_model(whole_blocks: int, positions: int) -> int:
-    """Rounding alone does not go beyond what the model was made for."""
+    """Rounding must not exceed the model's own length."""
     return min(whole_blocks, positions)
 
 
@@ -76,7 +76,7 @@ def decode_block_max(input_max: int, output_max: int, decode_bs_max: int, block_
 
 @rule("prompt-seq-max-length", "script:set_bucketing")
 def prompt_seq_max_length(max_model_len: int) -> int:
-    """Any input the model length allows."""
+    """Any input up to the model length."""
     return max_model_len
 
 
@@ -111,24 +111,24 @@ def fp32_softmax(requested: bool | None, kind: str | None) -> bool | None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Lengths and batch sizes of one plan, and by which of the two formulas."""
+    """Lengths and batch sizes of one plan, and which of the two rules made them."""
 
     by_range: bool
     length: Value
-    # The length in whole blocks, as the buckets have it; the length itself may end earlier, with the model.
+    # The length in whole blocks, for the buckets; max_model_len itself may be less, limited by the model.
     whole_blocks: int
-    # The length before it was rounded.
+    # The length before rounding.
     asked: int
     tokens: Value
     prefill: Value
     seqs: int
-    # How the profile's name says the lengths.
+    # The lengths in the profile's file name.
     in_name: str
-    # Where the rule comes from when the release's own script has the other one.
+    # The source of the rule if the release's own script has only the other one.
     foreign: str | None
 
     def told(self, value: Value) -> Value:
-        """A value of the range or the length rule, with where that rule is from."""
+        """Return a value of the range or length rule with that rule's source."""
         return value if self.foreign is None else borrowed(value, self.foreign)
 
 
@@ -209,7 +209,7 @@ def _environment(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
 
 
 def _buckets_by_range(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
-    """The manual's rule."""
+    """Set the buckets by the manual's range rule."""
     block = resolved.block_size
     (shortest, longest), (_, longest_out) = resolved.ranges
     one, one_block = resolved.script(1), formulas.one_block(block_size=block)
@@ -229,7 +229,7 @@ def _buckets_by_range(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> 
 
 
 def _buckets_by_length(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
-    """The later branch's rule."""
+    """Set the buckets by the later branch's length rule."""
     block, length = resolved.block_size, sizes.whole_blocks
     one, one_block = resolved.script(1), formulas.one_block(block_size=block)
     step = resolved.script(resolved.constant("decode_bs_step"))
@@ -262,7 +262,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
 
 
 def _without_slices(sizes: list[int], environment: Mapping[str, str]) -> list[int]:
-    """With sliced attention long buckets that are no whole slices are left out (bucketing/common.py)."""
+    """With sliced attention, drop long buckets that are not whole slices (bucketing/common.py)."""
     if not R122.is_on(environment.get("PT_HPU_SDPA_QKV_SLICE_MODE_FWD")):
         return sizes
     slice_size = integer(environment.get("PT_HPU_SDPA_BC_FACTOR", 1024), "PT_HPU_SDPA_BC_FACTOR", 1, 1 << 20)

@@ -1,4 +1,4 @@
-"""The families of releases, by the key ``rules`` of a release file. A new family is a file, an import and an entry."""
+"""The families by the key ``rules`` of a release file. A new family needs a module, an import and an entry here."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ FAMILIES: Mapping[str, Family] = {family.name: family for family in (DEFAULTS, R
 
 
 def family_of(release: ReleaseEntry) -> Family:
-    """The family of a release; an unknown one is refused with the file, the key and those that there are."""
+    """Return the family of a release; an unknown one is refused with the file, the key and the known families."""
     return FAMILIES[choice(release.rules, f"catalog/releases/{release.name}.yml: rules", FAMILIES)]

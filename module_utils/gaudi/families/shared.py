@@ -1,4 +1,4 @@
-"""What the start scripts of several families do alike: each function fills a part of the draft."""
+"""Steps that the start scripts of several families share: each function fills a part of the draft."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def limits(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def environment_of_release(draft: Draft, resolved: ResolvedRequest) -> None:
-    """What the release file exports as it stands."""
+    """Set the variables that the release file lists."""
     fixed = given("release-environment", f"catalog/releases/{resolved.release.name}.yml")
     for name, value in resolved.release.environment.items():
         draft.variable(name, fixed(value=value))
@@ -34,14 +34,14 @@ def lazy_collectives(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def recipe_cache(draft: Draft, resolved: ResolvedRequest) -> None:
-    """Where compiled recipes are kept."""
+    """Set where compiled recipes are kept."""
     cache = resolved.request.recipe_cache
     if isinstance(cache, RecipeCache):
         size = cache.size_mib or resolved.constant("recipe_cache_mib")
         draft.variable("PT_HPU_RECIPE_CACHE_CONFIG", formulas.recipe_cache(directory=cache.directory, size_mib=size))
 
 
-# Options that are one variable as they stand. The switches of the bridge are numbers.
+# Options that are one variable unchanged. The bridge's switches are numbers.
 KNOBS = {
     "graph_reserved_mem": "VLLM_GRAPH_RESERVED_MEM",
     "graph_prompt_ratio": "VLLM_GRAPH_PROMPT_RATIO",
@@ -57,7 +57,7 @@ BRIDGE_SWITCHES = {"lazy_mode": "PT_HPU_LAZY_MODE", "metrics_gc_details": "PT_HP
 
 
 def knobs(draft: Draft, resolved: ResolvedRequest) -> None:
-    """The typed options that are one variable each, where they were said; they win over what the script exports."""
+    """Set the options that are one variable each, if the request has them; they override the script's values."""
     for option, variable in KNOBS.items():
         draft.variable(variable, resolved.said(option))
     for option, variable in BRIDGE_SWITCHES.items():
@@ -67,7 +67,7 @@ def knobs(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def skip_warmup(draft: Draft, resolved: ResolvedRequest, word: str) -> None:
-    """``word`` is how the release's script writes true."""
+    """Skip the warm-up if requested; ``word`` is how the release's script writes true."""
     if resolved.request.skip_warmup:
         draft.variable("VLLM_SKIP_WARMUP", resolved.source("skip_warmup")(value=word))
 
@@ -87,7 +87,7 @@ def dtype(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def model_and_cards(draft: Draft, resolved: ResolvedRequest) -> None:
-    """What is served, on how many cards."""
+    """Set the model and the number of cards."""
     draft.option("--model", resolved.source("weights")(value=resolved.weights))
     draft.option("--tensor-parallel-size", resolved.source("tensor_parallel_size")(value=resolved.cards))
 

@@ -1,4 +1,4 @@
-"""Decide which node gives an image, and which take it from there as they take weights."""
+"""Choose which node gives an image, and which nodes take it with the same mechanism as weights."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def image_shares(said: Mapping[str, Mapping[str, Any]], build_host: str = "") -> dict[str, dict[str, list[str]]]:
-    """For each image that a node is to have from another one of its site: the nodes that give and that take it.
+    """Return for each image that nodes of a site lack: the nodes that give it and the nodes that take it.
 
-    said: by node, in the order of the play: its site, the images it wants, and those of them that it lacks. A node that
-    has the image gives it; where none has it, the build host does, or else the first one that wants it.
+    said: for each node, in play order, its site, the images it wants, and those of them that it lacks. A node that has
+    the image gives it. If none has it, the build host gives it, else the first node that wants it.
     """
     shares: dict[str, dict[str, list[str]]] = {}
     for reference in dict.fromkeys(image for words in said.values() for image in words["lacks"]):

@@ -1,4 +1,4 @@
-"""Say which node of a play measures a model for static FP8, and which take the measurements from it."""
+"""Choose which node of a play measures a model for static FP8, and which nodes take the measurements from it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 
 def calibration_round(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Decide from what every node of the play said; nobody measures what another node of its site has or measures.
+    """Return which nodes measure and which take; none repeats what a node of its site has measured or is measuring.
 
-    A node says: wish, standing for what is to be measured and how; site, within which nodes reach each other; storage,
-    the same for nodes that share the weights root; has, that it is measured there; running, that it is being measured
-    there.
-
-    Returns measure: the nodes that measure, and take: the seed of each node that takes, one of each storage.
+    Input of each node: wish (identifies model and settings of the measurement), site (nodes of one site reach each
+    other), storage (equal for nodes that share the weights root), has (the measurements exist there), running (they are
+    being made there).
+    Returns measure: the nodes that measure; and take: the seed of each node that takes, one node of each storage.
 
     >>> node = {"wish": "1", "site": "one", "has": False, "running": False}
     >>> calibration_round({name: {**node, "storage": name} for name in "ab"})
@@ -26,7 +25,7 @@ def calibration_round(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     take: dict[str, str] = {}
     for names in groups.values():
         seeds = [name for name in names if said[name]["has"]]
-        # A node that measures already is waited for; no second one begins.
+        # If a node is measuring already, the others wait for it.
         running = [name for name in names if said[name]["running"]]
         measures = running if running or seeds else names[:1]
         measure += measures

@@ -1,21 +1,21 @@
-"""Decide which node gives compiled recipes, and which take them from there as they take weights."""
+"""Choose which node gives compiled recipes, and which nodes take them with the same mechanism as weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# An empty list would mean every host.
+# A host pattern that matches nobody; an empty list would match every host.
 NOBODY = "all:!all"
 
 
 def recipe_shares(
     nodes: Mapping[str, Mapping[str, Any]], among: Iterable[str] | None = None
 ) -> dict[str, dict[str, dict[str, str]]]:
-    """For each key that a node lacks and another one of its site has: who gives it and who takes it, with the instance.
+    """Return for each key that a node lacks and another node of its site has: giver and takers, each with its instance.
 
-    nodes: the variables of each host, after the preflight; one that is not in this run has not been looked at. among:
-    the hosts that may give and take; all of them without it.
+    nodes: each host's variables after the preflight; hosts outside this run have no recipes in them. among: the hosts
+    that may give and take, by default all.
 
     >>> one = {"preflight_node": {"recipes": {"has": {"key": "chat"}, "lacks": {}}}}
     >>> two = {"preflight_node": {"recipes": {"has": {}, "lacks": {"key": "talk"}}}}
@@ -40,10 +40,10 @@ def recipe_shares(
 
 
 def recipes_in_turn(nodes: Mapping[str, Mapping[str, Any]], node: str, at_once: int | str) -> dict[str, dict[str, str]]:
-    """For each key that a node lacks, and one of its site has to compile: the nodes that lack it, with the instance.
+    """Return for each key that this node lacks and its site must compile: the nodes that lack it, with the instance.
 
-    Nothing where no other one lacks it, where a node has it already, and where nodes do not change one by one: those
-    that start together compile together.
+    Empty if no other node lacks the key, if a node has it already, or if nodes do not change one at a time: nodes that
+    start together compile at the same time.
     """
     if at_once != 1:
         return {}
@@ -62,7 +62,7 @@ def recipes_in_turn(nodes: Mapping[str, Mapping[str, Any]], node: str, at_once: 
 
 
 def nodes_carrying_recipes(nodes: Mapping[str, Mapping[str, Any]], at_once: int | str) -> list[str] | str:
-    """Return the hosts of the play that carries compiled recipes, or makes ready to; a pattern of nobody without any.
+    """Return the hosts that carry recipes now or may do so later in this play; a pattern for nobody without any.
 
     at_once: how many nodes change at once.
     """

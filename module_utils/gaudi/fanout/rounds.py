@@ -1,4 +1,4 @@
-"""Decide which node fetches a folder of weights from outside, and which peer each other node takes it from."""
+"""Plan one attempt of the fan-out: which node fetches a folder of weights from outside, and each receiver's peer."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Types of file systems that nodes share, as the kernel names them.
+# File system types that nodes share, by the kernel's names.
 SHARED_TYPES = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.ceph", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs")
 )
-# A site gives up after this many of its nodes failed to fetch from outside: one may have a fault of its own, and a hub
-# that is down makes each of them wait.
+# A site gives up after this many of its nodes failed to fetch from outside. One may have a fault of its own; if the hub
+# is down, each further node would only wait.
 TRIES_OUTSIDE = 2
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the play, and one folder of weights.
+    """A node of the play, with its state for one folder of weights.
 
-    site: nodes of one reach each other; storage: what its weights root is on, the same for nodes that share it; has:
-    the folder is whole there; needs: it is asked for there; gives: others can take it there; refused: it tried to
-    fetch it from outside, in vain; verified: it has read every byte of its copy in this run.
+    site: nodes of one site reach each other. storage: the storage of its weights root, equal for nodes that share it.
+    has: it has the whole folder. needs: it wants the folder. gives: others can take the folder from it. refused: it
+    failed to fetch it from outside. verified: it has read every byte of its copy in this run.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Node:
 
 
 def storage(name: str, said: Mapping[str, Any]) -> str:
-    """Tell the storage of a node's weights root from others'; ``shared`` is the inventory's word, None without one."""
+    """Return an identifier of a node's weights storage; ``shared`` is the inventory's setting, None if unset."""
     if said["shared"]:
         return f"site {said['site']}"
     if said["shared"] is None and said["fstype"] in SHARED_TYPES:
@@ -44,13 +44,13 @@ def storage(name: str, said: Mapping[str, Any]) -> str:
 
 
 def node(name: str, said: Mapping[str, Any]) -> Node:
-    """A node from what it said of itself."""
+    """Return a node from its own facts."""
     flags = {key: bool(said[key]) for key in ("has", "needs", "gives", "refused", "verified")}
     return Node(name, str(said["site"]), storage(name, said), **flags)
 
 
 def writers(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that would write: of each storage that needs the folder and lacks it, the first by name."""
+    """Return the nodes that write: for each storage that needs the folder and lacks it, the first node by name."""
     nodes = sorted(nodes, key=lambda node: node.name)
     full = {node.storage for node in nodes if node.has}
     chosen: dict[str, Node] = {}
@@ -61,9 +61,9 @@ def writers(nodes: Iterable[Node]) -> list[Node]:
 
 
 def seeds(nodes: Iterable[Node], site: str) -> list[str]:
-    """Nodes of a site that have the folder and give it, one of each storage: two that read one disk are no quicker.
+    """Return a site's seeds, one for each storage, as two nodes that read the same disk are no faster than one.
 
-    Where this run verified a copy, only verified copies are given.
+    If this run verified a copy, only verified copies are given.
     """
     able = [node for node in nodes if node.site == site and node.has and node.gives]
     verified = {node.storage for node in able if node.verified}
@@ -75,7 +75,7 @@ def seeds(nodes: Iterable[Node], site: str) -> list[str]:
 
 
 def fetchers(nodes: Iterable[Node]) -> list[str]:
-    """Nodes that fetch from outside: the first writer of each site that has no seed."""
+    """Return the nodes that fetch from outside: for each site without a seed its first writer."""
     nodes = list(nodes)
     chosen: dict[str, str] = {}
     for node in writers(node for node in nodes if not node.refused):
@@ -86,23 +86,23 @@ def fetchers(nodes: Iterable[Node]) -> list[str]:
 
 
 def alone(nodes: list[Node], fetching: Iterable[str]) -> list[str]:
-    """Fetching nodes that are the only ones of their site to need the folder: no other could try in their place."""
+    """Return those fetching nodes that alone in their site need the folder, so that no other can try instead."""
     sites = [node.site for node in nodes if node.needs and not node.has]
     return [node.name for node in nodes if node.name in fetching and sites.count(node.site) == 1]
 
 
 def moved(names: list[str], attempt: int) -> list[str]:
-    """Rotate names by the number of the attempt."""
+    """Rotate names by the attempt's number."""
     first = attempt % len(names) if names else 0
     return names[first:] + names[:first]
 
 
 def chains(nodes: Iterable[Node], attempt: int) -> list[list[str]]:
-    """Chains of nodes: the first has the folder, every other one takes it from the node before it.
+    """Return chains of nodes: the first has the folder, each other node takes it from the one before it.
 
     A node passes on each file as soon as it is checked. So a chain takes little longer than one transfer, and every
-    link carries the folder once. A node that cannot give ends its chain. Every attempt rotates seeds and receivers by
-    one: no node asks a broken one twice in a row, nor waits behind it again.
+    link carries the folder once. A node that cannot give is the last of its chain. Every attempt rotates seeds and
+    receivers by one: no node takes from a faulty peer twice in a row, or waits behind it again.
     """
     nodes = list(nodes)
     made: list[list[str]] = []
@@ -119,17 +119,17 @@ def chains(nodes: Iterable[Node], attempt: int) -> list[list[str]]:
 
 
 def receivers(nodes: Iterable[Node]) -> list[str]:
-    """Nodes that may take the folder from another one later: the writers of sites with more than one storage."""
+    """Return nodes that may become receivers later: the writers of sites with more than one storage."""
     nodes = list(nodes)
     storages = {site: {node.storage for node in nodes if node.site == site} for site in {node.site for node in nodes}}
     return [node.name for node in writers(nodes) if len(storages[node.site]) > 1]
 
 
 def weights_round(said: Mapping[str, Mapping[str, Any]], attempt: int) -> dict[str, Any]:
-    """One attempt: its number; the nodes that fetch (and those that do so alone), take, give, and may take.
+    """Return one attempt: its number, and the nodes that fetch (and which of them alone), take, give, or may take.
 
-    Each node says site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified. A
-    receiver is told its peer, the node before it, and its seed, the first of its chain, which has the folder.
+    Input of each node: site, shared (true, false or none), fstype, source, has, needs, gives, refused and verified.
+    Each receiver gets its peer, the node before it, and its seed, the first node of its chain.
     """
     nodes = [node(name, words) for name, words in said.items()]
     made = chains(nodes, attempt)
@@ -147,12 +147,12 @@ def weights_round(said: Mapping[str, Mapping[str, Any]], attempt: int) -> dict[s
 
 
 def weights_storage(said: Mapping[str, Any], name: str) -> str:
-    """What tells the storage of a node's weights root from others': nodes with the same one share it."""
+    """Return an identifier of the storage of a node's weights root: nodes with the same one share it."""
     return storage(name, said)
 
 
 def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> str:
-    """The node that works on ``target`` for all of one storage: the first by name; None is a node without a wish."""
+    """Return the node that works on ``target`` for its storage: the first by name; None marks a node without a wish."""
 
     def place(other: str) -> tuple[str, str] | None:
         words = said[other]

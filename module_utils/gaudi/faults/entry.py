@@ -1,4 +1,4 @@
-"""What the list of faults says of each one."""
+"""The form of an entry in the list of faults."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 PARTS = ("cards and links", "host", "kernel settings", "engine", "instances")
 CARDS, HOST, KERNEL, ENGINE, INSTANCES = PARTS
 
-# error: it has to be mended. warning: it may have to be. info: it is worth knowing.
+# error: it must be mended. warning: it may have to be. info: for information.
 SEVERITIES = ("error", "warning", "info")
 ERROR, WARNING, INFO = SEVERITIES
 
 
 @dataclass(frozen=True)
 class Known:
-    """One fault. Text has a ``{hole}`` for each value that whoever finds it fills in."""
+    """One fault. Its texts have a ``{hole}`` for each value that the code that finds it fills in."""
 
     id: str
     part: str

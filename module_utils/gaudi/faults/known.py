@@ -1,17 +1,16 @@
 """The list of faults: everything that is known to go wrong with a node or an instance, and what to do about it.
 
-This is the one place for a fault's words. Preflight, doctor, supervisor and the checks of cards take them from here;
-docs/faults.md is made from it (python -m tests.unit.faults.page). A new fault is an entry here; where a line of a log
-shows it (``signs``), nothing else is needed. It is Python because nothing else reaches a node with a module.
-
-What is wrong with a request or an inventory is a refusal, and stands in docs/refusals.md.
+All sentences about faults are here. Preflight, doctor, supervisor and the checks of cards use them, and docs/faults.md
+is generated from them (python -m tests.unit.faults.page). A new fault is an entry here; if a line of a log shows it
+(``signs``), nothing else is needed. The list is Python, because only Python files reach a node with a module. Errors in
+a request or an inventory are refusals; docs/refusals.md lists them.
 """
 
 from __future__ import annotations
 
 from .entry import CARDS, ENGINE, HOST, INFO, INSTANCES, KERNEL, WARNING, Known
 
-# Whose code finds it.
+# The code that finds the fault.
 _FINDINGS = "module_utils/gaudi/cards/findings.py"
 _STATIC = "module_utils/gaudi/fabric/static.py"
 _CHECKS = "module_utils/gaudi/preflight/checks.py"
@@ -21,12 +20,12 @@ _SIGNS = "module_utils/gaudi/serving/signs.py"
 _PLAN = "module_utils/gaudi/serving/plan.py"
 _SUPERVISOR = "roles/vllm_service/files/gaudi_supervisor/"
 
-# Who says so.
+# Sources.
 _TABLE = "catalog/compatibility.yml"
 _MANUAL = "manual v1.22, 3.4.4"
 _PLUGIN = "the troubleshooting page of vllm-gaudi, or its public issues"
 
-# What several have in common.
+# Phrases that several entries share.
 _LINK = (
     "Nothing over several cards is measured or started with it. Look at dmesg | grep habanalabs; if it stays, have the "
     "card and its neighbours on the board checked."
@@ -231,7 +230,7 @@ FAULTS = (
         "",
         remedies={"more": "No card is missing: set gaudi_expected_cards to {seen}."},
     ),
-    # Cards and links, as the verdict on them looks at them.
+    # Cards and links, as the verdict judges them.
     Known(
         "cards_differ",
         CARDS,
@@ -280,7 +279,7 @@ FAULTS = (
         "Set it right, and look at the switch.",
         "",
     ),
-    # Cards, as the doctor finds them held.
+    # Users of cards, found by the doctor.
     Known(
         "card_held_by_orphan",
         CARDS,
@@ -315,7 +314,7 @@ FAULTS = (
         "",
         WARNING,
     ),
-    # The host against its release. How severe each is, and its source, stand in catalog/compatibility.yml.
+    # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
     Known(
         "system",
         HOST,
@@ -453,7 +452,7 @@ FAULTS = (
         _FLASH,
         _TABLE,
     ),
-    # The host, whatever its release.
+    # The host, independent of its release.
     Known(
         "system_unknown",
         HOST,
@@ -530,8 +529,8 @@ FAULTS = (
         "there, or mount it for writing; dmesg says why a disk became read-only.",
         "of /run systemd says how much it needs (RELOAD_DISK_SPACE_MIN)",
     ),
-    # How large the pieces have to be is not published; that none of 2 MiB is left is a guess. Order 9 is 512 pages of
-    # 4 KiB.
+    # The size of the pieces that are needed is not published; that none of 2 MiB is left is a guess. Order 9 is 512
+    # pages of 4 KiB.
     Known(
         "low_memory_fragmented",
         HOST,
@@ -604,7 +603,7 @@ FAULTS = (
         "Run the playbook again (role container_runtime).",
         "",
     ),
-    # Instances, as the doctor finds them.
+    # Instances, found by the doctor.
     Known(
         "no_unit",
         INSTANCES,
@@ -654,7 +653,7 @@ FAULTS = (
             "-e instance={instance}, which starts that plan."
         },
     ),
-    # Instances, as their supervisor finds them before a start.
+    # Instances, found by their supervisor before a start.
     Known(
         "plan",
         INSTANCES,
@@ -728,7 +727,7 @@ FAULTS = (
         "{cause}",
         "",
     ),
-    # Instances, as their supervisor finds them while a server runs.
+    # Instances, found by their supervisor while a server runs.
     Known(
         "probe",
         INSTANCES,
@@ -783,7 +782,7 @@ FAULTS = (
         "(playbooks/logs.yml).",
         "",
     ),
-    # Instances whose server ended without a line that says why.
+    # Instances whose server ended without a line that gives the reason.
     Known(
         "out-of-host-memory",
         HOST,
@@ -835,8 +834,8 @@ FAULTS = (
         "",
         remedies={"silent": "It said nothing."},
     ),
-    # Instances, by a line of the server's log, or of docker's. Ordered: the first whose line is among the last ones is
-    # the reason, whatever followed from it.
+    # Instances, by a line of the server's log or of docker's. The order matters: of all entries with a match among the
+    # last lines, the first one is the reason; the others are its consequences.
     Known(
         "card-busy",
         CARDS,
@@ -1125,7 +1124,7 @@ FAULTS = (
         "docker's command line",
         signs=r"invalid mount config|bind source path does not exist|Read-only file system",
     ),
-    # What a server says of a request, and goes on.
+    # Messages of a server about a request, after which it goes on.
     Known(
         "media-fetch-timeout",
         INSTANCES,

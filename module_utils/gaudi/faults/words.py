@@ -1,4 +1,4 @@
-"""Look a fault up, and say it."""
+"""Look up a fault, and fill in its sentence."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _BY_ID = {fault.id: fault for fault in FAULTS}
 
 
 def fault(identifier: str) -> Known:
-    """The entry of a fault."""
+    """Return the entry of a fault."""
     return _BY_ID[identifier]
 
 
 def say(identifier: str, case: str = "", /, **facts: object) -> str:
-    """What is wrong and what to do, in a sentence or more; ``case`` chooses among the remedies."""
+    """Return what is wrong and what to do, in a sentence or more; ``case`` selects one of the remedies."""
     said = (fault(identifier).sentence.format(**facts), remedy(identifier, case, **facts))
     return " ".join(part for part in said if part)
 
 
 def remedy(identifier: str, case: str = "", /, **facts: object) -> str:
-    """What to do about a fault."""
+    """Return what to do about a fault."""
     found = fault(identifier)
     return (found.remedies[case] if case else found.remedy).format(**facts)

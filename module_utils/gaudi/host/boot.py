@@ -1,4 +1,4 @@
-"""What the boot loader hands to the next kernel, and who else writes to that line."""
+"""The boot loader: which arguments it gives the next kernel, and which files set that command line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from .shell import Place
 
 @dataclass(frozen=True)
 class Boot:
-    """The boot loader as it was read: what sets kernel arguments here, the boot entries, and GRUB's files.
+    """The boot loader: the tool that sets kernel arguments, the boot entries, and GRUB's files.
 
-    ``loader`` is "grub" or "grubby", None when the arguments cannot be set. ``defaults`` and ``config`` are GRUB's
-    paths.
+    ``loader`` is "grub" or "grubby", None if the arguments cannot be set. ``defaults`` and ``config`` are GRUB's paths.
     """
 
     defaults: str
@@ -32,13 +31,13 @@ class Boot:
         return f"{self.config.rpartition('/')[0]} is mounted read-only. Mount it for writing, then run again."
 
     def follows(self) -> list[str] | None:
-        """Return what the next update-grub gives every kernel, or None without GRUB's files."""
+        """Return the arguments that the next update-grub gives every kernel; None without GRUB's files."""
         return [word.text for word in grub.command_line(grub.evaluate(self.files))] if self.files else None
 
     def taken_away(self, arguments: Sequence[str], own: str) -> str:
-        """Say which file behind our drop-in ``own`` sets the line anew, or return "" when none does.
+        """Say which file after our drop-in ``own`` overwrites the command line; "" if none does.
 
-        Our drop-in counts as if it had these arguments already.
+        Our drop-in is evaluated as if it contained these arguments already.
         """
         place = grub.taken_away(self._with_ours(arguments, own), own)
         if place is None:
@@ -49,7 +48,7 @@ class Boot:
         )
 
     def written(self, arguments: Sequence[str], own: str) -> list[list[Word]]:
-        """Return command lines with the place of each word, as if our drop-in ``own`` had these arguments already."""
+        """Return command lines, each word with its file and line, as if our drop-in ``own`` had these arguments."""
         if self.loader == "grubby":
             return [
                 [Word(word, Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments] for entry in self.entries
@@ -57,7 +56,7 @@ class Boot:
         return [grub.command_line(grub.evaluate(self._with_ours(arguments, own)))]
 
     def unread(self) -> list[str]:
-        """Say which of GRUB's files only a shell can work out."""
+        """Say which of GRUB's files contain shell code that this parser does not evaluate."""
         return [
             f"{place}: what this says is worked out by a shell, and is not read here; what the next boot brings may be "
             "different. /proc/cmdline shows it after a reboot."
@@ -65,5 +64,5 @@ class Boot:
         ]
 
     def _with_ours(self, arguments: Sequence[str], own: str) -> list[tuple[str, str]]:
-        """GRUB's files as if our drop-in had these arguments already."""
+        """Return GRUB's files as if our drop-in contained these arguments already."""
         return grub.replaced(self.files, own, grub.render(arguments) if arguments else None)

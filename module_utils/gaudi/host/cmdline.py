@@ -1,4 +1,4 @@
-"""The kernel command line: which arguments a node needs, who else sets them, and what holds."""
+"""The kernel command line: the arguments that a node needs, other settings of them, and which value takes effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ END = "--"
 
 @dataclass(frozen=True)
 class Needed:
-    """One argument, what it is for, why this node needs it, and under which kernels (none named: any)."""
+    """One argument: its purpose, why this node needs it, and the kernel versions that need it (none named: all)."""
 
     argument: str
     purpose: str
@@ -27,12 +27,12 @@ class Needed:
     kernels: tuple[str, ...] = ()
 
     def concerns(self, kernel: str) -> bool:
-        """Tell whether a running kernel needs it."""
+        """Whether a running kernel needs the argument."""
         return not self.kernels or any(kernel_matches(kernel, version) for version in self.kernels)
 
 
 def name(argument: str) -> str:
-    """Return an argument's name as the kernel compares it: "-" and "_" are the same letter there."""
+    """Return an argument's name in the kernel's comparison form, in which "-" and "_" are equal."""
     return argument.partition("=")[0].replace("-", "_")
 
 
@@ -42,7 +42,7 @@ def split(text: str) -> list[str]:
 
 
 def check(arguments: Iterable[object]) -> list[str]:
-    """Return the arguments asked for. Raises Refusal for what no kernel argument looks like."""
+    """Check the requested arguments. Raises Refusal for text that is not a kernel argument, and for contradictions."""
     checked: list[str] = []
     for argument in arguments:
         if not isinstance(argument, str) or not _ARGUMENT.fullmatch(argument):
@@ -63,20 +63,18 @@ def check(arguments: Iterable[object]) -> list[str]:
 
 
 def kernel_matches(release: str, version: str) -> bool:
-    """Tell whether a kernel release ("6.8.0-45-generic") is of a version ("6.8")."""
+    """Whether a kernel release ("6.8.0-45-generic") belongs to a version ("6.8")."""
     return re.match(rf"{re.escape(version)}(?![0-9])", release) is not None
 
 
 def needed(
     rules: Sequence[Mapping[str, object]], system: str, kernels: Sequence[str], always: Sequence[str] = ()
 ) -> list[Needed]:
-    """Return what a node needs: of the catalogue's rules those for its system and its kernels.
+    """Return the arguments of the catalogue's rules that apply to the node's system and kernels.
 
-    ``kernels`` are the releases that run or can be booted: a kernel that waits for the next boot counts, too.
-
-    A rule is {"id", "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...]}};
-    without "when" it is for every node. Rules whose id is in ``always`` hold whatever the node is.
-    Raises Refusal for a rule it cannot read.
+    ``kernels``: releases that run or can be booted; a kernel that waits for the next boot counts too. A rule is {"id",
+    "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...]}}; without "when" it applies to
+    every node. Rules whose id is in ``always`` apply to any node. Raises Refusal for a rule that cannot be read.
     """
     found: list[Needed] = []
     for rule in rules:
@@ -100,7 +98,7 @@ def needed(
 
 
 def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:
-    """Return what was ours and is no longer wanted, to say what a reboot takes away."""
+    """Return arguments that this project set and that are no longer wanted, so that a reboot removes them."""
     return [
         Needed(argument, "speed", "the inventory no longer asks for it, and a reboot takes it away")
         for argument in dict.fromkeys(arguments)
@@ -109,7 +107,7 @@ def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:
 
 
 def subject(word: str) -> str:
-    """Return what an argument is about: its name; iommu.passthrough=0 is about the same as iommu=pt.
+    """Return the setting that an argument changes: its name, but iommu.passthrough=0 changes the same as iommu=pt.
 
     The later one of the two wins (iommu_set_def_domain_type in drivers/iommu/iommu.c, iommu_setup as below).
     """
@@ -118,38 +116,38 @@ def subject(word: str) -> str:
 
 
 def value_of(argument: str, words: Sequence[str]) -> str | None:
-    """Return the argument of this name that wins in a command line, or None: the last one before "--".
+    """Return the argument that takes effect for this setting in a command line, or None: the last one before "--".
 
-    An IOMMU that is switched off stays off: "off" sets no_iommu, which no later word clears
-    (iommu_setup, arch/x86/kernel/pci-dma.c).
+    "iommu=off" always takes effect: it sets no_iommu, which no later word clears (iommu_setup,
+    arch/x86/kernel/pci-dma.c).
     """
     given = [word for word in takewhile(lambda word: word != END, words) if subject(word) == subject(argument)]
     return next((word for word in given if switches_off(word)), given[-1] if given else None)
 
 
 def switches_off(word: str) -> bool:
-    """Tell whether this argument switches the IOMMU off; its value is a list with commas."""
+    """Whether this argument disables the IOMMU; its value is a list separated by commas."""
     parts = word.partition("=")[2].split(",")
     return name(word) in _SWITCHES and any(part.startswith("off") for part in parts)
 
 
 def holds(argument: str, words: Sequence[str]) -> bool:
-    """Tell whether a command line has the argument and nothing else wins over it."""
+    """Whether the argument takes effect in a command line."""
     return value_of(argument, words) == argument
 
 
 def holds_in_all(argument: str, entries: Sequence[Entry]) -> bool:
-    """Tell whether every kernel that can be chosen at boot gets the argument."""
+    """Whether the argument takes effect in every boot entry."""
     return bool(entries) and all(holds(argument, entry.arguments) for entry in entries)
 
 
 def all_hold(arguments: Sequence[str], entries: Sequence[Entry]) -> bool:
-    """Tell whether every kernel that can be chosen at boot gets all of the arguments."""
+    """Whether all arguments take effect in every boot entry."""
     return all(holds_in_all(argument, entries) for argument in arguments)
 
 
 def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> list[str]:
-    """Say who else gives one of our arguments another value, where, and which value wins."""
+    """Say which other places set one of our arguments to another value, and which value takes effect."""
     texts = [word.text for word in words]
     counted = list(takewhile(lambda word: word.text != END, words))
     sentences: list[str] = []
@@ -179,7 +177,7 @@ def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) ->
 
 
 def causes(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> dict[str, str]:
-    """Say, for each argument that a command line does not hold, what keeps it from holding."""
+    """Say for each argument without effect in a command line what prevents it."""
     texts = [word.text for word in words]
     return {
         argument: " ".join(conflicts([argument], words, own_path))
@@ -189,7 +187,7 @@ def causes(arguments: Sequence[str], words: Sequence[Word], own_path: str) -> di
 
 
 def held(arguments: Sequence[str], words: Sequence[str]) -> list[str]:
-    """Return the arguments that a command line holds."""
+    """Return the arguments that take effect in a command line."""
     return [argument for argument in arguments if holds(argument, words)]
 
 
@@ -199,9 +197,9 @@ def grubby_set(arguments: Sequence[str]) -> list[str]:
 
 
 def grubby_restore(arguments: Sequence[str], entries: Sequence[Entry], former: Mapping[str, str]) -> list[list[str]]:
-    """Return the calls of grubby that take our arguments away and put back those they replaced.
+    """Return the grubby calls that remove our arguments and restore the ones they replaced.
 
-    ``former``: for each kernel, its arguments before our first change; a later kernel has none to put back.
+    ``former``: each kernel's arguments before our first change; a later kernel has none to restore.
     """
     calls: list[list[str]] = []
     for entry in entries:

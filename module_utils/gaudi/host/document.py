@@ -1,4 +1,4 @@
-"""What a node keeps of its tuning for those who decide whether to serve, and what of it holds on the running kernel."""
+"""The document of host tuning on a node: whether the kernel may serve, refreshed for the kernel that runs now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FORM = {"kernel_arguments": [{**_NEEDED, "waits": bool, "cause": str}], "leavin
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read the document. Raises ValueError, with what is wrong, for one that the role did not write."""
+    """Parse the document. Raises ValueError with the defect if the role did not write it."""
     return documents.parse(text, _FORM, SCHEMA)
 
 
@@ -28,7 +28,7 @@ def damaged(path: str, why: str) -> str:
 
 
 def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str]) -> dict[str, Any]:
-    """Return the document as it is for the kernel that runs now. ``running`` is /proc/cmdline.
+    """Return the document for the kernel that runs now. ``running``: the words of /proc/cmdline.
 
     An argument in effect no longer waits for a reboot. If a later boot lacks it, one more reboot does not help.
     """
@@ -57,7 +57,7 @@ def _needed(entry: Mapping[str, Any]) -> Needed:
 
 
 def waits(document: Mapping[str, Any]) -> list[str]:
-    """Return what the document says for people, in sentences."""
+    """Return the document's reasons to reboot, and the refusal to serve, as sentences."""
     refused = document["serving_refused"]
     sentences = [f"Reboot needed, because of {reason}" for reason in document["reboot_needed"]]
     return [*sentences, f"Serving is refused. {refused}"] if refused else sentences

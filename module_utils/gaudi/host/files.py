@@ -1,4 +1,4 @@
-"""Files the role host_tuning writes: how they are known."""
+"""Recognise the files that the role host_tuning wrote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MARK = "# Written by gaudi-serving (role host_tuning)."
 
 
 def foreign(files: Mapping[str, str | None]) -> list[str]:
-    """Say which files at our paths somebody else wrote. ``files``: path and text, None where there is none."""
+    """Say which files at our paths were not written by the role. ``files``: text by path, None for a missing file."""
     return [
         f"{path} was not written by this role. Move it away, then run again."
         for path, text in files.items()

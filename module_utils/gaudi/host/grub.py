@@ -20,7 +20,7 @@ ALWAYS = "GRUB_CMDLINE_LINUX"
 
 _ASSIGNMENT = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)=")
 _SECTION = re.compile(r"### (?P<edge>BEGIN|END) /etc/grub\.d/(?P<script>\S+) ###")
-# Control flow, other files, and expansions in the two variables: read as text, though the shell does more.
+# Control flow, other files, and expansions in the two variables: kept as text, although the shell evaluates them.
 _BEYOND = re.compile(
     r"(?:if|elif|case|for|while|until|eval|source|\.)[ \t]"
     r"|(?:export[ \t]+)?GRUB_CMDLINE_LINUX(?:_DEFAULT)?(?:\+=|=.*(?:`|\$\(|\$\{[A-Za-z0-9_]*[^A-Za-z0-9_}]))",
@@ -31,7 +31,7 @@ _STRAY_SPACE = re.compile(r"(?P<name>GRUB_[A-Z0-9_]+)[ \t]+=")
 
 @dataclass(frozen=True)
 class Word:
-    """One argument of the kernel command line and the place it was written."""
+    """One argument of the kernel command line with its file and line."""
 
     text: str
     place: Place
@@ -39,7 +39,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Entry:
-    """One bootable entry: the kernel it names and the arguments it hands over."""
+    """One boot entry: its kernel and the arguments that it passes."""
 
     title: str
     kernel: str
@@ -48,12 +48,12 @@ class Entry:
 
 
 def drop_in_arguments(text: str) -> list[str]:
-    """Return the arguments that a drop-in of ours holds."""
+    """Return the arguments in a drop-in of ours."""
     return [word.text for word in words(evaluate([("", text)]), DEFAULT)]
 
 
 def replaced(files: Sequence[tuple[str, str]], path: str, text: str | None) -> list[tuple[str, str]]:
-    """Return GRUB's files in the order it reads them, as if this drop-in had this text; with None, without it."""
+    """Return GRUB's files in its reading order, with this text as the drop-in; with None, without the drop-in."""
     others = [(there, content) for there, content in files if there != path]
     if text is None:
         return others
@@ -62,10 +62,10 @@ def replaced(files: Sequence[tuple[str, str]], path: str, text: str | None) -> l
 
 
 def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
-    """Return every variable the files set, in the order given, the way the shell would.
+    """Return the value of every variable that the files set, evaluated in this order like a shell.
 
-    ``files`` are (path, text). A command substitution is kept as it is written: what it prints is not known.
-    Raises Refusal, with file and line, for what a shell could not read.
+    ``files`` are (path, text). A command substitution stays as written, as its output is unknown. Raises Refusal, with
+    file and line, for text that a shell could not parse.
     """
     values: dict[str, Text] = {}
     for _place, name, text in _assignments(files, values):
@@ -74,7 +74,7 @@ def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
 
 
 def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
-    """Return where a file behind our drop-in sets the line anew, without what ours adds; None where nobody does."""
+    """Return where a file after our drop-in overwrites the command line without ours; None if none does."""
     values: dict[str, Text] = {}
     ours, place = False, None
     for where, name, text in _assignments(files, values):
@@ -86,7 +86,7 @@ def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
 
 
 def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
-    """Return where a file says what only a shell can work out and the arguments may depend on, once a file."""
+    """Return the first place in each file with shell code that is not evaluated here, which arguments may depend on."""
     found: dict[str, Place] = {}
     for path, text in files:
         for statement in statements(path, text):
@@ -96,7 +96,7 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
 
 
 def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -> Iterator[tuple[Place, str, Text]]:
-    """Every assignment in the order of the files: where, what, and its value with the values so far."""
+    """Yield every assignment in file order: place, name, and its value with the values so far."""
     for path, text in files:
         for statement in statements(path, text):
             written = plain(statement)
@@ -134,12 +134,12 @@ def words(values: Mapping[str, Text], name: str) -> list[Word]:
 
 
 def command_line(values: Mapping[str, Text]) -> list[Word]:
-    """Return the arguments of a normal entry, in the order GRUB writes them (/etc/grub.d/10_linux)."""
+    """Return the arguments of a normal boot entry, in the order in which GRUB writes them (/etc/grub.d/10_linux)."""
     return [*words(values, ALWAYS), *words(values, DEFAULT)]
 
 
 def render(arguments: Sequence[str]) -> str:
-    """Return the text of our drop-in: what is there already, and these arguments behind it."""
+    """Return the text of our drop-in, which appends these arguments to the existing ones."""
     return (
         f"{host_files.MARK}\n"
         "# Changes made here are overwritten; playbooks/untune_host.yml takes the file away.\n"
@@ -148,10 +148,10 @@ def render(arguments: Sequence[str]) -> str:
 
 
 def parse_config(text: str) -> list[Entry]:
-    """Read the entries of a generated grub.cfg that boot this system: those /etc/grub.d/10_linux wrote.
+    """Return the entries of a generated grub.cfg that boot this system: those that /etc/grub.d/10_linux wrote.
 
-    Its recovery entries, which boot with less, are left out; their ids say so, in every language. Entries of other
-    scripts (40_custom, os-prober, memtest) have arguments of their own.
+    Recovery entries, which have fewer arguments, are left out; their ids mark them in every language. Entries of other
+    scripts (40_custom, os-prober, memtest) have their own arguments.
     """
     found: list[Entry] = []
     title, own, recovery = "", False, False
@@ -169,7 +169,7 @@ def parse_config(text: str) -> list[Entry]:
 
 
 def parse_grubby(text: str) -> list[Entry]:
-    """Read ``grubby --info=ALL``: one block per kernel, values in double quotes."""
+    """Parse ``grubby --info=ALL``: one block for each kernel, values in double quotes."""
     found: list[Entry] = []
     kernel, arguments, start = "", None, 0
     for number, line in enumerate([*text.splitlines(), "index=end"], start=1):

@@ -1,4 +1,4 @@
-"""What was seen of a host against what is wanted: everything the module host_tuning_info says."""
+"""Compare a host with what is wanted; the result of the module host_tuning_info."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from .document import SCHEMA
 from .grub import Word
 
 UNIT = "gaudi-host-tuning.service"
-# What lies in folders of our own needs no mark.
+# Files in our own directories need no mark.
 _OWN_FOLDER = ("former", "program", "state")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was read of a host. ``texts`` and ``obstacles`` go by the names that the role's files have in its
-    variables.
-    """
+    """Facts read from a host. ``texts`` and ``obstacles`` are by the names of the role's files in its variables."""
 
     system: Mapping[str, str]
     """/etc/os-release."""
@@ -70,7 +68,7 @@ class Seen:
 
 
 class Inspection:
-    """One host. Raises Refusal, at whatever is asked first, for a wish or a record that cannot be read."""
+    """The inspection of one host. A wrong request or record raises Refusal when it is first used."""
 
     def __init__(self, wanted: Mapping[str, Any], paths: Mapping[str, str], seen: Seen) -> None:
         self.wanted, self.paths, self.seen = wanted, paths, seen
@@ -81,31 +79,31 @@ class Inspection:
 
     @cached_property
     def needed(self) -> list[Needed]:
-        """The arguments this node needs, for every kernel that can be booted."""
+        """The arguments that this node needs, for every kernel that can be booted."""
         seen = self.seen
-        # One that is installed is booted sooner or later, whatever the boot entries say at this moment.
+        # An installed kernel is booted sooner or later, even if no boot entry has it now.
         booted = [entry.kernel.rpartition("vmlinuz-")[2] for entry in seen.boot.entries]
         kernels = [seen.kernel, *seen.installed, *booted]
         return cmdline.needed(self.wanted["kernel_rules"], seen.system.get("ID", ""), kernels, self.wanted["always"])
 
     @cached_property
     def arguments(self) -> list[str]:
-        """The same as texts, each once."""
+        """The needed arguments as texts, each once."""
         return cmdline.check(need.argument for need in self.needed)
 
     @cached_property
     def lines(self) -> list[list[Word]]:
-        """The command lines of the boot entries, with the place of each word."""
+        """The command lines of the boot entries, each word with its file and line."""
         return self.seen.boot.written(self.arguments, self.paths["grub"])
 
     @cached_property
     def taken_away(self) -> str:
-        """Which file takes our arguments away again; empty when none does."""
+        """The file that overwrites our arguments; "" if none does."""
         return self.seen.boot.taken_away(self.arguments, self.paths["grub"]) if self.wanted["set_arguments"] else ""
 
     @cached_property
     def causes(self) -> dict[str, str]:
-        """What keeps arguments from holding, for each that does not."""
+        """For each argument without effect what prevents it."""
         causes: dict[str, str] = {}
         for line in self.lines:
             causes |= cmdline.causes(self.arguments, line, self.paths["grub"])
@@ -113,13 +111,13 @@ class Inspection:
 
     @cached_property
     def waiting(self) -> list[Needed]:
-        """The arguments that a reboot brings into effect."""
+        """The arguments that a reboot makes effective."""
         seen = self.seen
         return [] if seen.container else state.waits_for_reboot(self.needed, seen.boot.entries, seen.command_line)
 
     @cached_property
     def serving_refused(self) -> str | None:
-        """Why nothing may be served on the running kernel, or None."""
+        """Why serving is refused on the running kernel, or None."""
         seen = self.seen
         if seen.container:
             return None
@@ -129,12 +127,12 @@ class Inspection:
 
     @cached_property
     def record(self) -> dict[str, object]:
-        """What was there before the first change."""
+        """The record of values before the first change."""
         return state.record(self.paths["former"], self.seen.texts["former"])
 
     @cached_property
     def lost(self) -> list[str]:
-        """Settings of ours whose record is gone."""
+        """Our settings for which that record is missing."""
         ours = sysctl.parse(self.paths["sysctl"], self.seen.texts["sysctl"] or "")
         return [] if self.record else sorted(found.key for found in ours)
 
@@ -146,34 +144,34 @@ class Inspection:
 
     @cached_property
     def gone(self) -> dict[str, str]:
-        """Those of them that the inventory no longer asks for, as the record keeps them."""
+        """Arguments of our drop-in that the inventory no longer asks for, in the record's form."""
         return {argument: "was ours" for argument in self.held if argument not in self.arguments}
 
     @cached_property
     def given_up(self) -> list[str]:
-        """Every argument that was ours and left the inventory, now or in an earlier run."""
+        """Every argument of ours that was removed from the inventory, now or in an earlier run."""
         return list(state.remember(self.record, {"arguments": self.gone})["arguments"])
 
     @cached_property
     def past(self) -> list[Needed]:
-        """The arguments that were ours and are no longer wanted."""
+        """Arguments of ours that are no longer wanted."""
         return cmdline.past([*self.wanted["formerly"], *self.given_up], self.arguments)
 
     @cached_property
     def removed_at_reboot(self) -> list[Needed]:
-        """The arguments that the running kernel has and the next boot does not give."""
+        """Arguments that the running kernel has and the next boot will not have."""
         return state.removed_at_reboot([*self.needed, *self.past], self.seen.boot.entries, self.seen.command_line)
 
     @cached_property
     def given_up_until_reboot(self) -> list[Needed]:
-        """Those of them that the inventory no longer asks for."""
+        """Of the arguments in removed_at_reboot, those that the inventory no longer asks for."""
         return [need for need in self.removed_at_reboot if need in self.past]
 
     @cached_property
     def former(self) -> dict[str, Any]:
-        """The record as it is to be: what is recorded already stays."""
+        """The record to write; entries that are in it already stay."""
         boot = self.seen.boot
-        # A drop-in is undone by removing it; only what grubby replaces has to be known to be put back.
+        # A drop-in is undone by deleting it; only what grubby replaces must be recorded.
         replaced = boot.entries if boot.loader == "grubby" and self.wanted["set_arguments"] else []
         arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
         found = {"sysctl": self.seen.running, "kernel_arguments": arguments, "arguments": self.gone}
@@ -182,7 +180,7 @@ class Inspection:
     # What is said of it.
 
     def refusals(self) -> list[str]:
-        """Say why the host cannot be tuned like this."""
+        """Return why the host cannot be tuned as wanted."""
         wanted, seen = self.wanted, self.seen
         pages = int(self.settings.get(sysctl.HUGEPAGES, 0))
         marked = {path: seen.texts[name] for name, path in self.paths.items() if name not in _OWN_FOLDER}
@@ -208,7 +206,7 @@ class Inspection:
 
     @cached_property
     def items(self) -> list[state.Item]:
-        """The lines of the table."""
+        """The rows of the table."""
         seen, container = self.seen, self.seen.container
         frozen = seen.frozen if container else ()
         boot = seen.boot
@@ -220,7 +218,7 @@ class Inspection:
 
     @cached_property
     def findings(self) -> list[str]:
-        """Say what a person should know."""
+        """Sentences that a person should read."""
         seen, boot = self.seen, self.seen.boot
         running = {} if seen.container else {unit: seen.limits[unit] for unit in seen.started}
         abandoned = state.abandoned(self.record, self.settings)
@@ -239,22 +237,22 @@ class Inspection:
 
     @cached_property
     def checklist(self) -> list[dict[str, str]]:
-        """The firmware's settings."""
+        """The firmware settings."""
         return state.checklist(self.wanted["firmware"], self.seen.firmware)
 
     @cached_property
     def reboot(self) -> list[str]:
-        """What a reboot would bring into effect."""
+        """What a reboot would make effective."""
         return state.reboot_reasons([*self.waiting, *self.given_up_until_reboot])
 
     @cached_property
     def reload_needed(self) -> bool:
-        """Whether systemd has an older version of a unit than the files."""
+        """Whether systemd has not read the latest version of a unit."""
         units = self.seen.units.values()
         return any(values.get("NeedDaemonReload") == "yes" for values in units) or self._limits_unread()
 
     def _limits_unread(self) -> bool:
-        """NeedDaemonReload does not tell of the first drop-in of a unit: systemd knows no directory made since."""
+        """Whether the first drop-in of a unit is unread: systemd does not notice a directory made since its reload."""
         there, path = self.seen.texts["limits"] is not None, self.paths["limits"]
         read = {
             name: values["DropInPaths"].split() for name, values in self.seen.units.items() if "DropInPaths" in values
@@ -263,26 +261,26 @@ class Inspection:
 
     @cached_property
     def unit_outdated(self) -> bool:
-        """Whether our unit, or its program, was written after the unit started.
+        """Whether our unit or its program was written after the unit started.
 
-        Where the clock was set meanwhile, a file may be from before that or from after it; either counts. A file of the
-        future was written before the clock was set right.
+        If the clock was set in between, a file's time may be from before or after that; either counts. A file with a
+        time in the future was written before the clock was corrected.
         """
         age, by = self.seen.unit_age, self.seen.clock_set
         ages = [since for written in self.seen.file_ages.values() for since in (written, written - by)]
         return age is not None and any(0 <= since < age for since in ages)
 
     def unit_settled(self) -> bool:
-        """Whether our unit starts at boot, runs as its files say, and has nothing to do."""
+        """Whether our unit is enabled, runs with its current files, and has nothing left to change."""
         seen = self.seen
         active = seen.units.get(UNIT, {}).get("ActiveState") == "active"
         slowed = self.wanted["cpu"] and state.slowed(seen.cpus)
-        # In a container it is never started (ConditionVirtualization).
+        # In a container the unit never starts (ConditionVirtualization).
         current = not self.reload_needed and not self.unit_outdated
         return seen.unit_enabled and current and (seen.container or (active and not slowed))
 
     def document(self) -> dict[str, Any]:
-        """What the node keeps for those who decide whether to serve."""
+        """Return the document that the node keeps; it decides whether instances may serve."""
         needs = [
             {**asdict(need), "waits": need in self.waiting, "cause": self.causes.get(need.argument, "")}
             for need in self.needed
@@ -298,7 +296,7 @@ class Inspection:
         }
 
     def report(self) -> dict[str, Any]:
-        """What verify_host.yml leaves for programs."""
+        """Return the report of verify_host.yml, for programs."""
         return {
             "server": state.server(self.seen.server),
             "in_effect": all(item.state in (state.OK, state.ABSENT) for item in self.items),
@@ -310,7 +308,7 @@ class Inspection:
         }
 
     def answer(self) -> dict[str, Any]:
-        """Return what the module answers."""
+        """Return the module's result."""
         seen, report, document = self.seen, self.report(), self.document()
         return {
             "refusals": self.refusals(),
@@ -339,12 +337,12 @@ class Inspection:
 
 
 def requested(wanted: Mapping[str, Any]) -> dict[str, str]:
-    """Return the kernel settings asked for. Raises Refusal for what the kernel could never take."""
+    """Return the requested kernel settings. Raises Refusal for values that no kernel accepts."""
     return sysctl.check_request({key: str(value) for key, value in wanted["sysctl"].items()})
 
 
 def _json(text: str | None) -> object:
-    """Return what a text of JSON says, or None when it says nothing that can be read."""
+    """Parse a JSON text; None if it cannot be parsed."""
     try:
         return json.loads(text or "")
     except (ValueError, RecursionError):

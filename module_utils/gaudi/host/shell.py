@@ -1,4 +1,4 @@
-"""The part of the shell language that files such as /etc/default/grub are written in, each letter with its place."""
+"""Parse the subset of shell syntax used in files such as /etc/default/grub; each character keeps its file and line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from ..base.refusal import Refusal
 
 _REFERENCE = re.compile(r"\$(?:(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)\})")
-# In double quotes a backslash only protects what would mean something there.
+# Characters that a backslash escapes inside double quotes; before any other one it is literal.
 _PROTECTED = ('"', "\\", "$", "`", "\n")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a piece of text stands."""
+    """The file and line of a piece of text."""
 
     path: str
     line: int
@@ -29,14 +29,14 @@ Text = tuple[tuple[str, Place], ...]
 
 
 def plain(text: Text) -> str:
-    """Return the characters without their places."""
+    """Return the characters without their positions."""
     return "".join(character for character, _ in text)
 
 
 def statements(path: str, text: str) -> list[Text]:
-    """Cut a file into statements, without comments; quotes and substitutions stay as they are written.
+    """Split a file into statements, without comments; quotes and substitutions stay as written.
 
-    Raises Refusal, with file and line, for a quote that is never closed.
+    Raises Refusal, with file and line, for an unclosed quote.
     """
     found: list[list[tuple[str, Place]]] = [[]]
     line, index = 1, 0
@@ -57,16 +57,16 @@ def statements(path: str, text: str) -> list[Text]:
 
 
 def value(written: Text, values: Mapping[str, Text], *, quoted: bool = False) -> Text:
-    """Return what the shell makes of the right-hand side of an assignment; ``quoted``: inside double quotes.
+    """Return the value of an assignment's right-hand side; ``quoted``: it is inside double quotes.
 
-    A command substitution is kept as it is written: what it prints is not known.
+    A command substitution stays as written, as its output is unknown.
     """
     text = plain(written)
     result: list[tuple[str, Place]] = []
     index = 0
     while index < len(written):
         if not quoted and text[index] in " \t":
-            # "NAME=value command" sets the variable for that command only; GRUB's files have no such lines.
+            # "NAME=value command" sets the variable for that command only; GRUB's files do not use it.
             break
         reference = _REFERENCE.match(text, index)
         if reference:
@@ -82,7 +82,7 @@ def value(written: Text, values: Mapping[str, Text], *, quoted: bool = False) ->
 
 
 def _without_quotes(piece: Text, values: Mapping[str, Text], quoted: bool) -> Text:
-    """Return what the shell makes of one quoted, protected or plain piece."""
+    """Return the value of one quoted, escaped or plain piece."""
     opening = piece[0][0]
     if opening == "'" and not quoted:
         return piece[1:-1]

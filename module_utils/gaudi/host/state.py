@@ -1,4 +1,4 @@
-"""The host's state in one table: wanted, configured, in effect now, in effect after a reboot."""
+"""The host's settings as one table: wanted, configured, in effect now, in effect after a reboot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ GOVERNOR = "performance"
 SHALLOW = ("POLL", "C1", "C1_ACPI", "haltpoll")
 """Idle states that stay on: busy waiting, C1 as intel_idle and acpi_idle name it, and a guest's halt."""
 
-# What was there before the first change, by section: kernel settings, and arguments of kernels and of our drop-in.
+# The record of values before the first change, by section: kernel settings, and arguments of kernels and of our
+# drop-in.
 _RECORD_SCHEMA = 1
 _RECORD = {"sysctl": {str: str}, "kernel_arguments?": {str: str}, "arguments?": {str: str}}
 _NOTHING = "-"
@@ -29,10 +30,9 @@ _VIRTUAL = "not the server itself: a virtual machine or a container"
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the table. ``state`` says in one word what the four columns add up to.
+    """One row of the table. ``state`` is one word that sums up the four columns.
 
-    ``lacking``: the node has nothing that could be set, such as an older kernel's setting; ``now`` says what is not
-    there.
+    ``lacking``: the node has no such setting, for example an older kernel; ``now`` says what is missing.
     """
 
     item: str
@@ -46,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Cpu:
-    """One processor that is online; None or empty where the kernel offers no such control."""
+    """One online processor; None or empty if the kernel has no such control."""
 
     number: int
     governor: str | None
@@ -58,7 +58,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Firmware:
-    """What the operating system can see of the firmware's settings; None where it cannot."""
+    """Firmware settings as far as the operating system shows them; None if it does not."""
 
     idle_driver: str | None = None
     idle_states: Sequence[str] = ()
@@ -77,9 +77,9 @@ def sysctl_items(
     own_path: str,
     frozen: Sequence[str] = (),
 ) -> list[Item]:
-    """Return one line per kernel setting.
+    """Return one row for each kernel setting.
 
-    ``running`` has only the settings this kernel knows; ``frozen`` are those that only somebody else may set.
+    ``running``: the settings that this kernel has. ``frozen``: those that cannot be set from here.
     """
     boot = sysctl.at_boot(assignments)
     own = {found.key: found.value for found in assignments if found.path == own_path}
@@ -104,9 +104,10 @@ def argument_items(
     *,
     container: bool,
 ) -> list[Item]:
-    """Return one line per kernel argument. ``entries`` are what can be booted, ``running`` is /proc/cmdline.
+    """Return one row for each kernel argument. ``entries``: boot entries; ``running``: words of /proc/cmdline.
 
-    ``written`` is what GRUB's files say, which the next update-grub brings into the entries; None without such files.
+    ``written``: the arguments in GRUB's files, which the next update-grub writes into the entries; None without such
+    files.
     """
     items = []
     for need in needed:
@@ -123,7 +124,7 @@ def argument_items(
         after = ", ".join(sorted(_NOTHING if found is None else found.partition("=")[2] or "set" for found in later))
         own = value or "set"
         if not entries:
-            # No boot loader this role knows: somebody sets the arguments by hand.
+            # Without a known boot loader, the arguments are set by hand.
             state = OK if now == need.argument else WRONG
             items.append(Item(label, own, "by hand", shown, "unknown", state))
             continue
@@ -135,8 +136,9 @@ def argument_items(
 def lost_at_next_update_grub(
     needed: Sequence[Needed], entries: Sequence[Entry], written: Sequence[str] | None
 ) -> list[str]:
-    """Say which arguments the boot entries have only until update-grub runs again. ``written``: what GRUB's files
-    say.
+    """Say which arguments the next update-grub will remove.
+
+    ``written``: the arguments in GRUB's files.
     """
     lost = [
         need.argument
@@ -154,7 +156,7 @@ def lost_at_next_update_grub(
 
 
 def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[Item]:
-    """Return the lines about processors. ``enabled``: our unit is there and starts at boot."""
+    """Return the rows about processors. ``enabled``: our unit exists and starts at boot."""
     configured = "gaudi-host-tuning.service" if enabled else _NOTHING
     governors = sorted({cpu.governor for cpu in cpus if cpu.governor is not None})
     deep = sorted({name for cpu in cpus for name, on in cpu.idle_states.items() if on and name not in SHALLOW})
@@ -175,7 +177,7 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
 
 
 def slowed(cpus: Sequence[Cpu]) -> bool:
-    """Tell whether a processor has a control that our unit would change: the rule of its program, host_tuning.py."""
+    """Whether a processor has a control that our unit would change, by the same rule as its program, host_tuning.py."""
     return any(
         (GOVERNOR in cpu.governors and cpu.governor != GOVERNOR)
         or any(on and name not in SHALLOW for name, on in cpu.idle_states.items())
@@ -184,7 +186,7 @@ def slowed(cpus: Sequence[Cpu]) -> bool:
 
 
 def process_limits(text: str) -> dict[str, str]:
-    """Read the limits a process runs with, /proc/PID/limits, as systemd writes them."""
+    """Parse a process's limits (/proc/PID/limits) into systemd's spelling."""
     found = {}
     for line in text.splitlines():
         for name, heading in _LIMIT_HEADINGS.items():
@@ -201,11 +203,10 @@ def limit_items(
     *,
     container: bool = False,
 ) -> list[Item]:
-    """Return one line per limit of our units.
+    """Return one row for each limit of our units.
 
-    ``units``: for each loaded unit, the limits its process runs with, or those systemd has for it while it does not
-    run.
-    A container's systemd cannot give more than the container has.
+    ``units``: the limits of each loaded unit: those of its process, or systemd's values while it does not run. In a
+    container, systemd cannot exceed the container's own limits.
     """
     items = []
     for name in sorted(wanted):
@@ -218,7 +219,7 @@ def limit_items(
 
 
 def restarts(wanted: Mapping[str, str], running: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Say which running instances still have the limits of an earlier start."""
+    """Say which running instances still have the limits of their start."""
     sentences = []
     for unit, limits in sorted(running.items()):
         differ = [f"{name} {limits.get(name)}" for name in sorted(wanted) if limits.get(name) != wanted[name]]
@@ -228,7 +229,7 @@ def restarts(wanted: Mapping[str, str], running: Mapping[str, Mapping[str, str]]
 
 
 def waits_for_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
-    """Return the arguments that every kernel gets at the next boot and the running one did not get."""
+    """Return the arguments that every boot entry has and the running kernel lacks."""
     return [
         need
         for need in needed
@@ -237,7 +238,7 @@ def waits_for_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running
 
 
 def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
-    """Return the arguments that the running kernel has and no boot entry has any more."""
+    """Return the arguments that the running kernel has and no boot entry has."""
     return [
         need
         for need in needed
@@ -248,7 +249,7 @@ def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], runnin
 
 
 def reboot_reasons(waiting: Sequence[Needed]) -> list[str]:
-    """Say what a reboot brings into effect, and why it matters."""
+    """Say what a reboot makes effective, and why it matters."""
     reasons: dict[str, list[str]] = {}
     for need in waiting:
         reasons.setdefault(f"{need.purpose}: {need.because}", []).append(need.argument)
@@ -262,9 +263,10 @@ def serving_refusal(
     waiting: Sequence[Needed],
     causes: Mapping[str, str],
 ) -> str | None:
-    """Say why nothing may be served on this running kernel, or None when it may.
+    """Say why serving is refused on the running kernel, or return None.
 
-    ``waiting`` are the arguments a reboot brings; ``causes`` names, for others, the file and line that says otherwise.
+    ``waiting``: arguments that a reboot makes effective. ``causes``: for the others, the file and line that prevents
+    them.
     """
     lacks = lacking(needed, kernel, running)
     if not lacks:
@@ -276,7 +278,7 @@ def serving_refusal(
 
 
 def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str]) -> list[Needed]:
-    """The arguments without which this running kernel garbles answers; ``running`` is its command line."""
+    """Return arguments without which the running kernel corrupts answers; ``running``: words of /proc/cmdline."""
     return [
         need
         for need in needed
@@ -285,7 +287,7 @@ def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str]) -> li
 
 
 def remedy(causes: Sequence[str]) -> str:
-    """Say what to do about arguments the running kernel lacks. ``causes``: of those that a reboot does not bring."""
+    """Say what to do about missing arguments. ``causes``: for those that a reboot does not make effective."""
     if not causes:
         return "Reboot this node (playbooks/tune_host.yml with host_tuning_reboot=if_needed does it), then serve."
     known = " ".join(dict.fromkeys(cause for cause in causes if cause))
@@ -295,7 +297,7 @@ def remedy(causes: Sequence[str]) -> str:
 
 
 def checklist(settings: Sequence[Mapping[str, object]], seen: Firmware) -> list[dict[str, str]]:
-    """Return the firmware settings, each "ok", "wrong" or "cannot be read", and how that is known."""
+    """Return the firmware settings, each "ok", "wrong" or "cannot be read", and the source of that."""
     answers = {
         "deep_cstates": _deep_cstates(seen),
         "cpufreq": ("ok", "the kernel has a cpufreq driver")
@@ -336,13 +338,13 @@ def checklist(settings: Sequence[Mapping[str, object]], seen: Firmware) -> list[
 def _deep_cstates(seen: Firmware) -> tuple[str, str]:
     deep = [name for name in seen.idle_states if name not in SHALLOW]
     if seen.idle_driver != "acpi_idle":
-        # intel_idle brings its own table of states, whatever the firmware says.
+        # intel_idle uses its own table of states, whatever the firmware says.
         return "cannot be read", f"the idle driver ({seen.idle_driver or 'none'}) does not ask the firmware"
     return ("wrong", f"the firmware offers {', '.join(deep)}") if deep else ("ok", "the firmware offers none deeper")
 
 
 def other_tuners(profile: str | None) -> list[str]:
-    """Say that TuneD tunes this host, too. ``profile``: what its file of the active profile says, None without one."""
+    """Say that TuneD also tunes this host. ``profile``: the content of its active-profile file, None without one."""
     if not profile:
         return []
     return [
@@ -352,7 +354,7 @@ def other_tuners(profile: str | None) -> list[str]:
 
 
 def absences(items: Sequence[Item], *, container: bool) -> list[str]:
-    """Say which items this node has no use for, and why."""
+    """Say which rows do not apply to this node, and why."""
     found = [f"{item.item}: {item.now}, so there is nothing to set." for item in items if item.lacking]
     if container:
         found.append(
@@ -362,7 +364,7 @@ def absences(items: Sequence[Item], *, container: bool) -> list[str]:
 
 
 def server(names: Iterable[str | None]) -> str:
-    """Return maker, model and firmware version in one line, as far as the firmware says them."""
+    """Return vendor, model and firmware version in one line, as far as the firmware gives them."""
     maker, model, firmware = names
     known = " ".join(name for name in (maker, model) if name) or "server of an unknown model"
     return f"{known}, firmware {firmware or 'of an unknown version'}"
@@ -396,9 +398,9 @@ def checklist_table(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def record(path: str, text: str | None) -> dict[str, Any]:
-    """Read the record of what was there before the first change; without a file it is empty.
+    """Parse the record of values before the first change; a missing file is an empty record.
 
-    Raises Refusal for a file that is no such record.
+    Raises Refusal for a file that is not such a record.
     """
     if text is None:
         return {}
@@ -413,7 +415,7 @@ def record(path: str, text: str | None) -> dict[str, Any]:
 
 
 def record_lost(path: str, lost: Sequence[str]) -> list[str]:
-    """Say that the record of what was there before the first change is gone. ``lost``: the settings it was about."""
+    """Say that the record of values before the first change is missing. ``lost``: the settings that it covered."""
     if not lost:
         return []
     return [
@@ -423,15 +425,15 @@ def record_lost(path: str, lost: Sequence[str]) -> list[str]:
 
 
 def abandoned(known: Mapping[str, object], wanted: Iterable[str]) -> dict[str, str]:
-    """Return the recorded kernel settings that nobody asks for any more, with their values before the first change."""
+    """Return recorded kernel settings that the inventory dropped, with their values before the first change."""
     recorded = known.get("sysctl", {})
     return {key: value for key, value in recorded.items() if key not in wanted} if isinstance(recorded, Mapping) else {}
 
 
 def left_behind(then: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
-    """Say which abandoned kernel settings still have the value they were given here.
+    """Say which abandoned kernel settings differ from their values before the first change.
 
-    ``then`` has the values before the first change, ``running`` those of now.
+    ``then``: those earlier values. ``running``: the current ones.
     """
     return [
         f"{key} is {now}, and was {then[key]} before it was set here. The inventory no longer asks for it; "
@@ -442,7 +444,7 @@ def left_behind(then: Mapping[str, str], running: Mapping[str, str]) -> list[str
 
 
 def remember(known: Mapping[str, object], found: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return the record of what was there before the first change: what is recorded already stays."""
+    """Return the record of values before the first change; entries that are in it already stay."""
     merged: dict[str, Any] = {"schema": _RECORD_SCHEMA}
     for section, values in found.items():
         kept = known.get(section, {})

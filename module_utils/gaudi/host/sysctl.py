@@ -1,4 +1,4 @@
-"""Kernel settings (sysctl): what the files say at boot, what we ask for, and whether it fits."""
+"""Kernel settings (sysctl): their values in files at boot, the requested values, and whether these fit the node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do: the drop-in's text (None: no drop-in), running values to set, and what a person should know."""
+    """The decision: text of the drop-in (None: no drop-in), running values to set, and sentences for a person."""
 
     text: str | None
     todo: Mapping[str, str]
@@ -82,12 +82,12 @@ def parse_meminfo(text: str) -> Memory:
 
 
 def normal(value: str) -> str:
-    """Return a value as it compares: the kernel separates the parts of one with tabs."""
+    """Return a value in comparable form: the kernel separates its parts with tabs."""
     return " ".join(value.split())
 
 
 def check_request(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings wanted, cleaned. Raises Refusal for what the kernel could never take."""
+    """Check and normalise the requested settings. Raises Refusal for values that no kernel accepts."""
     wanted = {}
     for key, given in settings.items():
         if not _KEY.fullmatch(key):
@@ -108,9 +108,9 @@ def check_request(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None:
-    """Say why this many hugepages would starve the rest of the machine, or None when they would not.
+    """Return the refusal if this many hugepages would leave too little memory for the rest; else None.
 
-    ``max_share`` is in percent of the whole memory.
+    ``max_share``: percent of the whole memory.
     """
     if max_share not in range(1, 101):
         raise Refusal("out_of_range", f"host_tuning_max_memory_share is {max_share}. Give a percentage from 1 to 100.")
@@ -128,7 +128,7 @@ def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None
 
 
 def grant_refusal(pages: int, memory: Memory) -> Refusal | None:
-    """Say what the kernel did not grant, or None when all pages are there. ``memory`` is after asking."""
+    """Return the refusal if the kernel did not grant all pages; else None. ``memory``: read after the request."""
     if memory.hugepages >= pages:
         return None
     return Refusal(
@@ -141,14 +141,14 @@ def grant_refusal(pages: int, memory: Memory) -> Refusal | None:
 
 
 def parse(path: str, text: str) -> list[Assignment]:
-    """Read one sysctl file as systemd-sysctl does; lines that assign nothing are passed over."""
+    """Parse a sysctl file as systemd-sysctl does; lines without an assignment are ignored."""
     found = []
     for number, raw in enumerate(text.splitlines(), start=1):
         line = raw.strip()
         if not line or line[0] in "#;" or "=" not in line:
             continue
         key, _, value = line.partition("=")
-        # A leading "-" only says that a failure is no error; "net/ipv4/x" is "net.ipv4.x".
+        # A leading "-" only means that errors are ignored; "net/ipv4/x" is "net.ipv4.x".
         name = key.strip().lstrip("-").strip()
         separator = next((character for character in name if character in "./"), ".")
         found.append(Assignment(name.replace("/", ".") if separator == "/" else name, normal(value), path, number))
@@ -156,9 +156,9 @@ def parse(path: str, text: str) -> list[Assignment]:
 
 
 def boot_order(paths: Sequence[str]) -> list[str]:
-    """Return the files that count at boot, in the order they are applied: by name, the last assignment wins.
+    """Return the files that are applied at boot, in order: sorted by name, and the last assignment wins.
 
-    A file hides those of the same name in less important directories, so an empty one switches them off.
+    A file hides those of the same name in directories of lower priority, so an empty file disables them.
     """
     chosen: dict[str, tuple[int, str]] = {}
     for path in paths:
@@ -172,12 +172,12 @@ def boot_order(paths: Sequence[str]) -> list[str]:
 
 
 def at_boot(assignments: Sequence[Assignment]) -> dict[str, Assignment]:
-    """Return, for each setting, the assignment that wins. ``assignments`` are in boot order."""
+    """Return the assignment of each setting that takes effect. ``assignments`` are in boot order."""
     return {assignment.key: assignment for assignment in assignments}
 
 
 def conflicts(wanted: Mapping[str, str], assignments: Sequence[Assignment], own_path: str) -> list[str]:
-    """Say which other files set what we set, to another value, and who wins at boot."""
+    """Say which other files set our settings to another value, and which one takes effect at boot."""
     winner = at_boot(assignments)
     sentences = []
     for found in assignments:
@@ -197,7 +197,7 @@ def conflicts(wanted: Mapping[str, str], assignments: Sequence[Assignment], own_
 
 
 def render(settings: Mapping[str, str], missing: Sequence[str] = ()) -> str:
-    """Return the text of our drop-in; boot passes over a setting marked as missing in this kernel."""
+    """Return the text of our drop-in; ``missing``: settings that this kernel lacks, which boot then ignores."""
     lines = [
         host_files.MARK,
         "# Changes made here are overwritten; playbooks/untune_host.yml takes the file away.",
@@ -216,9 +216,9 @@ def plan(
 ) -> Plan:
     """Decide what to set and what to write.
 
-    ``running`` has the settings this kernel knows, ``settable`` those it lets us change; without ``present`` the
-    drop-in goes, and ``wanted`` are the values to put back where what runs is still ours. ``own`` is what our drop-in
-    says.
+    ``running``: settings that this kernel has. ``settable``: those that can be changed. ``own``: values in our drop-in.
+    Without ``present`` the drop-in is removed, and ``wanted`` are the earlier values to restore for each setting that
+    still has our value.
     """
     missing = [key for key in wanted if key not in running]
     differ = {key: wanted[key] for key in running if key in wanted and running[key] != wanted[key]}

@@ -1,4 +1,4 @@
-"""Where a build gets things from, as the files that git, pip and apt read. They may hold passwords."""
+"""Addresses that a build uses, as configuration files of git, pip and apt; they may contain passwords."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..base import values
 from ..base.checks import Reader, mapping, shown
 from ..base.refusal import Refusal
 
-# An OpenPGP key in armour. apt reads one block of a file, and no further.
+# An armoured OpenPGP key. apt reads only the first block of a file.
 _KEY = re.compile(
     r"-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[A-Za-z]+: [^\n]*\n)*\n[A-Za-z0-9+/=\n]+\n"
     r"-----END PGP PUBLIC KEY BLOCK-----"
 )
-# What stands between the scheme and the path of an address.
+# The part of an address between its scheme and its path.
 _AUTHORITY = re.compile(r"://([^/\s'\"]+)")
-# An address of IPv4 or IPv6, where a name has letters beyond F and no colon.
+# An IPv4 or IPv6 address; names contain letters beyond F and no colon.
 _NUMBERS = re.compile(r"[0-9.]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
-# What git takes for the beginning of an address: a scheme, a host of ssh, a folder.
+# Beginnings of addresses that git accepts: a scheme, an ssh host, a directory.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+-]*://\S*|[^\s:/]+:\S*|/\S*")
 # One line of a sources.list: its type, its options, and what follows.
 _SOURCE = re.compile(r"(deb(?:-src)?)\s+(?:\[([^\]]*)\]\s*)?([a-z][a-z0-9+-]*:\S+\s+\S.*)")
@@ -31,10 +31,10 @@ APT_KEY = "/etc/apt/gaudi-serving.asc"
 
 
 def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str:
-    """A configuration of git: which addresses stand in for which, and the accounts on hosts.
+    """Return git's configuration: replacements of addresses, and accounts on hosts.
 
-    mirrors: the beginning of an address to the one that takes its place. accounts: address, username and password each.
-    A header is never shown, where an address with a password in it would be.
+    mirrors: replacement by beginning of an address. accounts: address, username and password each. Accounts become
+    headers, as git never prints a header, but prints an address with its password.
     """
     lines = []
     for origin, mirror in mapping(mirrors, "serving_image_git_mirrors").items():
@@ -58,7 +58,7 @@ def git_config(mirrors: Mapping[str, object], accounts: Sequence[object]) -> str
 
 
 def pip_config(indexes: Sequence[object]) -> str:
-    """A configuration of pip: the first index, further ones; empty where the image's own is to count."""
+    """Return pip's configuration with the first index and further ones; "" to keep the image's own."""
     if not isinstance(indexes, (list, tuple)):
         raise Refusal(
             "indexes_no_list",
@@ -77,15 +77,15 @@ def pip_config(indexes: Sequence[object]) -> str:
     if others:
         lines += ["extra-index-url =", *(f"    {address}" for address in others)]
     if plain:
-        # pip passes over an index without TLS unless it is told not to.
+        # pip ignores an index without TLS unless it is a trusted host.
         lines += ["trusted-host =", *(f"    {host}" for host in dict.fromkeys(plain))]
     return "".join(f"{line}\n" for line in lines)
 
 
 def apt_sources(text_: str, key: str = "") -> str:
-    """A sources.list, one source a line, as apt reads it from a file of any name. Raises Refusal for another form.
+    """Return a sources.list with one source a line. Raises Refusal for a line in another form.
 
-    key: of the site. Each source that names no keyring itself is trusted by that key alone, and no other source is.
+    key: the site's key. It is trusted for every source without a keyring of its own, and for no other source.
     """
     lines = []
     for number, line in enumerate(text_.splitlines(), 1):
@@ -111,9 +111,9 @@ def apt_sources(text_: str, key: str = "") -> str:
 
 
 def apt_key(text_: str) -> str:
-    """A file of one public key, or of several in one block, as apt reads it; empty for none.
+    """Return the text of a file with one block of public keys, for apt; "" for none.
 
-    Raises Refusal for anything else, which is not shown: it may be the private one.
+    Raises Refusal for anything else; its text is not shown, as it may be a private key.
     """
     said = "".join(f"{line.strip()}\n" for line in text_.strip().splitlines())
     if said and not _KEY.fullmatch(said.strip()):
@@ -126,15 +126,14 @@ def apt_key(text_: str) -> str:
 
 
 def hosts(text_: str) -> list[str]:
-    """The hosts in addresses, wherever they stand in a text, each once: names and numbers, without brackets."""
+    """Return the hosts of all addresses in a text, each once, without brackets."""
     return sorted({host for authority in _AUTHORITY.findall(text_) for host in [_bare(authority)] if host})
 
 
 def asked(said: Mapping[str, object]) -> dict[str, str]:
-    """The hosts that a build asks, each with the options that name it.
+    """Return the hosts that a build contacts, each with the options that name it.
 
-    said: values by option, with addresses wherever they stand in one; that of an option ``..._proxy`` is an address, if
-    without a scheme.
+    said: values by option, with addresses anywhere in them; the value of an option ``..._proxy`` may lack its scheme.
     """
     found: dict[str, list[str]] = {}
     for option, value in said.items():
@@ -145,10 +144,10 @@ def asked(said: Mapping[str, object]) -> dict[str, str]:
 
 
 def check_reached(network: str, found: Iterable[tuple[str, str, str]]) -> None:
-    """Refuse a build that would ask for something on its own loopback, where nothing listens.
+    """Refuse a build that would contact its own loopback, where nothing listens.
 
-    network: of the build, "default" for the engine's own, "host" for the node's. found: hosts as the site names them,
-    each with the address that it has on the node, or itself again, and the options that name it.
+    network: the build's network, "default" for the engine's own, "host" for the node's. found: hosts as the site names
+    them, each with its address on the node (or its name again) and the options that name it.
     """
     lost = [each for each in found if values.is_loopback(each[1])]
     if network == "default" and lost:
@@ -163,11 +162,10 @@ def check_reached(network: str, found: Iterable[tuple[str, str, str]]) -> None:
 
 
 def unknown_to_builds(names: Sequence[str], hosts_file: str, resolv_conf: str) -> list[str]:
-    """Names that the node knows and a build would not.
+    """Return names that the node resolves and a build would not.
 
-    BuildKit gives builds no hosts file of the node, and no name server that only answers on the node itself.
-
-    resolv_conf: of systemd-resolved, where that is what answers on the node.
+    BuildKit passes builds neither the node's hosts file nor a name server that only answers on the node itself.
+    resolv_conf: systemd-resolved's, if that is the node's resolver.
     """
     names = [name for name in names if not _NUMBERS.fullmatch(name)]
     servers = re.findall(r"^nameserver\s+(\S+)", resolv_conf, re.MULTILINE)
@@ -179,7 +177,7 @@ def unknown_to_builds(names: Sequence[str], hosts_file: str, resolv_conf: str) -
 
 
 def _bare(authority: str) -> str:
-    """A host without account, port and the brackets of IPv6."""
+    """Return a host without account, port and IPv6 brackets."""
     place = authority.rpartition("@")[2]
     return place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
 

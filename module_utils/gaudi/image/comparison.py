@@ -11,7 +11,7 @@ from .table import commits, short
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Lines that say what the first image has otherwise than the second, as serving_image_info describes both."""
+    """Return lines on how the first image differs from the second; both as serving_image_info describes them."""
     lines = []
     for label, what in (
         (f"{LABEL}.release", "release"),
@@ -34,7 +34,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 
 def _built_from(image: Mapping[str, Any]) -> dict[str, str]:
-    """Commits by repository where labels say them, else by the folder that the checkout lies in."""
+    """Return the commits of an image: by repository if labels have them, else by directory of the checkout."""
     return {name: commit for name, (commit, _) in commits(image).items()} or dict(image["checkouts"])
 
 

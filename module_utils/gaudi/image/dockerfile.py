@@ -1,9 +1,9 @@
-"""The Dockerfile of an image: its steps, each a call of ``steps.sh`` that lies in the build's context.
+"""The Dockerfile of an image: its steps, each a call of ``steps.sh`` in the build context.
 
-There is no ``# syntax=`` line, which an engine would fetch from a hub. Addresses and passwords come as BuildKit
-secrets, which are in no layer and no history, and which Docker's cache does not look at: a build goes on after a mirror
-was changed. It compares the addresses of hosts that only the node knows (``--add-host``), so that each step runs again
-after a change of one.
+There is no ``# syntax=`` line, which an engine would download. Addresses and passwords are passed as BuildKit secrets:
+these are in no layer and no history, and are not part of Docker's cache key, so a build continues after a mirror was
+changed. Addresses of hosts that only the node knows (``--add-host``) are part of the cache key, so changing one repeats
+every step.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..catalogue.fabric import LIBFABRIC
 from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PILLOW_SIMD
 from .recipe import Recipe
 
-# Where a step sees the folders of the build's context: its programs, which all images have in common, and what says
-# which packages are installed. What a step sees is part of what Docker's cache knows it by, so that each sees no more
-# than it needs; the Dockerfile, which differs for each image, lies outside.
+# Mount points of the build context's folders in a step: the programs, which all images share, and the files with the
+# packages' versions. Files that a step sees are part of its cache key, so each step gets as few as possible; the
+# Dockerfile, which differs for each image, is not mounted.
 _PROGRAMS, _PACKAGES = "/run/gaudi-build", "/run/gaudi-packages"
 
 PROGRAMS_FOLDER = "programs"
@@ -27,7 +27,7 @@ PROGRAMS_FOLDER = "programs"
 PACKAGES_FOLDER = "packages"
 """In the build's context: constraints.txt and, where there is one, lock.txt."""
 
-# What a step may be given as secrets, each a file: sources of apt and a key of theirs, configurations of git and pip.
+# Secrets that a step can get, each a file: sources of apt and their key, configurations of git and pip.
 _APT, _APT_KEY, _GIT, _PIP = "apt", "apt_key", "git", "pip"
 _SECRETS = {
     "checkout": (_GIT,),
@@ -42,15 +42,15 @@ _SECRETS = {
     "system": (_APT, _APT_KEY),
 }
 
-# Distributions whose requirement lines name a branch, and the pins that take their place.
+# Distributions whose requirement lines name a branch, and the pins that replace them.
 _REPLACED = {"vllm-hpu-extension": "vllm_hpu_extension", "neural-compressor-pt": "neural_compressor"}
-# Among the programs; an hl-smi that finds a card.
+# A directory among the programs with an hl-smi that reports a card.
 _CARDS = "cards"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what people call it, variables of it alone, and what ``steps.sh`` is asked."""
+    """One step: its title for people, its environment variables, and the arguments of ``steps.sh``."""
 
     title: str
     arguments: tuple[str, ...]
@@ -69,23 +69,23 @@ class Step:
 
 
 def steps(recipe: Recipe) -> tuple[Step, ...]:
-    """All steps, those that most images have in common first: Docker's cache then serves the other images."""
+    """Return all steps; those that most images share come first, so that Docker's cache serves the other images."""
     return tuple(_steps(recipe))
 
 
 def dockerfile(recipe: Recipe) -> str:
-    """The text of the Dockerfile; its argument BASE is the base image where this site gets it from."""
+    """Return the Dockerfile's text; its argument BASE is the base image by this site's address."""
     lines = ["# Written by gaudi-serving (role serving_image).", "ARG BASE", "FROM ${BASE}"]
     lines += [step.instruction for step in steps(recipe)]
     lines += [f"ENV {line}" for line in _environment(recipe)]
     lines += [f"LABEL {name}={_quoted(value)}" for name, value in recipe.labels.items()]
-    # Vendor images have entry points of their own; the plan's vector is a whole command.
+    # Vendor images set an entry point; a plan's argument vector is the whole command.
     lines += ["ENTRYPOINT []", 'CMD ["bash"]']
     return "\n".join(lines) + "\n"
 
 
 def constraints(recipe: Recipe) -> str:
-    """The file of constraints that every installation is held to."""
+    """Return the text of constraints.txt, which applies to every installation."""
     inferred = {name for name, entry in recipe.build.constraints.items() if entry.inferred}
     lines = [
         f"{name}{version}" + ("  # inferred" if name in inferred else "")
@@ -95,12 +95,12 @@ def constraints(recipe: Recipe) -> str:
 
 
 def lock(recipe: Recipe) -> str:
-    """The file of what is installed from an index, empty where anything that fits is."""
+    """Return the text of lock.txt, the exact packages from an index; "" if any matching version may be installed."""
     return "".join(f"{line}\n" for line in recipe.lock)
 
 
 def _quoted(value: str) -> str:
-    """A value of LABEL: within double quotes, where a Dockerfile knows backslashes and variables."""
+    """Return a LABEL's value in double quotes, with backslashes, quotes and variables escaped."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return f'"{escaped}"'
 
@@ -114,7 +114,7 @@ def _environment(recipe: Recipe) -> list[str]:
 def _steps(recipe: Recipe) -> Iterator[Step]:
     yield Step("packages of the system", ("system", "ca-certificates", "git", "make", "g++"))
     if recipe.lock:
-        # All of an index at once; what later steps install is checkouts.
+        # All packages of an index at once; later steps only install checkouts.
         yield Step("the packages of the lock", ("locked",))
     if recipe.build.kind == "fork":
         yield from _fork(recipe)
@@ -132,7 +132,7 @@ def _steps(recipe: Recipe) -> Iterator[Step]:
     if BENCHMARK in recipe.parts:
         yield Step("what the benchmark needs", ("packages", *recipe.build.benchmark))
     if PILLOW_SIMD in recipe.parts:
-        # The last one of Python: others ask for Pillow, and would bring it back.
+        # This must be the last Python step: others require Pillow, and would install it again.
         yield Step("Pillow-SIMD", ("pillow_simd", str(recipe.build.pillow_simd)))
 
 
@@ -143,7 +143,7 @@ def _checkout(recipe: Recipe, name: str) -> Step:
 
 
 def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | None = None) -> Step:
-    """Installing a checkout of vLLM: without isolation, since its build must see the vendor's PyTorch."""
+    """Return the step that installs a vLLM checkout without build isolation, so it finds the vendor's PyTorch."""
     environment = [f"VLLM_TARGET_DEVICE={'empty' if name == 'vllm' else 'hpu'}"]
     if recipe.build.version:
         environment.append(f"SETUPTOOLS_SCM_PRETEND_VERSION={recipe.build.version}+g{recipe.pins[name].commit[:9]}")
@@ -154,7 +154,7 @@ def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | 
 
 
 def _fork(recipe: Recipe) -> Iterator[Step]:
-    """A fork of vLLM: its extension and its quantiser first, since its requirements name them by branch."""
+    """Yield the steps for a fork of vLLM: extension and quantiser first, as its requirements name them by branch."""
     fork = recipe.directory("vllm_fork")
     yield _checkout(recipe, "vllm_fork")
     replaced = [name for name, pin in _REPLACED.items() if pin in recipe.pins]
@@ -172,7 +172,7 @@ def _fork(recipe: Recipe) -> Iterator[Step]:
 
 
 def _plugin(recipe: Recipe) -> Iterator[Step]:
-    """vLLM without a device, then the plugin that is one (.cd/Dockerfile.ubuntu.pytorch.vllm of vllm-gaudi)."""
+    """Yield the steps for vLLM without a device and the plugin (.cd/Dockerfile.ubuntu.pytorch.vllm of vllm-gaudi)."""
     yield _checkout(recipe, "vllm_gaudi")
     yield _checkout(recipe, "vllm")
     build = recipe.build.build_requirements
@@ -188,7 +188,7 @@ def _plugin(recipe: Recipe) -> Iterator[Step]:
 
 
 def _host_nics(recipe: Recipe) -> Iterator[Step]:
-    """libfabric and the wrapper that HCL loads (README of hccl_ofi_wrapper); sources go when they are built."""
+    """Yield the steps for libfabric and HCL's wrapper (README of hccl_ofi_wrapper); their sources are deleted."""
     for name in ("libfabric", "hccl_ofi_wrapper"):
         pin = recipe.pins[name]
         arguments = (name, pin.repository, pin.commit, recipe.directory(name), LIBFABRIC)

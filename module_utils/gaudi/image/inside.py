@@ -1,7 +1,7 @@
-"""What is in an image: the program that looks, run by the image's own Python, and what its answer means.
+"""Inspect an image: a program run by the image's own Python, and the meaning of its output.
 
-The program asks for programs and packages, not for labels, so that a ready image passes as one that was built here. It
-reads a plan's argument vector with the server's own parser, which starts no engine and asks for no card.
+The program checks for programs and packages, not for labels, so a ready image counts like one that was built here. It
+parses a plan's argument vector with the server's own parser, without starting an engine and without a card.
 """
 
 from __future__ import annotations
@@ -117,18 +117,18 @@ _FORM = {
 }
 _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
 _PROGRAMS = ("numactl", "fi_info", _WRAPPER)
-# Where checkouts lie: ours, and those of vendor images.
+# Directories with checkouts: ours, and those of vendor images.
 _PLACES = ("/opt", "/workspace", "/root")
-# The end of Pillow-SIMD's versions.
+# The suffix of Pillow-SIMD's versions.
 _SIMD = re.compile(r"\.post[0-9]+$")
 _SERVER = ("python3", "-m", "vllm.entrypoints.openai.api_server")
-# Of the vendor's software, each in the version of the release's image (22.2-32 is 22.2.32 to pip).
+# The vendor's distributions, which have the version of the release's image (22.2-32 is 22.2.32 to pip).
 VENDOR = ("habana-torch-plugin", "habana-torch-dataloader", "habana-media-loader", "habana-pyhlml")
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A git repository in an image: where it lies, its commit, and where it came from, without an account."""
+    """A git repository in an image: its directory, its commit, and its origin without an account."""
 
     directory: str
     commit: str
@@ -137,10 +137,10 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Inside:
-    """What the program found.
+    """The program's findings.
 
-    ``rejected``: what the parser said, by instance; ``vllm``: why it cannot be imported; ``os``: id and version of the
-    system; ``system``: its packages, each with version and architecture, of the ``kind`` deb or rpm.
+    ``rejected``: the parser's errors by instance. ``vllm``: why vLLM cannot be imported. ``os``: id and version of the
+    system. ``system``: its packages with version and architecture, of the ``kind`` deb or rpm.
     """
 
     packages: Mapping[str, str]
@@ -162,23 +162,23 @@ class Inside:
             HOST_NICS: {"fi_info", _WRAPPER} <= set(self.programs),
             AUDIO: {"librosa", "soundfile"} <= set(self.packages),
             BENCHMARK: "datasets" in self.packages,
-            # Both lie in the folder PIL: where pip knows a Pillow, files of either may be there.
+            # Both packages use the directory PIL: if pip lists a pillow too, its files may come from either.
             PILLOW_SIMD: _SIMD.search(self.pillow or "") is not None and "pillow" not in self.packages,
         }
         return tuple(part for part in PARTS if there[part])
 
 
 def question(arguments: Mapping[str, Sequence[str]]) -> str:
-    """What the program is given: the whole argument vectors of plans, by instance."""
-    # The server of several models on a card has a parser of its own, which is no part of vLLM's.
+    """Return the program's input: the argument vectors of plans, by instance."""
+    # The server for several models on a card has its own parser, which is not part of vLLM's.
     vectors = {name: list(vector[3:]) for name, vector in arguments.items() if tuple(vector[:3]) == _SERVER}
-    # Importing it takes long, and says nothing where no instance is to run.
+    # Importing the server takes long, and is not needed without instances.
     asked = {"programs": list(_PROGRAMS), "arguments": vectors, "places": list(_PLACES), "server": bool(arguments)}
     return json.dumps(asked)
 
 
 def answer(image: str, printed: str) -> Inside:
-    """Read what the program printed. Raises Refusal where it did not run to its end."""
+    """Parse the program's output. Raises Refusal if the program did not finish."""
     line = next((line for line in reversed(printed.splitlines()) if line.startswith(_MARK)), "")
     try:
         said: Any = json.loads(line[len(_MARK) :])
@@ -191,7 +191,7 @@ def answer(image: str, printed: str) -> Inside:
             f"{image} could not be looked into: its Python printed {words!r}. It is no image of a serving "
             "release: check serving_image_ref, or build it anew.",
         )
-    # Nobody knows yet whose image it is: what it says is for a terminal.
+    # The image is not trusted yet, so its text is made printable.
     return Inside(
         {name: printable(version) for name, version in said["packages"].items()},
         tuple(said["programs"]),
@@ -213,12 +213,12 @@ def _of_threes(*tables: list[list[str]]) -> bool:
 
 
 def expected(release_tag: str, quantization: str) -> dict[str, str]:
-    """The vendor's distributions with the version they must have, empty for any; ``release_tag`` is the image's."""
+    """Return the vendor's distributions with their required versions ("" for any); ``release_tag`` is the image's."""
     return {**dict.fromkeys(VENDOR, release_tag.replace("-", ".")), project(quantization): ""}
 
 
 def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> list[str]:
-    """Sentences about distributions that are missing or of another version than the release's."""
+    """Return sentences on distributions that are missing, or not of the release's version."""
     said = []
     for name, version in versions.items():
         seen = inside.packages.get(project(name))
@@ -232,10 +232,10 @@ def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> l
 def refusals(
     image: str, inside: Inside, needs: Mapping[str, Sequence[str]], built: Collection[str] = (), cpuinfo: str = ""
 ) -> dict[str, Refusal]:
-    """Why this image cannot serve instances, by instance, each with all that it wants.
+    """Return why this image cannot serve instances, by instance.
 
-    needs: the parts that each instance asks for. built: the parts that the image was built with here. cpuinfo: the text
-    of /proc/cpuinfo. Raises Refusal for an image that cannot serve anybody where no instance is named.
+    needs: the parts that each instance requires. built: the parts that this project built into the image. cpuinfo: the
+    text of /proc/cpuinfo. Raises Refusal for an unusable image if no instance is named.
     """
     useless = _useless(image, inside, needs, cpuinfo)
     if useless:
@@ -251,7 +251,7 @@ def refusals(
 
 
 def together(refused: Mapping[str, Refusal]) -> Refusal:
-    """All these refusals in one, each sentence once: whoever mends one instance is to know the others."""
+    """Join several refusals into one, each sentence once, so that all reasons are fixed together."""
     return _joined(list(refused.values()))
 
 
@@ -260,7 +260,7 @@ def _joined(said: Sequence[Refusal]) -> Refusal:
 
 
 def _useless(image: str, inside: Inside, needs: Collection[str], cpuinfo: str) -> Refusal | None:
-    """Why this image serves nobody on this node; None where it may serve."""
+    """Return why this image cannot serve any instance on this node; None if it can."""
     if inside.vllm:
         return Refusal(
             "image_without_server",

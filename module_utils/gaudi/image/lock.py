@@ -1,4 +1,4 @@
-"""What pip installed from an index, by checksum: the lock of an image, which a later build can be held to.
+"""The lock of an image: packages that pip installed from an index, with checksums, so that a later build repeats them.
 
 pip's report: https://pip.pypa.io/en/stable/reference/installation-report/
 """
@@ -15,9 +15,9 @@ _LINE = re.compile(r"(?:# )?([A-Za-z0-9._-]+)==")
 
 
 def installed(report: Mapping[str, Any]) -> dict[str, str]:
-    """A line for each distribution that came from an index, by its normalised name; checkouts have commits.
+    """Return a line for each distribution from an index, by normalised name; checkouts are pinned by commit instead.
 
-    One whose index gives another checksum than SHA-256 has a line for people alone.
+    A distribution without a SHA-256 from its index gets a comment line.
     """
     found = {}
     for item in report["install"]:
@@ -33,7 +33,7 @@ def installed(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def added(text: str, lines: Mapping[str, str], gone: Sequence[str] = ()) -> str:
-    """A lock with further lines, in the places of those of other versions, and without what was uninstalled."""
+    """Return the lock with lines added; they replace those of other versions, and uninstalled ones are removed."""
     known = {project(found[1]): line for line in text.splitlines() for found in [_LINE.match(line)] if found}
     known.update(lines)
     return "".join(f"{known[name]}\n" for name in sorted(known) if name not in gone)

@@ -1,4 +1,4 @@
-"""What BuildKit prints of a build: how far it is, and why it failed, in a sentence that says what to try."""
+"""Parse BuildKit's output: the progress of a build, and why it failed, in a sentence that says what to try."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
 
-# "#9 [ 4/12] RUN ..." begins a step, "#9 CACHED" and "#9 DONE 12.3s" end one, "#9 1.234 text" is what it prints.
+# "#9 [ 4/12] RUN ..." begins a step, "#9 CACHED" and "#9 DONE 12.3s" end one, "#9 1.234 text" is its output.
 _BEGUN = re.compile(r"#(\d+) \[\s*(?:\S+\s+)?(\d+)/(\d+)\] ")
 _ENDED = re.compile(r"#(\d+) (?:CACHED|DONE\b)")
 _SAID = re.compile(r"#\d+ (?:\d+\.\d+ )?(.*)")
 _PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")
-# What steps.sh and gaudi_build.py print.
+# Refusals that steps.sh and gaudi_build.py print.
 _REFUSED = re.compile(r"gaudi-image refused (?P<refused_id>[a-z_]+): (?P<refused>.*)")
-# Of a failure pip does not always say which index it asked (that depends on its urllib3), or for which package; it says
-# so before. Of an index that is the default nothing is said.
+# pip's error does not always name the index (that depends on its urllib3) or the package; earlier lines do. For the
+# default index pip prints no such line.
 _ASKED = re.compile(r"Looking in indexes: (\S.*)")
 _ABOUT = re.compile(r"(?:Obtaining|Processing|Collecting) (\S+)")
-# git names the host that it could not connect to, be it the repository's or the proxy.
+# git names the host that it could not connect to: the repository's, or the proxy.
 _NOWHERE = re.compile(r"Failed to connect to (\S+) port (\d+)")
 _CONNECTION = re.compile(r"after connection broken by (?!.*\(host=')")
 _RAN = re.compile(r"\S+ .* did not run successfully")
 _PYPI = "https://pypi.org/simple"
-_KEPT = 200  # lines: what pip prints after the line that counts
-_LONGEST = 4000  # characters of a line that are looked at: patterns search again at each of their beginnings
+_KEPT = 200  # lines: pip prints this much after the line that matters
+_LONGEST = 4000  # characters of a line that are searched; the patterns take more than linear time
 
 
 @dataclass
 class Follower:
-    """Reads a build's lines one by one. ``titles`` are what people call its RUN instructions, in order."""
+    """Reads a build's output line by line. ``titles``: titles of its RUN instructions, in order."""
 
     titles: Sequence[str]
     lines: list[str] = field(default_factory=list)
@@ -39,11 +39,11 @@ class Follower:
     current: int = 0
 
     def add(self, line: str) -> bool:
-        """Take a line; returns whether a step began or ended with it."""
+        """Add a line; return whether it begins or ends a step."""
         self.lines = [*self.lines[-_KEPT:], line]
         begun, ended = _BEGUN.match(line), _ENDED.match(line)
         if begun:
-            # The first of the stage is FROM.
+            # The first step of a stage is FROM.
             self.current = int(begun[2]) - 1
             self._steps[begun[1]] = self.current
         elif ended and ended[1] in self._steps:
@@ -52,12 +52,12 @@ class Follower:
 
     @property
     def title(self) -> str:
-        """What the step that runs is called."""
+        """The title of the current step."""
         return self.titles[self.current - 1] if 0 < self.current <= len(self.titles) else "the base image"
 
     @property
     def progress(self) -> dict[str, object]:
-        """How far the build is, as the job has it."""
+        """The progress in the form of a job's document."""
         done = len([step for step in self.ended if step])
         return {"phase": f"build: {self.title}", "done": done, "total": len(self.titles), "unit": "steps"}
 
@@ -87,8 +87,8 @@ def _of_no_proxy(at: str, it: str) -> Refusal:
 
 _NAMING_PROXIES = (_of_proxy, _of_no_proxy)
 
-# A pattern that recognises a failure, and the sentence for it: ``at`` names the step, ``it`` holds the groups that the
-# pattern found. In the order of what explains most: a full disk also looks like a package that cannot be built.
+# Patterns that recognise a failure, each with its sentence: ``at`` names the step, ``it`` has the pattern's groups. The
+# most specific cause comes first: a full disk also looks like a package that cannot be built.
 _FAULTS: tuple[tuple[str, Say], ...] = (
     (
         r"[Nn]o space left on device",
@@ -208,7 +208,7 @@ FAULTS = tuple((re.compile(pattern), say) for pattern, say in _FAULTS)
 
 
 def _with_subjects(lines: Sequence[str]) -> Iterator[str]:
-    """Lines of pip that do not name the index or the package that they are about, with what earlier lines name."""
+    """Yield pip's lines; those without their index or package get it from earlier lines."""
     asked, about = _PYPI, ""
     for line in lines:
         index, package = _ASKED.match(line), _ABOUT.match(line)
@@ -222,7 +222,7 @@ def _with_subjects(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _with_proxies(lines: Iterable[str], proxies: Sequence[str]) -> Iterator[str]:
-    """Lines of git that name a proxy as the host that does not answer, with its being the proxy."""
+    """Yield git's lines; a line that names an unreachable proxy as the host says that it is the proxy."""
     for line in lines:
         host = _NOWHERE.search(line)
         ours = host and any(
@@ -232,7 +232,7 @@ def _with_proxies(lines: Iterable[str], proxies: Sequence[str]) -> Iterator[str]
 
 
 def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Refusal:
-    """Why a build failed, from what it printed: what a step of ours says, else what is known, else its last words.
+    """Return why a build failed: a refusal of our own step, else a known failure, else the last output line.
 
     title: the step that failed. proxies: those of the build, without passwords.
     """

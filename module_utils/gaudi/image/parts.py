@@ -1,4 +1,4 @@
-"""Parts of an image beyond the server itself: which there are, which a plan needs, which a release can be given."""
+"""Parts of an image beyond the server itself: which exist, which a plan needs, and which a release can have."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PARTS: Mapping[str, str] = {
 }
 """All parts with what they are, in the order in which they are built: what few images have comes last."""
 
-# These make a server faster. An image that a site made without them serves all the same.
+# These parts only make a server faster, so an image without them still serves.
 _OPTIONAL = (PILLOW_SIMD, BENCHMARK)
 
 
 def ordered(parts: Iterable[str]) -> tuple[str, ...]:
-    """Parts, each once, in the order in which they are built. Raises Refusal for one that there is not."""
+    """Return parts in build order, each once. Raises Refusal for an unknown part."""
     wanted = set(parts)
     unknown = sorted(wanted - set(PARTS))
     if unknown:
@@ -41,10 +41,11 @@ def ordered(parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def needed(binds: bool, media: Collection[str], host_nics: bool, build: Build | None = None) -> tuple[str, ...]:
-    """The parts that a plan asks for.
+    """Return the parts that a plan needs.
 
-    binds: whether the server is bound with numactl. media: what a model takes beside text (image, video, audio).
-    host_nics: whether its cards talk over host NICs. build: the release's, which not every faster part goes with.
+    binds: the server is bound with numactl. media: the model's input kinds beside text (image, video, audio).
+    host_nics: its cards use host NICs. build: the release's build; without it, every release counts as having
+    Pillow-SIMD.
     """
     wanted = {
         NUMACTL: binds,
@@ -56,7 +57,7 @@ def needed(binds: bool, media: Collection[str], host_nics: bool, build: Build | 
 
 
 def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
-    """Refuse a part that the release has no way to."""
+    """Refuse a part that the release cannot install."""
     lacking = {AUDIO: build.audio_extra, PILLOW_SIMD: build.pillow_simd, BENCHMARK: build.benchmark}
     for part in parts:
         if part in lacking and not lacking[part]:
@@ -68,15 +69,15 @@ def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
 
 
 def missing(needs: Iterable[str], found: Collection[str], built: Collection[str] = ()) -> tuple[str, ...]:
-    """The parts without which a plan cannot be served and that an image does not have.
+    """Return the parts that a plan needs and the image lacks.
 
-    built: those that it was built with here: an image that has lost one is not what its name says.
+    built: parts that this project built into it; if one of these is missing, the image is not what its name says.
     """
     return tuple(part for part in needs if part not in found and (part in built or part not in _OPTIONAL))
 
 
 def lacks_avx2(cpuinfo: str) -> bool:
-    """Whether processors say that they are without AVX2, which Pillow-SIMD is built for; some list no flags.
+    """Whether the processors lack AVX2, which Pillow-SIMD requires; False if no flags are listed.
 
     cpuinfo: the text of /proc/cpuinfo.
     """

@@ -1,7 +1,7 @@
-"""What an image is built from, and the name that follows from it.
+"""The recipe of an image: everything that it is built from, and the name that follows from it.
 
-The tag is a hash of what release file and site write down, so that a plan names its image without asking anyone.
-Addresses are no part of it: a mirror serves the same commits and the same packages.
+The tag is a hash of values in the release file and of the site, so a plan can name its image without building it.
+Addresses are not part of it: a mirror has the same commits and packages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOCK = f"{LABEL}.lock"
 BASE_DIGEST = f"{LABEL}.base-digest"
 """The label with the digest of the base image that was really built on, which only a build knows."""
 
-# Where checkouts lie; what is only built, and then removed, lies below /opt/src.
+# Directories of checkouts; repositories that are only built and then removed are below /opt/src.
 _DIRECTORIES = {
     "vllm_hpu_extension": "/opt/vllm-hpu-extension",
     "neural_compressor": "/opt/neural-compressor",
@@ -57,14 +57,14 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Printable ASCII without blank, quotes, backslash and dollar sign.
 _PLAIN = r"[!#%&(-\[\]^_a-~]"
 _REPOSITORY = re.compile(rf"(https?|ssh|git)://{_PLAIN}+|/{_PLAIN}+")
-# The distribution reference grammar: a host with a dot or a port, and path components.
+# The distribution reference grammar: a host with a dot or a port, then path components.
 _NAME = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*((==|!=|<=|>=|<|>|~=)[!%&(-:<-\[\]^_a-~]+)")
-# As pip writes and reads it: one distribution of one version, and the checksums of its files.
+# The form that pip writes and reads: one distribution of one version, and the checksums of its files.
 _LOCKED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+_-]+)(( --hash=sha256:[0-9a-f]{64})+)")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
-# Repositories that an image of a kind is made of; those that are not required only where something pins them.
+# Repositories of each kind of image; those not in _REQUIRED are only used if a pin names them.
 OF_KIND = {
     "fork": ("vllm_fork", "vllm_hpu_extension", "neural_compressor"),
     "plugin": ("vllm_gaudi", "vllm"),
@@ -75,7 +75,7 @@ _ALWAYS = ("hccl_demo",)
 
 
 class _Said(Reader):
-    """A reader whose refusals name the option of the site (serving_image_KEY), not the bare key."""
+    """A reader whose refusals name the site's option (serving_image_KEY) instead of the bare key."""
 
     def _what(self, key: str) -> str:
         return f"serving_image_{key}"
@@ -83,9 +83,9 @@ class _Said(Reader):
 
 @dataclass(frozen=True)
 class Wish:
-    """What a site says of its images: a ready one (``ref``), or that they are built, and what differs in them.
+    """A site's image settings: a ready image (``ref``), or that images are built, and from what.
 
-    ``way`` is one that the release file names beside its own pins.
+    ``way``: the name of an alternative in the release file to its own pins.
     """
 
     ref: str = ""
@@ -103,7 +103,7 @@ class Wish:
 
     @classmethod
     def from_mapping(cls, value: object) -> Wish:
-        """Read the options ``serving_image_KEY`` of a site; keys that are null or empty are not said."""
+        """Read a site's options ``serving_image_KEY``; null and empty values count as unset."""
         reader = _Said({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
         form = "the name of an image, such as registry.example.com/gaudi/vllm"
         wish = cls(
@@ -129,15 +129,15 @@ class Wish:
         if wish.build and wish.push:
             check_pushed(wish.name)
         if not wish.build:
-            # Of one that is built the recipe says it, together with what else is wrong.
+            # For an image that is built, the recipe reports this together with other errors.
             ordered(wish.parts)
         return wish
 
 
 def check_pushed(name: str) -> None:
-    """Refuse to push an image whose name has no registry in it: an engine would bring it to Docker Hub."""
+    """Refuse to push an image whose name has no registry, which an engine would push to Docker Hub."""
     host, slash, _ = name.partition("/")
-    # What an engine takes for a registry (splitDockerDomain of github.com/distribution/reference).
+    # The engine's rule for a registry (splitDockerDomain of github.com/distribution/reference).
     if not slash or not (host == "localhost" or "." in host or ":" in host):
         raise Refusal(
             "push_without_registry",
@@ -148,7 +148,7 @@ def check_pushed(name: str) -> None:
 
 
 def _constraint(line: str) -> tuple[str, str]:
-    """The package and its versions."""
+    """Return the package and its allowed versions."""
     found = _REQUIREMENT.fullmatch(line.strip())
     if found is None:
         raise Refusal(
@@ -159,7 +159,7 @@ def _constraint(line: str) -> tuple[str, str]:
 
 
 def _locked(text_: object) -> tuple[str, ...]:
-    """The lines of a lock, sorted; those that begin with # say something to people."""
+    """Return the lines of a lock, sorted, without comments."""
     lines = [line.strip() for line in str(text_).splitlines()]
     lines = sorted(line for line in lines if line and not line.startswith("#"))
     for line in lines:
@@ -174,11 +174,11 @@ def _locked(text_: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that goes into one image.
+    """The complete recipe of one image.
 
-    ``base`` is what the site names, with its registry, or else the release's without one: ``registry`` is where this
-    site gets that from, and ``base_digest`` the digest that it must have, empty for any. With a ``lock`` packages of an
-    index come from it alone; without one, any that fit are installed.
+    ``base``: the site's base image with its registry, or else the release's without one; ``registry`` is then where
+    this site gets it. ``base_digest``: its required digest, "" for any. With a ``lock``, packages of an index come from
+    it alone; without one, any matching version is installed.
     """
 
     release: str
@@ -196,7 +196,7 @@ class Recipe:
 
     @property
     def inputs(self) -> dict[str, object]:
-        """What the image is made from, as one document; equal documents give equal images."""
+        """Everything the image is made from, as one document; equal documents give equal images."""
         return {
             "recipe": VERSION,
             "kind": self.build.kind,
@@ -229,12 +229,12 @@ class Recipe:
 
     @property
     def base_reference(self) -> str:
-        """The base image where this site gets it from."""
+        """The base image with the registry where this site gets it."""
         return f"{self.registry}/{self.base}" if self.registry else self.base
 
     @property
     def labels(self) -> dict[str, str]:
-        """What the image says of itself: commits, beside each the release's own if it has one, parts, constraints."""
+        """The image's labels: commits (and the release's own commit of each), parts, constraints."""
         commits = {f"{LABEL}.commit.{name}": pin.commit for name, pin in self.pins.items()}
         released = {f"{LABEL}.released.{name}": commit for name, commit in self.released.items() if name in self.pins}
         return {
@@ -249,15 +249,15 @@ class Recipe:
         }
 
     def directory(self, name: str) -> str:
-        """Where the checkout of a repository lies in the image."""
+        """Return the directory of a repository's checkout in the image."""
         return _DIRECTORIES.get(name, self.fork_directory)
 
 
 def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registry: str | None = None) -> Recipe:
-    """The recipe of the image that plans with these needs run in.
+    """Return the recipe of the image for plans with these needs.
 
-    registry: where this site gets the base image from; None for the release's own. Raises Refusal for a release that
-    says no way, a part it cannot have, a pin of the site that it has no use for.
+    registry: where this site gets the base image; None for the release's own. Raises Refusal for a release without
+    build rules, a part that it cannot have, and a pin of the site that it does not use.
     """
     build = release.build
     if build is None:
@@ -293,12 +293,12 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
 
 
 def pins_of_the_fork(wish: Wish, build: Build) -> list[str]:
-    """The site's pins of vLLM's fork, which an image that is not built from it has no use for."""
+    """Return the site's pins of vLLM's fork that a build of another kind does not use."""
     return [name for name in wish.pins if name in OF_KIND["fork"]] if build.kind != "fork" else []
 
 
 def _tried(refused: dict[str, Refusal], option: str, otherwise: _T, ask: Callable[[], _T]) -> _T:
-    """What an option comes to. A refusal is kept beside those of others: whoever mends one is to know them all."""
+    """Evaluate one option. A refusal is collected, so that all wrong options are reported together."""
     try:
         return ask()
     except Refusal as refusal:
@@ -307,14 +307,14 @@ def _tried(refused: dict[str, Refusal], option: str, otherwise: _T, ask: Callabl
 
 
 def _parts(names: Iterable[str], build: Build, release: str) -> tuple[str, ...]:
-    """The parts of the image, each of them one that the release has."""
+    """Return the parts of the image. Raises Refusal for one that the release cannot have."""
     parts = ordered(names)
     check_offered(parts, build, release)
     return parts
 
 
 def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapping[str, Pin]]:
-    """How the image is built, and the release's pins, where the site goes another way than the release's own."""
+    """Return build rules and pins: the release's own, or those of the alternative that the site chose."""
     if not name:
         return build, release.pins
     if name not in build.ways:
@@ -333,7 +333,7 @@ def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapp
 def _pins(
     release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], wish: Wish, parts: Iterable[str]
 ) -> dict[str, Pin]:
-    """The repositories of the image at their commits, in the order in which they are needed."""
+    """Return the repositories of the image at their commits, in build order."""
     names = [*OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]
     known = [*OF_KIND[build.kind], *_ALWAYS, *(name for more in _OF_PART.values() for name in more)]
     for name in wish.pins:
@@ -354,7 +354,7 @@ def _pins(
 
 
 def _pin(name: str, released: Pin | None, own: Mapping[str, object] | None) -> Pin | None:
-    """A repository at the site's commit, else at the release's."""
+    """Return a repository at the site's commit, else at the release's; None without either."""
     if own is None:
         if released is None:
             return None
@@ -375,10 +375,10 @@ def _pin(name: str, released: Pin | None, own: Mapping[str, object] | None) -> P
 
 
 def _check_no_account(repository: str, where: str) -> None:
-    """Refuse an account in an address: it would be in the image's history, in its checkout, and in its plan."""
+    """Refuse an account in an address, which would be in the image's history, its checkout and the plan."""
     scheme, _, rest = repository.partition("://")
     account, at, _ = rest.partition("/")[0].rpartition("@")
-    # Of ssh a user alone is no secret.
+    # An ssh user without a password is not secret.
     if at and (scheme.lower() != "ssh" or ":" in account):
         raise Refusal(
             "account_in_pin",

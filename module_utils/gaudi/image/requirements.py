@@ -1,4 +1,4 @@
-"""Requirement files of a fork: lines that name a branch are replaced, others dropped, before pip reads them."""
+"""Rewrite a fork's requirement files before pip reads them: lines that name a branch are replaced, others dropped."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from collections.abc import Collection
 from ..base.refusal import Refusal
 
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-# A file of the checkout, which is rewritten as well; pip reads all of these forms.
+# An included file of the checkout, which is rewritten as well; pip accepts all of these forms.
 _INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]*((?![/~.]|[^\s]*(?:\.\.|:|\$))\S+)\s*")
-# A package of an index (PEP 508): a name, extras, versions, a marker. Whatever else pip reads names another source (a
-# repository, an address, a path), another index, or goes on in the next line.
+# A package of an index (PEP 508): a name, extras, versions, a marker. Any other line that pip accepts names another
+# source (repository, address, path) or index, or continues on the next line.
 _PACKAGE = re.compile(
     r"\s*[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._, -]*\])?\s*"
     r"\(?(?:\s*(?:===|==|!=|<=|>=|~=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*,?)*\)?\s*(?:;[^\\]*)?"
 )
-# As pip takes comments away.
+# pip's own rule for comments.
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 
 
 def project(name: str) -> str:
-    """What an index calls a distribution (PEP 503)."""
+    """Return a distribution's normalised name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def rewritten(text: str, file: str, replaced: Collection[str], dropped: Collection[str]) -> str:
-    """A requirement file without the lines of distributions that are installed from a pin, or that are to stay.
+    """Return a requirement file without the lines for distributions that are pinned, or that must not change.
 
-    replaced: they lie in the image already, so that the bare name is left. dropped: names that their lines begin with.
-    Raises Refusal, with file and line, for another line that is no package of an index: a branch is no pin.
+    replaced: distributions that are installed from a pin already; their bare name stays. dropped: prefixes of names
+    whose lines are removed. Raises Refusal, with file and line, for any other line that is not a package of an index,
+    such as a branch.
     """
     lines = []
     for number, line in enumerate(text.splitlines(), 1):

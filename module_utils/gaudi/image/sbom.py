@@ -1,7 +1,7 @@
-"""A bill of materials of an image, in CycloneDX 1.6 (ECMA-424), made from what was found inside it.
+"""A bill of materials for an image, in CycloneDX 1.6 (ECMA-424), from what the inspection found inside it.
 
-It lies beside the image record, is named after the image's id, and says the same whenever it is made of the same image:
-it holds no time, and its serial number follows from the id.
+It lies beside the image record and is named by the image's id. The same image always gives the same bill: it has no
+time, and its serial number is derived from the id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIRECTORY = "gaudi-serving:directory"
 _SAID_BY = "gaudi-serving:said-by"
 _COMMIT = f"{LABEL}.commit."
 _PYTHON, _OF_SYSTEM = "pkg:pypi/", ("pkg:deb/", "pkg:rpm/")
-# What reading needs of one; whatever else is there is passed over.
+# The keys that parsing needs; all others are ignored.
 _FORM = {
     "bomFormat": str,
     "specVersion": str,
@@ -35,7 +35,7 @@ _FORM = {
 
 @dataclass(frozen=True)
 class Contents:
-    """What a bill says is in an image: versions by name of Python and of the system, commits by directory."""
+    """The content of a bill: versions of Python distributions and system packages by name, commits by directory."""
 
     python: Mapping[str, str]
     system: Mapping[str, str]
@@ -43,12 +43,12 @@ class Contents:
 
 
 def file_name(image_id: str) -> str:
-    """The file of an image, whose id is ``sha256:`` and hexadecimal digits."""
+    """Return a bill's file name for an image id (``sha256:`` and hexadecimal digits)."""
     return image_id.rpartition(":")[2] + SUFFIX
 
 
 def serial_number(image_id: str) -> str:
-    """A UUID that follows from the image's id (RFC 9562, version 8)."""
+    """Return a UUID derived from the image's id (RFC 9562, version 8)."""
     digits = list(hashlib.sha256(f"{LABEL}.sbom {image_id}".encode()).hexdigest()[:32])
     digits[12] = "8"
     digits[16] = "89ab"[int(digits[16], 16) % 4]
@@ -57,7 +57,7 @@ def serial_number(image_id: str) -> str:
 
 
 def bill(reference: str, image_id: str, inside: Inside, labels: Mapping[str, str]) -> dict[str, Any]:
-    """The bill of an image. ``labels`` are those that a build here left, none for any other image."""
+    """Return the bill of an image. ``labels``: those of our build, none for any other image."""
     name, _, tag = reference.rpartition(":")
     image: dict[str, Any] = {"type": "container", "bom-ref": image_id, "name": name, "version": tag}
     image["hashes"] = [{"alg": "SHA-256", "content": image_id.rpartition(":")[2]}]
@@ -85,7 +85,7 @@ def rendered(document: Mapping[str, Any]) -> str:
 
 
 def contents(text: str) -> Contents:
-    """Read a bill. Raises ValueError, with a clause that begins with "it", for a text that is none."""
+    """Parse a bill. Raises ValueError, with a clause that begins with "it", for any other text."""
     document = parse(text, _FORM)
     if document["bomFormat"] != "CycloneDX":
         raise ValueError("it is no CycloneDX document")
@@ -107,7 +107,7 @@ def _sorted(inside: Inside) -> list[tuple[str, str]]:
 
 
 def _quoted(version: str) -> str:
-    """A version within a package's address (purl), where a plus sign would be read as a blank."""
+    """Quote a version for a package URL (purl), where a plus sign would be read as a blank."""
     return quote(version, safe=":~.-_")
 
 
@@ -116,7 +116,7 @@ def _library(place: str, name: str, version: str) -> dict[str, Any]:
 
 
 def _system(inside: Inside) -> list[dict[str, Any]]:
-    """The operating system, and what its packages brought."""
+    """Return the operating system and its packages as components."""
     distribution, release = inside.os
     found: list[dict[str, Any]] = []
     if distribution:
@@ -147,7 +147,7 @@ def _checkout(checkout: Checkout) -> dict[str, Any]:
 
 
 def _built_away(inside: Inside, labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What was built from a commit and has left no checkout: only the label says so."""
+    """Return commits that left no checkout in the image, such as libfabric's; only a label names them."""
     seen = {checkout.commit for checkout in inside.checkouts}
     commits = {label[len(_COMMIT) :]: value for label, value in labels.items() if label.startswith(_COMMIT)}
     return [

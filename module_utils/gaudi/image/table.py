@@ -1,4 +1,4 @@
-"""What is in the images of nodes, for people: which instance has which, and what each is made of."""
+"""Images of nodes as text for people: which instance has which, and what each contains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Node = Mapping[str, Any]
 """What the module serving_image_info returns of a node: ``images`` and ``instances``."""
 
 _COMMIT, _RELEASED = f"{LABEL}.commit.", f"{LABEL}.released."
-# Beside the vendor's own, what people ask for first.
+# Distributions shown first, beside the vendor's own.
 _TOLD = (
     *(*VENDOR, "torch", "vllm", "vllm-gaudi", "vllm-hpu-extension"),
     *("neural-compressor-pt", "habana-quantization-toolkit", "transformers"),
@@ -24,21 +24,21 @@ _DIGITS = 12
 
 
 def short(image_id: str) -> str:
-    """As many digits of an id as tell it from others."""
+    """Return the first digits of an id, enough to tell images apart."""
     return image_id.rpartition(":")[2][:_DIGITS]
 
 
 def commits(image: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """What an image was built from: by repository its commit and the one that the release pins, empty for none."""
+    """Return an image's commits: by repository its commit and the release's pin, "" without one."""
     labels = image["built"]
     built = {name[len(_COMMIT) :]: value for name, value in labels.items() if name.startswith(_COMMIT)}
     return {name: (commit, labels.get(_RELEASED + name, "")) for name, commit in sorted(built.items())}
 
 
 def chosen(nodes: Mapping[str, Node], name: str) -> Mapping[str, Any]:
-    """The image that a person means by a reference, its tag, or the beginning of its id.
+    """Return the image that a person names by its reference, its tag, or the beginning of its id.
 
-    Raises Refusal where no node has it, or where it stands for several.
+    Raises Refusal if no node has it, or if the name matches several.
     """
     found = {image["id"]: image for _, image in _images(nodes) if name and _is_called(image, name)}
     if not found:
@@ -59,7 +59,7 @@ def chosen(nodes: Mapping[str, Node], name: str) -> Mapping[str, Any]:
 
 
 def table(nodes: Mapping[str, Node]) -> list[str]:
-    """Lines: first nodes and instances with their images, then what is in each image, once."""
+    """Return lines: first nodes and instances with their images, then the content of each image, once."""
     lines = _columns(_rows(nodes))
     places: dict[tuple[str, str], list[str]] = {}
     images = {}
@@ -73,9 +73,9 @@ def table(nodes: Mapping[str, Node]) -> list[str]:
 
 
 def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False) -> list[str]:
-    """What is in one image, ``every`` distribution and package by name or only those that are asked for first."""
+    """Describe an image's content: ``every`` distribution and package, or only the most important ones."""
     labels, python = image["built"], image["python"]
-    # By which node, nobody knows: it may have come from another one, from a registry or as a file.
+    # The label does not tell where it was built: the image may have come from another node, a registry or a file.
     ours = f"{LABEL}.release" in labels
     made = f"built by this project from release {labels[f'{LABEL}.release']}" if ours else "ready-made"
     digest = f", digest {image['digest']}" if image["digest"] else ""
@@ -109,13 +109,13 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
 
 
 def _otherwise(name: str, image: Mapping[str, Any]) -> str:
-    """What a label says otherwise of a distribution: somebody made this image of one of ours."""
+    """Return a label's version if it differs from the one found inside: somebody changed an image of ours."""
     said = labelled_versions(image["built"]).get(name, image["python"][name])
     return "" if said == image["python"][name] else f" (its label says {said})"
 
 
 def _rest(image: Mapping[str, Any]) -> str:
-    """Where the whole list is, or why there is none."""
+    """Return where the full list is, or why there is none."""
     if image["damaged"]:
         return f"{image['damaged']}: the next run of site.yml writes it anew"
     if not image["bill"]:

@@ -1,4 +1,4 @@
-"""Which images a node needs no more: which came before which, by instance, and what was built and nothing needs."""
+"""Decide which images a node no longer needs, from each instance's image history and from what this project built."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ NOBODY = ""
 
 @dataclass(frozen=True)
 class Tidying:
-    """The images of each instance, newest first, as far as they stay; and built images that nothing needs."""
+    """The result: the images of each instance that stay, newest first, and built images that nothing needs."""
 
     history: Mapping[str, tuple[str, ...]]
     superfluous: tuple[str, ...]
 
     def differs(self, history: Mapping[str, Sequence[str]]) -> bool:
-        """Whether there is anything to do, with that history on record."""
+        """Whether anything changes, given the recorded history."""
         return bool(self.superfluous) or self.history != {name: tuple(names) for name, names in history.items()}
 
 
 def unlabelled(names: Iterable[str]) -> dict[str, str]:
-    """Names that a build gives until its image has all labels, each with the name that it is to have then.
+    """Return names ending in UNLABELLED, each with the final name that the image gets once it has all labels.
 
-    A build takes it away at its end, whatever the end is; one that lost its power does not.
+    A build removes the temporary name when it ends; one that lost power does not.
     """
     form = re.compile(rf"(.+:.+-[0-9a-f]{{{TAG_DIGITS}}}){re.escape(UNLABELLED)}")
     return {name: found[1] for name in names for found in [form.fullmatch(name)] if found}
 
 
 def is_built(reference: str, known: Mapping[str, Any]) -> bool:
-    """Whether an image on record was built by this project and still has the name that its build gave it.
+    """Whether this project built a recorded image, and it still has the name that its build gave it.
 
-    An image that somebody made of ours has our labels too, and a name of its own.
+    An image that somebody derived from ours has our labels too, but another name.
     """
     release = (known.get("built") or {}).get(f"{LABEL}.release")
     tag = reference.rpartition(":")[2]
@@ -53,10 +53,10 @@ def tidied(
     references: Iterable[str],
     keep: int,
 ) -> Tidying:
-    """What stays: what instances use, what they are to use, and of each as many images as ``keep`` from before.
+    """Decide which images stay: those used now, those wanted next, and ``keep`` earlier ones of each instance.
 
-    images, history: what is on record. used: the image of each instance by the plan on the node; wanted: by the plans
-    of this run. references: images that are asked for, whether a plan names them or not.
+    images, history: the record. used: each instance's image by the plan on the node; wanted: by the plans of this run.
+    references: further requested images, which need not be in a plan.
     """
     unplanned = [reference for reference in references if reference not in wanted.values()]
     stays = {name: _stay(history.get(name, ()), wanted.get(name), used.get(name), keep) for name in {**used, **wanted}}
@@ -68,6 +68,6 @@ def tidied(
 
 
 def _stay(before: Sequence[str], wanted: str | None, used: str | None, keep: int) -> tuple[str, ...]:
-    """The images of one instance that stay: those it is to use and uses, and as many from before the latter."""
+    """Return an instance's images that stay: the wanted and the used one, then as many earlier ones as ``keep``."""
     now = tuple(dict.fromkeys(name for name in (wanted, used) if name))
     return tuple(dict.fromkeys([*now, *before]))[: len(now) + keep]

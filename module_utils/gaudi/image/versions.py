@@ -1,4 +1,4 @@
-"""The versions in the labels of a built image. They are known once it is built, as a look into it finds them."""
+"""Version labels of a built image, known once the finished image was inspected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNLABELLED = "-unlabelled"
 PYTHON = "python"
 """Stands among the names for the image's own Python."""
 
-# The vendor's, what is built from checkouts, what decides whether they fit, and the libraries that make a part.
+# The vendor's distributions, those built from checkouts, those that must match them, and the libraries of parts.
 _TOLD = re.compile(
     r"(habana|torch|vllm|neural-compressor|pillow)[a-z0-9-]*|triton|numpy|ray|tokenizers|transformers|librosa|soundfile|"
     r"datasets"
@@ -28,9 +28,9 @@ _CONSTRAINED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def version_labels(inside: Inside, constraints: str) -> dict[str, str]:
-    """What a build adds to the labels of its image, sorted: of each distribution that matters its version.
+    """Return the version labels that a build adds to its image, sorted by name.
 
-    constraints: the file of constraints that the build was held to; what it names matters, too.
+    constraints: the constraints file of the build; the distributions that it names get labels too.
     """
     named = {project(found[0]) for found in map(_CONSTRAINED.match, constraints.splitlines()) if found}
     versions = {name: version for name, version in inside.packages.items() if _TOLD.fullmatch(name) or name in named}
@@ -40,6 +40,6 @@ def version_labels(inside: Inside, constraints: str) -> dict[str, str]:
 
 
 def labelled_versions(labels: Mapping[str, str]) -> dict[str, str]:
-    """The versions that labels say, by name; nothing of an image without such labels."""
+    """Return the versions in an image's labels, by name; none for an image without such labels."""
     size = len(VERSION_LABEL)
     return {name[size:]: version for name, version in sorted(labels.items()) if name.startswith(VERSION_LABEL)}
