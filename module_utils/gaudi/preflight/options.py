@@ -111,7 +111,8 @@ def faults(name: str, option: Mapping[str, Any], value: object) -> list[str]:
     if value is None:
         if option.get("default") is None and not option.get("required"):
             return []
-        return [f"{name} is null, but must be {form(option)}. Give it a value, or leave it out."]
+        wanted = "" if option["type"] == "raw" else f", but must be {form(option)}"
+        return [f"{name} is null{wanted}. Give it a value, or leave it out."]
     if not _right(option, value):
         if secret(option):
             return [f"{name} must be {form(option)}, and is not. Its value is not shown: it may hold a secret."]

@@ -85,6 +85,7 @@ def test_what_ansible_would_take_is_right(spec: dict[str, Any], value: object) -
         (LIST, {"a": 1}, "x is {'a': 1}, but must be a list, each entry text."),
         (LIST, ["a", ["b"]], "x[1] is ['b'], but must be text."),
         (LIST, [None], "x[0] is null, but must be text. Give it a value, or leave it out."),
+        ({"type": "raw", "default": []}, None, "x is null. Give it a value, or leave it out."),
         # A text has no keys: only modules make a mapping of it.
         (
             option(type="list", elements="dict", default=[]),
