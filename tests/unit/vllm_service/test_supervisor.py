@@ -1286,6 +1286,17 @@ def test_a_server_that_stops_answering_is_ended(node: Node) -> None:
     assert not node.container_exists()
 
 
+def test_who_paused_the_container_is_told_what_ends_that(node: Node) -> None:
+    process = node.start("--unhealthy", "0.5")
+    node.wait_ready()
+    (node.root / "paused").touch()
+    (node.root / "unwell").touch()
+    assert process.wait(PATIENCE) == 75
+    said = "somebody has paused its container, and docker unpause vllm-tiny has it go on"
+    assert any(text.startswith(f"not answering ({said})") for text in node.statuses)
+    assert said in node.state["reason"]["message"]
+
+
 def test_a_short_illness_is_survived(node: Node) -> None:
     process = node.start("--unhealthy", "30")
     node.wait_ready()

@@ -28,6 +28,7 @@ class Container:
     pid: int
     started: str
     running: bool
+    paused: bool
     labels: dict[str, str]
     ran: bool
     exit_code: int
@@ -89,6 +90,7 @@ class Docker:
             pid=int(state["Pid"]),
             started=str(state["StartedAt"]),
             running=bool(state["Running"]),
+            paused=bool(state["Paused"]),
             labels=dict(facts["Config"].get("Labels") or {}),
             # The zero time stands for never.
             ran=not str(state["StartedAt"]).startswith("0001-"),

@@ -299,6 +299,7 @@ class Run:
             if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
                 boss.publish("serving", boss.state["status"], failures=0)
             return
+        problem = self.paused() or problem
         if self.unwell_since is None:
             self.unwell_since = now
         silent = now - self.unwell_since
@@ -308,6 +309,16 @@ class Run:
             unheard = Reason("not-answering", text, retry=True)
             reason = self.not_reached(silent) if self.endpoint.shut else unheard
             self.drain(reason.message, reason)
+
+    def paused(self) -> str:
+        """Why nobody answers, where somebody has paused the container; empty where nobody has, or nobody can tell."""
+        try:
+            found = self.boss.own_container()
+        except EngineGone:
+            return ""
+        if found is None or not found.paused:
+            return ""
+        return f"somebody has paused its container, and docker unpause {found.name} has it go on"
 
     @staticmethod
     def card_lost(module: int) -> Reason:
