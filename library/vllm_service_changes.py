@@ -162,6 +162,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
@@ -287,13 +288,10 @@ def check_weights(module: AnsibleModule) -> None:
 
 def check_room(module: AnsibleModule) -> None:
     """End the module where what a start writes has no room: nobody would know why the instance does not come back."""
-    instance = module.params["instance"]
-    lacking = instances.lacks_room(instance)
-    if lacking:
-        module.fail_json(
-            msg=f"{instance} was left as it is, because {' and '.join(lacking)}. Make room, then run this again.",
-            refused_id="no_room",
-        )
+    try:
+        instances.check_room(module.params["instance"])
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
 
 
 def ask_systemd(module: AnsibleModule, *units: str) -> list[dict[str, str]]:

@@ -13,7 +13,8 @@ description:
     gives the instance the cards of that plan. Nothing is restarted. API keys stay as they are.
   - The plan that lay there counts as taken back. M(vllm_service_changes) refuses it from then on, until it or what it
     starts from changes.
-  - Refused before anything is changed where there is no such plan, or its image or its weights are not there any more.
+  - Refused before anything is changed where there is no such plan, its image or its weights are not there any more, or
+    another instance has one of its cards by now, and where what is written has no room.
   - Where an earlier call was cut off, or the instance was not started since, the same way is taken to its end, and not
     another one.
 options:
@@ -141,8 +142,11 @@ def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
     return MadeOf(texts[0], texts[1], guard).is_on(label)
 
 
-def check(module: AnsibleModule, after: Kept) -> None:
-    """Raise Refusal where a plan cannot start: its image, or its weights, are not there any more."""
+def check(module: AnsibleModule, place: Place, after: Kept) -> None:
+    """Raise Refusal where a plan cannot start: its image, weights or cards are not there any more.
+
+    What is decided counts for every later start, so that nothing may be in the way by then.
+    """
     plan, name = written.parse(after.files[decisions.PLAN]), f"The plan {after.digest[:SHOWN]}"
     if not containers.image_id(module, str(plan["image"])):
         raise Refusal("image_of_plan_missing", f"{name} cannot start: its image {plan['image']} is not on the node.")
@@ -150,6 +154,8 @@ def check(module: AnsibleModule, after: Kept) -> None:
         wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
         if wrong:
             raise Refusal("weights_of_plan_missing", f"{name} cannot start: {wrong}")
+    place.reserve(after, now(), check_mode=True)
+    instances.check_room(place.instance)
 
 
 def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
@@ -160,7 +166,7 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
     begun = cut_off(module, place, kept)
     if begun is not None:
         back, after = begun
-        check(module, after)
+        check(module, place, after)
         if not module.check_mode:
             place.finish(now())
         return back.before, after
@@ -169,7 +175,7 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
         raise Refusal("no_plan", f"{place.instance} has no plan on this node, or a damaged one. Run site.yml.")
     before = decisions.digest_of(files)
     after = decisions.chosen(kept, before, module.params["to"], place.instance)
-    check(module, after)
+    check(module, place, after)
     if not module.check_mode:
         at, by = now(), module.params["by"]
         failed = Failed("it was taken back", at, by, starts_from(module, files))

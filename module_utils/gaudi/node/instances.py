@@ -15,6 +15,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
+from ..base.refusal import Refusal
 from ..cards.users import parse_container_names
 from ..pages import written
 from ..serving import keys, pace
@@ -81,6 +82,16 @@ def lacks_room(instance: str) -> list[str]:
         if lacking := no_room(path, size):
             found.setdefault(mount_of(path), lacking)
     return list(found.values())
+
+
+def check_room(instance: str) -> None:
+    """Raise Refusal where what a start writes has no room."""
+    lacking = lacks_room(instance)
+    if lacking:
+        raise Refusal(
+            "no_room",
+            f"{instance} was left as it is, because {' and '.join(lacking)}. Make room, then run this again.",
+        )
 
 
 def parse_properties(text: str) -> dict[str, str]:

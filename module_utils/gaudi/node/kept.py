@@ -150,11 +150,18 @@ class Place:
             return None, False
         if how_far == "done":
             return back, False
-        cards = parse(after.files[decisions.PLAN], _CARDS)["modules"]
-        reserve_again(self.state.parents[1], self.plans, self.instance, cards, now)
+        self.reserve(after, now)
         for name, text in after.files.items():
             path = self._target(name)
             make_room(path)
             path.parent.mkdir(mode=0o755, exist_ok=True)
             write_text(path, text, mode=0o644 if name == decisions.MOUNTS else 0o600)
         return back, True
+
+    def reserve(self, each: Kept, now: str, check_mode: bool = False) -> None:
+        """Have the instance hold the cards of a plan; check mode only looks whether it may.
+
+        Raises Refusal where another instance has one, and OSError.
+        """
+        cards = parse(each.files[decisions.PLAN], _CARDS)["modules"]
+        reserve_again(self.state.parents[1], self.plans, self.instance, cards, now, check_mode)

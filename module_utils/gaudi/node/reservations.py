@@ -111,16 +111,23 @@ def turn(state: Path, check_mode: bool = False) -> Iterator[None]:
         os.close(guard)
 
 
-def reserve_again(state: Path, plans: Path, instance: str, cards: Sequence[Mapping[str, Any]], now: str) -> None:
+def reserve_again(
+    state: Path,
+    plans: Path,
+    instance: str,
+    cards: Sequence[Mapping[str, Any]],
+    now: str,
+    check_mode: bool = False,
+) -> None:
     """Have an instance hold the cards of a former plan again, and no others.
 
-    Raises Refusal where another instance has one, and OSError where that cannot be written.
+    Raises Refusal where another instance has one, and OSError where that cannot be written. Check mode writes nothing.
     """
     path = state / FILE
-    with turn(state):
+    with turn(state, check_mode):
         before = read_reservations(path, plans, now).reservations
         after = again(before, instance, cards, now)
-        if after != before:
+        if after != before and not check_mode:
             make_room(path)
             write_text(path, render_reservations(after), mode=0o600)
 

@@ -23,6 +23,8 @@ from tests.unit.jobs.test_following import follow
 
 START = StartsFrom("sha256:1", "", "")
 AT = "2026-01-31T08:00:00Z"
+# Who has which module, once another instance has taken one that the plan 2 had.
+OTHERS = {"tiny": 3, "other": 2}
 
 
 def files(name: str, weights: Path, module_id: int = 0) -> dict[str, str]:
@@ -57,6 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for module in (vllm_service_history, vllm_service_rollback):
         monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
     monkeypatch.setattr(instances, "installed", lambda: ["tiny"])
+    monkeypatch.setattr(instances, "lacks_room", lambda _instance: [])
     monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
     runs(found, monkeypatch, "3")
     return found
@@ -158,6 +161,29 @@ def test_nothing_is_touched_where_a_plan_cannot_start(place: Place, monkeypatch:
     assert run(vllm_service_rollback, instance="tiny", by="a")["refused_id"] == "no_plan"
     assert place.back() is None
     assert [each.failed for each in place.kept()[0]] == [None] * 3
+
+
+def test_nothing_is_touched_where_what_is_written_has_no_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a plan may count as taken back that serves, while nothing says where to."""
+    monkeypatch.setattr(instances, "lacks_room", lambda _instance: ["/state has 4.1 kB free"])
+    answer = run(vllm_service_rollback, instance="tiny", by="a")
+    assert answer["refused_id"] == "no_room"
+    assert answer["msg"] == "tiny was left as it is, because /state has 4.1 kB free. Make room, then run this again."
+    assert place.back() is None
+    assert [each.failed for each in place.kept()[0]] == [None] * 3
+
+
+def test_nothing_is_touched_where_another_instance_has_a_card_of_the_plan(place: Place) -> None:
+    """A decision for the way back would keep the instance from every later start."""
+    lock = place.state.parents[1] / "cards.lock"
+    held = {name: {"cards": [{"module_id": number, "serial": "AN0"}], "since": AT} for name, number in OTHERS.items()}
+    lock.write_text(json.dumps({"schema": 1, "reservations": held}))
+    before = lock.read_text()
+    for check in (True, False):
+        assert run(vllm_service_rollback, check=check, instance="tiny", by="a")["refused_id"] == "card_reserved"
+    assert place.back() is None
+    assert [each.failed for each in place.kept()[0]] == [None] * 3
+    assert (lies_there(place), lock.read_text()) == ("3", before)
 
 
 def test_the_history_of_a_node(place: Place) -> None:
