@@ -177,6 +177,18 @@ def test_a_restart_forgets_the_starts_of_all_that_it_stopped() -> None:
     assert evaluate(start["vars"]["__vllm_service_starting"], PLAN, **known) == ["tiny"]
 
 
+@pytest.mark.parametrize(("named", "stopped"), [("", ["tiny"]), ("tiny", ["tiny"]), ("masked", [])])
+def test_a_restart_stops_nothing_that_systemd_could_not_start_again(named: str, stopped: list[str]) -> None:
+    """What runs without a unit goes on, and is named at the end."""
+    (stop,) = [task for task in tasks("restart.yml") if task.get("ansible.builtin.import_tasks") == "halt.yml"]
+    here = {"instances": [{"instance": "tiny", "load": "loaded"}, {"instance": "masked", "load": "masked"}]}
+    known: dict[str, Any] = {"__vllm_service_here": here, "vllm_service_instance": named}
+    known |= {name: evaluate(value, PLAN, **known) for name, value in stop.get("vars", {}).items()}
+    # What halt.yml stops in systemd's words, without a unit, and by its container.
+    names = ("__vllm_service_loaded", "__vllm_service_unloaded", "__vllm_service_selected")
+    assert [evaluate(f"{{{{ {name} }}}}", PLAN, **known) for name in names] == [stopped, [], stopped]
+
+
 def test_all_of_what_starts_is_forgotten() -> None:
     (shared,) = [task for task in tasks("rollback.yml") if forget(task)]
     assert shared["vars"] == {"__vllm_service_starting": "{{ __vllm_service_selected }}"}
