@@ -123,7 +123,8 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
         containers.wished(module, plan, container.plan or "")
     except Refusal as refusal:
         return [str(refusal)]
-    return []
+    lost = instances.lost_image(module, instance)
+    return [lost] if lost else []
 
 
 def waits_for(instance: str) -> str:

@@ -211,9 +211,12 @@ def cannot_start(module: AnsibleModule, name: str) -> str:
     Nothing is said of a plan that cannot be read: its supervisor names it.
     """
     plan = _plan(name)
-    image = str(plan.get("image", ""))
-    wrong = "" if not image or image_id(module, image) else f"its image {image} is not on the node"
-    return _could_not(name, _lost_weights(plan) or wrong or _other_environment(name, plan))
+    return _could_not(name, _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan))
+
+
+def lost_image(module: AnsibleModule, name: str) -> str:
+    """Say of an instance that its image is no longer on the node; empty where it is."""
+    return _could_not(name, _lost_image(module, _plan(name)))
 
 
 def lost_weights(found: Mapping[str, Any]) -> str:
@@ -238,6 +241,13 @@ def _other_environment(name: str, plan: dict[str, Any]) -> str:
         if read_text(path) != Plan.from_document(plan).environment_file:
             return f"{path} is not the environment of its plan; run site.yml, which writes both"
     return ""
+
+
+def _lost_image(module: AnsibleModule, plan: Mapping[str, Any]) -> str:
+    image = str(plan.get("image", ""))
+    if not image or image_id(module, image):
+        return ""
+    return f"its image {image} is not on the node; run site.yml, which brings it"
 
 
 def _lost_weights(plan: Mapping[str, Any]) -> str:

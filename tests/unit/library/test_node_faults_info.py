@@ -131,6 +131,16 @@ def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPa
     assert faults() == [("not_as_planned", "tiny has another image.")]
 
 
+def test_what_serves_without_its_image_on_the_node_is_a_fault(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on until it starts once more, such as after a reboot."""
+    (node / "plans/tiny/plan.json").write_text(json.dumps({"instance": "tiny", "image": "image:1"}))
+    monkeypatch.setattr(instances, "image_id", lambda _module, _image: "sha256:1")
+    assert faults() == []
+    monkeypatch.setattr(instances, "image_id", lambda _module, _image: None)
+    said = "tiny could not start again: its image image:1 is not on the node; run site.yml, which brings it."
+    assert faults() == [("not_as_planned", said)]
+
+
 def test_an_engine_that_is_silent_is_the_one_fault_where_nobody_can_tell_more(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(_module: object, complaints: list[str]) -> tuple[dict[str, str], dict[str, str]]:
         complaints.append("docker ps failed (status 1)")
