@@ -23,7 +23,7 @@ def digest_of(path: Path) -> str:
 
 
 def bring(ask: Callable[[int], Mapping[str, Any]], size: int, digest: str, target: Path) -> None:
-    """Write a file part by part; it has its name once it is whole. Raises ValueError where it is another, OSError."""
+    """Write a file part by part; it gets its name once it is whole. Raises ValueError for a wrong checksum, OSError."""
     found, offset = hashlib.sha256(), 0
     target.parent.mkdir(parents=True, exist_ok=True)
     writing = target.with_name(f".{target.name}.writing")

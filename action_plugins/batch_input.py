@@ -25,7 +25,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def check(given: Path, output: Path) -> None:
-    """Raises Refusal where one of both is no file, or the answers would take the place of the requests."""
+    """Raises Refusal if one of the two is not a file, or if the answers would overwrite the requests."""
     for path, needed in ((given, True), (output, False)):
         if (needed or path.exists()) and not path.is_file():
             raise Refusal("batch_no_file", f"{path} is no file." if path.exists() else f"{path} is not there.")

@@ -1,4 +1,4 @@
-"""Give the module gaudi_driver_info what lies on the controller: the release's wish, and what a driver is made of."""
+"""Give the module gaudi_driver_info the data of the controller: the release's driver version, and a driver's parts."""
 
 from __future__ import annotations
 

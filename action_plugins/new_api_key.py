@@ -1,4 +1,4 @@
-"""Draw an API key on the controller and show it there once; what goes on is its digest."""
+"""Make an API key on the controller and show it there once; later tasks get only its digest."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         if self._task.check_mode:
             return {**result, "changed": True, "digest": "0" * 64}
         key = PREFIX + secrets.token_urlsafe(BYTES)
-        # Not to log_path: whoever reads a log is not meant to have the key.
+        # Not to log_path: a reader of the log must not get the key.
         Display().display(f"\n{arguments['words']}\n\n    {key}\n", screen_only=True)
         return {**result, "changed": True, "digest": digest_of(key)}

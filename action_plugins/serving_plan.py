@@ -145,7 +145,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         except Refusal as refusal:
             if not (report and requests):
                 raise
-            # Nothing can be planned, so the node is not asked; whoever asked for a report gets it for every request.
+            # Nothing can be planned, so the node is not asked; if a report was requested, every request is in it.
             plans = [self._refusal(request, refusal) for request in requests]
             return {
                 "changed": False,

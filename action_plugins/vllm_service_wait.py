@@ -38,7 +38,7 @@ LIMIT_STARTS = 10
 LIMIT_SECONDS = 600
 
 
-# What a supervisor may wait for until somebody sees to it, by how it begins to say so.
+# How a supervisor's status begins while it waits for a person to act, and what happens after that.
 WAITS = {
     WAITS_FOR_CARDS: "It starts by itself once it has them.",
     WAITS_LONG_FOR_LOCK: "It starts by itself once that is free.",
@@ -46,9 +46,9 @@ WAITS = {
 
 
 def waits(found: dict[str, Any]) -> str:
-    """When an instance starts whose supervisor waits for somebody; empty where it does not.
+    """The start time of an instance whose supervisor waits for a person; empty where it does not wait.
 
-    systemd forgets what was said with the next start.
+    systemd forgets the status at the next start.
     """
     if found["active"] != "activating":
         return ""
@@ -56,11 +56,11 @@ def waits(found: dict[str, Any]) -> str:
 
 
 def settled(found: dict[str, Any]) -> bool:
-    """Is there nothing to follow any more, one way or the other?
+    """Has the start ended, well or badly, so that there is nothing left to follow?
 
     An active unit may start as well, since somebody has started its container anew, or hang, which its supervisor ends
-    after a while. A supervisor that cannot write its state any more says to systemd that it serves. One that waits for
-    a lost card, or for a lock that somebody keeps, may do so for days.
+    after a while. A supervisor that cannot write its state any more still tells systemd that it serves. A supervisor
+    that waits for a lost card, or for a lock of another process, may wait for days.
     """
     if waits(found):
         return True

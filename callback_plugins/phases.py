@@ -72,7 +72,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         """Say nothing: the first phase follows at once."""
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
-        """Say nothing: which files the tasks are in interests nobody here."""
+        """Print nothing: readers of a run do not need the names of task files."""
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Begin a play. One that takes its hosts in batches begins with each; its phases then name the hosts."""
@@ -97,7 +97,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
         self._passing(f"{self._run.phase.title}: {name}")
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        """Say nothing: Ansible warns of a pattern without hosts, and a play may have nobody to do something for."""
+        """Print nothing: Ansible warns of a pattern without hosts, but a play may rightly have no host."""
 
     def v2_playbook_on_no_hosts_remaining(self) -> None:
         """Say nothing: each host has said why it failed, and the last line counts them."""
@@ -192,7 +192,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
             self._lines([f"  {host} : {shown}"], COLOR_ERROR if bad else None)
 
     def _went_no_further(self, stats: Any) -> list[str]:
-        """Say which nodes the last play has not come to, and what runs on there."""
+        """Say which nodes the last play did not reach, and which instances still run there."""
         turns: dict[str, str] = {}
         for host in self._everyone:
             counted = stats.summarize(host)
@@ -245,7 +245,7 @@ class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
 
 
 def rescued(task: Any) -> bool:
-    """Whether a block around the task has tasks for the case that it fails, and it is none of these itself."""
+    """Whether the task is in a block with a rescue section, and not in that section itself."""
     inner, block = task, task._parent
     while block is not None:
         after = {each._uuid for each in (*getattr(block, "rescue", ()), *getattr(block, "always", ()))}

@@ -1,4 +1,4 @@
-"""What an inventory says of the keys of an instance, as what a node is told of them: names and digests."""
+"""Turn the keys that an inventory has for an instance into what a node gets: names and digests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def api_keys_digests(given: Any, instances: list[str]) -> dict[str, str]:
 
 
 def api_keys_fault(given: Any, instance: str) -> str:
-    """Return why what is given is no list of keys; nothing where it is one."""
+    """Return why the value is not a list of keys; empty where it is one."""
     try:
         keys.wished(given, str(instance))
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Hold a value to its form at the very place where it lands in a file of the system."""
+"""Check the form of a value at the place where it is written into a file of the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hand the decisions of the fan-out to playbooks: who fetches, who takes from whom, who measures."""
+"""Give playbooks the decisions of the fan-out: which nodes fetch, which take from which peer, which measure."""
 
 from __future__ import annotations
 

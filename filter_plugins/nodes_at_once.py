@@ -15,7 +15,7 @@ NOBODY = "all:!all"
 def nodes_at_once(nodes: Mapping[str, Mapping[str, Any]]) -> int | str:
     """Return the value of a play's serial: the site's wish, else one where a node could stop serving, else all of them.
 
-    That is where any node gets a driver, or has an instance that runs and is to change.
+    A node could stop serving if it gets a driver, or if one of its running instances has to change.
 
     nodes: the variables of each host, after the preflight; one that is not in this run has not been looked at. Where
     hosts wish otherwise than others, the first one that says something is followed.
@@ -47,7 +47,7 @@ def changed_before(nodes: Mapping[str, Mapping[str, Any]], batch: Sequence[str],
 
 
 def nodes_without_driver(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | str:
-    """Return the hosts of the play that fetches a driver; a pattern of nobody where no node needs one."""
+    """Return the hosts of the play that fetches a driver; a pattern without hosts where no node needs one."""
     return [name for name in nodes if gets_driver(nodes[name])] or NOBODY
 
 
@@ -57,7 +57,7 @@ def refuses(node: Mapping[str, Any]) -> bool:
 
 
 def nodes_refusing(nodes: Mapping[str, Mapping[str, Any]]) -> list[str] | str:
-    """Return the hosts of the play that ends a run with what was refused; a pattern of nobody where nothing was."""
+    """Return the hosts of the play that fails for refused instances; a pattern without hosts where there are none."""
     return [name for name in nodes if refuses(nodes[name])] or NOBODY
 
 

@@ -78,7 +78,7 @@ def summary_lines(
     driver = topology["driver_version"] or ("none yet" if topology.get("foreseen") else "none")
     lines = [
         f"{host}: {count(len(cards), 'card')} ({names}), driver {driver}, release {release}",
-        # Of a node whose driver is still to come nobody knows which card is which.
+        # Before a node has its driver, the module ids of its cards are not known.
         *([] if topology.get("foreseen") else numa_lines(cards)),
         *(f"  let through by preflight_allow_mismatch: {said}" for said in let_through),
     ]

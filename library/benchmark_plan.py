@@ -126,7 +126,7 @@ def serving_plan(module: AnsibleModule) -> tuple[dict[str, Any], str]:
 
 
 def check_listener(module: AnsibleModule, container: str, url: str) -> None:
-    """Raise Refusal where another process than the instance's would be asked, and get its token."""
+    """Raise Refusal if a process of something else listens at the port: it would receive the token."""
     server, found = containers.look(module, container), listening.asked_at(url)
     if server is None or not server.running or not found:
         raise Refusal("not_serving", f"Nobody listens at {url} for {container}. playbooks/status.yml says why.")

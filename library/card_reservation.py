@@ -142,8 +142,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
     """Return the reservations, as text and read, and whether the file is damaged; none before the first one.
 
-    Ends the module where they cannot be told. Who leaves needs no card, and its removal is a way out of that: that is
-    said, and nothing is written.
+    Ends the module if they cannot be determined. Who leaves needs no card, and its removal is a way out of that: that
+    is said, and nothing is written.
     """
     path = STATE / "cards.lock"
     leaving = module.params["instance"] if module.params["state"] == "absent" else ""
@@ -174,7 +174,7 @@ def write_file(text: str) -> None:
 
 
 def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.Reservations:
-    """Return the reservations as they are to be; ends the module where they are refused."""
+    """Return the new reservations; ends the module if they are refused."""
     instance, cards, state = (module.params[name] for name in ("instance", "cards", "state"))
     try:
         decisions.check_request(instance, cards, state)

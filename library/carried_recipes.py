@@ -207,7 +207,7 @@ def staging_of(folder: Path) -> Path:
 
 
 def clear(folder: Path) -> bool:
-    """Remove the folder and what is left of it, unless another run takes it now; whether there was something."""
+    """Remove the folder and its remains, unless another run is using it now; return whether there was anything."""
     staging = staging_of(folder)
     left = [path for path in (folder, staging) if beneath.look(path, path) is not None]
     with contextlib.ExitStack() as held:

@@ -147,7 +147,7 @@ def builder(module: AnsibleModule, packages: list[str]) -> list[str]:
 
 
 def unit_settled(module: AnsibleModule) -> bool:
-    """Whether systemd has the engine's unit as it is to be."""
+    """Whether systemd has the engine's unit as wanted."""
     properties = ",".join(sorted(line.partition("=")[0] for line in SETTLED))
     _, out, _ = module.run_command(["systemctl", "show", "docker.service", f"--property={properties}"])
     return set(out.splitlines()) == SETTLED

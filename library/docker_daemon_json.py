@@ -279,7 +279,7 @@ def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> di
 def note(module: AnsibleModule, after: str, *, changed: bool) -> dict[str, Any]:
     """Keep the record of the wish; return what there is to report. after: the text of the file.
 
-    Last of all: a wish that the engine refuses overwrites nobody's.
+    Written last, so that settings which the engine refuses do not replace the record of another run.
     """
     params, files = module.params, module.params["beside"]
     content = {

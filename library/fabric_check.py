@@ -283,10 +283,10 @@ def perform(module: AnsibleModule, node: links.Node, fabric: Fabric, run: runs.R
 def perform_all(
     module: AnsibleModule, node: links.Node, fabric: Fabric, planned: Sequence[runs.Run]
 ) -> tuple[list[tuple[runs.Run, Output]], Output | None]:
-    """Return what each run printed, and what tells of Gaudi Direct: the run that had to go without, else the first.
+    """Return what each run printed, and the output that shows whether Gaudi Direct is in use.
 
-    That is None where none asked for it. The run that has to go without is made again, and that one counts; those
-    after it do not ask any more.
+    That output is from the run that had to do without it, else from the first one. It is None if no run asked for it. A
+    run that has to do without it is repeated, and the repetition counts; later runs do not ask any more.
     """
     outputs: list[tuple[runs.Run, Output]] = []
     direct: Output | None = None
@@ -320,9 +320,9 @@ def locate(
 
 
 def burn(module: AnsibleModule, node: links.Node) -> dict[str, Any] | None:
-    """Run hl_qual where that is wished, keep what it prints, and return what came of it.
+    """Run hl_qual if that is requested, keep its output, and return the result.
 
-    Without a wish it is the last one of the same cards.
+    Otherwise return the last result for the same cards.
     """
     given, kind = module.params, node.cards.kind
     tests = burn_in.wished(given["burn_in"])
@@ -391,7 +391,7 @@ def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
 
 @contextlib.contextmanager
 def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
-    """Stop the instances that run or start, where that is wished, and start them again however it ended."""
+    """Stop the instances that run or start, if that is requested, and start them again however the measurement ends."""
     known = instances.read(module, instances.installed()) if wished else []
     units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in instances.RUNNING]
     if not units:
@@ -413,9 +413,9 @@ def keep(document: Mapping[str, Any]) -> None:
 
 
 def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[dict[str, Any] | None, bool]:
-    """Return the verdict as it is to be, made now where that is due, and whether it changes; keep it.
+    """Return the verdict, measured now if that is due, and whether it changes; keep it.
 
-    Check mode keeps nothing, and knows only a verdict for which nothing is run.
+    Check mode keeps nothing, and can only make a verdict that needs no measurement.
     """
     given, before = module.params, node.before
     floors = classes.read_floors(given["floors"])

@@ -175,7 +175,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
-    """Return where other nodes reach this one, the interface of that address, and a port there that is free.
+    """Return the address at which other nodes reach this one, its interface, and a free port there.
 
     Raises Refusal for an address that the node does not have.
     """

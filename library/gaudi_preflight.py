@@ -464,9 +464,9 @@ def look_at_instance(
 def port_user(
     engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> dict[str, Any] | None:
-    """Return who keeps a plan's port from being bound, or None when nobody but the instance itself does.
+    """Return the process that holds a plan's port, or None if the port is free or the instance itself has it.
 
-    Raises socket.gaierror when the node does not know the host the instance is to listen on.
+    Raises socket.gaierror if the node cannot resolve the host that the instance listens on.
     """
     host, port = plan["listen"]["host"], int(plan["listen"]["port"])
     addresses = dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
@@ -508,7 +508,7 @@ def weights_there(plans: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def look_where_lost(before: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Of the weights that plans on the node have, those that are not there: the file system that their path is on."""
+    """For weights that plans on the node use and that are missing: the file system that their path is on now."""
     plans = [plan for plan in before.values() if plan.get("requires", {}).get("weights_path")]
     there = weights_there(plans)
     lost = {path for plan in plans for path in weights_folders.of_plan(plan) if str(path) not in there}
@@ -516,7 +516,7 @@ def look_where_lost(before: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
-    """Look what of the weights is missing, and what lies there meanwhile; nothing where nobody asked for them."""
+    """Find which weights are missing, and what is at their paths instead; nothing if the run does not fetch weights."""
     if not params["weights_fetch"]:
         return []
     root = Path(params["weights_root"])
@@ -583,7 +583,7 @@ def look_at_recipes(module: AnsibleModule, before: Mapping[str, Mapping[str, Any
 def look_at_driver(
     module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
-    """Say what the driver of a node needs, where the role that brings it follows and there may be something to do."""
+    """Say what the driver of a node needs, if the role gaudi_driver follows and may have something to do."""
     params, foreseen = module.params, bool(seen.topology.get("foreseen"))
     wishes, lacks_runtime = params["driver"], bool(judgement.runtime_problems(params, seen))
     if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime):

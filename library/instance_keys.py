@@ -184,9 +184,9 @@ PATIENCE = 30.0
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep others from replacing the file meanwhile: a revoked key must not return with somebody else's change.
+    """Lock the file against other writers: a revoked key must not return with a change that another run makes.
 
-    Raises Refusal where somebody keeps us from it for too long.
+    Raises Refusal if another process holds the lock for too long.
     """
     for place, mode in zip((*reversed(folder.parents[:3]), folder), MODES):
         with contextlib.suppress(FileExistsError):
@@ -230,7 +230,7 @@ def rights(path: Path) -> str:
 
 
 def foreign(file: Path) -> dict[Path, tuple[str, str]]:
-    """The rights that the file and its directory have and are to have, of each that is there and has others."""
+    """The present and the wanted rights of the file and its directory, for each that exists with other rights."""
     held = {file.parent: MODES[-1], file: MODE}
     both = {path: (rights(path), f"{OWNER[0]}:{OWNER[1]} {mode:04o}") for path, mode in held.items()}
     return {path: (has, wanted) for path, (has, wanted) in both.items() if has not in ("", wanted)}
@@ -249,8 +249,8 @@ def close(folder: Path) -> None:
 def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[list[Key], list[Key]]:
     """The keys before and after; writes them unless in check mode. Raises Refusal, and Damaged.
 
-    open_to_others: whether the file is to be written in any case, as one that belongs to root alone. A file that is
-    damaged opens for nobody. The inventory's keys make it a whole one again; those of the playbook are lost with it.
+    open_to_others: whether the file is to be written in any case, as one that belongs to root alone. A damaged file
+    lets no client in. The inventory's keys are written anew; the keys of the playbook are lost with it.
     """
     try:
         held = read(file, keys.read)
@@ -266,7 +266,7 @@ def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[lis
     if not module.check_mode and (before != after or new or open_to_others):
         if open_to_others:
             close(file.parent)
-        # Another file takes its place, so that one who has it open writes to nobody's.
+        # The file is replaced, not rewritten: a process that has the old one open cannot change the new one.
         write_json(file, keys.document(after, module.params["by"], now()), mode=MODE)
     return before, after
 
@@ -295,7 +295,7 @@ def guarded(instance: str) -> bool | None:
 
 
 def unread(module: AnsibleModule, folder: Path) -> str:
-    """Why the guard that runs reads other keys than those in the folder; empty where it reads them, or none runs."""
+    """Why the running guard reads other keys than those in the folder; empty if it reads these, or if none runs."""
     name = f"vllm-{module.params['instance']}"
     container = containers.look(module, name)
     if container is None or not container.running or not containers.replaced(container, {KEYS_DIRECTORY: str(folder)}):

@@ -143,7 +143,7 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
 
 
 def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> str:
-    """The SHA-256 of one file, held against what the hub states, or that of a large one as the hub states it.
+    """The SHA-256 of one file, compared with what the hub states; for a large file, the hub's own statement.
 
     Raises Refusal where they differ.
     """
@@ -161,8 +161,8 @@ def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> 
 def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
     """The commit that the hub names, and the SHA-256 of each deciding file in it.
 
-    Raises what main() says in a sentence: OSError, HTTPException, and for an answer that is none ValueError, KeyError
-    and TypeError.
+    Raises the errors that main() turns into a sentence: OSError, HTTPException, and for an invalid answer ValueError,
+    KeyError and TypeError.
     """
     path = f"/api/models/{quote(params['repository'])}/revision/{quote(params['revision'], safe='')}?blobs=true"
     said = json.loads(get(params, path, LONGEST_LIST))

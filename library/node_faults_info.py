@@ -112,7 +112,7 @@ def of_requests(module: AnsibleModule, instance: str) -> list[Finding]:
 
 
 def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None) -> list[str]:
-    """How what runs of an instance differs from what lies on the node, a sentence each; nothing where it is stopped."""
+    """How a running instance differs from the files on the node, a sentence each; nothing if it is stopped."""
     container = containers.look(module, f"vllm-{instance}") if plan else None
     if plan is None or container is None or not container.running:
         return []
@@ -128,7 +128,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
 
 
 def waits_for(instance: str) -> str:
-    """The plan that somebody went back to, as people are shown it, where it lies there and has not served since."""
+    """The short digest of a plan that a person went back to, if it is the current plan and has not served since."""
     place = Place(instance, instances.STATES / instance, instances.PLANS)
     try:
         back = place.back()

@@ -195,7 +195,7 @@ def difference(file: dict[str, Any], before: Found, after: Found) -> list[dict[s
 
 
 def _unsaid(file: dict[str, Any]) -> str:
-    """Why the content of a file is in no difference; empty where it is."""
+    """Why the content of a file is not shown in the diff; empty if it is shown."""
     if file["secret"] is not None:
         return "the content differs, and is secret"
     return f"the content changes with {file['follows']}" if file["follows"] else ""
@@ -236,7 +236,7 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
         make_directory(path, mode)
     elif before.state == "absent" or before.content != after.content:
         make_directory(path.parent, 0o755)
-        # Beside its target, so that the step that puts it in place is a rename; and nobody else's to read until then.
+        # In the target's directory, so that one rename puts it in place; until then only its owner may read it.
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         module.add_cleanup_file(temporary)
         with os.fdopen(handle, "wb") as file:

@@ -263,8 +263,8 @@ def request(module: AnsibleModule) -> bool:
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_room(folder / "lock")
-    # Two controllers may ask at once: the second one waits here, then finds the unit running. A pipe would wait for
-    # somebody who reads it.
+    # Two controllers may ask at once: the second one waits here, then finds the unit running. Opening a pipe would
+    # block until another process opens it.
     with os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "rb") as lock:
         try:
             take_turn(lock.fileno(), folder / "lock", PATIENCE)

@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def apply(change: library.Change, digest: str, files: dict[str, str] | None) -> None:
-    """Carry a change out: files first, then what nobody reads any more."""
+    """Make the change: write the new files first, then remove those that no program reads any more."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     FOLDER.chmod(MODE)
     if change.install and files:

@@ -94,7 +94,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "plans": {"type": "list", "elements": "dict", "default": []},
     "labels": {"type": "dict", "default": {}},
     "unserved": {"type": "dict", "default": {}},
-    # A digest of digests opens nothing; it is in no output all the same.
+    # A digest of digests is no secret, but it is kept out of the output as well.
     "keys": {"type": "dict", "default": {}, "no_log": True},
     "settings": {"type": "list", "elements": "dict", "default": []},
 }

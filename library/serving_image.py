@@ -170,7 +170,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 PLANS = Path(paths.INSTANCES)
 PROCESSORS = Path("/proc/cpuinfo")
 
-# Around a container that is only looked into. Whatever the image's own Python does, it does there.
+# Confinement of a container that only inspects an image: the image's own Python may run any code.
 WALLS = [
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
     *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
@@ -232,7 +232,7 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
 
 
 def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
-    """List the Python packages in an image, which nobody has looked at yet: no card, no network, no right for it."""
+    """List the Python packages in an image that is not trusted yet: its container has no card, network or rights."""
     command = ["--runtime", ENGINES_OWN, *WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
     looked = containers.run_once(
         module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], LOOK_SECONDS
@@ -270,8 +270,8 @@ def look_inside(module: AnsibleModule, image: str, under: str) -> inside.Inside:
 def hold_against(image: str, found: inside.Inside, params: dict[str, Any], built: dict[str, str]) -> dict[str, Refusal]:
     """Return why the image cannot serve instances, by instance.
 
-    built: the labels that a build here left. Raises Refusal for an image that is of another release, and where no
-    instance of the node is left to serve.
+    built: the labels that a build here left. Raises Refusal for an image of another release, and if the image can serve
+    no instance of the node.
     """
     wrong = inside.wrong_versions(image, found, params["versions"])
     if wrong:
@@ -304,9 +304,9 @@ def is_bill(file: Path) -> bool:
 def looked_at(
     module: AnsibleModule, docker: str, image: str, known: dict[str, Any], now: dict[str, Any]
 ) -> tuple[dict[str, Any], str | None, dict[str, Refusal]]:
-    """What is recorded of a look inside, the bill that it gave, None for one that is there, and which are refused.
+    """The result of inspecting the image, its bill of materials (None if already on the node), and refusals.
 
-    The same image is not asked the same twice. known: what is on record; now: id and labels of the image.
+    No image is asked the same question twice. known: what is on record; now: id and labels of the image.
     """
     params = module.params
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
@@ -364,7 +364,7 @@ def write_record(module: AnsibleModule, path: str, text: str) -> None:
 
 
 def untidy(params: dict[str, Any], images: dict[str, Any], history: dict[str, list[str]]) -> bool:
-    """Whether there is something to tidy once the instances of this run have the images that they are to have."""
+    """Whether there will be images to remove once the instances of this run have their new images."""
     if not params["references"]:
         return False
     on_node = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}
@@ -391,7 +391,7 @@ def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple
 def described(
     module: AnsibleModule, docker: str, inspected: dict[str, Any], known: dict[str, Any]
 ) -> tuple[dict[str, Any], str | None, dict[str, Refusal]]:
-    """What is recorded of the image, its bill of materials, None for one that is there, and whom it cannot serve.
+    """The record of the image, its bill of materials (None if already on the node), and instances it cannot serve.
 
     known: what is on record.
     """

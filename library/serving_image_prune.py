@@ -119,7 +119,7 @@ def held_by(module: AnsibleModule, docker: str, image: str) -> str:
 
 
 def remove(module: AnsibleModule, docker: str, image: str) -> str:
-    """Remove an image; why it stays, empty where it went or was gone. In check mode it would go."""
+    """Remove an image; return why it stays, empty if it was removed or was gone. Check mode answers as if removed."""
     users = held_by(module, docker, image)
     if users:
         return f"{image} stays: it is used by the container {users}."
@@ -191,7 +191,7 @@ def main() -> None:
     tried = tried_to_remove(module, docker, () if unread else tidy.superfluous)
     removed = [image for image, why in tried.items() if not why]
     left = {image: known for image, known in images.items() if image not in removed}
-    # Nobody knows what an instance had whose plan cannot be read.
+    # If a plan cannot be read, the images of its instance are not known.
     now = history if unread else tidy.history
     changed = bool(removed) or {name: list(names) for name, names in now.items()} != history
     after = image_record.render_record(left, now) if changed else before

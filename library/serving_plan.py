@@ -607,7 +607,8 @@ def read_weights(path: str) -> Weights | None:
     """Headers and index of a directory's safetensors files, and its config.json; None where there is no such directory.
 
     Raises Refusal with the name of a file that is cut short or no safetensors file, or no config.json, and of one that
-    is a pipe, a device, or a link out of the directory: whoever brought the weights could have root read anything.
+    is a pipe, a device, or a link out of the directory: a person who brought such weights could make root read any
+    file.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -627,8 +628,8 @@ def read_weights(path: str) -> Weights | None:
 def read_file(path: str) -> str | None:
     """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text.
 
-    It may lie among weights that somebody brought. The server sees its folder alone, so that a link out of it is no
-    file for it either.
+    It may lie among weights that somebody brought. The server sees only its own folder, so it could not follow a link
+    out of it either.
     """
     try:
         return documents.read_text(Path(path), within=beneath.within(Path(path).parent))
@@ -669,7 +670,7 @@ def topology_of(module: AnsibleModule) -> dict[str, Any]:
 
 
 def reservations_of(module: AnsibleModule) -> Reservations:
-    """Who has which card of the node. Raises Refusal where nobody can tell: cards could be given twice."""
+    """Which instance has which card of the node. Raises Refusal if that is not known: a card could be given twice."""
     found = read_reservations(Path(module.params["reservations_file"]), PLANS, "")
     if found.damage:
         module.warn(f"{found.damage}. The next reservation writes it anew.")
@@ -692,7 +693,7 @@ def planned(
         reservations=reservations,
         last_starts=last_starts() if here else None,
         read_weights=read_weights if here else None,
-        # Somebody wrote it for the server, and has it where they plan as well.
+        # A person wrote this file for the server, and has it on the machine that plans as well.
         read_file=read_file,
     )
     return plans

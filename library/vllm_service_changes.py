@@ -197,7 +197,7 @@ SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReloa
 
 
 def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
-    """What differs between the files of an instance and what they are to be; or which are missing, or damaged."""
+    """Which files of an instance differ from the wanted ones, are missing, or are damaged."""
     files = (folder / "plan.json", folder / "environment", unit)
     found_wrong = []
     contents: list[Any] = []
@@ -228,7 +228,7 @@ def weights_of(params: Mapping[str, Any]) -> list[Path]:
 
 
 def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
-    """Whether a way back counts no longer once this plan is written; a damaged one counts no more.
+    """Whether writing this plan ends an earlier way back; a damaged way back has ended in any case.
 
     Ends the module where this plan failed here before, and would start from the same again.
     """
@@ -253,7 +253,7 @@ def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
 
 
 def starts_from(module: AnsibleModule, wanted: MadeOf) -> decisions.StartsFrom:
-    """What the plan that is to be written would start from now."""
+    """What the new plan would start from now."""
     start: decisions.StartsFrom = containers.starts_from(
         module, module.params["plan"], wanted.guard, weights_of(module.params)
     )
@@ -261,7 +261,7 @@ def starts_from(module: AnsibleModule, wanted: MadeOf) -> decisions.StartsFrom:
 
 
 def check_complete(module: AnsibleModule) -> None:
-    """End the module where weights are not whole, or files have no room, before what runs is stopped for them."""
+    """End the module if weights are incomplete or files have no room, before the running instance is stopped."""
     check_room(module)
     if module.check_mode and module.params["weights_coming"]:
         return
@@ -275,7 +275,7 @@ def check_complete(module: AnsibleModule) -> None:
 
 
 def check_weights(module: AnsibleModule) -> None:
-    """End the module where the weights are not there, and will not be."""
+    """End the module if the weights are missing and this run does not fetch them."""
     folder = module.params["weights"]
     if (Path(folder) / "config.json").exists() or (module.check_mode and module.params["weights_coming"]):
         return
@@ -287,7 +287,7 @@ def check_weights(module: AnsibleModule) -> None:
 
 
 def check_room(module: AnsibleModule) -> None:
-    """End the module where what a start writes has no room: nobody would know why the instance does not come back."""
+    """End the module if a start has no room for its files: no state would say why the instance does not come back."""
     try:
         instances.check_room(module.params["instance"])
     except Refusal as refusal:
@@ -319,7 +319,7 @@ def compared(module: AnsibleModule, wanted: MadeOf, state: Mapping[str, Any]) ->
 
 
 def is_settled(units: list[dict[str, str]], state: Mapping[str, Any], folder: Path) -> bool:
-    """Whether systemd has the units as they are to be, its server answers, and nothing of release 0.1 is left."""
+    """Whether the units are as wanted, the server answers, and nothing of release 0.1 is left."""
     silent = state.get("phase") in SILENT
     return all(unit == SETTLED for unit in units) and not silent and not (folder / FORMER_KEYS).exists()
 

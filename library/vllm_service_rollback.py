@@ -115,7 +115,7 @@ def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
 
 
 def cut_off(module: AnsibleModule, place: Place, kept: list[Kept]) -> tuple[Back, Kept] | None:
-    """The way back that was begun, and whose plan nobody has started since; and that plan. None for none."""
+    """The way back that was begun and whose plan has not been started since, with that plan; None without one."""
     try:
         back = place.back()
     except Damaged:

@@ -199,7 +199,7 @@ def check_guard(module: AnsibleModule, plan: dict[str, Any]) -> None:
 
 
 def connection_to(module: AnsibleModule) -> http.client.HTTPConnection:
-    """A connection to the server. Neither a proxy nor a redirection: nobody else gets the token."""
+    """A connection to the server, without proxies and redirections: no other host may receive the token."""
     where = urllib.parse.urlsplit(module.params["url"])
     return http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
 
@@ -294,14 +294,14 @@ def read_record(module: AnsibleModule, path: Path) -> dict[str, Any] | None:
 
 
 def is_idle(module: AnsibleModule) -> bool:
-    """Whether nobody else has the server at work, as far as it says."""
+    """Whether the server works on no other request, as far as its metrics say."""
     status, said = reply_of(module, "/metrics", headers_of(module))
     found = load.read(said.decode(errors="replace")) if status == http.client.OK else None
     return found is not None and found.requests == 0
 
 
 def measured(module: AnsibleModule) -> pace.Pace | None:
-    """How quickly the instance writes; None where others have it at work, or it cannot be told."""
+    """How quickly the instance writes; None if it works on other requests, or if that is not known."""
     path, body = pace.question_of(module.params["plan"])
     connection = connection_to(module)
     asked = (connection, path, headers_of(module), LONGEST_STREAM, json.dumps(body).encode())

@@ -173,7 +173,7 @@ def _give(module: AnsibleModule, directory: Path, unit: Path) -> dict[str, Any]:
 
 
 def _refuse_taken(module: AnsibleModule, port: int) -> None:
-    """Fail when the port is taken: the daemon itself would fail after it has started, where nobody sees it."""
+    """Fail if the port is taken: the daemon itself would fail only after its start, and no task would see that."""
     with socket.socket() as probe:
         # The daemon sets SO_REUSEADDR too: a connection of the last run in TIME_WAIT does not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Look again and again at what goes on on a node; a connection that breaks is a sentence."""
+"""Follow work on a node by asking it repeatedly; a broken connection becomes a sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAR = 24
 
 
 class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
-    """The action of work that belongs to the node, and goes on whoever watches."""
+    """The action for work that belongs to the node, and continues whether or not anybody watches."""
 
     def look(
         self, module: str, arguments: dict[str, Any], variables: dict[str, Any], what: str, again: str
@@ -30,7 +30,7 @@ class Following(ActionBase):  # type: ignore[misc]  # ansible-core carries no ty
             )
         except AnsibleConnectionFailure as failure:
             return {"unreachable": True, "failed": True, "msg": cut(host, what, str(failure), again)}
-        # What a module prints itself never has this key: here is what was no answer of one.
+        # Ansible sets this key where the output was not a module's answer; a module itself never returns it.
         if looked.get("failed") and "module_stdout" in looked:
             said = str(looked.get("module_stderr") or looked["module_stdout"] or f"status {looked.get('rc')}")
             return {"failed": True, "msg": cut(host, what, said, again)}

@@ -1,4 +1,4 @@
-"""One line on a terminal that the next one replaces, whoever prints it."""
+"""A passing line on a terminal: the next line replaces it, whatever prints that."""
 
 from __future__ import annotations
 

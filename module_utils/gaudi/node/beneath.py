@@ -1,7 +1,7 @@
-"""Files in places where somebody else may write: a container, a user of the node, another node of the site.
+"""Files in places where others may write: a container, a user of the node, another node of the site.
 
 A place is a folder. It and what lies beneath it are reached by descriptors, one folder at a time, and no link among
-them is followed. Only regular files are opened; a pipe keeps nobody waiting. What lies above a place is the
+them is followed. Only regular files are opened, so a pipe cannot block the program. What lies above a place is the
 administrator's, links included; ``refuse_writers`` refuses it where others may write there.
 """
 
@@ -26,7 +26,7 @@ _MODES = ("rb", "r+b", "ab", "a+b", "xb")
 
 
 def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int = -1) -> BinaryIO:
-    """Open a regular file. mode: as open() has it, but for "w", which would empty what somebody else put there.
+    """Open a regular file. mode: as for open(), except "w", which would empty a file that another user put there.
 
     Without a place, which is for reading alone, links are followed. Raises Refusal for a link, a pipe and the like,
     FileNotFoundError where nothing is.
@@ -46,7 +46,7 @@ def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> Bina
     Raises Refusal for one that lies elsewhere, and for a pipe and the like.
     """
     stream = open_file(path, None, buffering=buffering)
-    # Asked of the file that is open: whoever changes the link now changes nothing.
+    # Asked of the open file, so that a change of the link has no effect any more.
     real = Path(f"/proc/self/fd/{stream.fileno()}").readlink()
     if not any(real.is_relative_to(os.path.realpath(folder)) for folder in within):
         stream.close()
@@ -181,10 +181,10 @@ def rename(path: Path, place: Path, target: Path, target_place: Path | None = No
 
 
 def refuse_writers(folder: Path) -> None:
-    """Refuse a folder that others than root, and who runs this, may write to, or replace by a folder above it.
+    """Refuse a folder that users other than root and the caller may write to, or could exchange from above.
 
-    What is not there yet is made by us, in the last folder that is there. /tmp is refused; a folder of ours in it is
-    not, because there nobody can rename what is another's.
+    Missing folders will be created by us, in the last one that exists. /tmp is refused, but not a folder of ours in it:
+    its sticky bit keeps other users from renaming that folder.
     """
     ours = (0, os.geteuid())
     at, open_to_all = Path("/"), False
@@ -209,7 +209,7 @@ def refuse_writers(folder: Path) -> None:
             leads = (at / part).readlink()
             at = Path("/") if leads.is_absolute() else at
             todo += reversed([inner for inner in leads.parts if inner != "/"])
-            # Whoever could put the link there could put anything there; whose it is was looked at above.
+            # A user who could create this link could put anything here; its owner was checked above.
             continue
         at, open_to_all = at / part, False
         if stat.S_ISDIR(seen.st_mode):

@@ -62,7 +62,7 @@ class Container:
 def look(module: AnsibleModule, name: str) -> Container | None:
     """Look a container up; None where it is not there, or no engine is installed.
 
-    Ends the module where an engine does not answer: nobody could tell what runs.
+    Ends the module if the engine does not answer, since it is then unknown what runs.
     """
     docker = module.get_bin_path("docker")
     if docker is None:
@@ -84,9 +84,10 @@ def look(module: AnsibleModule, name: str) -> Container | None:
 
 
 def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Container:
-    """Return the container of an instance. Raises Refusal unless it, and what lies on the node, is what is wished.
+    """Return the container of an instance.
 
-    label: the one that a container of the wish has.
+    Raises Refusal unless the container and the files on the node are those of this run. label: the label of a container
+    of this run.
     """
     name, instance = plan["container"]["name"], plan["instance"]
     said = Path(paths.INSTANCES) / instance / "explanation.json"
@@ -123,7 +124,7 @@ def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Contai
 
 
 def overwritten(what: str, content: str, file: Path | None) -> Refusal:
-    """Why what a run has written is there no more: somebody else wrote, who is named where the file says who.
+    """Why a file that this run wrote has changed: another run wrote it, and is named if the file names it.
 
     content: what the file was written with.
     """
@@ -142,7 +143,7 @@ def overwritten(what: str, content: str, file: Path | None) -> Refusal:
 
 
 def lies_there(plan: Mapping[str, Any], label: str) -> bool:
-    """Whether what the next container would be made of is what this label stands for."""
+    """Whether the next container would get this label."""
     folder = Path(paths.INSTANCES) / plan["instance"]
     files = [folder / "plan.json", folder / "environment", *([Path(paths.GUARD) / GUARD] if plan["guarded"] else [])]
     try:
@@ -190,7 +191,7 @@ def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any
 
 
 def replaced(container: Container, directories: Mapping[str, str]) -> list[str]:
-    """Directories in whose place the processes of a running container see another one than the node has, or none.
+    """Directories that were replaced on the node while a container runs: its processes still see the old ones, or none.
 
     directories: those of the node, by where the container sees them.
     """

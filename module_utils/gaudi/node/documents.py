@@ -100,7 +100,7 @@ def _kind(path: Path, place: Path | None) -> str:
 def make_room(path: Path) -> Path | None:
     """Move a directory away from where a file is to be, and return where it went; None where none was there.
 
-    A file takes the place of anything else in one rename. A directory may hold something that somebody needs.
+    A file replaces anything but a directory in one rename. A directory may hold files that somebody needs.
     """
     if not path.is_dir() or path.is_symlink():
         return None

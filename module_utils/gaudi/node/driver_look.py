@@ -78,12 +78,12 @@ def index_of(repository: str, suite: str) -> str:
         try:
             with open_url(name, timeout=INDEX_SECONDS) as answer:
                 packed = io.BytesIO(answer.read(INDEX_LIMIT + 1))
-            # Some kilobytes may unpack to any size, and nobody has signed them.
+            # A few kilobytes may unpack to any size, and their signature is not checked here.
             text = (gzip.GzipFile(fileobj=packed) if name.endswith(".gz") else packed).read(INDEX_LIMIT + 1)
             if len(text) > INDEX_LIMIT:
                 raise ValueError(f"it is larger than {INDEX_LIMIT >> 20} MiB")
             return text.decode("utf-8", "replace")
-        # What is no gzip, what is not there, who does not answer: HTTPError, URLError and BadGzipFile are OSErrors.
+        # Not gzip, not found, no answer: HTTPError, URLError and BadGzipFile are all OSErrors.
         except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
             seen = str(getattr(error, "reason", error))
     raise Refusal(
@@ -94,9 +94,9 @@ def index_of(repository: str, suite: str) -> str:
 
 
 def who_holds_dpkg() -> str:
-    """Who changes packages now, in words; empty where nobody does.
+    """Which program changes packages now, in words; empty if none does.
 
-    The lock is not taken: whoever wants it meanwhile would be refused.
+    The lock is only tested, since taking it would block other programs.
     """
     for name in ("lock-frontend", "lock"):
         if not (DPKG / name).exists():
@@ -235,7 +235,7 @@ class Look:
         listed = offered.parse(said(self.module, offered.query(self.wanted.format, names)))
         index, unread = self._shown(listed), False
         if self.given.get("repository") and self.wanted.format == DEB:
-            # The node is told of it when nothing keeps the driver from it; until then nobody else asks it.
+            # The repository is configured on the node only when nothing is refused; until then it is asked only here.
             try:
                 asked = index_of(self.given["repository"], self.suite)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
@@ -294,7 +294,7 @@ class Look:
 
     @property
     def interfaces_down(self) -> list[str]:
-        """The interfaces of the cards' external ports that nobody has brought up; there may be none."""
+        """The interfaces of the cards' external ports that are not up; there may be none."""
         places = [place for card in self.sources.pci for place in sorted((PCI / card.bus_id / "net").glob("*/flags"))]
         return [place.parent.name for place in places if not int(place.read_text(encoding="ascii"), 16) & UP]
 

@@ -121,7 +121,7 @@ def recipes_to_be_had(folder: str) -> bool:
 
 
 def on_its_way(key: str) -> bool:
-    """Whether a folder among those of the keys is none: it comes from another node, or is being given to one."""
+    """Whether a folder is in transfer from or to another node, so that it is not the folder of a key."""
     return key.endswith((CARRIED, CARRIED + STAGING_SUFFIX))
 
 

@@ -50,7 +50,7 @@ def installed() -> list[str]:
 
 
 def strangers() -> list[Path]:
-    """What lies among the folders of the instances and is none of theirs, such as somebody's copy of one; sorted."""
+    """Entries among the folders of the instances that belong to no instance, such as a copy of a folder; sorted."""
     return sorted(
         path
         for place in (PLANS, STATES)
@@ -60,7 +60,7 @@ def strangers() -> list[Path]:
 
 
 def say_stranger(path: Path) -> str:
-    """Say what nobody here knows."""
+    """Say that an entry belongs to no instance."""
     where = printable(shlex.quote(str(path)))
     return (
         f"{where} belongs to no instance, and nothing here reads or changes it. Remove it by hand if nobody needs it."
@@ -107,7 +107,7 @@ def runs_with() -> dict[str, str]:
 def own_containers() -> dict[str, str]:
     """The names of the instances' containers by short id, as their supervisors wrote them down.
 
-    An engine that does not answer names none; a container that has ended gives its id to nobody else.
+    An engine that does not answer names none; the id of a container that has ended is never used again.
     """
     lines = []
     for name in installed():
@@ -222,7 +222,7 @@ def lost_image(module: AnsibleModule, name: str) -> str:
 def lost_weights(found: Mapping[str, Any]) -> str:
     """Say of a running instance that its weights are no longer whole; empty where they are, or where it does not run.
 
-    It goes on without them until it starts once more.
+    It serves without them until its next start.
     """
     name = str(found["instance"])
     return _could_not(name, _lost_weights(_plan(name))) if found["active"] == "active" else ""
@@ -272,7 +272,7 @@ def said_last(module: AnsibleModule, found: Mapping[str, Any]) -> str:
 
 
 def pace_of(name: str, state: Mapping[str, Any]) -> str:
-    """How quickly an instance wrote with the plan that it runs, for people; empty where nobody has asked it."""
+    """How quickly an instance wrote with its current plan, for people; empty if it was not measured."""
     try:
         record = read_json(STATES / name / paths.PACE, pace.FORM, pace.SCHEMA) or {}
     except Damaged as damage:

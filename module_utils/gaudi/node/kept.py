@@ -44,7 +44,7 @@ def driver_version(answer: str) -> str:
 
 
 def guard_digest(guard: bytes | None) -> str:
-    """Stand for the guard; empty where nobody is asked for a key."""
+    """A digest of the guard; empty if the instance asks for no keys."""
     return "" if guard is None else hashlib.sha256(guard).hexdigest()
 
 
@@ -129,10 +129,10 @@ class Place:
         sync_folder(self.state)
 
     def finish(self, now: str) -> tuple[Back | None, bool]:
-        """Take the way back to its end, where there is one: which it is, and whether anything was written.
+        """Finish going back to a kept plan, if that was begun; return it, and whether anything was written.
 
-        Where systemd has files of the instance, it has to read them again. Raises Damaged, Refusal and OSError where
-        the end cannot be reached; what was written until then is the beginning of the next attempt.
+        Where systemd has files of the instance, it has to read them again. Raises Damaged, Refusal and OSError if it
+        cannot be finished; the next attempt continues from what was written.
         """
         back = self.back()
         if back is None:

@@ -45,7 +45,7 @@ DEMO = "/opt/hccl_demo"
 CONTAINER = "gaudi-fabric-check"
 # One that only looks into an image may run beside another run's.
 LOOKING = f"{CONTAINER}-look-{os.getpid()}"
-# Walls of any container here; those that measure have what an instance has, and the network, where ranks meet.
+# Confinement of any container here. Those that measure get what an instance gets, and the network, where ranks meet.
 WALLS = (
     *("--init", "--runtime", "habana", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
     *("--read-only", "--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
@@ -55,7 +55,7 @@ MEASURES = (
     *("--network", "host", "--cap-add", "SYS_NICE"),
     *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
 )
-# No card: the vendor's runtime gives all of them to whom nobody names any, those of instances too.
+# No card: a container that names none would get all cards from the vendor's runtime, those of instances included.
 LOOKS = ("--pids-limit", "256", "--env", "HABANA_VISIBLE_DEVICES=none")
 # Looking into an image takes a second or two.
 LOOK_SECONDS = 60
@@ -174,7 +174,7 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     looked = containers.run_once(module, LOOKING, program, LOOK_SECONDS)
     how = looked.how
     try:
-        # Nobody knows whose image it is: what it prints may be anything.
+        # The image is not trusted: its output may be anything.
         found = parse((looked.text.splitlines() or [""])[-1], LOOKED)
     except ValueError as error:
         found, how = {}, f"{how}, and {error}" if looked.status == 0 else how
@@ -252,7 +252,7 @@ def _build(
 
 
 def known_hosts(names: Sequence[str]) -> dict[str, str]:
-    """Addresses of the hosts that this node knows and a build would not. One that nobody knows is left to the build."""
+    """Addresses of hosts that this node knows and a build would not. Hosts unknown here are left to the build."""
     own, stub = (Path(path) for path in ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"))
     text = (stub if stub.exists() else own).read_text(encoding="utf-8", errors="replace")
     unknown = unknown_to_builds(names, Path("/etc/hosts").read_text(encoding="utf-8", errors="replace"), text)
@@ -420,7 +420,7 @@ def made_of(cards: Cards, image: Mapping[str, Any]) -> verdict.MadeOf:
 def look_into(
     module: AnsibleModule, given: Mapping[str, Any], reference: str, demo: measuring.Demo | None, *, build: bool
 ) -> dict[str, Any]:
-    """Read an image. Where nobody needs the verdict, one that nobody can look into is a warning."""
+    """Read an image. If no instance needs the verdict, an image that cannot be inspected is only a warning."""
     try:
         provider = given["provider"] if given["host_nics"] else ""
         return read_measured(module, reference, provider, demo, given["proxies"], build=build)

@@ -80,8 +80,9 @@ def stranger_among(found: Sequence[Listener], container: str, main: int) -> List
 def connected(url: str, own: frozenset[int], timeout: float) -> http.client.HTTPConnection:
     """A connection to a server of which only the inodes of its sockets are known.
 
-    No two sockets have one inode at a time: one that is there before and after has taken the connection. No right to
-    look at the server's processes is needed. Raises OSError where somebody else listens, who is sent nothing.
+    No two sockets have the same inode at a time, so a socket that exists before and after has accepted the connection.
+    No right to look at the server's processes is needed. Raises OSError if another process listens; nothing is sent to
+    it.
     """
     where = urllib.parse.urlsplit(url)
     address = str(socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0])
@@ -193,9 +194,9 @@ def answer(
 ) -> tuple[int, bytes]:
     """The status and the body of an answer; with a body the question is a POST.
 
-    The timeout of the connection, in seconds, is that of the whole answer: one that comes in drops, or behind interim
-    answers without end, would hold who asks. most: bytes of the body that are read. No redirection is followed. Raises
-    OSError and http.client.HTTPException.
+    The timeout of the connection, in seconds, is that of the whole answer: otherwise an answer in tiny pieces, or
+    endless interim answers, would block the caller. most: bytes of the body that are read. No redirection is followed.
+    Raises OSError and http.client.HTTPException.
     """
     until = time.monotonic() + float(connection.timeout or 0.0)
     connection.request("GET" if body is None else "POST", path, body, dict(headers))

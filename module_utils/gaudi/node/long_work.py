@@ -53,8 +53,8 @@ def tell_refusal(refusal: Refusal) -> None:
 def writable_folder(path: Path, make: bool = True) -> Path | None:
     """The path itself, or the nearest folder above it that is there; a unit can name only what exists.
 
-    Where that would be the whole node, or all homes, which the unit keeps work out of, what is missing is made, or None
-    stands for nothing.
+    If that folder would be / or one of the home roots, which the unit hides from work, the missing folders are created,
+    or None is returned.
     """
     found = next(folder for folder in (path, *path.parents) if folder.exists())
     if found != path and str(found) in ("/", *HOMES):
@@ -82,7 +82,7 @@ def progress(folder: Path) -> dict[str, Any]:
 
 
 def digest(folder: Path) -> str | None:
-    """What the job was started with, as one digest; None where nobody can tell, so that it is started again."""
+    """What the job was started with, as one digest; None if that is unknown, so that it is started again."""
     try:
         described = read_json(folder / "job.json", {"digest": str})
     except Damaged:

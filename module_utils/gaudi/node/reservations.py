@@ -76,7 +76,7 @@ def _plans(plans: Path, states: Path, leaving: str) -> dict[str, dict[str, Any]]
 
 
 def _started_with(state: Path, damage: Damaged) -> dict[str, Any]:
-    """The cards that a container was started with, as a plan has them. Raises the plan's damage where nobody knows."""
+    """The cards that a container was started with, as a plan has them. Raises the plan's damage without a record."""
     try:
         written = read_json(state, _STATE)
     except Damaged:
@@ -90,8 +90,8 @@ def _started_with(state: Path, damage: Damaged) -> dict[str, Any]:
 def turn(state: Path, check_mode: bool = False) -> Iterator[None]:
     """Hold the lock of the reservations. Check mode creates no lock file; without one there is nothing to wait for.
 
-    state: the directory that they lie in. Raises Refusal where something else lies in the place of the lock, or
-    somebody does not let go of it.
+    state: the directory that they lie in. Raises Refusal if the lock's path is not a regular file, or if another
+    process keeps the lock.
     """
     guard_file = state / f"{FILE}.guard"
     if check_mode and not guard_file.exists():

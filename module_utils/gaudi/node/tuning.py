@@ -1,7 +1,8 @@
 """Read everything that says how a host is tuned, and where files of ours can be written; host/ says what it means.
 
 And what runs wish for a node's settings: a role that sets something keeps a record of its wish beside its files, and at
-its end a run compares record, files and kernel with what it had set. Of two at once, the one that lost finds out.
+its end a run compares record, files and kernel with what it had set. So of two runs at once, the one that was
+overwritten notices it.
 """
 
 from __future__ import annotations
@@ -297,7 +298,7 @@ def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
 
 
 def obstacle(path: Path) -> str | None:
-    """Say why a file of ours cannot be written or taken away here, or None when it can."""
+    """Say why a file of ours cannot be written or removed here, or None when it can."""
     if path.is_dir():
         return f"{path} is a directory, where a file of this role is to be. Move it away, then run again."
     folder = next(parent for parent in path.parents if parent.exists())

@@ -65,7 +65,7 @@ def plans_on_node(plans: Path) -> dict[str, dict[str, Any]]:
 
 
 def damaged_plans(plans: Path) -> list[Path]:
-    """The plan.json of each instance whose plan nobody can read."""
+    """The plan.json of each instance whose plan cannot be read."""
     return _plans(plans)[1]
 
 
@@ -213,14 +213,14 @@ def is_whole(folder: Path, measured_cards: int) -> bool:
 
 
 def is_occupied(folder: Path) -> bool:
-    """Tell whether something that is no fetched model lies where one is to be."""
+    """Tell whether something other than a fetched model lies at a model's path."""
     if not folder.is_dir():
         return folder.exists()
     return any(folder.iterdir()) and not (folder / weights.MANIFEST).exists()
 
 
 def changed_weights(directory: Path) -> str | None:
-    """Say which file is not as the record beside the weights has it, and what mends it; None where all are, by size."""
+    """Say which file differs from the record beside the weights, and how to repair it; None if all sizes match."""
     wrong = wrong_files(directory)
     if not wrong:
         return None
@@ -234,7 +234,7 @@ def changed_weights(directory: Path) -> str | None:
 
 
 def missing_weights(directory: Path) -> str | None:
-    """Say what is missing in a model directory, or cannot be what a server reads; None where nothing is.
+    """Say what is missing or cannot be right in a model directory; None if nothing is.
 
     Looks at names and sizes, not at contents.
     """

@@ -18,7 +18,7 @@ from ..catalogue.surface import SECRET, normal
 _LONGEST = 60
 # Differences named of the parts that only follow from others.
 _MOST = 5
-# What is run. All else in a plan is worked out from it or explains it, and is named only where nothing here differs.
+# What decides how a container runs. The rest of a plan follows from it, and is named only if nothing here differs.
 _RUN = ("image", "modules", "cpu_binding", "arguments", "environment", "container")
 _WORDY = ("explain", "warnings")
 # What stands before the first option of a command.

@@ -44,9 +44,9 @@ OWNED = {
 # They divide the cards of one node as well.
 TENSOR_PARALLEL_INSTEAD = ("--pipeline-parallel-size", "--data-parallel-size")
 
-# Nothing to choose, with the reason: another engine than these cards', a process that is no server, or one that does
-# not answer where, and as, everybody asks it. The supervisor, the checks after a start and the guard ask over HTTP on
-# the plan's port and paths.
+# Arguments that cannot be chosen, with the reason: they select another engine than that of these cards, a process that
+# is not a server, or a server that answers at another place or in another way than the other programs expect. The
+# supervisor, the checks after a start and the guard ask over HTTP on the plan's port and paths.
 _TLS = (
     "the server speaks plain HTTP: keep it on 127.0.0.1, and put a gateway before it that ends TLS with your "
     "certificate (docs/keys.md shows one)"
@@ -122,7 +122,7 @@ def value_in(arguments: Sequence[str], option: str) -> str | None:
 
 
 def options_in_arguments(request: Mapping[str, object], further: Mapping[str, str]) -> dict[str, object]:
-    """A request whose ``extra_args`` that are options in disguise became these options.
+    """A request in which each of the ``extra_args`` that has an option of its own became that option.
 
     ``further`` has those of the release beside OPTIONS. Raises Refusal when the option is given as well, with another
     value.
@@ -290,7 +290,7 @@ def check_parsers(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
 
 
 def _wrong_by_name(name: str, value: str) -> str | None:
-    """What an option takes by its name, where the value is no such thing; None where it is, or nobody knows."""
+    """What an option's name requires, if the value does not fit; None if it fits, or if that is unknown."""
     for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):
         if pattern.fullmatch(name):
             try:

@@ -162,7 +162,7 @@ def _warn_about_batches(draft: Draft, lengths: Lengths, sizes: list[int]) -> Non
 def _warn_about_long_inputs(draft: Draft, resolved: ResolvedRequest, lengths: Lengths, last: int) -> None:
     """Inputs that the server takes, and that no bucket holds, compile while a client waits.
 
-    Where the length is what the ranges come to, whoever asked for them has said that there are none.
+    If the length follows from the ranges, the request itself says that there are no longer inputs.
     """
     length = lengths.max_model_len or 0
     if resolved.request.partial_warmup is not None:

@@ -106,7 +106,7 @@ def _check_serials(cards: Sequence[Card], own: Sequence[int], serials: Mapping[i
 def _say_choice(
     draft: Draft, request: Request, cards: Sequence[Card], chosen: Sequence[Card], own: Sequence[int], label: str
 ) -> None:
-    """Write down which cards were chosen and why; warn where an instance cannot have its own back."""
+    """Record which cards were chosen and why; warn if an instance cannot get its former cards back."""
     modules = [card.module_id for card in chosen]
     if request.modules is None and len(own) == len(chosen) and sorted(own) != sorted(modules):
         lost = "; ".join(f"{card.module_id}: {card.taken}" for card in cards if card.module_id in own and card.taken)

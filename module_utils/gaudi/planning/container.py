@@ -24,7 +24,7 @@ from .writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
 
 # A trace of the profiler outlives the container here, a directory for each instance.
 PROFILE_ROOT = "/var/lib/gaudi-serving/profiles"
-# The server's processes share memory here: messages between workers, batches of pictures. vLLM's own pages give a
+# Shared memory of the server's processes: messages between workers, batches of pictures. vLLM's own pages give a
 # container 2 GiB (NVIDIA) or 8 GiB (AMD, docs/deployment/k8s.md at 031a0c049) and 16 GiB (TPU, quoted in the manual of
 # 1.18); the largest of them, since nobody publishes one for these cards. Memory is taken as it is written.
 SHARED_MEMORY_MIB = 16384
@@ -136,9 +136,9 @@ def check_places(setting: Setting) -> None:
 
 
 def ipc_of(setting: Setting) -> str:
-    """``private``, or ``host`` where it is wished or the cards talk over host NICs, which was never seen otherwise.
+    """``private``, or ``host`` if the request asks for it, or if the cards talk over host NICs (only seen so).
 
-    The release's manual is the upper bound. Raises Refusal for a wish above it.
+    The release's manual is the upper limit. Raises Refusal for a request beyond it.
     """
     most = setting.release.container.ipc
     wished = setting.request.ipc or ("host" if setting.host_nics and most == "host" else "private")
@@ -213,7 +213,7 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         "working_directory": setting.working_directory,
         "mounts": list(mounts.values()),
         "environment": {name: value for name, value in environment.items() if name not in said},
-        # What the supervisor adds, since nobody knows it before the start. It adds nothing else.
+        # What the supervisor adds, since it is only known at the start. It adds nothing else.
         "at_start": [*AT_START, *([PYTHON_PATH] if setting.guarded else [])],
     }
 
@@ -243,7 +243,7 @@ def _read(setting: Setting) -> list[tuple[str, ...]]:
 
 
 def _guessing(request: Request) -> list[str]:
-    """The directory of the model that guesses in speculative decoding, where it is one of the node."""
+    """The directory of the draft model of speculative decoding, if it lies on the node."""
     model = (request.speculative_config or {}).get("model")
     return [model] if isinstance(model, str) and model.startswith("/") else []
 

@@ -50,7 +50,7 @@ def check_supported(
     draft: Draft,
     weights: Weights | None = None,
 ) -> None:
-    """Refuse what the release cannot do; warn about what nobody is known to have tried."""
+    """Refuse features that the release lacks; warn about combinations that nobody is known to have tried."""
     if entry is not None:
         _check_release(entry, release, draft)
     _check_effect(asked, release)
@@ -167,7 +167,7 @@ def check_hub(weights_path: str, request: Request, draft: Draft) -> None:
 def check_quantization(resolved: ResolvedRequest) -> None:
     """Quantised weights need a method the release has, and the data type that goes with it.
 
-    A method that only the name tells is a guess: there the data type that was asked for counts.
+    A method that only the model's name suggests is a guess: then the requested data type counts.
     """
     model, method = resolved.model, resolved.model.quant_method
     served = resolved.release.constants.get("quantization_methods", ())
@@ -447,7 +447,7 @@ def fabric_warning(resolved: ResolvedRequest, card_type: CardType | None) -> str
 
 
 def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft: Draft) -> None:
-    """A card nobody knows, and one no release is documented for."""
+    """Refuse or warn of an unknown card, and of one that no release is documented for."""
     name = chosen[0].name
     if name is None:
         return

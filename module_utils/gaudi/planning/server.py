@@ -129,7 +129,7 @@ def _pooling(draft: Draft, entry: ModelEntry, from_catalogue: Rule, surface: Sur
 
 
 def shutdown(draft: Draft, release: ReleaseEntry, surface: Surface) -> None:
-    """How long a server that is told to stop goes on with its requests, where it knows that; most abort them."""
+    """How long a server finishes its requests after it is told to stop, if its release can do that; most abort them."""
     seconds = release.constants.get("shutdown_timeout")
     if seconds is not None and surface.knows("--shutdown-timeout"):
         draft.option("--shutdown-timeout", given("shutdown", f"catalog/releases/{release.name}.yml")(value=seconds))
@@ -214,7 +214,7 @@ def own_ports_variable(draft: Draft, cards: Sequence[Card], surface: Surface) ->
 
 
 def closed_ports(environment: Mapping[str, str]) -> dict[str, Any]:
-    """What of a plan's address says which ports are closed to others; empty where nobody knows them."""
+    """The part of a plan's address that says which ports are closed to others; empty if they are unknown."""
     ports = closed_from(environment.get(VARIABLE, ""))
     return {} if ports is None else {"closed_ports": [ports.first, ports.last]}
 

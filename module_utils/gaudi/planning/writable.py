@@ -35,7 +35,8 @@ class Tmpfs:
 # A size protects the node from a file without end: a tmpfs without one may take half of the node's memory, and a node
 # has up to eight servers. The sizes are ours, generous against what is known to be written: nobody publishes any.
 TMPFS = (
-    # Compiler dumps and profiles that nobody sent elsewhere are the largest. Everybody's, as /tmp is everywhere.
+    # The largest files here are compiler dumps, and profiles without a directory of their own. World-writable, as any
+    # /tmp.
     Tmpfs(SCRATCH, 8192, "1777"),
     # Caches: code of models (kB), compiled kernels (hundreds of MB), a data set that is measured (less than 1 GB).
     Tmpfs(HOME, 8192, "0700"),
@@ -84,7 +85,7 @@ LEADING = (
     "VLLM_RPC_BASE_PATH",
     "VLLM_TORCH_PROFILER_DIR",
 )
-# For what the server's processes share. With ipc host it is the node's own, and what is left there nobody removes.
+# Shared memory of the server's processes. With ipc host it is the node's own, where leftovers are never removed.
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - refused
 
 

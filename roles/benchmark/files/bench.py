@@ -257,7 +257,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, _stop)
     try:
         run = measure(read_description(Path(arguments[0])))
-        # Where requests failed, the figures are shown before that ends the playbook.
+        # If requests failed, the playbook shows the figures first and then fails.
         long_work.tell_result({"run": run["run"], "failed": figures.failed(run)})
     except Refusal as refusal:
         print(f"bench: {refusal}", file=sys.stderr)

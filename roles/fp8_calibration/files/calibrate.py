@@ -4,8 +4,8 @@
     calibrate.py DESCRIPTION [--again]
 
 DESCRIPTION is a JSON document of the module calibration_plan. The tool writes into TARGET.partial/measured, and into
-nothing else of the node. When it has ended, its files are read as anybody's: links and pipes are refused, what is
-asked for is moved out, the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its
+nothing else of the node. When it has ended, its files are not trusted: links and pipes are refused, the wanted files
+are moved out, and the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its
 place. Earlier measurements are never deleted and stay where they are until then, whatever happens.
 
 A file beside it, with .peer.json instead of .json, names a node that has measured. The measurements are then received
@@ -94,8 +94,8 @@ def read_json(path: Path, keys: tuple[str, ...], advice: str) -> dict[str, Any]:
 def digest(document: dict[str, Any]) -> str:
     """Stands for what is measured: the same weights with the same tool in the same way.
 
-    Which cards and which container are of no importance, nor on which node; the weights are named by the files in the
-    record of their conversion or fetch, where they have one, not by when they came or were verified.
+    Cards, container and node do not count. The weights count by the files in the record of their conversion or fetch,
+    if they have one, not by when they were fetched or verified.
     """
     counted = ("model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "files")
     content = {key: document[key] for key in counted}
@@ -185,7 +185,7 @@ def measured(target: Path, wanted: str) -> dict[str, Any] | None:
 
 
 def dated(target: Path, now: datetime) -> Path:
-    """A free name beside the target that says until when these measurements were the valid ones."""
+    """A free name beside the target, with the time until which these measurements were in use."""
     name = target.with_name(f"{target.name}.until-{now.strftime('%Y%m%dT%H%M%SZ')}")
     number = 1
     while name.exists():
@@ -504,7 +504,7 @@ def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[st
 
 
 def work(description: Path, again: bool) -> dict[str, Any]:
-    """Measure, or take what a seed has measured, where a file beside the description names one."""
+    """Measure, or take the measurements of a seed if a file beside the description names one."""
     advice = "run playbooks/calibrate.yml, which writes it"
     document = read_json(description, DESCRIBED, advice)
     named = description.with_suffix(".peer.json")

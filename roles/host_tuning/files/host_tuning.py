@@ -53,7 +53,7 @@ def changes(cpus: Path) -> dict[str, str]:
 
 
 def kept_values(before: Path) -> dict[str, str] | None:
-    """Return what the controls were before the first change; None, with a sentence, when that cannot be read."""
+    """Return the values of the controls before the first change; None, with a sentence, when they cannot be read."""
     try:
         return read_json(before, {str: str}) or {}
     except Damaged as damage:

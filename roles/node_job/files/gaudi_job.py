@@ -62,7 +62,7 @@ class Log:
         self.lost = False
         self.tail: list[str] = []
         try:
-            # Whatever lies there, a pipe that nobody reads for example, gives way.
+            # Anything at this path is replaced, for example a pipe without a reader.
             make_room(path)
             path.unlink(missing_ok=True)
             self.stream = path.open("wb", buffering=0)
@@ -78,7 +78,7 @@ class Log:
         self.lost = True
 
     def turn_over(self) -> None:
-        """Begin another file; the one that is full goes on until that is there. Raises OSError."""
+        """Begin a new file; the full one is written to until the new one exists. Raises OSError."""
         make_room(self.path.with_name("log.1"))
         if self.path.exists():
             self.path.replace(self.path.with_name("log.1"))
@@ -186,7 +186,7 @@ class Job:
         return 0 if self.stopped else status if 0 <= status < 128 else 1
 
     def finish(self, status: int, log: Log) -> None:
-        """Write down how it ended, with the work's own last sentence where it failed."""
+        """Record how the work ended; if it failed, with its own last sentence."""
         said = next((line for line in reversed(log.tail) if line.strip()), "it printed nothing")
         if status == 0:
             self.state("succeeded", log, ended=now(), status=0, result=left_by(self.folder / "result.json"))

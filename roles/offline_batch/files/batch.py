@@ -106,7 +106,7 @@ def systemctl(*words: str, within: float) -> None:
 
 
 class OwnServer:
-    """The instance that was started for this work; nobody else asks it."""
+    """The instance that was started for this work alone."""
 
     def __init__(self, instance: str) -> None:
         self.instance = instance
@@ -115,7 +115,7 @@ class OwnServer:
         self.there = (Path(paths.INSTANCES) / instance).is_dir()
 
     def not_at_boot(self) -> None:
-        """After a power cut it would hold its cards, and nobody would ask it. Raises OSError."""
+        """Keep it from starting at boot: after a power cut it would hold its cards without work. Raises OSError."""
         if self.there:
             systemctl("--quiet", "disable", self.unit, within=STOP_WITHIN)
 
@@ -172,7 +172,7 @@ class Instance:
 
     def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
-        # Neither a proxy, nor a redirection, nor who has its port meanwhile gets the token, or what is asked.
+        # No proxy, no redirection and no other process at its port receives the token or the request.
         connection = listening.connected(self.endpoint(), self.sockets, timeout)
         try:
             body = json.dumps(request.body).encode()
@@ -199,7 +199,7 @@ class Answers:
     synced: float = 0.0
 
     def __post_init__(self) -> None:
-        """Take up what is there; what a cut left half written is cut off."""
+        """Read the answers of earlier runs; a line that an interruption left half written is removed."""
         self.path.touch(mode=0o600)
         with self.path.open("rb") as there:
             for text in there:
@@ -263,7 +263,7 @@ class Batch:
         self.answers = Answers(wish.answers)
         has = [self.answers.has(request) for request in self.requests()]
         self.total, self.before = len(has), sum(has)
-        # None ends whoever takes it.
+        # A worker that takes None ends.
         self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * wish.at_once)
         self.lock = threading.Lock()
         self.ended = threading.Event()
@@ -317,7 +317,7 @@ class Batch:
         raise self.failure or Refusal("batch_broken", "one of those who ask ended; its last words are above")
 
     def _work(self) -> None:
-        """Ask one after the other, until there is nothing left or something keeps the whole work from going on."""
+        """Send one request after the other, until none is left or a failure ends the whole work."""
         while not self.ended.is_set():
             request, kept = self.left.get(), False
             try:
@@ -393,7 +393,7 @@ class Batch:
 def work(wish: Wish) -> dict[str, Any]:
     """Ask everything; the result for the job. Raises Refusal, OSError, Stopped."""
     batch = Batch(wish)
-    # Who has all answers needs nobody.
+    # With all answers present, no server is needed.
     if batch.before < batch.total:
         batch.check()
         batch.run()
@@ -431,7 +431,7 @@ def _stop(signum: int, _frame: Any) -> None:
 
 
 def number_at_once(text: str) -> int:
-    """Read it. Raises ValueError: without anybody who asks, the work would wait for ever."""
+    """Read it. Raises ValueError for less than 1: without a worker, the work would wait for ever."""
     number = int(text)
     if not 1 <= number <= MOST_AT_ONCE:
         raise ValueError(text)

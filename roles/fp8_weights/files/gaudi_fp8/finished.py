@@ -1,4 +1,4 @@
-"""A finished conversion: whether it is there, whether it is right, and mending it."""
+"""A finished conversion: whether it exists, whether it is right, and how it is repaired."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def is_done(conversion: Conversion) -> bool:
 
 
 def look_after(conversion: Conversion, made: dict[str, Any]) -> str:
-    """Mend or verify a finished conversion where needed or asked for; returns the closing sentence."""
+    """Repair or verify a finished conversion if needed or requested; returns the closing sentence."""
     wrong = made.get("wrong")
     if wrong:
         made = mend(conversion, made)

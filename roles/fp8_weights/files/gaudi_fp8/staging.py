@@ -1,4 +1,4 @@
-"""Where the work is until it is whole: places, room, locks, and what an early end leaves."""
+"""The staging folder of a conversion: paths, free space, locks, and what an interruption leaves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_places(conversion: Conversion) -> None:
 def check_room(conversion: Conversion, source: Source, missing: list[str], replaced: bool = False) -> None:
     """Refuse before the first byte when the result does not fit.
 
-    replaced: every shard takes the place of an older one, so that only those under work are there twice.
+    replaced: every shard replaces an older one, so only shards in work exist twice.
     """
     sizes = [source.result_bytes[name] for name in missing]
     needed = sum(sorted(sizes)[-conversion.jobs :]) if replaced or conversion.in_place_space else sum(sizes)

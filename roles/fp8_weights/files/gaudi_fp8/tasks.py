@@ -1,4 +1,4 @@
-"""Tasks for the workers: what is in them, who has them done, and how one is done."""
+"""Tasks for the workers: their content, how they are handed out, and how one is done."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def now() -> str:
 
 
 def revision_of(source: Source, done: Manifest) -> str:
-    """The revision to repair from: the recorded one where it means something, the source's own elsewhere."""
+    """The revision to repair from: the recorded one if this source knows it, else the source's own."""
     return done.revision if source.repository == done.repository and not source.pinned else source.revision
 
 
@@ -48,7 +48,7 @@ def check_commit(source: Source, answered: str) -> None:
 
 
 def check_measurements_pinned(wish: Request, source: Source) -> None:
-    """Refuse measurements that whoever owns the repository could exchange: a server runs with them, and by them."""
+    """Refuse measurements without a pin: the repository's owner could exchange them, and a server runs code in them."""
     if wish.measured_cards and not source.pinned:
         raise pin_file.measurements_not_pinned(source.repository)
 
@@ -105,7 +105,7 @@ class Fetch:
         self.progress = progress
         self.stop = stop
         self.arrived = manifest.Arrived(wish.staging)
-        # hf_xet reads ahead: a limit would hold what is written, not what comes.
+        # hf_xet reads ahead: a limit would slow the writing, not the network traffic.
         unlimited = replace(source, xet=source.xet and not wish.rate_limit)
         self.hub = connect(unlimited, wish.staging / record.SCRATCH)
         patience = PATIENCE_SECONDS if len(wish.sources) == 1 else HASTE_SECONDS
@@ -260,7 +260,7 @@ def first_that_serves(
                     said.add(str(failure))
             if progress.received > arrived:  # something came: a source lives
                 arrived, pause = progress.received, FIRST_PAUSE
-                # In this order: who has waited for all of it is not left a rounding error to wait for.
+                # In this order, so that a caller who waited the whole time has no rounding error left to wait for.
                 deadline = stop.clock() + (PATIENCE_SECONDS - failures[-1].waited)
         asked = max(failure.retry_after or 0.0 for failure in failures)
         left = deadline - stop.clock()
@@ -277,7 +277,7 @@ def first_that_serves(
 def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Read every byte of the finished model again. Raises Refusal with the names of bad files.
 
-    With recheck they are part of the result instead, for whoever mends them next.
+    With recheck they are part of the result instead, and the next step repairs them.
     """
     done = already_whole(wish)
     if done is None:

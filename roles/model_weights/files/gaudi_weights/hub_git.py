@@ -32,7 +32,7 @@ POINTER_SIZE = 1024  # bytes a pointer has at most (git-lfs, docs/spec.md)
 # What git itself brings of one file; hosts of models put larger ones into git-lfs, and those are not fetched twice.
 LARGEST = "100m"
 
-# What git says on standard error, and what that means; with the C locale. What is not named here does not pass.
+# Messages of git on standard error in the C locale, and their meaning. Any other error is permanent.
 REFUSED = re.compile(r"Authentication failed|could not read (Username|Password)|returned error: 40[13]")
 UNKNOWN = re.compile(r"couldn't find remote ref|not our ref|unadvertised object|no such remote ref")
 ABSENT = re.compile(r"repository .* not found|returned error: 404|does not appear to be a git repository")
@@ -141,7 +141,7 @@ class Git(Hub):
         return Place(href, headers)
 
     def credentials(self) -> dict[str, str]:
-        """The header that says who asks; none without a token."""
+        """The header with user and token; none without a token."""
         if not self.token:
             return {}
         pair = base64.b64encode(f"{self.source.user}:{self.token}".encode()).decode()
@@ -165,7 +165,7 @@ class Git(Hub):
         raise SourceFailure(f"{self.where} cannot be listed: git says {last!r}", passing=bool(PASSING.search(said)))
 
     def environment(self) -> dict[str, str]:
-        """What git is told: nobody's configuration, no prompt, and for this host a helper that reads the token's file.
+        """The environment of git: no configuration, no prompt, and for this host a helper that reads the token's file.
 
         The token itself is in no argument, environment or file but its own: the helper is run by a shell whose
         printf is a part of it.

@@ -32,8 +32,8 @@ class HuggingFace(Hub):
         self.storage = xet.Storage(pool_for(source, xet.STREAMS), scratch)
         self.over_xet: set[str] = set()
         self.lock = threading.Lock()
-        # Sources are asked one after the other, so the library's one client can be each one's in turn. It takes
-        # nothing from the environment: where requests go is the inventory's to say.
+        # Sources are asked one after the other, so the library's one client can be each one's in turn. It reads nothing
+        # from the environment: the inventory alone decides where requests go.
         set_client_factory(lambda: httpx2.Client(proxy=source.proxy, follow_redirects=True, trust_env=False))
         # False: without a token of ours, none that lies in somebody's home is sent either.
         self.api = HfApi(endpoint=source.endpoint, token=self.token or False, library_name="gaudi-serving")
@@ -89,7 +89,7 @@ class HuggingFace(Hub):
         return found
 
     def place(self, file: RemoteFile) -> Place:
-        """The resolve address; the token is for the hub, not for where it redirects to."""
+        """The resolve address; the token is for the hub only, not for the target of a redirect."""
         url = hf_hub_url(self.source.repository, file.name, revision=self.revision, endpoint=self.source.endpoint)
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         with self.lock:

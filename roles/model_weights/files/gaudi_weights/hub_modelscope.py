@@ -78,9 +78,9 @@ class ModelScope(Hub):
 
 @contextlib.contextmanager
 def only_proxy(proxy: str | None, endpoint: str) -> Iterator[None]:
-    """Have the library's requests take the inventory's proxy and nothing else: it can be told in no other way.
+    """Make the library's requests use the inventory's proxy and no other: the library has no option for it.
 
-    Names and passwords of a .netrc are not sent either. The environment is this process's own, and nobody else's.
+    Accounts of a .netrc are not sent either. The environment belongs to this process alone.
     """
     names = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
     before = dict(os.environ)

@@ -29,7 +29,7 @@ class Hub(ABC):
 
     @abstractmethod
     def place(self, file: RemoteFile) -> Place:
-        """Where a file's bytes are now; asked again for every try, since signed addresses expire."""
+        """The address of a file's bytes now; asked for again at every attempt, since signed addresses expire."""
 
     def content(self, file: RemoteFile) -> bytes | None:
         """The content of a file that came with the list, None for all others. It is checked like any other."""
@@ -44,9 +44,9 @@ def pool_for(source: Source, connections: int) -> urllib3.PoolManager:
 
 
 def connect(source: Source, scratch: Path) -> Hub:
-    """The hub of a source; scratch is a folder of its own for what it has to put somewhere.
+    """The hub of a source; scratch is a folder for its temporary files.
 
-    Raises Refusal for a kind nobody knows.
+    Raises Refusal for an unknown kind.
     """
     client = hub_kind(source.kind).client
     # Imported when needed: each library costs memory and a part of a second.

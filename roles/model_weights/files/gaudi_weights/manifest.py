@@ -54,7 +54,7 @@ def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:
 
 
 class Arrived:
-    """Files of a staging folder that were checked when they arrived; whoever continues need not read them again.
+    """Files of a staging folder that were checked when they arrived; a continued fetch need not read them again.
 
     An entry counts as long as the file has the size and the time of its last change it had then.
     """

@@ -14,10 +14,10 @@ from gaudi.weights.record import unsafe
 
 
 class SourceFailure(Exception):
-    """One source cannot serve; another one may. The text is one sentence for a person.
+    """One source cannot give the model; another one may. The text is one sentence for a person.
 
-    passing: asking again later may help; retry_after: seconds the source asked for; waited: seconds that were waited
-    for it in vain.
+    passing: asking again later may help; retry_after: seconds the source asked for; waited: seconds that were spent
+    waiting for it without success.
     """
 
     def __init__(self, text: str, passing: bool = False, retry_after: float | None = None, waited: float = 0.0) -> None:
@@ -44,9 +44,9 @@ class Stopped(Exception):
 
 
 class Stop(threading.Event):
-    """Tells all threads to end: because somebody asked, which stays so, or because one of them failed.
+    """Tells all threads to end: because of a stop request, which is final, or because one of them failed.
 
-    Pauses are waited for here, and the time is asked here, so that a test can let ten minutes pass in none.
+    Pauses and the clock go through this class, so that a test can let ten minutes pass at once.
     """
 
     asked = False

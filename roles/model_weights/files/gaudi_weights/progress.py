@@ -1,4 +1,4 @@
-"""How far the work is, for whoever follows it."""
+"""The progress of the work, for those who follow it."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from gaudi.base.refusal import Refusal
 SILENCE = 60  # seconds without a byte after which the peer counts as gone
 NO_ANSWER = 15  # seconds for the first answer
 UNREACHED = (10, 30, 35)  # rsync's status for sockets and timeouts
-# Its status when something went away between the list and the transfer, such as the sign of life of a node that has
-# just published its folder. Whoever needs what went away misses it when he checks.
+# Its status when a file vanished between the list and the transfer, such as the sign of life of a node that has just
+# published its folder. If a vanished file is needed, the check finds it missing.
 VANISHED = 24
 # What its daemon says (3.2 and 3.5) when the folder of a module is not there, with and without "use chroot".
 FOLDER_GONE = ("@ERROR: chroot failed", "@ERROR: chdir failed")

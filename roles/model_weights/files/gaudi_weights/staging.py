@@ -24,7 +24,7 @@ from .request import Request
 def already_whole(wish: Request) -> Manifest | None:
     """The finished model at the target, None when there is nothing yet.
 
-    Raises Refusal for somebody else's folder, another revision, and a file system that is not mounted.
+    Raises Refusal for a folder without our record, another revision, and a file system that is not mounted.
     """
     target = wish.target
     folders.revalidate_directory(target.parent)  # a node that shares it may have published it just now
@@ -56,7 +56,7 @@ def already_whole(wish: Request) -> Manifest | None:
 
 
 def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
-    """Commits that are accepted; a branch accepts what is there, since nobody said what it should be.
+    """Commits that are accepted; with a branch any commit is, since none was asked for.
 
     The source it came from decides, if it is still one: others call the same content by other commits.
     """
@@ -97,9 +97,10 @@ def holds(lock: Path, descriptor: int) -> bool:
 
 @contextlib.contextmanager
 def no_empty_folder(staging: Path) -> Iterator[None]:
-    """Remove a folder of empty folders in the end, whose lock is gone: no other run has begun in it.
+    """At the end, remove a staging folder that holds only empty folders and no lock: no other run has begun in it.
 
-    Around the lock, which has to be closed before: NFS keeps a removed file that is open, under another name.
+    This context encloses that of the lock, which has to be closed first: NFS keeps an open file that was removed, under
+    another name.
     """
     try:
         yield

@@ -118,7 +118,7 @@ class Take:
         return sum(file.size for file in self.wanted)
 
     def adopt(self) -> None:
-        """Continue with files of a run that was interrupted: they are not checked, so they are given to nobody."""
+        """Continue with files of an interrupted run: they are not checked yet, so no other node gets them."""
         for name in self.missing:
             if beneath.is_file(self.staging / name, self.staging):
                 self.move(self.staging / name, self.incoming / name)
@@ -193,7 +193,7 @@ class Take:
             self.modules.reverse()
             return False
         for file in waiting:
-            # An earlier run may have brought all of it, and of what is not there nothing is to be expected.
+            # An earlier run may have fetched everything, and a folder that does not exist can give nothing.
             if not self.offer.relays or folders.size_of(self.incoming / file.name, self.staging) == file.size:
                 come(file.name)
         if len(self.checks) == before and self.modules[0] == rsync.WHOLE:
@@ -218,11 +218,11 @@ class Take:
                 "peer_silent",
                 f"{peer} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s",
             )
-        time.sleep(LOOK_AGAIN)  # nobody is told when a peer elsewhere has checked another file
+        time.sleep(LOOK_AGAIN)  # a peer on another node does not announce that it has checked another file
 
     @contextmanager
     def relayed(self) -> Iterator[None]:
-        """Tell whoever takes from here meanwhile that this node is at it, or why it gave up; and count what comes."""
+        """Tell the receivers behind this node that it is working, or why it gave up; count the bytes that arrive."""
         over = threading.Event()
 
         def say(beat: int, gave_up: str = "") -> None:
@@ -253,9 +253,9 @@ class Take:
 
 
 def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
-    """Have the model at its target, whole: all of it, or the files that are wrong in what is there.
+    """Bring the complete model to its target: all of it, or the files that are wrong in the present copy.
 
-    Raises Refusal, and OSError for a disk that takes no more.
+    Raises Refusal, and OSError if the disk is full.
     """
     result: dict[str, Any] = {"target": str(wish.target), "peer": offer.peer.name, "bytes": offer.made.size}
     result.update(received=0, repaired=[])

@@ -22,10 +22,10 @@ from .model import RemoteFile, SourceFailure, Stop, Stopped
 
 BLOCK = 512 * 1024  # bytes
 CONNECT_SECONDS = 15.0
-# A source that sends nothing for so long is given up for this try; a slow trickle is not nothing.
+# Seconds without a byte after which this attempt ends; a slow stream of bytes does not count as silence.
 SILENCE_SECONDS = 60.0
-PATIENCE_SECONDS = 900.0  # how long the only source may be gone before it is given up; ten minutes happen
-HASTE_SECONDS = 60.0  # the same before anything has come, and where another source is asked then
+PATIENCE_SECONDS = 900.0  # how long the only source may be unreachable; outages of ten minutes happen
+HASTE_SECONDS = 60.0  # the same before the first byte, and where there is another source to ask
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 MOST_ASKED = 60.0  # seconds of a server's wish to wait that are granted
@@ -118,9 +118,8 @@ class Transfer:
     ) -> str:
         """Bring a file into the folder and return its SHA-256. Every try asks for its place.
 
-        What lies there already is kept, read again for its checksum, and continued. Raises SourceFailure when
-        the source stays away, refuses, or keeps sending other bytes than it states; OSError for a disk that takes
-        no more; Stopped.
+        What lies there already is kept, read again for its checksum, and continued. Raises SourceFailure if the source
+        stays unreachable, refuses, or keeps sending other bytes than it states; OSError if the disk is full; Stopped.
         """
         deadline = self.stop.clock() + self.patience
         pause, wrong = FIRST_PAUSE, 0
@@ -183,7 +182,8 @@ class Transfer:
     def _receive(self, file: RemoteFile, place: Place, have: int) -> Generator[bytes, None, None]:
         """What is missing of a file of which have bytes are there."""
         with self._open(file, place, have) as (blocks, begin):
-            # A source that knows no ranges starts again: pass over what is here, which costs time but no trust.
+            # A source without range requests starts from the beginning: skip the bytes that we have, which only costs
+            # time.
             skip = have - begin
             for received in blocks:
                 self._still_wanted()

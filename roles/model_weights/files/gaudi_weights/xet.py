@@ -175,7 +175,8 @@ def main(scratch: str) -> int:
     task: dict[str, Any] = json.loads(sys.stdin.readline())
 
     def orphaned() -> None:
-        # Nobody writes there again: it ends with who has started this, and so does this, whatever the library does.
+        # Nothing is ever written there: it closes when the parent process ends, and then this process ends, too,
+        # whatever the library is doing.
         sys.stdin.read()
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The images in an archive that ``docker save`` wrote, read so that nobody can read another one.
+"""The images in an archive that ``docker save`` wrote, read so strictly that an engine cannot find others in it.
 
 An engine unpacks an archive with Go's reader and takes the names of images from it: a file that this program read
 otherwise could bring other images than it says. So only the plain form is taken that docker save writes (POSIX.1-1988
@@ -65,9 +65,9 @@ def images(stream: BinaryIO) -> tuple[list[str], set[str]]:
 def same_as(stream: BinaryIO, given: str) -> set[str]:
     """The ids that an image of this id may have in any engine, where the archive holds that image and no other.
 
-    An id is a checksum: of the configuration, or of the manifest that names it, by engine. What the archive says of its
-    parts counts for nothing; they are read, and each has the checksum that leads to it. Raises ValueError for another
-    image.
+    An id is a checksum: of the configuration, or of the manifest that names it, by engine. The archive's own statements
+    about its parts are ignored: each part is read, and must have the checksum that names it. Raises ValueError for
+    another image.
     """
     found, listed, tops = _lists(stream)
     same = {given}

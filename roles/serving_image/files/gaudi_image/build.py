@@ -44,7 +44,7 @@ _OF_LIBRARY = (
 _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
 _LABELLING = "the labels with versions"
-# What the Python of an image is asked, which nobody has looked at yet: no card, no network, no right for it.
+# How the Python of an image that is not trusted yet is asked: without card, network and rights.
 _WALLS = ("--runtime=runc", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
@@ -77,8 +77,8 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
 def take(request: Request, engine: Engine, tell: Tell) -> bool:
     """Pull the image where another node has pushed it before; returns whether it is here now.
 
-    Registries have as many words for an image that they lack as for one that they do not give: what is really wrong
-    with the registry, the push says.
+    Registries use similar errors for a missing image and for a denied one, so any error here means "not there"; if the
+    registry has a fault, the push reports it.
     """
     status, lines = pull(engine, tell, request.reference, "look for the image in the registry")
     if status:
@@ -101,7 +101,7 @@ def pull(engine: Engine, tell: Tell, reference: str, phase: str) -> tuple[int, l
 
 
 def check_room(request: Request, directory: Path) -> None:
-    """Refuse to begin what would end with a full disk. Layers that are there already take no room again."""
+    """Refuse a build that would fill the disk. Layers that exist already need no further space."""
     free = shutil.disk_usage(directory).free
     if free < request.room_bytes:
         raise Refusal(
@@ -131,7 +131,7 @@ def base_image(request: Request, engine: Engine, tell: Tell) -> tuple[str, str]:
     if status:
         print(f"The registry does not answer; building on the {request.base} that is here ({digest}).", flush=True)
     check_base(request, digest)
-    # What was looked at is what is built on, also where the tag is moved meanwhile.
+    # The build uses exactly the image that was inspected, even if the tag is moved meanwhile.
     return f"{repository_of(request.base)}@{known}" if known else request.base, digest
 
 
@@ -243,7 +243,7 @@ def label(request: Request, engine: Engine, tell: Tell, whole: str) -> None:
 
 
 def known_hosts(names: Sequence[str]) -> dict[str, str]:
-    """Addresses of the hosts that this node knows and a build would not. One that nobody knows is left to the build."""
+    """Addresses of hosts that this node knows and a build would not. Hosts unknown here are left to the build."""
     own, stub = (Path(path) for path in ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"))
     text = (stub if stub.exists() else own).read_text(encoding="utf-8", errors="replace")
     asked = unknown_to_builds(names, Path("/etc/hosts").read_text(encoding="utf-8", errors="replace"), text)

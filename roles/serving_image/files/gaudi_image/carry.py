@@ -105,7 +105,7 @@ def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) ->
 
 
 def load(engine: Engine, tell: Tell, name: str, reference: str = "", *given: str) -> dict[str, Any]:
-    """Take an image from a file. Raises Refusal, with the image that is there as it was, for what is not whole.
+    """Load an image from a file. Raises Refusal for an incomplete file, and leaves the present image unchanged.
 
     reference: the image that is meant, and given: ids that it may have, where it is not the file that says so; any node
     of the site may have written the file and what lies beside it.
@@ -143,7 +143,7 @@ def load(engine: Engine, tell: Tell, name: str, reference: str = "", *given: str
 
 
 def check(file: Path, carried: Carried, tell: Tell, strict: bool = False) -> set[str]:
-    """Hold a file against what is said of it; returns the ids that the image in it may have, which differ by engine.
+    """Compare a file with its description; returns the ids that the image in it may have, which differ by engine.
 
     strict: whether the image has to be the one whose id is said, and not only of its name. Raises Refusal for a file
     that was damaged on its way, or that would bring other images.

@@ -74,7 +74,7 @@ class Engine:
         return known[0] if known else {}
 
     def untag(self, image: str) -> None:
-        """Take a name of an image away, if there is one; what has no name left goes. Says what stays."""
+        """Remove a name of an image, if it has that name; an image without a name left is removed. Says what stays."""
         code, _, err = self.ask("image", "rm", image)
         if code and "no such image" not in err.lower():
             print(f"{image} stays: {err.strip()}", flush=True)

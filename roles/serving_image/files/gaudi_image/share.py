@@ -25,7 +25,7 @@ FILE = "vllm.tar"
 def share(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any]:
     """Save an image into a folder of the weights root; all of it appears in one rename. Raises Refusal."""
     folder = Path(name)
-    # What a job makes is root's alone; who gives it to others is nobody there.
+    # Files of a job are readable by root alone; the daemon that gives them to other nodes runs as the user nobody.
     os.umask(0o022)
     beneath.refuse_writers(folder.parent)
     staging = folder.with_name(folder.name + record.STAGING_SUFFIX)

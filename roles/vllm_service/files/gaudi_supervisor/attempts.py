@@ -27,9 +27,9 @@ def failures_so_far(earlier: dict[str, Any], digest: str, boot: str) -> int:
 
 
 def last_reason(earlier: dict[str, Any]) -> dict[str, Any] | None:
-    """Why the last start ended; None where it served or was stopped as asked, and nobody said why it is gone.
+    """Why the last start ended; None if it served, was stopped as asked, or left no reason.
 
-    A server that served has done away with what ended an earlier start.
+    Once a server has served, the reason of an earlier failed start no longer counts.
     """
     own: dict[str, Any] | None = earlier.get("reason")
     if own or "ready" in earlier or earlier.get("phase") == "stopped":

@@ -14,7 +14,8 @@ STATE_INTERVAL = 0.5
 # Serving this long means that the start was good: earlier failures no longer count.
 STABLE_SECONDS = 600.0
 LONGEST_PAUSE = 300.0
-# The unit's start limit is ten starts in 600 seconds: whoever fails before a try is counted waits at least so long.
+# The unit's start limit is ten starts in 600 seconds: after a failure before an attempt is counted, the pause is at
+# least this long.
 CLEAR_OF_LIMIT = 60.0
 # Whoever has an instance's lock for longer than this keeps it: a run that starts the instance no longer waits.
 KEPT_FOR_LONG = 30.0

@@ -33,7 +33,7 @@ class Closing:
             raise configuration("ports-open", words.say("ports-open", ports=self.ports, why=why))
 
     def hold(self) -> None:
-        """Close the ports again where somebody took the table away; what serves goes on where that fails."""
+        """Close the ports again if the table was removed; a serving instance goes on if that fails."""
         if self.ports is None:
             return
         problem = ""
@@ -48,7 +48,7 @@ class Closing:
         self.said = problem
 
     def end(self) -> None:
-        """Take the table away, also one that an earlier plan had; it harms nobody where that fails."""
+        """Remove the table, also that of an earlier plan; a failure does no harm."""
         if shutil.which("nft") is None:
             return
         try:

@@ -22,11 +22,12 @@ class Door:
         self.directory = state / DOOR
         self._closed = self.directory / "closed"
         self._digest = self.directory / PROBE
-        # Beside the door, where no server sees it: the role's verification and benchmarks ask with it as well.
+        # The token itself, beside the door, where no server sees it: the role's verification and benchmarks use it as
+        # well.
         self._token = state / PROBE
 
     def open(self) -> None:
-        """Let requests in. What stands in the way is said; a guard whose directory is not there cannot start."""
+        """Let requests in. An obstacle is reported; a guard without its directory cannot start."""
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
             make_room(self._closed)
@@ -35,7 +36,7 @@ class Door:
             say(f"{failed.filename} cannot be made or removed ({failed.strerror}).", 4)
 
     def close(self) -> None:
-        """Refuse new requests; where that cannot be written they are cut later, which is said."""
+        """Refuse new requests; if that cannot be written, requests will be cut off later, and the journal says so."""
         try:
             self.directory.mkdir(mode=0o700, exist_ok=True)
             self._closed.touch(mode=0o600)

@@ -54,7 +54,7 @@ class Endpoint:
                 self.shut = True
                 said = f"it listens, and no connection to port {self._port} of {address} came through in"
                 raise TimeoutError(f"{said} {HTTP_TIMEOUT:g} s") from failed
-            # The same sockets before and after: it is one of them that has taken the connection.
+            # The same sockets before and after: one of them has accepted the connection.
             if self._sockets.sockets(str(address), self._port) != before:
                 raise ConnectionAbortedError("the port changed hands while it was asked")
             self.asked = before

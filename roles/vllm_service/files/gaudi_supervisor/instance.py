@@ -393,7 +393,7 @@ class Supervisor:
 
     @staticmethod
     def stopped_without_engine(name: str) -> Failure:
-        """The end that was asked for while nobody can tell what runs."""
+        """How a requested stop ends when no engine answers, so that it is unknown what runs."""
         what = "Asked to stop while the container engine is gone"
         return transient("engine-gone", words.say("engine-gone", "stopping", what=what, name=name))
 
@@ -567,7 +567,7 @@ class Supervisor:
             self.extend(pause + self.settings.stall)
             text = f"waiting {pause:g} s before attempt {failures + 1} of {self.settings.attempts}"
             last = self.state["last_reason"] or {}
-            # Why another plan was given up says nothing of this one.
+            # The reason why another plan was given up does not apply to this one.
             own = last.get("plan", self.state["plan"]) == self.state["plan"]
             self.publish("pausing", f"{text}; last: {last.get('message', 'killed') if own else 'killed'}")
             say(f"{text}.")

@@ -89,7 +89,7 @@ class Listening:
 
 
 def instance_at(listener: Listener, docker: Docker) -> str | None:
-    """The instance whose container, or supervisor, has a socket; None where it is nobody's that is known."""
+    """The instance whose container or supervisor owns a socket; None if it belongs to no known instance."""
     pid = next(listening.holders_of(listener.inode), None)
     if pid is None:
         return None

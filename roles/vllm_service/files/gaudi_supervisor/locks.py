@@ -19,9 +19,9 @@ class Held(BlockingIOError):
 class Locks:
     """Three of them: the directory of the instance's state, a file in it, and the directory of its plan.
 
-    A directory is there on a file system that is full or read-only, too, and no file in it can be put in its place.
-    The file is what supervisors of earlier releases take. What is mounted over the state hides both, never the third:
-    where that is hidden, too, there is no plan to run.
+    A directory can be locked on a full or read-only file system, too, and cannot be replaced by another file. The file
+    is what supervisors of earlier releases lock. A mount over the state hides the first two, but not the third: if that
+    were hidden, there would be no plan to run.
     """
 
     def __init__(self, state: Path, plan: Path) -> None:

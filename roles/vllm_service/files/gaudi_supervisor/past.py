@@ -1,4 +1,4 @@
-"""The plans that an instance had: each that served is kept, and one that does not come to serve is taken back."""
+"""The plans that an instance had: each that served is kept; if a new one does not serve, the instance goes back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _driver() -> str:
 
 
 def _passes(stuck: Exception) -> bool:
-    """Whether what stands in the way may be gone at the next try."""
+    """Whether the obstacle may be gone at the next attempt."""
     return isinstance(stuck, OSError) or (isinstance(stuck, Refusal) and stuck.id == "lock_held")
 
 
@@ -100,7 +100,7 @@ class Past:
         return () if self.back is None else (self.back.before, self.back.after)
 
     def resume(self) -> bool:
-        """Take a way back to its end that was cut off; True where systemd has to start the supervisor anew.
+        """Finish going back to an earlier plan after an interruption; True if systemd has to restart the supervisor.
 
         What may pass is waited for here: systemd starts nobody anew for ever. Raises Failure where there is no end, and
         Stopped.
@@ -158,7 +158,7 @@ class Past:
             driver = failed.starts_from.driver
             ways = [each for each in served if decisions.goes_with(each, driver)]
             if not ways:
-                # Whoever changed the driver brings it back with its plan, and asks later what came of this one.
+                # The run that changed the driver restores it with its plan, and asks later what became of this one.
                 self.place.keep(decisions.fails(found, self.files, failed), ())
                 return False, (
                     " The instance cannot go back by itself: it served with the driver "

@@ -43,11 +43,11 @@ class Found:
 
 
 def made_ready(folder: Path, alive: Callable[[], None]) -> tuple[Found, list[str]]:
-    """Have an instance's own folder there, with what is usable of it, or else with a copy of another instance's.
+    """Ensure that an instance's own folder exists with its usable recipes, or else with a copy of another instance's.
 
-    alive: called between files. Returns what is there now, and what was thrown away or left out, in sentences. What
-    cannot be mended is said as well: a server that finds no recipes compiles them. Raises OSError where no folder can
-    be made at all.
+    alive: called between files. Returns what is there now, and what was thrown away or left out, in sentences. Faults
+    that cannot be repaired are reported as well: a server without recipes compiles them. Raises OSError where no folder
+    can be made at all.
     """
     said: list[str] = []
     _make(folder.parent)
@@ -178,9 +178,9 @@ def prepare(boss: Supervisor, plan: Plan) -> None:
 
 
 def prune(boss: Supervisor) -> None:
-    """Remove the oldest folders of recipes that no plan of the node names, present or kept, until so much stays as may.
+    """Remove the oldest folders of recipes that no current or kept plan names, until the rest is small enough.
 
-    Recipes that no plan uses may be of use again. Where a plan cannot be read nothing is removed: it may name any of
+    Unused recipes may be needed again. Where a plan cannot be read nothing is removed: it may name any of
     them. Nothing here ends a start.
     """
     root = boss.paths.state / Path(RECIPES).name
@@ -188,7 +188,7 @@ def prune(boss: Supervisor) -> None:
     if named is None:
         return
     spare = []
-    # A run that was cut off leaves what was on its way from another node: nobody uses that either.
+    # Folders in transfer from another node, left by a run that was cut off: no plan uses these either.
     carried = [path for path in root.glob("*") if folders.on_its_way(path.name)]
     kept = [path for path in root.glob("*/[!.]*") if path.parent not in carried]
     for folder in sorted([*carried, *kept]):

@@ -38,7 +38,7 @@ from .systemd import say
 if TYPE_CHECKING:
     from .instance import Supervisor
 
-# A line longer than this is cut in two: nobody's log may fill our memory.
+# A longer line is cut in two, so that a server's log cannot fill our memory.
 LINE_BYTES = 65536
 
 
@@ -61,7 +61,7 @@ class Run:
         self.shut_since: float | None = None
         # What the server's metrics said last, and when.
         self.load: tuple[Load, float] | None = None
-        # What waits for requests in flight; None while nobody asked for the end.
+        # Waits for requests in flight; None until a stop is requested.
         self.emptying: Emptying | None = None
         self.draining: subprocess.Popen[bytes] | None = None
         self.end: Reason | None = None
@@ -191,7 +191,7 @@ class Run:
         print(journal_line(line), flush=True)
         boss = self.boss
         if not ACCESS.match(line):
-            # What clients ask for explains nothing, and would push out what does.
+            # Lines about clients' requests explain nothing, and would displace those that do.
             boss.tail.append(line)
         alive = boss.progress.hear(line)
         if self.ending:
@@ -231,7 +231,7 @@ class Run:
         self.next_poll = time.monotonic() + (min(interval, boss.watchdog) if boss.watchdog else interval)
 
     def poll_starting(self, now: float) -> None:
-        """Ready is what answers."""
+        """The server is ready once it answers."""
         boss = self.boss
         problem = self.endpoint.problem(models=True)
         if not self.endpoint.shut:
@@ -368,7 +368,7 @@ class Run:
             self.boss.publish("draining", f"draining: {emptying.running} in flight, for {emptying.left:.0f} s at most")
 
     def drain(self, text: str, reason: Reason | None) -> None:
-        """Stop the container; ``reason`` is why, where nobody asked for it."""
+        """Stop the container; ``reason`` says why, unless a stop was requested."""
         boss = self.boss
         self.end = reason
         boss.notifier.send(STOPPING=1)
@@ -377,7 +377,7 @@ class Run:
         self.draining = self.stop()
 
     def stop(self) -> subprocess.Popen[bytes]:
-        """Tell the server to end; it has nothing left to do, or does not hear."""
+        """Tell the server to end; it has no request left, or does not answer."""
         grace = min(self.boss.settings.stop_grace, clock.HURRY)
         if self.emptying is not None:
             grace += self.emptying.told
@@ -489,12 +489,12 @@ class Run:
         """
         boss = self.boss
         same_unit = boss.unit_on_disk() == boss.state["unit"]
-        # From here on a signal waits for whoever comes next; the mask and what waits survive exec.
+        # From here on signals wait for the successor; the mask and pending signals survive exec.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         if boss.asked_to_stop:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             return None
-        # Only the client goes. SIGTERM would do as well, but SIGKILL cannot be passed on to the container.
+        # Only the docker client ends. SIGTERM might be passed on to the container; SIGKILL cannot be.
         self.child.kill()
         self.child.wait()
         if same_unit:

@@ -59,7 +59,7 @@ class Starting:
         return None if pace is None else pace * (self._total - done)
 
     def over(self) -> str:
-        """Why it is given up: a sentence; empty while its time is not over, or where nobody knows how long it takes."""
+        """Why it is given up, in a sentence; empty while it has time left, or if its budget is unknown."""
         total = self._total
         before = starts.last(self._record, self._digest)
         budget = self.boss.settings.longest_start or starts.budget(total, before)

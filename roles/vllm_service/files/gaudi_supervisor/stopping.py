@@ -1,4 +1,4 @@
-"""How an instance ends: by somebody's wish, and with which exit status."""
+"""How an instance ends: the signals that stop it, and its exit statuses."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Let nobody past without a key: an ASGI middleware for vLLM's --middleware option.
+"""Refuse every request without a key: an ASGI middleware for vLLM's --middleware option.
 
 vLLM checks its own --api-key under /v1 only, and an argument shows in the process list. This class guards every
 route, /health and /metrics included. What opens it is mounted into the container as SHA-256 digests: the keys of
 clients (module_utils/gaudi/serving/keys.py says in which form), and the token that the supervisor asks with, another
-one for each start. A changed file counts from the next request on. What cannot be read opens for nobody.
+one for each start. A changed file counts from the next request on. A file that cannot be read lets no client in.
 Runs inside the serving image, on whatever Python is there.
 """
 
@@ -76,7 +76,7 @@ class Openings:
         try:
             facts = self._path.stat()
             if not stat.S_ISREG(facts.st_mode):
-                # A pipe would hold the whole server up until somebody writes to it.
+                # Reading a pipe would block the whole server until a process writes to it.
                 raise ValueError(facts.st_mode)
             seen = (facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size)
             if seen != self._seen:
