@@ -26,7 +26,7 @@ attributes:
     description: Runs on the controller only.
     support: full
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -68,18 +68,18 @@ requests:
   type: int
   sample: 1200
 model:
-  description: The model that all of them ask.
+  description: The model that all requests name.
   returned: success
   type: str
   sample: qwen3-8b
 urls:
-  description: The paths that they ask.
+  description: The URL paths of the requests.
   returned: success
   type: list
   elements: str
   sample: [/v1/chat/completions]
 kept:
-  description: How many of its requests the output answers already, as they are asked now.
+  description: Number of requests that the output already answers; an answer to a changed request does not count.
   returned: success
   type: int
   sample: 0
@@ -89,7 +89,7 @@ whole:
   type: bool
   sample: false
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the file is refused
   type: str
   sample: batch_lines

@@ -21,7 +21,7 @@ options:
     type: str
     default: ""
   folder:
-    description: What the node has of this batch. Without it, answers of before do not count.
+    description: The batch's folder on the node. Without it, earlier answers do not count.
     type: str
     default: ""
 requirements:
@@ -53,8 +53,8 @@ EXAMPLES = r"""
 RETURN = r"""
 instances:
   description:
-    - Names of the instances that serve the model, or start to, sorted; O(own) alone where it is one of them.
-    - O(own) also where all is answered, and nobody has to be asked.
+    - Names of instances that serve the model or are starting, sorted; only O(own) if it is one of them.
+    - O(own) also if every request is answered already.
   returned: always
   type: list
   elements: str
@@ -97,7 +97,7 @@ FOR_A_BATCH = re.compile("batch-[0-9a-f]{16}")
 
 
 def model_of(instance: str) -> str:
-    """The model of an instance's plan, or what is wrong with it in brackets, which is no model's name."""
+    """Return the model of an instance's plan, or a defect in brackets, which no model is named like."""
     try:
         plan = read_json(Path(paths.INSTANCES) / instance / "plan.json", {"served_model_name": str})
     except Damaged as damaged:
@@ -106,7 +106,7 @@ def model_of(instance: str) -> str:
 
 
 def is_answered(folder: str) -> bool:
-    """Whether the node has an answer for each request: the output is written once all were asked."""
+    """Whether every request has an answer on the node: the output is written once all were sent."""
     output = Path(folder) / "output.jsonl"
     if not folder or not output.exists():
         return False
@@ -122,7 +122,7 @@ def main() -> None:
     here, others = [], []
     for found in instances.read(module, instances.installed()):
         name, model = found["instance"], model_of(found["instance"])
-        # The work waits for one that starts.
+        # The batch waits for an instance that is starting.
         serves = model == module.params["model"] and found["active"] in instances.RUNNING
         if serves and (name == own or not FOR_A_BATCH.fullmatch(name)):
             here.append(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: benchmark_plan
-short_description: Say what measuring a running vLLM instance would ask of it
+short_description: Say what a benchmark would send to a running vLLM instance
 version_added: "0.2.0"
 author: The gaudi-serving authors
 description:
@@ -67,7 +67,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 document:
-  description: What C(bench.py) is given.
+  description: The configuration of C(bench.py).
   returned: success
   type: dict
   sample: {schema: 1, instance: qwen3-8b, release: "1.22", input_tokens: 1024, output_tokens: 128}
@@ -78,7 +78,7 @@ said:
   sample: "qwen3-8b (qwen3-8b, release 1.22) is asked at http://127.0.0.1:30001: 4 with 1 at a time; 1024 tokens of
     input and 128 of output each."
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the instance cannot be measured so
   type: str
   sample: not_serving
@@ -106,7 +106,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def serving_plan(module: AnsibleModule) -> tuple[dict[str, Any], str]:
-    """The plan that an instance serves with, and its digest. Raises Refusal where it does not serve."""
+    """Return the plan that an instance serves with, and its digest. Raises Refusal if it does not serve."""
     name = module.params["instance"]
     if name not in instances.installed():
         known = ", ".join(instances.installed()) or "none"

@@ -10,13 +10,13 @@ version_added: "0.2.0"
 author: The gaudi-serving authors
 description:
   - Reads the documents that C(bench.py) of the role C(benchmark) has written, of all instances of the node.
-  - One that cannot be read is passed over, and named in a warning.
+  - A document that cannot be read is skipped, with a warning that names it.
 options: {}
 requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.

@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Ansible module: write down which packages come to a node with ours, and take these away again."""
+"""Ansible module: record which packages a node gets with a part of this project, and remove these again."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: brought_packages
-short_description: Write down which packages come with ours, and take them away again
+short_description: Record which packages this project installed, and remove them again
 version_added: "0.2.0"
 author: gaudi-serving
 description:
@@ -13,7 +13,7 @@ description:
     come along included, and writes them down.
   - With V(removed) purges what was written down for a part, and says what of it was there before. What was written down
     stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours.
-  - Where nothing was written down, nothing is removed.
+  - Without a record, nothing is removed.
 options:
   part:
     description: What the packages belong to, such as V(driver) or V(engine).
@@ -37,7 +37,7 @@ options:
     elements: str
     default: []
   record:
-    description: File it is written down in.
+    description: Path of the record.
     type: path
     default: /var/lib/gaudi-serving/brought.json
 requirements:
@@ -50,7 +50,7 @@ attributes:
     description: Not supported.
     support: none
   platform:
-    description: Debian and Ubuntu. Elsewhere nothing is written down, and nothing removed.
+    description: Debian and Ubuntu. On other systems nothing is recorded or removed.
     support: full
     platforms: posix
 """
@@ -78,13 +78,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 packages:
-  description: Packages that are written down for the part, or were removed.
+  description: Packages recorded for the part, or removed.
   returned: always
   type: list
   elements: str
   sample: [containerd, docker.io, runc]
 ours:
-  description: Packages that came with the part, whether they are still there or not.
+  description: Packages installed with the part, even if they are gone now.
   returned: always
   type: list
   elements: str
@@ -96,7 +96,7 @@ stays:
   elements: str
   sample: []
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: packages_needed_by_others
@@ -124,12 +124,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": paths.BROUGHT},
 }
 ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-# The packages by part; a part that is not named brought nothing.
+# Packages by part; a part without an entry brought none.
 FORM = {"packages": {str: [str]}}
 
 
 def said(module: AnsibleModule, command: list[str]) -> str:
-    """What apt-get prints; end the module with its words where it fails."""
+    """Return apt-get's output; fail the module with its message on an error."""
     code, out, err = module.run_command(command, environ_update=ENVIRONMENT)
     if code != 0:
         refusal = recognised(err) or recognised(out)
@@ -148,7 +148,7 @@ def installed(module: AnsibleModule, names: list[str]) -> list[str]:
 
 
 def note(module: AnsibleModule, record: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The record with what an installation is about to bring."""
+    """Return the record with the packages that an installation will add."""
     params = module.params
     new = brought.new_of(said(module, brought.simulation(params["options"], params["packages"])))
     after: dict[str, list[str]] = brought.noted(record, params["part"], new)
@@ -156,7 +156,7 @@ def note(module: AnsibleModule, record: dict[str, list[str]]) -> dict[str, list[
 
 
 def remove(module: AnsibleModule, ours: list[str]) -> list[str]:
-    """Take away what is left of the packages of a part; returns these."""
+    """Remove a part's remaining packages; return them."""
     there = installed(module, ours)
     if there:
         refusal = brought.needed_by_others(brought.going_of(said(module, brought.removal(there, simulate=True))), ours)

@@ -57,12 +57,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 document:
-  description: What C(calibrate.py) is given.
+  description: The configuration of C(calibrate.py).
   returned: success
   type: dict
   sample: {schema: 1, model: qwen3-coder-480b-a35b-instruct-fp8, tool: run_example_tp.py, tensor_parallel_size: 8}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the plan or an option is refused
   type: str
   sample: served_without_measurements

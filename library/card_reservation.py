@@ -48,7 +48,7 @@ options:
     elements: str
     default: []
   state:
-    description: Whether the instance is to hold cards.
+    description: Whether the instance should have cards.
     type: str
     choices: [present, absent]
     default: present
@@ -103,7 +103,7 @@ reservations:
         - {module_id: 1, serial: AM50016139}
       since: "2026-11-21T03:04:05+00:00"
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the request is refused
   type: str
   sample: card_reserved
@@ -140,7 +140,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
-    """Return the reservations, as text and read, and whether the file is damaged; none before the first one.
+    """Return the reservations, as text and parsed, and whether the file is damaged; empty without a file.
 
     Ends the module if they cannot be determined. Who leaves needs no card, and its removal is a way out of that: that
     is said, and nothing is written.
@@ -167,7 +167,7 @@ def now() -> str:
 
 
 def write_file(text: str) -> None:
-    """Replace the file in one durable rename: no reader and no power cut leaves half a file."""
+    """Replace the file in one durable rename; neither a reader nor a power cut sees a part of it."""
     path = STATE / "cards.lock"
     make_room(path)
     write_text(path, text, mode=0o600)
@@ -199,7 +199,7 @@ def main() -> None:
         with turn(STATE, module.check_mode):
             text, before, damaged = read_file(module)
             after = decide(module, before)
-            # A damaged file is written anew, whatever is asked for.
+            # A damaged file is rewritten, whatever the request.
             changed = after != before or damaged
             new_text = decisions.render_reservations(after) if changed else text
             if changed and not module.check_mode:

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Have compiled recipes in a folder that other nodes take as they take weights, or make such a folder an instance's."""
+"""Offer compiled recipes to other nodes in a folder like weights, or turn such a received folder into an instance's."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ bytes:
   type: int
   sample: 5368709120
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when recipes cannot be given or taken
   type: str
   sample: no_room_for_recipes
@@ -104,7 +104,7 @@ _BLOCK = 1 << 20
 
 
 def whole_recipes(source: Path) -> dict[str, os.stat_result]:
-    """By name the files of an instance's whole recipes. Raises Refusal where there are none."""
+    """Return an instance's complete recipes by name. Raises Refusal without any."""
     seen = {str(path.relative_to(source)): stat for path, stat in folders.filled_files(source)}
     wanted = whole(name for name in seen if not record.unsafe(name))
     if not wanted:
@@ -113,7 +113,7 @@ def whole_recipes(source: Path) -> dict[str, os.stat_result]:
 
 
 def copied(source: Path, staging: Path, name: str, seen: os.stat_result) -> Entry | None:
-    """Copy one file; None for one that a server changed or removed meanwhile."""
+    """Copy one file; None if a server changed or removed it meanwhile."""
     path, target = source / name, staging / name
     checksum, size = hashlib.sha256(), 0
     try:
@@ -132,9 +132,9 @@ def copied(source: Path, staging: Path, name: str, seen: os.stat_result) -> Entr
 
 
 def give(source: Path, folder: Path) -> tuple[int, int]:
-    """Copy an instance's recipes into a folder with a record; all of it appears in one rename. Raises Refusal.
+    """Copy an instance's recipes into a folder with a record, in one rename. Raises Refusal.
 
-    Returns how many files, and their bytes.
+    Returns the number of files, and their bytes.
     """
     beneath.refuse_writers(folder.parent)
     clear(folder)
@@ -160,9 +160,9 @@ def give(source: Path, folder: Path) -> tuple[int, int]:
 
 
 def take(folder: Path, own: Path) -> tuple[int, int]:
-    """Make a folder that came, every file of it checked by its record, an instance's own. Raises Refusal.
+    """Make a received folder an instance's own, after checking every file against its record. Raises Refusal.
 
-    Returns how many files, and their bytes.
+    Returns the number of files, and their bytes.
     """
     made = read_record(folder)
     passing = own.with_name(COPYING + own.name)
@@ -170,7 +170,7 @@ def take(folder: Path, own: Path) -> tuple[int, int]:
         beneath.make_folders(own.parent, own.parent)
         own.parent.chmod(MODE)
     beneath.remove_tree(passing, passing)
-    # A start that comes now removes what is called so.
+    # A start at this moment removes folders with this name.
     beneath.rename(folder, folder, passing, passing)
     beneath.remove_tree(passing / record.FOLDER, passing)
     passing.chmod(MODE)
@@ -185,7 +185,7 @@ def _none_left(source: Path) -> Refusal:
 
 
 def read_record(folder: Path) -> Manifest:
-    """The record of a folder that came, which holds what it says: recipes of its key. Raises Refusal."""
+    """Return a received folder's record, after checking that it holds recipes of its key. Raises Refusal."""
     try:
         made = documents.read(folder / record.MANIFEST, record.parse, place=folder)
     except Damaged as damage:
@@ -202,7 +202,7 @@ def read_record(folder: Path) -> Manifest:
 
 
 def staging_of(folder: Path) -> Path:
-    """Where a folder comes to be."""
+    """Return the path of the folder while it is prepared."""
     return folder.with_name(folder.name + record.STAGING_SUFFIX)
 
 
@@ -211,7 +211,7 @@ def clear(folder: Path) -> bool:
     staging = staging_of(folder)
     left = [path for path in (folder, staging) if beneath.look(path, path) is not None]
     with contextlib.ExitStack() as held:
-        # A run that would take it now finds the lock held until nothing is left.
+        # A run that wants to use it meanwhile waits for the lock until everything is removed.
         if staging in left:
             lock = staging / record.LOCK
             beneath.make_folders(lock.parent, staging)
@@ -225,21 +225,21 @@ def clear(folder: Path) -> bool:
 
 
 def would_give(source: Path) -> tuple[int, int]:
-    """How many files an instance has to give, and their bytes. Raises Refusal."""
+    """Return how many files an instance can give, and their bytes. Raises Refusal."""
     wanted = whole_recipes(source)
     return len(wanted), sum(seen.st_size for seen in wanted.values())
 
 
 def would_take(folder: Path) -> tuple[int, int]:
-    """How many files came, and their bytes. Raises Refusal."""
+    """Return how many files were received, and their bytes. Raises Refusal."""
     made = read_record(folder)
     return len(made.files), made.size
 
 
 def compiles(module: AnsibleModule, own: Path) -> bool:
-    """Whether an instance runs with its recipes in this folder. One that is to change has them in another.
+    """Whether an instance runs with its recipes in this folder. An instance whose plan changes has them in another one.
 
-    Its plan may be the next one already, so its supervisor is asked, which says what the start found.
+    The plan on the node may already be the next one, so this reads what the supervisor recorded at the start.
     """
     try:
         state = documents.read_json(instances.STATES / own.name / "state.json", FORM, place=instances.STATES) or {}
@@ -250,7 +250,7 @@ def compiles(module: AnsibleModule, own: Path) -> bool:
 
 
 def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
-    """Do what is asked for; what to answer."""
+    """Carry out the requested action; return the result."""
     if module.params["state"] == "absent":
         if module.check_mode:
             return {"changed": any(beneath.look(path, path) for path in (folder, staging_of(folder)))}
@@ -260,7 +260,7 @@ def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
             module.warn(f"{folder} stays where it is: {left}. It goes with the next start that makes room.")
             return {"changed": False}
     if module.params["state"] == "taken" and (folders.measured(instance)[0] or compiles(module, instance)):
-        # It has compiled its own meanwhile, or is about to.
+        # It has compiled its own recipes meanwhile, or will.
         return {"changed": False, "files": 0, "bytes": 0}
     if module.params["state"] == "given":
         done = would_give(instance) if module.check_mode else give(instance, folder)
@@ -279,7 +279,7 @@ def main() -> None:
     key, instance = module.params["key"], module.params["instance"] or ""
     if record.unsafe(key) or "/" in key or (instance and not INSTANCE.fullmatch(instance)):
         module.fail_json(msg=f"{key!r} and {instance!r} are no key and instance.", refused_id="no_key_of_recipes")
-    # The service that gives the folder runs as nobody, who must be able to read it.
+    # The service that gives the folder runs as nobody, which must be able to read it.
     os.umask(0o022)
     try:
         answer = act(module, RECIPES / f"{key}{CARRIED}", RECIPES / key / instance)

@@ -34,7 +34,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -119,14 +119,14 @@ SETTLED = {"ActiveState=active", "UnitFileState=enabled", "NeedDaemonReload=no"}
 
 
 def text_of(path: Path) -> str:
-    """What is in a file; nothing where there is none."""
+    """Return a file's content; "" if it is missing."""
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def missing(module: AnsibleModule, family: str, packages: list[str]) -> list[str]:
-    """Ask the system's package database which packages are not installed."""
+    """Return packages that are not installed, from the system's package database."""
     if family == "Debian":
-        # Status 1 where it has never heard of one of them; the others are listed all the same.
+        # Status 1 if it does not know one of them; the others are still listed.
         query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *packages]
         _, out, _ = module.run_command(query)
         installed = engine_packages.installed_of_dpkg(out)
@@ -137,7 +137,7 @@ def missing(module: AnsibleModule, family: str, packages: list[str]) -> list[str
 
 
 def builder(module: AnsibleModule, packages: list[str]) -> list[str]:
-    """The package that the engine's client builds with, where that is not there yet; none before there is a client."""
+    """Return the missing package with the engine client's builder; "" if it is there, or without a client."""
     if not module.params["builds"] or not ENGINE.exists():
         return []
     _, client, _ = module.run_command([str(ENGINE), "--version"])
@@ -154,9 +154,9 @@ def unit_settled(module: AnsibleModule) -> bool:
 
 
 def proved(module: AnsibleModule) -> bool:
-    """Whether a container got all cards that the node has, with this engine and this runtime.
+    """Whether a container with this engine and runtime was seen to get all cards of the node.
 
-    Of a node without cards, or without engine or runtime, there is nothing to be proved.
+    Always true without cards, engine or runtime, as there is nothing to prove.
     """
     path = module.params["habana_path"]
     facts = proof_facts(module, str(ENGINE), path) if ENGINE.exists() and os.access(path, os.X_OK) else {}

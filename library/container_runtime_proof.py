@@ -19,7 +19,7 @@ options:
     type: path
     required: true
   record:
-    description: File it is written down in.
+    description: Path of the record.
     type: path
     default: /var/lib/gaudi-serving/runtime_proof.json
 requirements:
@@ -53,7 +53,7 @@ devices:
   elements: str
   sample: [accel0, accel1]
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: container_without_cards

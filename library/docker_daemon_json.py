@@ -28,7 +28,7 @@ options:
     type: dict
     default: {}
   defaults:
-    description: Keys that are taken together, and only when none of them is set yet.
+    description: Keys that are set together, and only if none of them is set yet.
     type: dict
     default: {}
   runtimes:
@@ -36,19 +36,19 @@ options:
     type: dict
     default: {}
   additions:
-    description: Lists to complete, by key, such as C(registry-mirrors). Nothing is taken out of them.
+    description: Lists to append to, by key, such as C(registry-mirrors). Nothing is removed from them.
     type: dict
     default: {}
   wish:
-    description: What a record of the wish is made with, so that a run finds at its end whether another one wrote since.
+    description: Data for the record of the wish, by which a run detects at its end that another run has written since.
     type: dict
     suboptions:
       record:
-        description: The record. It is written where it stands for another wish, or is damaged.
+        description: Path of the record. It is rewritten if it belongs to another wish, or is damaged.
         type: path
         required: true
       of:
-        description: What is wished, in words with which a sentence begins.
+        description: Name of the wished settings, as the beginning of a sentence.
         type: str
         required: true
       by:
@@ -56,7 +56,7 @@ options:
         type: str
         required: true
       asked:
-        description: What is asked for beside what is in files.
+        description: Further wishes that are not in files.
         type: dict
         default: {}
   beside:
@@ -66,7 +66,7 @@ options:
     type: dict
     default: {}
   backup:
-    description: Keep the file as it was before, beside it.
+    description: Keep a backup of the earlier file beside it.
     type: bool
     default: true
 """
@@ -81,7 +81,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 apply:
-  description: What makes the running engine take up the file. C(nothing) when it already has, or when no engine runs.
+  description: How the running engine applies the file. C(nothing) if it already has, or if no engine runs.
   returned: always
   type: str
   sample: reload
@@ -99,7 +99,7 @@ keys:
   elements: str
   sample: [live-restore, runtimes]
 backup_file:
-  description: Where the file as it was before is kept.
+  description: Path of the backup of the earlier file.
   returned: when a file was replaced
   type: str
   sample: /etc/docker/daemon.json.4242.2026-11-21@03:30:00~
@@ -109,14 +109,14 @@ validated:
   type: bool
   sample: true
 wish:
-  description: What M(node_wished) compares with the node at the end of the run. Digests only, and no text.
+  description: Data that M(node_wished) compares with the node at the end of the run. It contains digests, no text.
   returned: with O(wish)
   type: dict
   sample:
     {"of": "The settings of the container engine", "record": "/var/lib/gaudi-serving/container_runtime_wish.json",
      "digest": "5b3a", "files": {"/etc/docker/daemon.json": "77aa"}, "kernel": {}, "boot": "1c"}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: not_json
@@ -157,12 +157,13 @@ DROP_INS = [
 ]
 # What systemd is asked of the engine's unit.
 ENGINE = ("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles")
-# What waits for a restart that the engine cannot be asked about. It goes with the next boot, which starts the engine.
+# Changes that need a restart and that the engine cannot be queried for. The file ends with the next boot, which also
+# starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
 
 
 def engine_info(module: AnsibleModule) -> dict[str, Any]:
-    """Return what the running engine says of itself; nothing when none is installed or none runs."""
+    """Return the running engine's docker info; {} if no engine is installed or running."""
     docker = module.get_bin_path("docker")
     if docker is None:
         return {}
@@ -170,7 +171,7 @@ def engine_info(module: AnsibleModule) -> dict[str, Any]:
     if code != 0:
         return {}
     info: dict[str, Any] = json.loads(out)
-    # The client alone answers, with status 0, when the engine does not.
+    # If the engine does not answer, the client still exits with status 0.
     return {} if info.get("ServerErrors") else info
 
 
@@ -186,9 +187,10 @@ def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
 
 
 def systemd_is_late(said: dict[str, str]) -> bool:
-    """Whether systemd has not read the engine's unit as it lies on the disk.
+    """Whether systemd has not read the current files of the engine's unit.
 
-    NeedDaemonReload does not tell of the first drop-in of a unit: systemd knows of no directory made since it looked.
+    NeedDaemonReload misses a unit's first drop-in, because systemd does not notice a directory created since its
+    reload.
     """
     read = said.get("DropInPaths", "").split()
     there = {file.name for folder in DROP_INS for file in folder.glob("*.conf")}
@@ -197,7 +199,7 @@ def systemd_is_late(said: dict[str, str]) -> bool:
 
 
 def stale_environment(module: AnsibleModule) -> list[str]:
-    """Return the variables that the engine's process has otherwise than its unit says now."""
+    """Return variables of the engine's process that differ from its unit's current ones."""
     unit = unit_properties(module, *ENGINE)
     if systemd_is_late(unit) and not module.check_mode:
         module.run_command(["systemctl", "daemon-reload"], check_rc=True)
@@ -212,7 +214,7 @@ def stale_environment(module: AnsibleModule) -> list[str]:
 
 
 def waiting(module: AnsibleModule) -> list[str]:
-    """Return the keys that were changed since the engine started, and that it takes up by a restart only."""
+    """Return keys that were changed since the engine started and that need a restart."""
     try:
         noted = read_json(WAITING, {"keys": [str], "since": (int, float)})
     except Damaged as damage:
@@ -221,20 +223,20 @@ def waiting(module: AnsibleModule) -> list[str]:
     if noted is None:
         return []
     started = unit_properties(module, "ExecMainStartTimestampMonotonic").get("ExecMainStartTimestampMonotonic", "0")
-    # Both are seconds since boot, systemd's in millionths.
+    # Both are seconds since boot; systemd's value is in microseconds.
     return [] if int(started) / 1e6 > noted["since"] else list(noted["keys"])
 
 
 def note_waiting(keys: list[str]) -> None:
-    """Remember keys until the engine starts again."""
+    """Record keys that wait for the engine's next start."""
     WAITING.parent.mkdir(mode=0o755, exist_ok=True)
     make_room(WAITING)
-    # A boot ends it, so that it need not survive one.
+    # A boot resolves it, so the file need not survive one.
     write_json(WAITING, {"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}, durable=False)
 
 
 def validate(module: AnsibleModule, file: str, target: str) -> bool:
-    """Let the installed engine check a file, where it can; end the module with its words when it refuses."""
+    """Let the installed engine check a file, if it can; fail the module with its message if it refuses."""
     dockerd = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin"])
     if dockerd is None:
         return False
@@ -253,12 +255,12 @@ def validate(module: AnsibleModule, file: str, target: str) -> bool:
 
 
 def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> dict[str, Any]:
-    """Replace the file in one step, after the engine has had its say; return what there is to report.
+    """Replace the file in one rename after the engine has checked it; return data for the result.
 
-    restart: keys that wait for a restart from now on.
+    restart: keys that now wait for a restart.
     """
     Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # Beside its target: the step that puts it in place is then a rename.
+    # Beside its target, so that it can be put in place by a rename.
     handle, name = tempfile.mkstemp(dir=str(Path(path).parent))
     module.add_cleanup_file(name)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -269,7 +271,7 @@ def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> di
         report["backup_file"] = module.backup_local(path)
     if restart:
         note_waiting(restart)
-    # atomic_move keeps owner and mode of a file that is there.
+    # atomic_move keeps owner and mode of an existing file.
     module.atomic_move(name, path)
     if not exists:
         module.set_mode_if_different(path, "0644", False)
@@ -277,7 +279,7 @@ def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> di
 
 
 def note(module: AnsibleModule, after: str, *, changed: bool) -> dict[str, Any]:
-    """Keep the record of the wish; return what there is to report. after: the text of the file.
+    """Keep the record of the wish; return data for the result. after: the text of the file.
 
     Written last, so that settings which the engine refuses do not replace the record of another run.
     """

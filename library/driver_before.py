@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: driver_before
-short_description: Write down what driver and instances are, before the driver is replaced
+short_description: Record driver and instances before the driver is replaced
 version_added: "0.2.0"
 author: gaudi-serving
 description:
@@ -17,11 +17,11 @@ options:
     type: dict
     required: true
   whole:
-    description: Whether that driver is whole, so that it is worth going back to.
+    description: Whether that driver is completely installed, so that it can be restored.
     type: bool
     required: true
   record:
-    description: File it is written down in.
+    description: Path of the record.
     type: path
     default: /var/lib/gaudi-serving/driver_before.json
 requirements:
@@ -61,7 +61,7 @@ plans:
   type: dict
   sample: {}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: record_damaged
@@ -89,7 +89,7 @@ UNWRITTEN: dict[str, Any] = {"ask": {}, "explain": [], "warnings": [], "paths": 
 
 
 def running_plans(module: AnsibleModule) -> dict[str, dict[str, Any]]:
-    """The plans on the node of the instances that run or start, by name; one that cannot be read is left out."""
+    """Return the node's plans of running or starting instances, by name; a plan that cannot be read is left out."""
     there = weight_folders.plans_on_node(instances.PLANS)
     found = instances.read(module, instances.installed())
     running = [each["instance"] for each in found if each["active"] in instances.RUNNING]
@@ -104,7 +104,7 @@ def main() -> None:
         before = read_json(path, FORM)
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. Move it away, then run this again.", refused_id="record_damaged")
-    # An earlier run was cut off: between writing it down and the first change, or in the middle of the change.
+    # An earlier run was interrupted, after it wrote this file or during the change.
     if before is not None and (not params["whole"] or before["driver"] == params["present"]):
         module.exit_json(changed=False, **before)
     wanted = {"driver": params["present"], "plans": running_plans(module)}

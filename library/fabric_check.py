@@ -44,7 +44,7 @@ options:
     type: dict
     required: true
   expected_cards:
-    description: How many cards the node has when nothing is broken. Without it that is not looked at.
+    description: Number of cards that the node should have. Without it the number is not checked.
     type: int
   external:
     description: >-
@@ -118,7 +118,7 @@ options:
     type: bool
     default: true
   override:
-    description: Why instances may start whatever the verdict says. It is shown ever after. Empty lets nothing through.
+    description: Reason to let instances start whatever the verdict says; every status shows it. Empty for none.
     type: str
     default: ""
 requirements:
@@ -195,13 +195,13 @@ held_back:
   elements: str
   sample: []
 warnings_of_start:
-  description: What is to be known of instances that may start, a sentence each.
+  description: Warnings about instances that may start, a sentence each.
   returned: success
   type: list
   elements: str
   sample: []
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when an option is refused, or the node cannot be measured
   type: str
   sample: measured_by_another_run
@@ -270,7 +270,7 @@ def now() -> str:
 
 
 def perform(module: AnsibleModule, node: links.Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
-    """Run hccl_demo over the cards of a run, in a container that has no others.
+    """Run hccl_demo over a run's cards, in a container without other cards.
 
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
     """
@@ -304,7 +304,7 @@ def perform_all(
 def locate(
     module: AnsibleModule, node: links.Node, fabric: Fabric, result: classes.Result
 ) -> tuple[locating.Located, ...]:
-    """Run fewer and fewer cards of a run below its floor until what is at fault is named."""
+    """Run ever smaller sets of a run's cards until the faulty part is identified."""
     tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
     step = locating.next_step(result.run.modules, tried)
     while step.next:
@@ -359,7 +359,7 @@ def measure(
         why_not, outputs = (ended[0].sentence, []) if ended else (asked.left_out(work, kept.measurements), outputs)
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
-            # Over several groups it is the host NICs, which are no card's.
+            # Over several groups a fault is that of host NICs, not of a card.
             if not result.passed and not result.run.over_host_nics and result.failure not in OF_ALL_CARDS:
                 located += locate(module, node, fabric, result)
         if given["host_nics"] and asked.shows_host_nics(work):
@@ -381,7 +381,7 @@ def measure(
 
 
 def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
-    """What is known of libfabric in the image, and of what it needs of the kernel."""
+    """Return the facts about libfabric in the image, and about its requirements of the kernel."""
     told = ("version_text", "info_text", "info_status", "loader_text", "loader_status")
     dmabuf: bool | None = None
     with contextlib.suppress(OSError), KALLSYMS.open(encoding="utf-8", errors="replace") as symbols:
@@ -429,7 +429,7 @@ def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[
         return measure(module, node, work, floors), True
     if work.due.allowed or before is None:
         return before, work.due.allowed
-    # A reason that came or went is shown from now on.
+    # An override that was added or removed is shown from now on.
     document = verdict.overridden(before, given["override"])
     if document != before and not module.check_mode:
         keep(document)

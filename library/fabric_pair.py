@@ -166,7 +166,7 @@ def perform(module: AnsibleModule) -> Output:
 
 
 def result(output: Output, *, direct: bool) -> dict[str, Any]:
-    """Return its figure in GB/s, why it failed, and whether that is for want of Gaudi Direct, which it asked for."""
+    """Return the figure in GB/s, why the half failed, and whether it failed for lack of Gaudi Direct."""
     figures = [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
     return {
         "nw_gb_s": figures[0] if figures else None,

@@ -30,7 +30,7 @@ options:
     type: dict
     required: true
   expected_cards:
-    description: How many cards the node has when nothing is broken. Without it that is not looked at.
+    description: Number of cards that the node should have. Without it the number is not checked.
     type: int
   tests:
     description: >-
@@ -84,7 +84,7 @@ why:
   type: str
   sample: ""
 image:
-  description: The image that measures - the one that was named, or one with hccl_demo that was built on top of it.
+  description: The image to measure with - the named one, or one with hccl_demo that was built on top of it.
   returned: success
   type: str
   sample: gaudi-serving/vllm:1.22
@@ -120,7 +120,7 @@ limit:
   type: int
   sample: 850
 address:
-  description: Where other nodes reach it; empty where that is not known.
+  description: Its address for other nodes; empty if unknown.
   returned: success
   type: str
   sample: 10.20.0.11
@@ -147,7 +147,7 @@ verdict:
   type: dict
   sample: {}
 refused_id:
-  description: Which option is refused, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal of an option, which stays the same between releases; C(msg) has the sentence.
   returned: when an option is refused
   type: str
   sample: unknown_choice
@@ -195,7 +195,7 @@ def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
 
 
 def run_of(fabric: Any, modules: tuple[int, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return what is measured over two nodes with these cards each, and how long it takes."""
+    """Return the run over two nodes with these cards each, and its duration."""
     test = runs.wished_tests(given["tests"], fabric)[0]
     both = runs.Run(tuple(range(2 * len(modules))), test.collective, test.size, test.loop, given["host_nics"])
     runs.check_size(both)
@@ -211,7 +211,7 @@ def run_of(fabric: Any, modules: tuple[int, ...], given: dict[str, Any]) -> dict
 def look(module: AnsibleModule) -> dict[str, Any]:
     """Read the node; changes nothing. Raises Refusal for what hccl_demo does not take, and for a wrong address."""
     given = module.params
-    # What carries the traffic between the nodes must be up.
+    # The ports that carry traffic between the nodes must be up.
     wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
     cards = links.read_cards(module, given["card_types"], wanted)
     demo = measuring.Demo.from_mapping(given["demo"])

@@ -26,11 +26,11 @@ options:
     type: bool
     default: false
   drain:
-    description: Whether instances of ours are stopped for a change, so that they do not stand in its way.
+    description: Whether the caller stops our instances for a change, so that they do not block it.
     type: bool
     default: false
   no_way_back:
-    description: Whether packages may be replaced that no repository has any more.
+    description: Whether packages may be replaced although no repository offers their present version any more.
     type: bool
     default: false
   hold_kernel:
@@ -139,7 +139,7 @@ steps:
   returned: always
   sample: {mend: [], forget: [], unpack: [], install: [], build: [], unload: [], load: []}
 interrupted:
-  description: Whether dpkg was cut off in a change of packages that nobody has taken up, so that apt changes nothing.
+  description: Whether dpkg was interrupted during a change and must be resumed before apt changes anything.
   type: bool
   returned: always
   sample: false
@@ -150,7 +150,7 @@ kernel_packages:
   returned: always
   sample: []
 reboot:
-  description: What only a reboot brings into effect, in sentences.
+  description: What only a reboot makes effective, in sentences.
   type: list
   elements: str
   returned: always
@@ -180,7 +180,7 @@ keep:
   returned: always
   sample: []
 interfaces_down:
-  description: Network interfaces of the cards' external ports that nobody has brought up.
+  description: Network interfaces of the cards' external ports that are not enabled.
   type: list
   elements: str
   returned: always
@@ -192,7 +192,7 @@ instances:
   returned: always
   sample: []
 users:
-  description: Who else uses a card, in words.
+  description: Other users of cards, in words.
   type: list
   elements: str
   returned: always
@@ -219,7 +219,7 @@ unattended:
   returned: always
   sample: ""
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: driver_of_other_release

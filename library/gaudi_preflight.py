@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Ansible module: say everything that keeps a node from being set up, and change nothing."""
+"""Ansible module: report everything that keeps a node from being set up, and change nothing."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gaudi_preflight
-short_description: Say everything that keeps a node from being set up
+short_description: Report everything that keeps a node from being set up
 description:
   - Reads the node (system, kernel, clock, file systems, listening ports, the engine's configuration file) and
     compares it with what a release and its planned instances need.
@@ -38,7 +38,7 @@ options:
     type: dict
     required: true
   allow_mismatch:
-    description: Names of its checks that are let through.
+    description: Names of checks whose mismatches are allowed.
     type: list
     elements: str
     default: []
@@ -122,7 +122,7 @@ options:
     type: float
     required: true
   clock_tolerance:
-    description: How far the two clocks may be apart, in seconds. The way to the node is part of it.
+    description: Allowed difference of the two clocks in seconds, including the delay of the connection.
     type: float
     default: 60.0
   habana_path:
@@ -141,7 +141,7 @@ options:
     description:
       - Where the role fabric_check follows, how it measures, by the names of the options of M(fabric_check). An
         instance that it would refuse by a verdict that is neither stale nor missing is then a problem.
-      - Without it nobody looks at the verdict.
+      - Without it the verdict is not read.
     type: dict
     default: {}
   driver:
@@ -198,7 +198,7 @@ problems:
   elements: dict
   sample: [{"id": "disk", "message": "4.0 GiB are free on /, but 20.0 GiB for image ... are needed. ..."}]
 findings:
-  description: What a person should know although it keeps nothing from being set up.
+  description: Findings for a person, which do not prevent the setup.
   returned: always
   type: list
   elements: str
@@ -242,7 +242,7 @@ stop_first:
   elements: str
   sample: []
 restarts:
-  description: Instances that run or start, and whose plan on the node is another one than that of O(plans).
+  description: Instances that run or start, and whose plan on the node differs from the one in O(plans).
   returned: always
   type: list
   elements: str
@@ -266,7 +266,7 @@ topology:
   type: dict
   sample: {"cards": [], "driver_version": null}
 refused_id:
-  description: What is wrong with the catalogue, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of a refusal of the catalogue, which stays the same between releases; C(msg) has the sentence.
   returned: when O(levels) cannot be read
   type: str
   sample: unknown_key
@@ -350,7 +350,7 @@ IMAGES = Path(paths.STATE) / "images.json"
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, or nothing when there is no such file. A process calls itself what it likes."""
+    """Return a file's text; "" if it is missing. Process names are arbitrary text."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -358,7 +358,7 @@ def read_text(path: str) -> str:
 
 
 def look(module: AnsibleModule) -> judgement.Seen:
-    """Read what the node is judged by; changes nothing."""
+    """Read all facts for the judgement; changes nothing."""
     params = module.params
     plans = judgement.servable(params["plans"])
     named = [plan for plan in plans if plan.get("instance")]
@@ -394,7 +394,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
 
 
 def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.Problem]:
-    """Say what is not mounted that folders of this run lie on. What is mounted is not looked at: it may hang."""
+    """Return file systems below this run's folders that are not mounted; mounted ones may hang, so none is read."""
     mounted = mounts.points(read_text("/proc/self/mountinfo"))
     wanted = [*mounts.of_fstab(read_text(mounts.FSTAB)), *mounts.of_units(systemctl(module, *mounts.SHOW))]
     absent = [replace(mount, point=os.path.realpath(mount.point)) for mount in wanted if mount.point not in mounted]
@@ -404,7 +404,7 @@ def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.P
 
 
 def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.Engine:
-    """Ask the engine which containers run and which images it has, and read what was written down of images."""
+    """Query the engine for running containers and images, and read the image record."""
     complaints: list[str] = []
     names, renamed = read_containers(module, complaints)
     recorded: Mapping[str, Mapping[str, Any]] = {}
@@ -426,7 +426,7 @@ def has_image(module: AnsibleModule, docker: str, image: str) -> bool:
 
 
 def package_versions(module: AnsibleModule) -> dict[str, str]:
-    """Ask the system's package database for the packages that a release has a word on."""
+    """Query the system's package database for packages whose versions a release names."""
     query = engine_packages.versions_query(
         engine_packages.family_of(read_text("/etc/os-release")), compatibility.PACKAGES
     )
@@ -440,7 +440,7 @@ def package_versions(module: AnsibleModule) -> dict[str, str]:
 def look_at_instance(
     engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> judgement.Instance:
-    """Look for what a plan asks for beside weights, and who has its port."""
+    """Look for what a plan requires beside weights, and for the user of its port."""
     requires, measurements = plan["requires"], plan["requires"].get("measurements")
     user, unknown = None, ""
     try:
@@ -481,17 +481,17 @@ def port_user(
 def cut_off_users(
     engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> dict[int, dict[str, Any]]:
-    """Return who else listens on ports that are closed to other machines while the instance of a plan runs, by port."""
+    """Return, by port, who listens on ports that are closed to other machines while a plan's instance runs."""
     users = {
         listener.port: user_of(engine, next(sockets.holders_of(listener.inode), None))
         for listener in checks.in_closed_ports(plan, listeners)
     }
-    # Another instance may be about to give its cards up, and its ports with them.
+    # Another instance may give up its cards in this run, and with them its ports.
     return {port: user for port, user in users.items() if user["pid"] and checks.instance_of(user) is None}
 
 
 def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
-    """Return who a process is: its name, its unit, its container."""
+    """Describe a process: its name, its unit, its container."""
     user: dict[str, Any] = topology_users.new_user()
     if pid is None:
         return user
@@ -502,7 +502,7 @@ def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
 
 
 def weights_there(plans: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The paths of the plans' weights that are on the node, as far as their configuration shows."""
+    """Return paths of the plans' weights that exist on the node with their configuration."""
     asked = {str(path) for plan in plans if plan["requires"]["weights_path"] for path in weights_folders.of_plan(plan)}
     return {path for path in asked if Path(path, "config.json").is_file()}
 
@@ -544,7 +544,7 @@ def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
 
 
 def python_version(module: AnsibleModule) -> str:
-    """Return the version of the downloader's Python such as 3.11, or path and what kept it from answering."""
+    """Return the version of the downloader's Python, such as 3.11, or its path with the error."""
     path = module.params["weights_python"]
     program = module.get_bin_path(path)
     if program is None:
@@ -555,16 +555,16 @@ def python_version(module: AnsibleModule) -> str:
 
 
 def read_cards(module: AnsibleModule) -> dict[str, Any]:
-    """The cards as they are now, with what is odd about them."""
+    """Read the current cards, with findings."""
     topology: dict[str, Any] = read_topology(module)
     topology["findings"] += read_holders()[1]
     return topology
 
 
 def look_at_recipes(module: AnsibleModule, before: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Say which keys of compiled recipes the node has, and which it lacks for a start of this run.
+    """Return keys of compiled recipes that the node has, and those that it lacks for starts of this run.
 
-    An instance that runs with its recipes where they will be has compiled its own, or is about to.
+    An instance that runs with its recipes at their place has compiled its own, or will.
     """
     if not module.params["carry_recipes"]:
         return {"has": {}, "lacks": {}}
@@ -606,14 +606,15 @@ def look_at_driver(
         foreseen=foreseen,
         replace=wishes["replace"],
     )
-    # Packages, images and weights may go to one file system.
+    # Packages, images and weights may share a file system.
     return replace(told, rooms=tuple(look.rooms)) if told.first else told
 
 
 def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Answer]:
-    """Say which plans a verdict that stands keeps from starting, as the role fabric_check would; changes nothing.
+    """Return plans that a valid verdict keeps from starting, as the role fabric_check would decide; changes nothing.
 
-    Of a node whose verdict lets all of them start nothing more is read. What only that role can say, it says.
+    If the verdict lets all of them start, nothing more is read. Decisions that need a measurement are left to that
+    role.
     """
     params = module.params
     plans = judgement.servable(params["plans"])

@@ -95,7 +95,7 @@ topology:
           type: int
           sample: 1
         module_id:
-          description: The card's slot; null where no source gives it.
+          description: Module id, the number of the card's slot; null if no source gives it.
           type: int
           sample: 0
         name:
@@ -166,7 +166,7 @@ topology:
           sample: operational
         users:
           description:
-            - Processes that hold the card's device files, and those hl-smi lists. Empty for a free card.
+            - Processes with the card's device files open, and those that hl-smi lists. Empty for a free card.
             - A card whose memory is in use by a process nobody sees has one user, of which everything is null.
           type: list
           elements: dict
@@ -209,7 +209,7 @@ topology:
       elements: list
       sample: [[lo, 127.0.0.1/8], [eth0, 10.20.0.11/24]]
     findings:
-      description: What is odd about the node, each as a sentence that says what to do.
+      description: Inconsistencies and faults of the node, each as a sentence that says what to do.
       type: list
       elements: dict
       contains:

@@ -34,7 +34,7 @@ options:
     default: false
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -96,7 +96,7 @@ failure:
   type: dict
   contains:
     id:
-      description: What went wrong, in one word that stays the same.
+      description: Id of the failure, which stays the same between releases.
       type: str
       sample: wrong_result
     sentence:
@@ -108,7 +108,7 @@ failure:
       type: int
       sample: 3
 refused_id:
-  description: What is wrong with an option, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal of an option, which stays the same between releases; C(msg) has the sentence.
   returned: when an option is refused
   type: str
   sample: no_output_of_hccl_demo

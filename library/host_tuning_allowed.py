@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Refuse to serve on a kernel that would garble the answers."""
+"""Refuse to serve on a kernel that would corrupt answers."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_tuning_allowed
-short_description: Refuse to serve on a kernel that would garble the answers
+short_description: Refuse to serve on a kernel that would corrupt the answers
 version_added: "0.1.0"
 author: gaudi-serving
 description:
@@ -20,7 +20,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -36,7 +36,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 asked:
-  description: Whether there was a program to ask.
+  description: Whether the program exists on the node.
   type: bool
   returned: always
   sample: true
@@ -58,7 +58,7 @@ def main() -> None:
     program = module.params["program"]
     if not Path(program).exists():
         module.exit_json(changed=False, asked=False)
-    # The interpreter of this module: the program needs the standard library only.
+    # This module's own interpreter, as the program only needs the standard library.
     code, out, err = module.run_command([sys.executable, program, "allow"])
     if code != 0:
         module.fail_json(msg=printable((err or out).strip()), rc=code)

@@ -27,7 +27,7 @@ options:
         type: path
         required: true
       content:
-        description: What is in it. Without it, the file is taken away.
+        description: Content of the file. Without it, the file is removed.
         type: str
       mode:
         description: Its permissions, in octal.
@@ -44,15 +44,15 @@ options:
         type: bool
         default: false
   wish:
-    description: What a record of the wish is made with, so that a run finds at its end whether another one wrote since.
+    description: Data for the record of the wish, by which a run detects at its end that another run has written since.
     type: dict
     suboptions:
       record:
-        description: The record. It is written where it stands for another wish, or is damaged.
+        description: Path of the record. It is rewritten if it belongs to another wish, or is damaged.
         type: path
         required: true
       of:
-        description: What is wished, in words with which a sentence begins.
+        description: Name of the wished settings, as the beginning of a sentence.
         type: str
         required: true
       by:
@@ -60,7 +60,7 @@ options:
         type: str
         required: true
       asked:
-        description: What is asked for beside what is in files.
+        description: Further wishes that are not in files.
         type: dict
         default: {}
   held:
@@ -102,7 +102,7 @@ written:
   returned: always
   sample: ["/etc/systemd/system/gaudi-host-tuning.service"]
 wish:
-  description: What M(node_wished) compares with the node at the end of the run. Digests only, and no text.
+  description: Data that M(node_wished) compares with the node at the end of the run. It contains digests, no text.
   returned: with O(wish)
   type: dict
   sample:

@@ -30,7 +30,7 @@ options:
         elements: dict
         required: true
       set_arguments:
-        description: Whether the role sets the kernel arguments, or somebody does it by hand.
+        description: Whether the role sets the kernel arguments; if not, somebody sets them by hand.
         type: bool
         required: true
       always:
@@ -86,11 +86,11 @@ options:
         type: path
         required: true
       former:
-        description: The record of what was there before the first change.
+        description: The record of values before the first change.
         type: path
         required: true
       state:
-        description: The document for those who decide whether to serve.
+        description: The document that decides whether instances may serve.
         type: path
         required: true
   refuse:
@@ -220,7 +220,7 @@ drop_in:
   returned: always
   sample: true
 serving_refused:
-  description: Why nothing may be served on the running kernel, or null.
+  description: Why serving is refused on the running kernel, or null.
   type: str
   returned: always
   sample: null
@@ -236,12 +236,12 @@ container:
   returned: always
   sample: false
 former:
-  description: What was there before the first change.
+  description: The values before the first change.
   type: dict
   returned: always
   sample: {"schema": 1, "sysctl": {"kernel.numa_balancing": "1"}, "kernel_arguments": {}}
 document:
-  description: What the node keeps for those who decide whether to serve.
+  description: The node's document that decides whether instances may serve.
   type: dict
   returned: always
   sample: {"schema": 2, "serving_refused": null}
@@ -256,7 +256,7 @@ server:
   returned: always
   sample: Supermicro SYS-821GV-TNR, firmware 1.4
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: not_a_kernel_setting

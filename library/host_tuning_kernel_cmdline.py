@@ -55,7 +55,7 @@ entries:
   returned: always
   sample: {"/boot/vmlinuz-6.1.0-56-amd64": "root=UUID=41b2 ro quiet intel_idle.max_cstate=0"}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: no_boot_tool
@@ -89,7 +89,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 CONFIG = Path("/boot/grub/grub.cfg")
 DEFAULTS = Path("/etc/default/grub")
 LOCK = Path("/run/gaudi-host-tuning.lock")
-# Seconds that another run is waited for; update-grub looks at every disk.
+# Seconds to wait for another run; update-grub scans every disk.
 PATIENCE = 300.0
 LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
@@ -108,13 +108,13 @@ def _write(module: AnsibleModule, path: str, text: bytes | None) -> None:
 
 
 def _language() -> str:
-    """Return the language of this system. update-grub writes LANG into the boot menu, and ssh hands on the caller's."""
+    """Return the system's language: update-grub writes LANG into the boot menu, and ssh would pass on the caller's."""
     lines = LOCALE.read_text(errors="replace").splitlines() if LOCALE.exists() else []
     return next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
 
 
 def _run(module: AnsibleModule, command: list[str]) -> str | None:
-    """Run a command; return what it said when it failed, None when it did its work."""
+    """Run a command; return its message if it failed, else None."""
     rc, out, err = module.run_command(command, environ_update={"LC_ALL": "C", "LANG": _language()})
     if rc == 0:
         return None
@@ -132,7 +132,7 @@ def _entries() -> list[grub.Entry]:
 
 
 def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) -> dict[str, Any]:
-    """Hold the arguments in a drop-in, and run update-grub when the boot entries do not follow from it."""
+    """Set the arguments in a drop-in, and run update-grub if the boot entries differ from the files."""
     path: str = module.params["path"]
     old = Path(path).read_text(errors="replace") if Path(path).is_file() else None
     foreign = host_files.foreign({path: old})
@@ -165,7 +165,7 @@ def _update_grub(
     """
     path, before = module.params["path"], CONFIG.read_bytes()
     if old != new:
-        # The drop-in is removed after update-grub: as long as it exists, the next run completes an interrupted one.
+        # The drop-in is removed after update-grub, so that an interrupted removal is completed by the next run.
         _write(module, path, (new or host_files.MARK + "\n").encode())
     failure = _run(module, [update_grub])
     if failure is None and not kernel_cmdline.all_hold(expected, _entries()):
@@ -175,7 +175,7 @@ def _update_grub(
             _write(module, path, None if old is None else old.encode())
         if not CONFIG.exists() or CONFIG.read_bytes() != before:
             _write(module, str(CONFIG), before)
-        # grub-mkconfig writes to this file and leaves it behind when it fails.
+        # grub-mkconfig writes to this file, and leaves it behind if it fails.
         CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
         module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
     if new is None:
@@ -183,7 +183,7 @@ def _update_grub(
 
 
 def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:
-    """Hold the arguments through grubby, which changes the entry of each kernel."""
+    """Set the arguments with grubby, which changes each kernel's entry."""
 
     def read() -> list[grub.Entry]:
         rc, out, err = module.run_command([grubby, "--info=ALL"], environ_update={"LC_ALL": "C"})
@@ -213,7 +213,7 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
 
 
 def main() -> None:
-    """Have the boot loader hold the arguments, one run after the other: update-grub fails beside another one."""
+    """Set the arguments in the boot loader, under a lock: update-grub fails if another one runs."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     with LOCK.open("w") as lock:
         try:

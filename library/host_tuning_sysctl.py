@@ -71,7 +71,7 @@ kernel:
   type: dict
   sample: {"kernel.numa_balancing": "0", "vm.nr_hugepages": "15000"}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: too_many_hugepages
@@ -132,7 +132,7 @@ def _memory() -> sysctl.Memory:
 
 
 def _request(module: AnsibleModule) -> dict[str, str]:
-    """Return the settings asked for; ends the module where they can never hold."""
+    """Return the requested settings; fails the module if no kernel accepts them."""
     given = {key: str(value) for key, value in module.params["settings"].items()}
     share = module.params["max_memory_share"]
     try:
@@ -147,7 +147,7 @@ def _request(module: AnsibleModule) -> dict[str, str]:
 
 
 def _set(plan: sysctl.Plan) -> Refusal | None:
-    """Set the running values; return why the kernel did not take them all, or None."""
+    """Set the running values; return why the kernel did not accept all of them, or None."""
     for key, value in plan.todo.items():
         try:
             _proc(key).write_text(f"{value}\n")
@@ -162,7 +162,7 @@ def _set(plan: sysctl.Plan) -> Refusal | None:
 
 
 def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str, str]) -> None:
-    """Set the running values; where the kernel does not take one, put all back and end the module."""
+    """Set the running values; if the kernel rejects one, restore all and fail the module."""
     failure = _set(plan)
     if failure:
         for key, value in _running(before).items():
@@ -172,7 +172,7 @@ def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str,
 
 
 def _found(path: str, plan: sysctl.Plan, before: dict[str, str], wanted: dict[str, str]) -> dict[str, Any]:
-    """What a person should know, and what a run compares at its end: the drop-in, and the values that are as wished."""
+    """Return findings, and what a run compares at its end: the drop-in, and the values that are as wished."""
     after = {**before, **plan.todo}
     return {
         "findings": plan.findings,
@@ -198,7 +198,7 @@ def main() -> None:
     if obstacle:
         module.fail_json(msg=obstacle, refused_id="file_in_the_way")
     if not module.check_mode:
-        # The running kernel first: only it knows whether there is enough memory.
+        # The running kernel first, as only it knows whether there is enough memory.
         _set_or_put_back(module, plan, before)
         if plan.text != old:
             _write(module, path, plan.text)

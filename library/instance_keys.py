@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Say which keys open an instance, and change them; they count from the next request on."""
+"""List the API keys of an instance, and change them; they count from the next request on."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: instance_keys
-short_description: Say which keys open an instance, and change them
+short_description: List the API keys of an instance, and change them
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
@@ -14,7 +14,7 @@ description:
     O(add), O(revoke) and O(ending) only.
   - The file and its directory belong to root alone. With O(inventory) they are made so again where somebody else may
     read or write them.
-  - Without any of these it says which keys there are.
+  - Without any of these options it lists the keys.
 options:
   instance:
     description: Name of the instance.
@@ -35,17 +35,17 @@ options:
         type: str
         required: true
       ends:
-        description: The last second in which it opens, in UTC, such as V(2027-01-31T23:59:59Z).
+        description: The last second in which the key is valid, in UTC, such as V(2027-01-31T23:59:59Z).
         type: str
   add:
     description: A further key.
     type: dict
     suboptions: *key
   revoke:
-    description: Name of the key that opens nothing from now on, whatever its origin.
+    description: Name of the key to revoke, of whatever origin.
     type: str
   by:
-    description: The controller that asks for a change; it is written down beside the keys. Empty writes nobody down.
+    description: The controller that changes the keys; it is recorded beside them. Empty records none.
     type: str
     default: ""
   running:
@@ -53,7 +53,7 @@ options:
     type: bool
     default: false
   ending:
-    description: A key that is to open until a moment only, or without an end again.
+    description: A key that gets an end, or loses it.
     type: dict
     suboptions:
       name:
@@ -126,7 +126,7 @@ unread:
   type: str
   sample: ""
 of_inventory:
-  description: Whether a key that was revoked is one of the inventory as well, which brings it back at its next run.
+  description: Whether a revoked key is also in the inventory, whose next run adds it again.
   returned: always
   type: bool
   sample: false
@@ -159,7 +159,7 @@ _KEY = {
 }
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
-    # A digest opens nothing, but a short key might be guessed from it.
+    # A digest is not a key, but a short key could be guessed from it.
     "inventory": {"type": "list", "elements": "dict", "options": _KEY, "no_log": False},
     "add": {"type": "dict", "options": _KEY},
     "revoke": {"type": "str"},
@@ -173,12 +173,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
 WAYS = ("inventory", "add", "revoke", "ending")
 
 INSTANCES = Path(paths.INSTANCES)
-# Modes of the four directories above the file, the outermost first: on a new node none of them is there yet.
+# Modes of the four directories above the file, outermost first; a new node has none of them.
 MODES = (0o755, 0o700, 0o700, 0o700)
-# User and group that the file and its directory belong to, and the file's mode.
+# Owner and group of the file and its directory, and the file's mode.
 OWNER = (0, 0)
 MODE = 0o600
-# Seconds that another change is waited for.
+# Seconds to wait for another change.
 PATIENCE = 30.0
 
 
@@ -201,12 +201,12 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def now() -> str:
-    """This second, as ends of keys are written."""
+    """Return the current second in the form of keys' ends."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
-    """The keys after what is asked for. Raises Refusal."""
+    """Return the keys after the requested change. Raises Refusal."""
     if asked["inventory"] is not None:
         return keys.with_inventory(held, [Key(origin=keys.INVENTORY, **key) for key in asked["inventory"]])
     if asked["add"] is not None:
@@ -220,7 +220,7 @@ def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
 
 
 def rights(path: Path) -> str:
-    """User, group and mode of what lies at a path, as people write them; empty where nothing does."""
+    """Return owner, group and mode of a path in readable form; "" if it does not exist."""
     try:
         seen = path.lstat()
     except FileNotFoundError:
@@ -237,7 +237,7 @@ def foreign(file: Path) -> dict[Path, tuple[str, str]]:
 
 
 def close(folder: Path) -> None:
-    """Take from others what they may do in the directory of the file."""
+    """Restrict the permissions of the file's directory."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         os.fchown(handle, *OWNER)
@@ -247,7 +247,7 @@ def close(folder: Path) -> None:
 
 
 def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[list[Key], list[Key]]:
-    """The keys before and after; writes them unless in check mode. Raises Refusal, and Damaged.
+    """Return the keys before and after; write them unless in check mode. Raises Refusal, and Damaged.
 
     open_to_others: whether the file is to be written in any case, as one that belongs to root alone. A damaged file
     lets no client in. The inventory's keys are written anew; the keys of the playbook are lost with it.
@@ -261,7 +261,7 @@ def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[lis
         held = None
     before = held or []
     after = wanted(before, module.params)
-    # A guarded instance without keys has a file all the same: without one its server does not start.
+    # A guarded instance has a file even without keys; its server does not start otherwise.
     new = held is None and module.params["inventory"] is not None
     if not module.check_mode and (before != after or new or open_to_others):
         if open_to_others:
@@ -277,7 +277,7 @@ def shown(found: Sequence[Key]) -> list[dict[str, Any]]:
 
 
 def lines(found: Sequence[Key]) -> str:
-    """Keys for people, a line each. Two keys of one name look alike here."""
+    """Return keys as lines; two keys with one name look alike here."""
     return "".join(f"{key.name} ({key.origin}){f' until {key.ends}' if key.ends else ''}\n" for key in found)
 
 
@@ -287,7 +287,7 @@ def difference(header: str, before: str, after: str) -> dict[str, str]:
 
 
 def guarded(instance: str) -> bool | None:
-    """Whether the plan on the node asks for keys; None where none can be read."""
+    """Whether the plan on the node needs keys; None without a readable plan."""
     with contextlib.suppress(Damaged):
         plan = read_json(INSTANCES / instance / "plan.json")
         return None if plan is None else plan.get("guarded") is True
@@ -308,13 +308,13 @@ def unread(module: AnsibleModule, folder: Path) -> str:
 
 
 def gone(before: Sequence[Key], after: Sequence[Key]) -> list[Key]:
-    """The keys that open the instance no more."""
+    """Return keys that no longer open the instance."""
     left = {key.digest for key in after}
     return [key for key in before if key.digest not in left]
 
 
 def differing(others: Mapping[Path, tuple[str, str]]) -> list[dict[str, str]]:
-    """The differences of rights; ``others`` are those that are there and those that are to be, by path."""
+    """Return differences of permissions; ``others``: current and wanted ones by path."""
     return [difference(f"{path} (rights)", f"{has}\n", f"{wanted}\n") for path, (has, wanted) in others.items()]
 
 

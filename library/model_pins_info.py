@@ -44,7 +44,7 @@ options:
     default: 60
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -74,7 +74,7 @@ files:
   returned: always
   sample: {"config.json": "..."}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: hub_unreadable
@@ -106,14 +106,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "proxy": {"type": "str", "default": ""},
     "timeout": {"type": "int", "default": 60},
 }
-# A list of files: some hundred bytes for each.
+# Bytes of a file listing, with some hundred bytes for each file.
 LONGEST_LIST = 16 * 1024 * 1024
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @contextmanager
 def within(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError where the block takes longer: a socket's own limit begins anew with every byte that comes."""
+    """Raise TimeoutError if the block takes longer; a socket's own timeout restarts with every received byte."""
 
     def over(_number: int, _frame: object) -> None:
         raise TimeoutError(f"the answer was not whole after {seconds} s")
@@ -128,10 +128,10 @@ def within(seconds: int) -> Iterator[None]:
 
 
 def get(params: dict[str, Any], path: str, limit: int) -> bytes:
-    """What the hub sends for a path, at most so many bytes. Raises OSError or HTTPException."""
+    """Return the hub's answer for a path, limited in bytes. Raises OSError or HTTPException."""
     request = urllib.request.Request(params["endpoint"].rstrip("/") + path)  # noqa: S310 - an address of HTTP
     if params["token"]:
-        # For the hub alone, not for where it redirects to.
+        # Only for the hub, not for hosts that it redirects to.
         request.add_unredirected_header("Authorization", f"Bearer {params['token']}")
     proxies = {"http": params["proxy"], "https": params["proxy"]} if params["proxy"] else {}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
@@ -145,7 +145,7 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
 def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> str:
     """The SHA-256 of one file, compared with what the hub states; for a large file, the hub's own statement.
 
-    Raises Refusal where they differ.
+    Raises Refusal if they differ.
     """
     if file["size"] > pin_file.LARGEST:
         return str(file["sha256"])
@@ -159,7 +159,7 @@ def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> 
 
 
 def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """The commit that the hub names, and the SHA-256 of each deciding file in it.
+    """Return the hub's current commit, and the SHA-256 of each deciding file in it.
 
     Raises the errors that main() turns into a sentence: OSError, HTTPException, and for an invalid answer ValueError,
     KeyError and TypeError.

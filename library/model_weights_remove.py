@@ -29,7 +29,7 @@ attributes:
     description: Says what would be removed, and removes nothing.
     support: full
   diff_mode:
-    description: Shows the folder that goes.
+    description: Shows the folder that is removed.
     support: full
   platform:
     description: Linux.
@@ -54,7 +54,7 @@ bytes:
   type: int
   sample: 16392960421
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when others than root may write to the weights root, or a link lies where a folder is to be
   type: str
   sample: others_may_write
@@ -78,7 +78,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def refusal(folder: Path, described: dict[str, Any], damaged: Sequence[Path]) -> str:
-    """Why a folder is not removed; empty if it may be. ``damaged`` are plans of the node nobody can read."""
+    """Return why a folder may not be removed; "" if it may. ``damaged``: unreadable plans of the node."""
     if described["used_by"]:
         names = ", ".join(described["used_by"])
         return (
@@ -112,10 +112,10 @@ def being_fetched(staging: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder so that an interruption leaves something that is recognised as unfinished."""
+    """Remove a folder so that an interrupted removal is recognised as unfinished weights."""
     if not folder.name.endswith(weights.STAGING_SUFFIX):
         staging = folder.with_name(folder.name + weights.STAGING_SUFFIX)
-        # The manifest goes first. Converted weights have none: their converter's record goes with the rest.
+        # The manifest is removed first. Converted weights have none; their converter's record is removed with the rest.
         beneath.remove(folder / weights.MANIFEST, folder)
         if beneath.look(staging, staging) is None:
             beneath.rename(folder, folder, staging, staging)

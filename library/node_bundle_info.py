@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Read what somebody who helps from afar needs to know of a node, without its secrets."""
+"""Read the contents of a support bundle for remote help, without the node's secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -59,7 +59,7 @@ ARGUMENT_SPEC: dict[str, Any] = {}
 
 
 def files() -> Iterator[Path]:
-    """The files of the bundle, whether they are there or not."""
+    """Return the paths of the bundle's files, existing or not."""
     yield from map(Path, bundle.FILES)
     for name in instances.installed():
         yield from (instances.PLANS / name / file for file in bundle.OF_PLAN)
@@ -67,7 +67,7 @@ def files() -> Iterator[Path]:
 
 
 def text_of(file: Path) -> str:
-    """What is in a file, or why nobody can tell."""
+    """Return a file's content, or why it cannot be read."""
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -75,7 +75,7 @@ def text_of(file: Path) -> str:
 
 
 def said_by(command: Sequence[str]) -> str:
-    """What a command prints, or why it does not."""
+    """Return a command's output, or why it failed."""
     try:
         done = subprocess.run(
             command,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_faults_info
-short_description: Read what shows the faults of a node that serves
+short_description: Read the facts from which faults of a serving node are found
 version_added: "0.1.0"
 author: gaudi-serving
 description:
@@ -25,7 +25,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -84,12 +84,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 BUDDYINFO = Path("/proc/buddyinfo")
-# The driver's errors; journalctl ends with status 1 where it has none.
+# The driver's errors; journalctl exits with status 1 if there are none.
 KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=habanalabs", "--output=cat", "--no-pager"]
 
 
 def of_verdict() -> list[Finding]:
-    """What the last verdict on cards and links says; of a damaged file that it is."""
+    """Return the last verdict on cards and links; for a damaged file a sentence about it."""
     document, damage = links.last_verdict()
     damaged = [Finding("verdict_damaged", CARDS, damage)] if damage else []
     return [*damaged, *findings.of_verdict(document)]
@@ -103,7 +103,7 @@ def of_kernel(module: AnsibleModule) -> list[Finding]:
 
 
 def of_requests(module: AnsibleModule, instance: str) -> list[Finding]:
-    """What the server of an instance said of requests; its lines hold what people asked, so they are only counted."""
+    """Return counts of request errors in an instance log; its lines may contain requests and are not returned."""
     unit = f"--unit=vllm-{instance}.service"
     grep = f"--grep={fault('media-fetch-timeout').signs}"
     command = ["journalctl", unit, "--since=-1day", "--lines=1000", "--quiet", "--output=cat", "--no-pager", grep]
@@ -141,7 +141,7 @@ def waits_for(instance: str) -> str:
 
 
 def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:
-    """Why the engine does not answer; ``there``: the node has instances, which need one."""
+    """Return why the engine does not answer; ``there``: the node has instances, which need one."""
     complaints: list[str] = []
     read_containers(module, complaints)
     if there and module.get_bin_path("docker") is None:
@@ -161,7 +161,7 @@ def main() -> None:
     for each in there:
         name = each["instance"]
         each["said"] = instances.said_last(module, each)
-        # Without the engine nobody can tell.
+        # Without the engine this is unknown.
         each["otherwise"] = [] if silent or not running[name] else otherwise(module, name, plans.get(name))
     found = [
         *findings.of_topology(topology["findings"]),

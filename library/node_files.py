@@ -1,11 +1,11 @@
 #!/usr/bin/python
-"""Hold several files and directories of ours in one call."""
+"""Manage several of our files and directories in one call."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_files
-short_description: Hold several files and directories of ours in one call
+short_description: Manage several of our files and directories in one call
 description:
   - Writes the files that differ, makes the directories that are missing, and removes what is to be absent. One round
     trip for all of them, so that a run that changes nothing is a short one.
@@ -24,11 +24,11 @@ options:
     required: true
     suboptions:
       path:
-        description: Where it lies. A link is followed; one that leads in a circle, or to a device, is replaced.
+        description: Path. A link is followed; a circular one, or one to a device, is replaced.
         type: path
         required: true
       state:
-        description: What it is. An absent directory goes with everything in it.
+        description: What must exist there. For V(absent), a directory is removed with its content.
         type: str
         choices: [file, directory, absent]
         default: file
@@ -36,7 +36,7 @@ options:
         description: What is in a file.
         type: str
       secret:
-        description: What is in a file that nobody may read in a log. Its content is in no difference either.
+        description: Content of a file that must not appear in a log. It is not in the diff either.
         type: str
       mode:
         description: Permissions, in octal. A directory that has to be made on the way to this one gets them as well.
@@ -122,7 +122,7 @@ OWNER = (0, 0)
 
 @dataclass(frozen=True)
 class Found:
-    """What lies at a path: file, directory or absent; the rights as people write them; a file's content."""
+    """What exists at a path: file, directory or absent; readable permissions; a file's content."""
 
     state: str
     rights: str
@@ -130,7 +130,7 @@ class Found:
 
 
 def is_useless(path: Path) -> bool:
-    """Whether a path is a link that can hold nothing: it leads in a circle, or to a device, a pipe or a socket."""
+    """Whether a link cannot be used: it is circular, or leads to a device, a pipe or a socket."""
     if not path.is_symlink():
         return False
     try:
@@ -141,7 +141,7 @@ def is_useless(path: Path) -> bool:
 
 
 def look(path: Path) -> Found:
-    """Look at a path; a link is followed, and one that leads nowhere, or can hold nothing, is absent."""
+    """Examine a path; links are followed, and a dangling or unusable link counts as absent."""
     try:
         seen = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -167,7 +167,7 @@ def wish(file: dict[str, Any]) -> Found:
 
 
 def obstacle(path: str, file: dict[str, Any], found: Found, ours: Collection[str]) -> str | None:
-    """Why this path cannot be as asked for, or None. A link of ours that can hold nothing is replaced, and no other."""
+    """Return why this path cannot be changed as wanted, or None. Only an unusable link at our path is replaced."""
     wrong = next((str(each) for each in Path(path).parents if str(each) not in ours and is_useless(each)), None)
     if wrong:
         return f"{wrong} is a link that leads to no directory. Remove it ({shlex.join(['rm', wrong])}), then run again."
@@ -187,7 +187,7 @@ def difference(file: dict[str, Any], before: Found, after: Found) -> list[dict[s
         shown = [_shown(f"{path} (kind and rights)", *lines)]
     else:
         shown = []
-    # Nobody knows whether a file that goes held a secret.
+    # A file to be removed may have contained a secret.
     if before.content != after.content and after.state != "absent":
         texts = [found.content.decode(errors="replace") for found in (before, after)]
         shown.append(_shown(path, *(("", f"({unsaid})\n") if unsaid else texts)))
@@ -206,7 +206,7 @@ def _shown(header: str, before: str, after: str) -> dict[str, str]:
 
 
 def own(path: Path, mode: int) -> None:
-    """Give a file or directory its owner and its rights."""
+    """Set owner and permissions of a file or directory."""
     os.chown(path, *OWNER)
     path.chmod(mode)
 
@@ -220,7 +220,7 @@ def make_directory(path: Path, mode: int) -> None:
 
 
 def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None:
-    """Make one path what it is to be."""
+    """Bring one path into its wanted state."""
     if after.state == "absent":
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -247,7 +247,7 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
 
 
 def wishes(files: list[dict[str, Any]], here: dict[str, Found]) -> dict[str, Found]:
-    """What each path is to be; a file that follows another one stays as it is while that one does."""
+    """Return the wanted state of each path; a file that follows another one changes only if that one does."""
     wanted = {file["path"]: wish(file) for file in files}
     for file in files:
         before, other = here[file["path"]], file["follows"]

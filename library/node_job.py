@@ -109,7 +109,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 job:
-  description: How the job stands.
+  description: The state of the job.
   returned: always
   type: dict
   contains:
@@ -130,11 +130,11 @@ job:
       type: str
       sample: "convert: 4.2 GB of 4.2 GB (100 %), 2.1 GB/s"
     state:
-      description: What was written about its last run, with the last lines of its log.
+      description: The recorded message of its last run, with the last lines of its log.
       type: dict
       sample: {state: succeeded, started: "2026-01-31T08:00:00Z", ended: "2026-01-31T08:05:00Z", status: 0, log: []}
 result:
-  description: What the work left as its result; empty if nothing.
+  description: The result that the work recorded; empty if none.
   returned: when it succeeded
   type: dict
   sample: {shards: 163}
@@ -145,7 +145,7 @@ digest:
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
 refused_id:
   description: >-
-    What is wrong, in one word that stays the same; C(msg) says it in a sentence. Empty where the work that was followed
+    Id of the refusal, the same in every release; C(msg) has the sentence. Empty where the work that was followed
     gave no refusal as its result.
   returned: when the task fails for a refusal, or the work that was followed did not succeed
   type: str
@@ -188,11 +188,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 JOBS = Path(paths.JOBS)
-# A drop-in below /run lasts until the next boot, as a job does.
+# A drop-in in /run lasts until the next boot, like a job.
 UNITS = Path("/run/systemd/system")
-# Seconds between two looks while waiting; progress is written twice a second.
+# Seconds between two checks while waiting; progress is written twice a second.
 LOOK_AGAIN = 0.5
-# Seconds that another controller's request is waited for; starting work may have to mount something.
+# Seconds to wait for another controller's request; starting work may have to mount a file system.
 PATIENCE = 300.0
 
 
@@ -213,7 +213,7 @@ def look(module: AnsibleModule, key: str) -> dict[str, Any]:
 
 
 def describe(module: AnsibleModule, wanted: str) -> None:
-    """Write the description the unit reads; root's alone, since commands name what a site serves."""
+    """Write the unit's description of the work; private to root, as commands contain details of a site."""
     folder = JOBS / module.params["key"]
     content = {
         "key": module.params["key"],
@@ -228,7 +228,7 @@ def describe(module: AnsibleModule, wanted: str) -> None:
 
 
 def require_mounts(module: AnsibleModule) -> None:
-    """Write what has the unit of this job depend on the file systems of the paths it was given, and write there."""
+    """Write the job's drop-in, which requires the file systems of its paths and allows writing there."""
     dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
     paths, make = module.params["mounts_for"], module.params["make_folders"]
     there = [long_work.writable_folder(Path(path), make) for path in paths]
@@ -243,7 +243,7 @@ def require_mounts(module: AnsibleModule) -> None:
 
 
 def decided(module: AnsibleModule, job: dict[str, Any], wanted: str) -> str:
-    """What to do about the request; ends the module where other work runs under its key."""
+    """Decide on the request; fails the module if other work runs under its key."""
     try:
         return str(jobs.decide(job["status"], job["digest"], wanted, module.params["force"]))
     except Refusal as refusal:
@@ -252,7 +252,7 @@ def decided(module: AnsibleModule, job: dict[str, Any], wanted: str) -> str:
 
 
 def request(module: AnsibleModule) -> bool:
-    """Start the work unless it runs or is done; returns whether it was (or would be) started."""
+    """Start the work unless it runs or is done; return whether it was (or would be) started."""
     key, command = module.params["key"], module.params["command"]
     if not command:
         module.fail_json(msg=f"Work {key} can only be started with a command.")
@@ -278,7 +278,7 @@ def request(module: AnsibleModule) -> bool:
                 make_room(folder / left_over)
                 (folder / left_over).unlink(missing_ok=True)
             require_mounts(module)
-            # Always: a run that was cut off has written units that systemd has not read.
+            # Always reload: an interrupted run may have written units that systemd has not read.
             systemctl(module, "daemon-reload")
             systemctl(module, "start", f"gaudi-job@{key}.service")
     return todo == "start"
@@ -296,13 +296,13 @@ def cancel(module: AnsibleModule) -> bool:
 
 
 def stands_for(job: dict[str, Any]) -> str:
-    """Digest of a job's status without its figures, which change twice a second: each answer costs a connection."""
+    """Return a digest of a job's status without its figures: they change too often to report each change."""
     stand = [job["status"], job["state"], job["progress"].get("phase")]
     return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def answer(module: AnsibleModule, changed: bool) -> None:
-    """Report how the job stands, as soon as it is not what the caller has seen or the wait is over."""
+    """Return the job's status once it differs from what the caller has seen, or the wait is over."""
     deadline = time.monotonic() + module.params["wait"]
     while True:
         job = look(module, module.params["key"])

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Hold the library that the programs of a node share, for as long as one of them needs it."""
+"""Install the library that the programs of a node share, as long as one of them needs it."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ PACKAGE = "gaudi"
 
 
 def current_digest(folder: Path) -> str | None:
-    """The digest of the files that programs import now; None where there are none."""
+    """Return the digest of the files that programs import now; None without any."""
     package = folder / PACKAGE
     return library_digest(package) if package.is_dir() else None
 
 
 def install(folder: Path, digest: str, files: dict[str, str]) -> None:
-    """Write the files beside the current ones, then make them current in one rename."""
+    """Write the files beside the current ones, then activate them in one rename."""
     target = folder / f"{library.PREFIX}{digest}"
     with tempfile.TemporaryDirectory(dir=folder, prefix="incomplete-") as scratch:
         whole = Path(scratch, "library")
@@ -111,7 +111,7 @@ def install(folder: Path, digest: str, files: dict[str, str]) -> None:
         for path in (whole, *(path for path in whole.rglob("*") if path.is_dir())):
             path.chmod(0o755)
         if target.exists():
-            # Of the right name and not current as a whole: somebody changed it.
+            # It has the right name but is not the current one: somebody changed it.
             target.rename(Path(scratch, "changed"))
         whole.rename(target)
         link = Path(scratch, "link")

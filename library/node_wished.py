@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Compare a node with what a run wished for, once more at its end: nobody has overwritten it."""
+"""Compare a node with a run's wishes once more at its end, to detect that another run has overwritten it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -101,7 +101,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def check_keys(instance: str, wished: str) -> None:
-    """Raise Refusal unless the inventory's keys on the node are those that are wished; none is named."""
+    """Raise Refusal unless the inventory's keys on the node are the wished ones; no key is named."""
     file = Path(paths.INSTANCES) / instance / paths.KEYS_FILE
     try:
         held = read(file, keys.read)
@@ -114,7 +114,7 @@ def check_keys(instance: str, wished: str) -> None:
 
 
 def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
-    """What of an instance is not as wished."""
+    """Return differences between an instance and its wish."""
     found, instance = [], plan["instance"]
     try:
         containers.wished(module, plan, module.params["labels"][instance])
@@ -129,7 +129,7 @@ def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
 
 
 def wrong_settings(wished: dict[str, Any]) -> list[Refusal]:
-    """What of a layer's settings is not as wished."""
+    """Return differences between a layer's settings and its wish."""
     try:
         gone = tuning.gone(wished)
     except Refusal as refusal:
@@ -138,7 +138,7 @@ def wrong_settings(wished: dict[str, Any]) -> list[Refusal]:
 
 
 def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
-    """All that kept instances from being served as this run wished, under the id of the first."""
+    """Return one refusal with all reasons why instances were not served as wished, under the first one's id."""
     why = [Refusal.from_keys(each) for each in unserved.values()]
     said = "\n".join(dict.fromkeys(map(str, why)))
     return Refusal(

@@ -24,7 +24,7 @@ options:
     default: []
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -73,7 +73,7 @@ problems:
   elements: dict
   sample: [{"id": "unknown_variable", "message": "There is no variable host_tuning_hugepage, so nothing reads it. ..."}]
 findings:
-  description: What a person should know although it keeps nothing from being set up.
+  description: Findings for a person, which do not prevent the setup.
   returned: always
   type: list
   elements: str

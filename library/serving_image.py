@@ -123,7 +123,7 @@ unserved:
   type: dict
   sample: {"sound": {"refused": "sound: ... lacks audio (...). ...", "refused_id": "image_lacks_part"}}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: digest_differs
@@ -175,8 +175,8 @@ WALLS = [
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
     *("--tmpfs", "/tmp", "--pids-limit", "256"),  # noqa: S108 - of the container
 ]
-# Libraries that are imported write below /tmp, with one thread each: nothing is computed. Without a word about cards
-# the vendor's runtime gives all of them (visible_devices_all_as_default), those of instances too.
+# Imported libraries write below /tmp, and need one thread each, as nothing is computed. No card is named explicitly,
+# because the vendor's runtime passes all cards, also those of instances, by default (visible_devices_all_as_default).
 _ENVIRONMENT = [
     word
     for said in (
@@ -187,20 +187,20 @@ _ENVIRONMENT = [
 ]
 # One that looks may run beside another run's.
 LOOKING = f"gaudi-image-look-{os.getpid()}"
-# Importing PyTorch and vLLM took 20 seconds on two busy cores; what takes so long hangs.
+# Seconds: importing PyTorch and vLLM took 20 on two busy cores; a longer inspection hangs.
 LOOK_SECONDS = 600
-# The runtime of an engine to which nobody added one.
+# The engine's own runtime, if none was added.
 ENGINES_OWN = "runc"
-# The end of what a failing look printed, in characters: where the reason stands.
+# Characters at the end of a failed inspection's output, which contain the reason.
 LAST = 2000
-# timeout(1) ends with this status when it ended the program.
+# Exit status of timeout(1) when it stopped the program.
 _TIMED_OUT = 124
-# Wishes that an image is known to serve: those of as many plans as an instance keeps, and of some that failed.
+# Number of checked wishes to remember: those of the plans that an instance keeps, and of some that failed.
 MOST_CHECKED = 10
 
 
 def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
-    """Return what the engine knows of an image: nothing when it has no such image."""
+    """Return the engine's description of an image; {} without the image."""
     code, out, err = module.run_command([docker, "image", "inspect", image])
     if code != 0 and "no such image" not in err.lower():
         module.fail_json(
@@ -247,9 +247,9 @@ def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
 
 
 def runtime(module: AnsibleModule, docker: str) -> str:
-    """The runtime that instances have, where the engine knows it and its program is there.
+    """Return the instances' runtime if the engine knows it and its program exists, else the engine's own.
 
-    A build host may be without cards, and a bare node gets its images before its driver, which brings the program.
+    A build host may have no cards, and a new node gets its images before its driver, which installs the program.
     """
     code, out, _err = module.run_command([docker, "info", "--format", "{{json .Runtimes}}"])
     habana = (json.loads(out) or {}).get("habana") if code == 0 else None
@@ -257,7 +257,7 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 
 
 def look_inside(module: AnsibleModule, image: str, under: str) -> inside.Inside:
-    """Run the program that looks, without a network and without starting a server. under: the runtime."""
+    """Run the inspection program, without network and without starting a server. under: the runtime."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
     command = ["--interactive", "--runtime", under, *WALLS, *_ENVIRONMENT]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
@@ -294,7 +294,7 @@ def bill_of(module: AnsibleModule, image_id: str) -> Path:
 
 
 def is_bill(file: Path) -> bool:
-    """Whether a bill of materials is there; a damaged one is written anew."""
+    """Whether a valid bill of materials exists; a damaged one is written again."""
     try:
         return read(file, sbom.contents) is not None
     except Damaged:
@@ -311,8 +311,8 @@ def looked_at(
     params = module.params
     asked = hashlib.sha256(json.dumps([params["instances"], params["versions"]], sort_keys=True).encode()).hexdigest()
     same = known.get("id") == now["id"]
-    # Several: an instance that goes back to an earlier plan is asked nothing anew. Earlier releases recorded one.
-    # What was found under the engine's own runtime, before the driver brought that of instances.
+    # A list, so that going back to an earlier plan needs no new inspection. Earlier releases recorded a single text.
+    # Results under the engine's own runtime do not count once the driver has brought that of instances.
     early = same and known.get("runtime") == ENGINES_OWN and runtime(module, docker) != ENGINES_OWN
     checked = known.get("checked", []) if same and not early else []
     checked = [checked] if isinstance(checked, str) else checked
@@ -323,15 +323,15 @@ def looked_at(
     )
     billed = is_bill(bill_of(module, now["id"]))
     if settled and (billed or module.check_mode):
-        # The bill alone is no reason for check mode to start a container.
+        # A missing bill alone does not make check mode start a container.
         return kept, None if billed else "", {}
     under = runtime(module, docker)
     found = look_inside(module, image, under)
-    # A build host plans no instance, and others take what it built.
+    # A build host has no plan, and other nodes use what it built.
     held = bool(params["instances"] or now.get("built"))
     refused = hold_against(image, found, params, now.get("built", {})) if held else {}
     if params["instances"]:
-        # Whom the image cannot serve is asked about again.
+        # A refused image is checked again next time.
         passed = checked if refused else [*checked, asked][-MOST_CHECKED:]
         kept = {"checked": passed, "parts": list(found.parts), "python": found.python}
         if under == ENGINES_OWN:
@@ -341,7 +341,7 @@ def looked_at(
 
 
 def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
-    """The text of the record and what it says. A damaged one counts as none, with a warning: the images say it all."""
+    """Return the record's text and content. A damaged one counts as empty, with a warning: images show it all."""
     try:
         text = read_text(path) or ""
         return text, read(path, image_record.Record.parse) or image_record.Record()
@@ -374,9 +374,9 @@ def untidy(params: dict[str, Any], images: dict[str, Any], history: dict[str, li
 
 
 def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """What the engine knows of the image, and whether it was pulled for that.
+    """Return the engine's description of the image, and whether it was pulled for that.
 
-    absent: what the module answers in check mode where the image is not there.
+    absent: the result in check mode if the image is missing.
     """
     image = module.params["image"]
     inspected = inspect(module, docker, image)
@@ -393,7 +393,7 @@ def described(
 ) -> tuple[dict[str, Any], str | None, dict[str, Refusal]]:
     """The record of the image, its bill of materials (None if already on the node), and instances it cannot serve.
 
-    known: what is on record.
+    known: the record so far.
     """
     params, image = module.params, module.params["image"]
     built = image_record.built_labels(inspected)
@@ -415,7 +415,7 @@ def described(
 
 
 def keep(module: AnsibleModule, image_id: str, bill: str | None, record: str | None) -> None:
-    """Write the bill of materials and the record; None for one that stays as it is."""
+    """Write the bill of materials and the record; None leaves one unchanged."""
     if bill is not None:
         bill_of(module, image_id).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         write_text(bill_of(module, image_id), bill, mode=0o644)
@@ -424,7 +424,7 @@ def keep(module: AnsibleModule, image_id: str, bill: str | None, record: str | N
 
 
 def unpinned(params: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """What would pin the image; the tag of one that is built here stands for all that went into it."""
+    """Return lines that would pin the image; the tag of a built image already identifies its inputs."""
     if params["digest"] or "built" in found:
         return []
     lines: list[str] = pins.digest_lines(params["image"], found["digest"], params["release"])

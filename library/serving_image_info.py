@@ -20,7 +20,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.
@@ -113,7 +113,7 @@ instances:
       type: str
       sample: sha256:...
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: image_record_damaged
@@ -137,7 +137,7 @@ PLANS = Path(paths.INSTANCES)
 
 
 def present(module: AnsibleModule, images: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The references that the engine has as they are on record; all of them where there is no engine to ask."""
+    """Return recorded references that the engine still has; all of them without an engine."""
     docker = module.get_bin_path("docker")
     if docker is None or not images:
         return set(images)

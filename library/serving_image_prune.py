@@ -70,7 +70,7 @@ stays:
   elements: str
   sample: []
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: image_record_damaged
@@ -104,12 +104,12 @@ PLANS = Path(paths.INSTANCES)
 
 
 def silent(module: AnsibleModule, said: str) -> None:
-    """End the module: the engine does not answer."""
+    """Fail the module because the engine does not answer."""
     module.fail_json(msg=f"The Docker engine does not answer ({printable(said.strip())}). Run systemctl status docker.")
 
 
 def held_by(module: AnsibleModule, docker: str, image: str) -> str:
-    """The containers that use an image, or one that was made of it, by name; empty for none."""
+    """Return containers that use an image, or one derived from it, by name; "" for none."""
     code, out, err = module.run_command(
         [docker, "ps", "--all", "--filter", f"ancestor={image}", "--format", "{{.Names}}"]
     )
@@ -132,7 +132,7 @@ def remove(module: AnsibleModule, docker: str, image: str) -> str:
 
 
 def left_over(module: AnsibleModule, docker: str) -> list[str]:
-    """Names of images that builds left, and that no build is at work on."""
+    """Return names that interrupted builds left behind."""
     code, out, err = module.run_command(
         [docker, "image", "ls", "--filter", f"label={LABEL}.release", "--format", "{{.Repository}}:{{.Tag}}"]
     )
@@ -147,12 +147,12 @@ def left_over(module: AnsibleModule, docker: str) -> list[str]:
 
 
 def tried_to_remove(module: AnsibleModule, docker: str, superfluous: Sequence[str]) -> dict[str, str]:
-    """Remove what nothing needs and what builds left: of each image why it stays, empty where it went."""
+    """Remove unneeded and left-over images; return for each why it stays, "" if it was removed."""
     return {image: remove(module, docker, image) for image in [*superfluous, *left_over(module, docker)]}
 
 
 def remove_bills(folder: Path, images: Mapping[str, Mapping[str, Any]]) -> None:
-    """Remove the bills of materials of images that are not on record any more."""
+    """Remove bills of materials of images that are no longer recorded."""
     names = {sbom.file_name(known["id"]) for known in images.values() if "id" in known}
     for file in folder.glob(f"*{sbom.SUFFIX}"):
         if file.name not in names:
@@ -160,12 +160,12 @@ def remove_bills(folder: Path, images: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def unknown_use(plan: Path) -> str:
-    """Say that nobody knows which image an instance uses whose plan cannot be read."""
+    """Say that an instance's image is unknown because its plan cannot be read."""
     return f"{plan} is damaged: which image {plan.parent.name} uses is not known."
 
 
 def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
-    """The text of the record and what it says; end the module where it is damaged, as nobody knows what may go."""
+    """Return the record's text and content; fails the module for a damaged one, as it would be unknown what may go."""
     try:
         return read_text(path) or "", read(path, image_record.Record.parse) or image_record.Record()
     except Damaged as damage:

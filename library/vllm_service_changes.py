@@ -64,7 +64,7 @@ requirements:
   - root (C(become))
 attributes:
   check_mode:
-    description: Reads only, so does the same.
+    description: Only reads, so check mode makes no difference.
     support: full
   diff_mode:
     description: Changes nothing.

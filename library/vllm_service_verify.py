@@ -90,7 +90,7 @@ pace:
   returned: always
   sample: {first_token_seconds: 0.21, tokens_per_second: 38.5}
 refused_id:
-  description: What is wrong, in one word that stays the same; C(msg) says it in a sentence.
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
   type: str
   sample: answer_misshapen

@@ -1,4 +1,4 @@
-"""Decide about long work on a node: start it, attach to it, or take its recorded result."""
+"""Decisions about long work on a node: start it, attach to it, or keep its recorded result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.units import human_bytes, human_seconds
 
-# A unit's and a folder's name take 255 characters, a directory of the catalogue 128.
+# Limits of names: 255 characters for a unit and a folder, 128 for a directory of the catalogue.
 KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,158}[a-z0-9])?")
 
 
 def check_key(key: str) -> str:
-    """A job's key, which becomes part of a unit's and a folder's name. Raises Refusal for any other text."""
+    """Check a job's key, which becomes part of a unit's and a folder's name. Raises Refusal for any other text."""
     if not KEY.fullmatch(key) or ".." in key:
         raise Refusal(
             "not_a_job_key",
@@ -30,16 +30,16 @@ def check_key(key: str) -> str:
 
 
 def digest(command: Sequence[str], environment: Mapping[str, str], inputs: Mapping[str, Any]) -> str:
-    """Digest of what a job would do; equal digests mean the same work on the same inputs."""
+    """Return the digest of what a job would do; equal digests mean the same work on the same inputs."""
     text = json.dumps([list(command), dict(environment), dict(inputs)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def status(state: Mapping[str, Any], active: str) -> str:
-    """Status of a job, from its state file and what systemd says of its unit.
+    """Return a job's status from its state file and its unit's ActiveState.
 
-    Returns absent, running, succeeded, failed, cancelled or interrupted. A job that wrote "running" but has no
-    running unit was cut off: by a kill, a crash or a reboot.
+    One of absent, running, succeeded, failed, cancelled or interrupted. A job that recorded "running" but has no
+    running unit was interrupted, by a kill, a crash or a reboot.
     """
     if active in ("active", "activating", "deactivating", "reloading"):
         return "running"
@@ -48,9 +48,9 @@ def status(state: Mapping[str, Any], active: str) -> str:
 
 
 def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> str:
-    """What to do about a request: start, attach or keep (the recorded result stands).
+    """Decide on a request: start, attach or keep (the recorded result stays valid).
 
-    recorded and wanted are digests. Raises Refusal when other work runs under the same key.
+    recorded and wanted are digests. Raises Refusal if other work runs under the same key.
     """
     if status_now == "running":
         if recorded != wanted:
@@ -65,15 +65,15 @@ def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> s
     return "start"
 
 
-# What the unit hides from work that was given nothing there (ProtectHome in systemd.exec(5)).
+# Directories that the unit hides from the work unless one of its paths is below them (ProtectHome, systemd.exec(5)).
 HOMES = ("/home", "/root", "/run/user")
 
 
 def paths_dropin(paths: Sequence[str], there: Sequence[str]) -> str:
-    """The text of a unit's drop-in that asks for the file systems of paths, and lets the work write there.
+    """Return a unit's drop-in that requires the file systems of paths, and lets the work write there.
 
-    there: for each path itself, or the nearest folder above it that exists. Empty without paths. Raises Refusal for a
-    path with a line break, which would end the setting.
+    there: for each path, itself or its nearest existing parent folder. "" without paths. Raises Refusal for a path with
+    a control character, such as a line break that would end the setting.
     """
     for path in (*paths, *there):
         if any(ord(character) < 32 for character in path):
@@ -93,11 +93,11 @@ def _quoted(path: str) -> str:
 
 
 def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
-    """Progress as one line of text: phase and how long it has lasted, done of total, rate, time left.
+    """Return progress as one line: phase and its duration, done of total, rate, time left.
 
-    progress is the document the work writes: phase, began (of the phase, seconds since 1970), done, total, unit, rate
-    (units per second), eta (seconds), waiting (for what, where nothing comes). now is None for work that does not run:
-    it lasts no longer, and nothing is to come of it. Empty where such work said nothing.
+    progress is the document that the work writes: phase, began (start of the phase, seconds since 1970), done, total,
+    unit, rate (units per second), eta (seconds), waiting (what it waits for). now is None for work that does not run,
+    which then has neither a duration nor a wait. "" for such work without progress.
     """
     phase = str(progress.get("phase") or ("" if now is None else "working"))
     began = progress.get("began")
@@ -117,7 +117,7 @@ def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
     rate, eta = progress.get("rate"), progress.get("eta")
     if isinstance(rate, (int, float)) and rate > 0:
         text += f", {figure(rate)}/s"
-    # Neither infinity nor what is no number can be told: work that stands still may say so.
+    # Infinity and NaN cannot be shown; stalled work may report them.
     if isinstance(eta, (int, float)) and done < total and math.isfinite(eta):
         text += f", {human_seconds(eta)} to go"
     waiting = progress.get("waiting")
@@ -135,7 +135,7 @@ def active_states(shown: str) -> dict[str, str]:
 
 
 def table(found: Sequence[Mapping[str, str]]) -> list[str]:
-    """Jobs as aligned lines; a sentence when there are none."""
+    """Return jobs as aligned lines; one sentence if there are none."""
     if not found:
         return ["No long work has been started on this node."]
     width = max(len(job["key"]) for job in found)
@@ -145,12 +145,12 @@ def table(found: Sequence[Mapping[str, str]]) -> list[str]:
     ]
 
 
-# How the status says it, of work that somebody may have to do something about.
+# Words for states in which a person may have to act.
 _STANDS = {"running": "runs", "failed": "failed", "interrupted": "was cut off"}
 
 
 def unfinished(found: Sequence[Mapping[str, str]]) -> list[str]:
-    """A line for each job that runs, failed or was cut off: what somebody who looks at the node has to know."""
+    """Return a line for each job that runs, failed or was interrupted, for the status of the node."""
     return [
         printable(
             f"long work {job['key']}, begun {job['since'] or 'at a time nobody knows'}, {_STANDS[job['status']]}: "

@@ -1,4 +1,4 @@
-"""What a plan knows of a model: from its catalogue file, from a given config.json, or only from its name."""
+"""Facts about a model: from its catalogue file, from a given config.json, or only from its name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .positions import KEYS as POSITION_KEYS
 from .positions import Positions, positions_of
 from .state import state_of
 
-# Models the vendor's scripts treat in a way of their own: (model_type, hidden_size, num_hidden_layers) of their
-# config.json. Fine-tuned and distilled models share the shape of what they came from, whatever they are called.
+# Models that the vendor's scripts treat specially: (model_type, hidden_size, num_hidden_layers) of their config.json.
+# Fine-tuned and distilled models have the same shape as their base model, under any name.
 SHAPES = {
     ("qwen2", 3584, 28): "qwen2-7b",
     ("qwen2", 5120, 48): "qwen2-14b",
@@ -28,11 +28,12 @@ SHAPES = {
     ("qwen3_moe", 2048, 48): "qwen3-30b-a3b",
     ("qwen3_moe", 4096, 94): "qwen3-235b-a22b",
 }
-# Kinds of any size.
+# Kinds that are independent of the size.
 TYPES = {"deepseek_v3": "deepseek-v3"}
 
-# The names the scripts look for (in the lower-cased last part of the path), for models of which nothing else is known.
-# For the 7B models of the Qwen2 family the looser form of a later version: it also finds a renamed fine-tune.
+# Names that the scripts search in the lower-cased last part of the path, for models of which only the name is known.
+# For the 7B models of the Qwen2 family this is the looser pattern of a later version, which also matches a renamed
+# fine-tune.
 NAMES = (
     ("llama-4-scout-17b-16e-instruct", "llama4-scout"),
     ("deepseek-r1-distill-qwen-7b", "qwen2-7b"),
@@ -57,23 +58,23 @@ NAMES = (
 
 # model_type values whose attention uses linear biases (ALiBi) in every published checkpoint.
 ALIBI_TYPES = ("bloom", "mpt")
-# The same in names.
+# The same models by name.
 ALIBI_NAMES = re.compile(r"(?<![a-z])(bloomz?|mpt)(?![a-z])")
 
-# Where multimodal models keep the configuration of the language model inside their own.
+# Keys under which multimodal models nest their language model's configuration.
 NESTED = ("thinker_config", "text_config", "llm_config", "language_config")
 
 FP8_METHODS = ("fp8", "fbgemm_fp8", "compressed-tensors")
 # Side of the blocks that published FP8 weights are scaled by (weight_block_size in config.json of Qwen3 and DeepSeek).
 # Catalogue files do not say it; of a given config.json its own counts.
 PUBLISHED_BLOCK = 128
-# Methods that are asked for by dtype: the cards' kernels are never chosen otherwise (override_quantization_method of
+# Methods that are selected by dtype; otherwise the cards' kernels are never used (override_quantization_method of
 # awq_hpu.py and gptq_hpu.py in vllm-hpu-extension).
 DTYPE_METHODS = ("awq", "gptq")
 METHOD_NAMES = re.compile(r"(?<![a-z])(awq|gptq)(?![a-z])")
 
 
-# What cannot be decided or checked without a key of config.json.
+# What cannot be decided or checked if config.json lacks a key.
 GAPS = {
     "model_type": "its name decides what its type would, such as a softmax in float32",
     "num_attention_heads": "whether tensor_parallel_size divides the attention heads is not checked",
@@ -87,7 +88,7 @@ SCOUT_EXPERTS = 16
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a model's architecture. None: not known. Zero experts: a dense model."""
+    """A model's architecture, as far as it is known. None: unknown. Zero experts: a dense model."""
 
     model_type: str | None = None
     num_attention_heads: int | None = None
@@ -100,18 +101,18 @@ class Shape:
     qk_rope_head_dim: int | None = None
     moe_intermediate_size: int | None = None
     parameters: int | None = None
-    # Layers without a KV cache, and what they keep of a sequence; None for a model of attention alone.
+    # Layers without a KV cache, and the state that they keep of a sequence; None for an attention-only model.
     state: State | None = None
 
     @classmethod
     def of(cls, architecture: Architecture) -> Shape:
-        """What a catalogue file says."""
+        """Return the shape from a catalogue file."""
         return cls(**{item.name: getattr(architecture, item.name) for item in fields(cls)})
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What rules may ask about a model. ``gaps`` are keys that its config.json lacks, each with what follows."""
+    """Facts that rules may use. ``gaps``: keys that config.json lacks, each with the consequence."""
 
     name: str
     known_from: str
@@ -129,14 +130,14 @@ class ModelFacts:
 
     @property
     def stored_fp8(self) -> bool:
-        """Whether the weights are FP8 as they are stored."""
+        """Whether the weights are stored as FP8."""
         return self.quant_method in FP8_METHODS
 
 
 def facts(
     weights: str, entry: ModelEntry | None, config: Mapping[str, object] | None, overrides: Mapping[str, object]
 ) -> ModelFacts:
-    """Collect what is known, best source first: the given config.json, the catalogue, the name.
+    """Collect the facts, best source first: the given config.json, the catalogue, the name.
 
     ``overrides`` are keys of config.json that the request's arguments replace (``--rope-scaling``, ``--hf-overrides``).
     """
@@ -172,7 +173,7 @@ def facts(
         shape = Shape.of(architecture)
         method = "fp8" if entry.dtype.startswith("float8") else None
         alibi = architecture.position_bias_alibi or architecture.model_type in ALIBI_TYPES
-        # The catalogue has the length that config.json comes to, its own scaling included.
+        # The catalogue's length is the final one, after its own scaling.
         length = {
             "model_type": architecture.model_type,
             "max_position_embeddings": architecture.max_position_embeddings,
@@ -194,9 +195,9 @@ def facts(
 
 
 def method_of(config: Mapping[str, object]) -> str | None:
-    """How a config.json says the weights are quantised, as the server reads it; None where they are not.
+    """Return a config.json's quantisation method, as the server reads it; None for unquantised weights.
 
-    Raises Refusal for a quantization_config nobody can read.
+    Raises Refusal for a quantization_config that cannot be read.
     """
     found = config.get("quantization_config") or config.get("compression_config")
     if not found:
@@ -228,13 +229,13 @@ def block_of(config: Mapping[str, object], method: str | None) -> int | None:
 
 
 def kind_by_name(name: str) -> str | None:
-    """The kind the vendor's script sees in a directory's name."""
+    """Return the kind that the vendor's script derives from a directory's name."""
     lowered = name.lower()
     return next((kind for part, kind in NAMES if part in lowered), None)
 
 
 def kind_of(shape: Shape) -> str | None:
-    """The kind a model's own shape says it is."""
+    """Return the kind that follows from a model's shape."""
     model_type = shape.model_type or ""
     if model_type.startswith("llama4"):
         return "llama4-scout" if shape.num_experts == SCOUT_EXPERTS else None
@@ -257,7 +258,7 @@ def language_model(config: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape:
-    """Read a config.json as far as it goes. Raises Refusal with the key whose value cannot be right."""
+    """Read a config.json as far as it goes. Raises Refusal, with the key, for an impossible value."""
 
     def find(*keys: str, lowest: int = 1) -> int | None:
         for source in (inner, config):
@@ -280,12 +281,12 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
     return Shape(
         model_type=model_type,
         num_attention_heads=heads,
-        # Where a config.json names none, every head has its own.
+        # If config.json has no number of key-value heads, every attention head has its own.
         num_key_value_heads=find("num_key_value_heads", "num_kv_heads") or heads,
         num_hidden_layers=find("num_hidden_layers", "n_layer", "n_layers"),
         hidden_size=find("hidden_size", "n_embd", "d_model"),
         head_dim=find("head_dim"),
-        # A model of a known type that names no experts has none.
+        # A known model type without a number of experts has none.
         num_experts=0 if experts is None and model_type is not None else experts,
         kv_lora_rank=find("kv_lora_rank"),
         qk_rope_head_dim=find("qk_rope_head_dim"),

@@ -1,4 +1,4 @@
-"""What the headers of safetensors files say about a model's weights: their size, without reading them."""
+"""Read the headers of safetensors files: the size of a model's weights, without reading the weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..base.refusal import Refusal
 from .remote_code import Code, code_of, config_in
 
 INDEX = "model.safetensors.index.json"
-# The record of the role fp8_weights, written last: where it is, the conversion is whole.
+# The record of the role fp8_weights, written last; if it exists, the conversion is complete.
 CONVERTED = ".gaudi-serving/fp8.json"
 CONVERTERS = ("fp8_convert", "fp8_dynamic")
 # A safetensors file begins with the header's length, a 64-bit little-endian number.
@@ -24,17 +24,17 @@ WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2,
 
 @dataclass(frozen=True)
 class Weights:
-    """What lies at the weights path. ``parameters`` counts elements by safetensors dtype."""
+    """The content of a weights path. ``parameters`` counts elements by safetensors dtype."""
 
     bytes: int | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
     files: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()
-    # Whether fp8_convert or fp8_dynamic left its record beside them, and whether what it did to the scales is what
-    # published measurement files were made with.
+    # Whether fp8_convert or fp8_dynamic left its record beside them, and whether its scales are those that published
+    # measurement files were made with.
     converted: bool = False
     fits_published: bool = True
-    # The model's config.json, and what it says of code beside the weights; None where it is not there.
+    # The model's config.json, and the code beside the weights that it names; None if the file is missing.
     config: Mapping[str, object] | None = None
     code: Code | None = None
 
@@ -50,9 +50,9 @@ def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
 
 
 def fits_published(record: str, shards: Iterable[str]) -> bool:
-    """Read the record of a conversion: whether its scales are those of published measurement files.
+    """Return whether a conversion's scales are those of published measurement files, from its record.
 
-    Raises Refusal for a record that is not one, or is of other files.
+    Raises Refusal for a file that is not such a record, or is about other files.
     """
     again = "Remove the folder and convert the weights again (role fp8_weights)."
     try:
@@ -63,7 +63,7 @@ def fits_published(record: str, shards: Iterable[str]) -> bool:
         raise Refusal(
             "conversion_record_unreadable", f"{CONVERTED} cannot be read ({type(error).__name__}). {again}"
         ) from error
-    # A file that is missing is spoken of elsewhere.
+    # Missing files are reported elsewhere.
     foreign = sorted({*shards} - made)
     if foreign or tool not in CONVERTERS:
         what = f"it does not name {foreign[0]}" if foreign else f"made by {tool!r}"
@@ -82,9 +82,9 @@ def weights_from(
 ) -> Weights:
     """Add up headers: file name -> (header, size of the file).
 
-    ``index`` is the text of the index file, ``record`` that of the conversion's record, ``config`` is config.json.
-    ``wrong`` are files that are not as the record beside them says; to a plan they are missing.
-    Raises Refusal with the file's name for one that cannot be read.
+    ``index``: text of the index file. ``record``: that of the conversion's record. ``config``: config.json. ``wrong``:
+    files that differ from the record beside them; they count as missing. Raises Refusal, with the file's name, for one
+    that cannot be read.
     """
     total = 0
     parameters: dict[str, int] = {}
@@ -112,7 +112,7 @@ def weights_from(
             ) from error
         missing = tuple(sorted({*(named - set(headers)), *wrong}))
     said = config_in(config) if config is not None else None
-    # Shards that are missing would make the sum a guess.
+    # With missing shards the sum would be wrong.
     return Weights(
         bytes=total if headers and not missing else None,
         parameters=parameters,

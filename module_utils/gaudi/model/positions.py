@@ -1,4 +1,4 @@
-"""The longest request a model was made for, as vLLM reads it out of config.json.
+"""The longest request of a model, by vLLM's own rule for config.json.
 
 Source: ``_get_and_verify_max_len`` in vllm/config.py of the forks of all releases (14f489ea6 to 016b6bd20).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..base.checks import shown
 from ..base.refusal import Refusal
 
-# The smallest of those that are there counts; max_position_embeddings in nearly all models.
+# The smallest of the present keys counts; nearly all models have only max_position_embeddings.
 KEYS = (
     "max_position_embeddings",
     "n_positions",
@@ -24,29 +24,29 @@ KEYS = (
     "max_seq_length",
     "seq_len",
 )
-# Kinds of rope scaling whose factor is in the length already.
+# Types of rope scaling whose factor is already part of the length.
 SCALED_ALREADY = ("su", "longrope", "llama3")
-# Models that count positions from the one after pad_token_id, which is 1: the first two are never a token's
+# Models that count positions from pad_token_id + 1, and pad_token_id is 1: no token has the first two
 # (create_position_ids of vllm/model_executor/models/roberta.py).
 POSITIONS_FROM = {"roberta": 2, "xlm-roberta": 2, "camembert": 2}
-# Arguments of the server that replace keys of config.json, and which key a whole value replaces.
+# Server arguments that override keys of config.json, and the key that a whole value replaces.
 ARGUMENTS = {"--rope-scaling": "rope_scaling", "--hf-overrides": None}
 
 
 @dataclass(frozen=True)
 class Positions:
-    """``longest`` counts tokens, None where nothing says it; ``because`` names the keys it comes from."""
+    """``longest`` is in tokens, None if unknown; ``because`` names the keys that it comes from."""
 
     longest: int | None
     because: str = ""
-    # What keeps the server from starting, in words; nothing else can be said then.
+    # Why the server would not start; then no length is given.
     broken: str = ""
 
 
 def positions_of(config: Mapping[str, object]) -> Positions:
-    """The limit of a config.json, given the part of it that describes the language model.
+    """Return the limit from the part of config.json that describes the language model.
 
-    Raises Refusal for a length or a scaling that is none.
+    Raises Refusal for an invalid length or scaling.
     """
     lengths = {key: _length(key, config[key]) for key in KEYS if config.get(key) is not None}
     key = min(lengths, key=lambda name: lengths[name]) if lengths else ""
@@ -63,7 +63,7 @@ def positions_of(config: Mapping[str, object]) -> Positions:
 
 
 def _scaled(scaling: object, longest: int | None, because: str) -> Positions:
-    """What ``rope_scaling`` makes of the length beside it."""
+    """Apply ``rope_scaling`` to the length beside it."""
     if not isinstance(scaling, Mapping):
         raise Refusal(
             "not_a_mapping",
@@ -97,9 +97,9 @@ def _length(key: str, value: object) -> int:
 
 
 def overrides_in(arguments: Sequence[str]) -> dict[str, object]:
-    """The keys of config.json that arguments of the server replace.
+    """Return the keys of config.json that server arguments override.
 
-    Raises Refusal for a value that is no JSON: the server would end with it.
+    Raises Refusal for a value that is not JSON, with which the server would end.
     """
     found: dict[str, object] = {}
     for place, word in enumerate(arguments):

@@ -1,7 +1,7 @@
-"""Code beside the weights: what a config.json asks for, and whether a release's server can do without it.
+"""Code beside the weights: what config.json asks for, and whether the release's server works without it.
 
 Source: get_config of vllm/transformers_utils/config.py and the registry of vllm/model_executor/models in the fork of
-each release; AutoConfig.from_pretrained of transformers, which takes a class of its own before code it may not run.
+each release; AutoConfig.from_pretrained of transformers, which prefers a class of its own to code that it may not run.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..request.options import Request
 from ..rules.draft import Draft
 
-# More than any model's config.json has, in bytes.
+# Largest config.json that is read, in bytes.
 CONFIG_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a config.json says: the files it would have run (none without ``auto_map``), and what it is known by."""
+    """The code in a config.json: files it would run (none without ``auto_map``), model type and architectures."""
 
     files: tuple[str, ...]
     model_type: str | None
@@ -30,7 +30,7 @@ class Code:
 
 
 def code_of(config: Mapping[str, object]) -> Code:
-    """The code that a config.json asks for.
+    """Return the code that a config.json asks for.
 
     An entry of auto_map is ``file.Class``, or ``repository--file.Class`` for code of another repository.
     """
@@ -60,7 +60,7 @@ def config_in(content: bytes) -> Mapping[str, object]:
 
 
 def lacking(code: Code, release: ReleaseEntry) -> str | None:
-    """What the release's server has no class of its own for, in words; None where it has all it needs."""
+    """Return what the release's server has no class of its own for; None if it has all classes."""
     missing = []
     if code.model_type not in release.model_types:
         missing.append(f"model_type {shown(code.model_type)}")
@@ -78,10 +78,10 @@ def _some(names: Sequence[str]) -> str:
 def check_code(
     request: Request, entry: ModelEntry | None, code: Code | None, release: ReleaseEntry, label: str, draft: Draft
 ) -> None:
-    """Weights whose code the server needs are served only when somebody said that it may run.
+    """Check that weights whose code the server needs have permission to run it.
 
-    Raises Refusal with the option's name where nobody did, or said that it may not. Weights of an unknown
-    class without code are a warning.
+    Raises Refusal, with the option's name, if the permission is missing or denied. Weights of an unknown class without
+    code give a warning.
     """
     if code is not None and not code.files:
         if code.architectures and not release.architectures.intersection(code.architectures):

@@ -1,4 +1,4 @@
-"""What layers keep of a sequence that have no KV cache: the state of gated delta nets and of Mamba.
+"""The state of layers without a KV cache: gated delta nets and Mamba.
 
 Shapes and data types: MambaStateShapeCalculator and MambaStateDtypeCalculator of vllm/model_executor/layers/mamba
 (mamba_utils.py, vLLM 0.26.0).
@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 from ..catalogue.entries import State
 
-# Bytes of an element: the model's own (bfloat16 on these cards), and where config.json asks for more.
+# Bytes of an element: of the model's own type (bfloat16 on these cards), and of wider types in config.json.
 WIDTH = 2
 WIDTHS = {"float32": 4}
-# What config.json calls such layers in layer_types or layers_block_type.
+# Names of such layers in layer_types or layers_block_type of config.json.
 KINDS = {"linear_attention": "gdn", "mamba": "mamba"}
 
 
 def state_of(config: Mapping[str, object]) -> State | None:
-    """What the config.json of a language model says of it; None for attention alone, and for other kinds."""
+    """Return the state from a language model's config.json; None for attention only, and for other kinds of layers."""
     kind, layers = _layers(config)
     if kind is None or not layers:
         return None
@@ -31,7 +31,7 @@ def state_of(config: Mapping[str, object]) -> State | None:
 
 
 def _layers(config: Mapping[str, object]) -> tuple[str | None, int]:
-    """The kind of these layers and their number."""
+    """Return the kind of these layers and their number."""
     for key in ("layer_types", "layers_block_type"):
         types = config.get(key)
         if isinstance(types, list):

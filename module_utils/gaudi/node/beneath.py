@@ -19,8 +19,8 @@ from typing import BinaryIO, NoReturn, cast
 from ..base.refusal import Refusal
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MOST_LINKS = 40  # as many as the kernel follows
-# What a file that is being written ends with, until it has its name.
+_MOST_LINKS = 40  # the kernel's own limit
+# Suffix of a file that is being written, until it gets its final name.
 WRITING = ".writing"
 _MODES = ("rb", "r+b", "ab", "a+b", "xb")
 
@@ -28,8 +28,8 @@ _MODES = ("rb", "r+b", "ab", "a+b", "xb")
 def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int = -1) -> BinaryIO:
     """Open a regular file. mode: as for open(), except "w", which would empty a file that another user put there.
 
-    Without a place, which is for reading alone, links are followed. Raises Refusal for a link, a pipe and the like,
-    FileNotFoundError where nothing is.
+    Without a place, which is for reading only, links are followed. Raises Refusal for a link, a pipe and other special
+    files, FileNotFoundError for a missing file.
     """
     if mode not in (_MODES if place is not None else _MODES[:1]):
         raise ValueError(f"{mode} is none of {', '.join(_MODES)}")
@@ -41,9 +41,9 @@ def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int =
 
 
 def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> BinaryIO:
-    """Open a regular file for reading that may be a link, as long as the file itself lies in one of the folders.
+    """Open a regular file for reading, possibly through a link, if the file itself is in one of the folders.
 
-    Raises Refusal for one that lies elsewhere, and for a pipe and the like.
+    Raises Refusal for a file elsewhere, and for a pipe and other special files.
     """
     stream = open_file(path, None, buffering=buffering)
     # Asked of the open file, so that a change of the link has no effect any more.
@@ -59,9 +59,10 @@ def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> Bina
 
 
 def within(folder: Path) -> list[Path]:
-    """Where links may lead in a folder of weights that somebody brought: to files of the same folder.
+    """Return the folders to which links in a folder of weights may lead: the folder itself.
 
-    A hub's cache keeps the files of all revisions in "blobs", and a revision's folder in "snapshots" has links to them.
+    A hub's cache stores the files of all revisions in "blobs", and a revision's folder in "snapshots" links to them, so
+    "blobs" is allowed there too.
     """
     real = folder.resolve()
     return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
@@ -71,10 +72,10 @@ def within(folder: Path) -> list[Path]:
 def replacing(
     path: Path, place: Path | None = None, mode: int | None = None, durable: bool = True, buffering: int = -1
 ) -> Iterator[BinaryIO]:
-    """A new file, which takes its place under its name when the block ends well; a reader sees the old one or the new.
+    """Write a new file that replaces the old one when the block succeeds; a reader sees either the old or the new file.
 
-    mode: rights of the file; without it those that the umask leaves. durable: whether it survives a power cut. Without
-    a place, links to the folder are followed, and nothing else.
+    mode: permissions, by default from the umask. durable: whether it must survive a power cut. Without a place, links
+    to the folder are followed, but no others.
     """
     with _holder(path, place) as (folder, name):
         temporary = f"{name}.{secrets.token_hex(8)}{WRITING}"
@@ -100,7 +101,7 @@ def replacing(
 
 
 def make_folders(path: Path, place: Path) -> None:
-    """Make a folder beneath a place, the place itself, and what is missing above it."""
+    """Create a folder beneath a place, the place itself, and missing folders above it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     parts = path.relative_to(place).parts
     for count in range(len(parts) + 1):
@@ -112,7 +113,7 @@ def make_folders(path: Path, place: Path) -> None:
 
 
 def look(path: Path, place: Path) -> os.stat_result | None:
-    """What lies under a name, links not followed; None for nothing, and for what only a link leads to."""
+    """Return the stat of a name without following links; None if it is missing, or reached only through a link."""
     try:
         with _holder(path, place) as (folder, name):
             return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -133,9 +134,9 @@ def is_folder(path: Path, place: Path) -> bool:
 
 
 def all_in(place: Path) -> Iterator[tuple[Path, bool]]:
-    """Everything beneath a place, each with whether it is a folder, a folder after what lies in it.
+    """Yield everything beneath a place, with whether it is a folder; a folder comes after its content.
 
-    A link is no folder. A place that is not there, or is a link, holds nothing.
+    A link is not a folder. A missing place, or a link in its place, is empty.
     """
     for folder, folders, files in os.walk(place, topdown=False) if not place.is_symlink() else ():
         for name in (*files, *folders):
@@ -144,7 +145,7 @@ def all_in(place: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def remove(path: Path, place: Path) -> None:
-    """Remove a file, or a link itself; nothing there is as good."""
+    """Remove a file, or a link itself; a missing one is no error."""
     with contextlib.suppress(FileNotFoundError), _holder(path, place) as (folder, name), _named(path, folder, name):
         os.unlink(name, dir_fd=folder)
 
@@ -156,9 +157,9 @@ def remove_folder(path: Path, place: Path) -> None:
 
 
 def remove_tree(path: Path, place: Path) -> None:
-    """Remove a folder and what lies in it; nothing there is as good. A link in it goes, what it leads to stays.
+    """Remove a folder with its content; a missing one is no error. Links in it are removed, not followed.
 
-    Raises Refusal where a link lies in the folder's place.
+    Raises Refusal if the folder itself is a link.
     """
     with contextlib.suppress(FileNotFoundError), _holder(path, place) as (folder, name), _named(path, folder, name):
         os.close(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder))
@@ -174,7 +175,7 @@ def remove_tree(path: Path, place: Path) -> None:
 
 
 def rename(path: Path, place: Path, target: Path, target_place: Path | None = None) -> None:
-    """Give a file or folder another name, on the same file system; a file takes the place of one that is there."""
+    """Rename a file or folder within a file system; a file replaces an existing one."""
     to = _holder(target, target_place or place)
     with _holder(path, place) as (folder, name), to as (other, new), _named(path, folder, name):
         os.rename(name, new, src_dir_fd=folder, dst_dir_fd=other)
@@ -243,7 +244,7 @@ def _stop(error: OSError) -> NoReturn:
 
 @contextlib.contextmanager
 def _holder(path: Path, place: Path | None) -> Iterator[tuple[int, str]]:
-    """The folder that a path lies in, as a descriptor, and the path's name there."""
+    """Open the folder of a path; yield its descriptor and the path's last name."""
     place = path if place is None else place
     if ".." in path.parts or place not in (path, *path.parents):
         raise Refusal("path_leads_out", f"{path} is not in {place}, where it has to be. Correct what names it")
@@ -264,7 +265,7 @@ def _holder(path: Path, place: Path | None) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def _named(path: Path, folder: int, name: str) -> Iterator[None]:
-    """Have an error name the whole path, and refuse a link as one: systems have several errors for it."""
+    """Add the whole path to an error, and turn the different errors for a link into one refusal."""
     try:
         yield
     except OSError as error:
@@ -284,7 +285,7 @@ def _named(path: Path, folder: int, name: str) -> Iterator[None]:
 
 
 def _linked(path: Path) -> int:
-    """A regular file for reading, links followed. Anything else is looked at and not opened: a device may act on it."""
+    """Open a regular file for reading, following links. Other files are not opened: that may have effects."""
     seen = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(seen).st_mode):

@@ -1,4 +1,4 @@
-"""What runs on a node, as systemd and the container engine say it."""
+"""Running containers and units of a node, from the container engine and systemd."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ PROC = Path("/proc")
 DEVICES = Path(proof.FOLDER)
 # The guard's program, in its directory.
 GUARD = "gaudi_guard.py"
-# Bytes of each stream. What is in a serving image, the longest answer that anybody asks for, takes a tenth of it.
+# Bytes of each stream. The longest expected output, an inspection of a serving image, takes a tenth of it.
 PRINTED = 4 << 20
-# The status of coreutils' timeout when it had to stop a command, and when it had to kill it: it dies of that itself.
+# Statuses of coreutils' timeout after it stopped a command, or had to kill it.
 TIMED_OUT = (124, 137, -9)
-# Seconds from asking a container's client to end to killing it.
+# Seconds between asking a container's client to end and killing it.
 KILL_AFTER = 10
 _BLOCK = 65536
 
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:
-    """Run systemctl and return what it printed; fails the module with its words."""
+    """Run systemctl and return its output; fail the module with its message on an error."""
     status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
     if status != 0:
         module.fail_json(
@@ -52,7 +52,7 @@ def systemctl(module: AnsibleModule, *arguments: str) -> str:
 
 @dataclass(frozen=True)
 class Container:
-    """One container: whether it runs, what it was made of by its label, and all that the engine tells."""
+    """One container: whether it runs, the digest on its label, and the engine's full description."""
 
     running: bool
     plan: str | None
@@ -60,7 +60,7 @@ class Container:
 
 
 def look(module: AnsibleModule, name: str) -> Container | None:
-    """Look a container up; None where it is not there, or no engine is installed.
+    """Inspect a container; None if it does not exist, or no engine is installed.
 
     Ends the module if the engine does not answer, since it is then unknown what runs.
     """
@@ -126,7 +126,7 @@ def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Contai
 def overwritten(what: str, content: str, file: Path | None) -> Refusal:
     """Why a file that this run wrote has changed: another run wrote it, and is named if the file names it.
 
-    content: what the file was written with.
+    content: what the file contains.
     """
     try:
         said = None if file is None else read_json(file, {"written": {"by": str, "at": str}})
@@ -157,7 +157,7 @@ def lies_there(plan: Mapping[str, Any], label: str) -> bool:
 
 
 def image_id(module: AnsibleModule, reference: str) -> str | None:
-    """What the engine has under the name of an image; None where it has nothing."""
+    """Return the id of an image on the node; None if it is missing."""
     code, out, _ = module.run_command(
         [module.get_bin_path("docker"), "image", "inspect", "--format", "{{.Id}}", reference]
     )
@@ -167,7 +167,7 @@ def image_id(module: AnsibleModule, reference: str) -> str | None:
 def starts_from(
     module: AnsibleModule, plan: Mapping[str, Any], guard: bytes | None, weights: Sequence[Path]
 ) -> StartsFrom:
-    """What a plan would start from now. guard: its text where keys are asked for; weights: the folders it reads."""
+    """Return what a plan would start from now. guard: its text if keys are needed; weights: the folders it reads."""
     image = image_id(module, str(plan["image"])) if module.get_bin_path("docker") else None
     driver = ""
     if module.get_bin_path(kept.ASK_DRIVER[0]):
@@ -177,10 +177,10 @@ def starts_from(
 
 
 def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any]) -> list[str]:
-    """What a running container still has as it was when it started, though the node has another: a phrase each.
+    """Return differences between a running container and the node that arose after its start, a phrase each.
 
-    Its label tells nothing of that. A directory that is mounted stays the one it was, whatever takes its place on the
-    node; an image stays the one it was, whatever its name leads to. One that is gone is no other.
+    Its label does not show them. A mounted directory stays the old one when another takes its path, and an image stays
+    the old one when its name moves. A directory or image that is only gone does not count.
     """
     found = [
         f"it still has the former {source}, which was replaced" for source in replaced(container, own_directories(plan))
@@ -193,7 +193,7 @@ def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any
 def replaced(container: Container, directories: Mapping[str, str]) -> list[str]:
     """Directories that were replaced on the node while a container runs: its processes still see the old ones, or none.
 
-    directories: those of the node, by where the container sees them.
+    directories: container paths by node path.
     """
     root = PROC / str(container.inspected["State"]["Pid"]) / "root"
     seen = {source: _identity(root / target.lstrip("/")) for target, source in directories.items()}
@@ -201,7 +201,7 @@ def replaced(container: Container, directories: Mapping[str, str]) -> list[str]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """File system and number of what lies at a path; None where nothing does."""
+    """Return device and inode of a path; None if it does not exist."""
     try:
         seen = path.stat()
     except OSError:
@@ -210,7 +210,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def proof_facts(module: AnsibleModule, docker: str, habana_path: str) -> dict[str, Any]:
-    """What a proof that containers get cards holds for, as engine.proof.facts has it; {} of a node without cards."""
+    """Return what a runtime proof is valid for, as engine.proof.facts returns it; {} on a node without cards."""
     cards = proof.devices(path.name for path in DEVICES.iterdir()) if DEVICES.is_dir() else []
     if not cards:
         return {}
@@ -223,7 +223,7 @@ def proof_facts(module: AnsibleModule, docker: str, habana_path: str) -> dict[st
 
 
 class TooMuch(Exception):
-    """A program printed more than it may; what it printed until then, on both streams."""
+    """A program printed more than the limit; holds the output of both streams so far."""
 
     def __init__(self, out: str, err: str) -> None:
         super().__init__(out, err)
@@ -234,7 +234,7 @@ class TooMuch(Exception):
 class Ended:
     """How a container ended.
 
-    status: None where it was stopped at the limit. how: the same for people. no_memory: the kernel ended it for want
+    status: None if it was stopped at its time limit. how: the same in words. no_memory: the kernel killed it for lack
     of memory.
     """
 
@@ -246,25 +246,25 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """What it printed: both streams where it did not end well."""
+        """The container's output; with stderr if it failed."""
         return self.out + (self.err if self.status != 0 else "")
 
 
 def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int, data: str = "") -> Ended:
-    """Run a container that is gone afterwards, for at most so many seconds, and say how it ended.
+    """Run a container for at most so many seconds, remove it, and return how it ended.
 
-    Nobody knows what an image does before it was looked into: it may hang, or print without end. arguments: those of
-    docker run after its name. data: what it reads. Status 137 is that of whatever was killed: at the limit by us, else
-    by the kernel or by somebody. Time tells the first, the engine the second.
+    An image that was never inspected may hang, or print without end. arguments: those of docker run after the
+    container's name. data: its standard input. Status 137 means that it was killed: at the limit by us, otherwise by
+    the kernel or by somebody; elapsed time tells the first, the engine the second.
     """
     docker = module.get_bin_path("docker", required=True)
     limit = [module.get_bin_path("timeout", required=True), f"--kill-after={KILL_AFTER}", str(seconds)]
-    # One that hangs outlives its client, and holds the cards; so does one that a killed run has left.
+    # A hanging container outlives its client and keeps its cards; so does one that an interrupted run has left.
     end = [docker, "rm", "--force", name]
     module.run_command(end)
     begun = time.monotonic()
     try:
-        # The engine would keep on the disk what it prints.
+        # Otherwise the engine would store the output on disk.
         status, out, err = client([*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data)
         if status in TIMED_OUT and time.monotonic() - begun >= seconds:
             return Ended(None, out, err, f"did not end within {seconds} seconds")
@@ -278,14 +278,14 @@ def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds
 
 
 def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
-    """Run a program to its end: its status, and what it printed on both streams.
+    """Run a program to its end; return its status, stdout and stderr.
 
-    data: what it reads. Raises TooMuch where it prints more than PRINTED bytes on one of them; it is ended then.
+    data: its standard input. Raises TooMuch, and ends the program, if one stream exceeds PRINTED bytes.
     """
     with tempfile.TemporaryFile() as asked:
         asked.write(data.encode())
         asked.seek(0)
-        # Bytes that come in drops are kept as they are.
+        # Output is collected as bytes, because chunks may split characters.
         with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as work:
             kept = _read(work)
             out, err = (each.decode("utf-8", "replace") for each in kept)
@@ -296,7 +296,7 @@ def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
 
 
 def _read(work: subprocess.Popen[bytes]) -> tuple[bytearray, bytearray]:
-    """What a program prints, until its end or until it is too much."""
+    """Collect a program's output until it ends or exceeds the limit."""
     kept = bytearray(), bytearray()
     with selectors.DefaultSelector() as streams:
         for stream, text in zip((work.stdout, work.stderr), kept):

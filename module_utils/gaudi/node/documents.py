@@ -1,4 +1,4 @@
-"""Read a file of ours that may be absent, cut off, a directory, a pipe, or anything else."""
+"""Read our own files, which may be missing, truncated, a directory, a pipe, or damaged in another way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..base.documents import Damaged, parse
 from ..base.refusal import Refusal
 from . import beneath
 
-# Bytes. The longest are the index of a checkpoint and the journal of its conversion, about 100 bytes a tensor: 9 MB for
-# the 92 000 tensors of DeepSeek-R1.
+# Bytes. The longest are a checkpoint's index and its conversion's journal, about 100 bytes a tensor: 9 MB for the 92
+# 000 tensors of DeepSeek-R1.
 LONGEST = 64 * 1024 * 1024
 
 _KINDS = {
@@ -30,10 +30,11 @@ Content = TypeVar("Content")
 def read(
     path: Path, parse: Callable[[str], Content], place: Path | None = None, within: Iterable[Path] = ()
 ) -> Content | None:
-    """Read a file with a parser that raises ValueError; None where no file is there.
+    """Read a file with a parser that raises ValueError; None if the file is missing.
 
-    place: the folder beneath which no link is followed (see beneath); without one links are, to anywhere or, where
-    folders are named, to files within these. Raises Damaged for whatever else is there, and for what cannot be read.
+    place: the folder beneath which no link is followed (see beneath). Without one, links are followed anywhere or, if
+    folders are given, only into these. Raises Damaged for anything but a regular file, and for content that the parser
+    rejects.
     """
     text = read_text(path, place, within)
     if text is None:
@@ -60,7 +61,7 @@ def read_json(
 
 
 def read_text(path: Path, place: Path | None = None, within: Iterable[Path] = ()) -> str | None:
-    """Read a regular file; None where nothing is there. Raises Damaged, and Refusal for a link that leads out."""
+    """Read a regular file; None if it is missing. Raises Damaged, and Refusal for a link out of the allowed folders."""
     try:
         stream = beneath.open_linked(path, within) if within else beneath.open_file(path, place)
     except FileNotFoundError:
@@ -90,7 +91,7 @@ def read_text(path: Path, place: Path | None = None, within: Iterable[Path] = ()
 
 
 def _kind(path: Path, place: Path | None) -> str:
-    """What lies there in place of a regular file."""
+    """Return what exists at the path instead of a regular file."""
     seen = path.stat() if place is None else beneath.look(path, place)
     if seen is None or stat.S_ISLNK(seen.st_mode):
         return "it is a link, or lies behind one, and links are not followed there"
@@ -98,7 +99,7 @@ def _kind(path: Path, place: Path | None) -> str:
 
 
 def make_room(path: Path) -> Path | None:
-    """Move a directory away from where a file is to be, and return where it went; None where none was there.
+    """Move a directory away from a file's path, and return its new path; None if there is no directory.
 
     A file replaces anything but a directory in one rename. A directory may hold files that somebody needs.
     """

@@ -1,4 +1,4 @@
-"""Read what a node has of a release's driver, and what its package repositories offer; judged elsewhere."""
+"""Read a node's driver, and what its package repositories offer, for the decisions in the package driver."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from .documents import read_json
 
 ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
-# Not uname: it says the same on every node, and a file can be laid over on one that is simulated.
+# Not uname, which is the same on every simulated node; a file can be replaced by a mount.
 RUNNING = Path("/proc/sys/kernel/osrelease")
 BOOT = Path("/boot")
 DEVICES = Path("/dev/accel")
 MODULES = Path("/lib/modules")
 PCI = Path("/sys/bus/pci/devices")
-# Where the role keeps the packages that it replaces.
+# Where the role keeps replaced packages.
 KEPT = paths.DRIVER_KEPT
-# IFF_UP of <linux/if.h>: somebody has brought the interface up, whether or not a cable is in it.
+# IFF_UP of <linux/if.h>: the interface is enabled, with or without a cable.
 UP = 0x1
 APT_LISTS = Path("/var/lib/apt/lists")
 DPKG = Path("/var/lib/dpkg")
 PROC = Path("/proc")
-# Which packages came with ours, as the module brought_packages writes it down.
+# The record of packages that this project installed, by the module brought_packages.
 BROUGHT = Path(paths.BROUGHT)
 # struct flock of <fcntl.h>: type, whence, start, length, process.
 FLOCK = "hhlli"
-# An index of packages has some megabytes; a mirror that says nothing for so long is down. Seconds, bytes.
+# Seconds and bytes: an index has some megabytes, and a mirror that is silent for this long counts as down.
 INDEX_SECONDS = 20
 INDEX_LIMIT = 64 * 1024 * 1024
 
 
 def said(module: AnsibleModule, command: Sequence[str]) -> str:
-    """What a program prints, whatever its status; nothing of one that is not there."""
+    """Return a program's output, whatever its status; "" if the program is missing."""
     program = module.get_bin_path(command[0])
     if program is None:
         return ""
@@ -67,10 +67,10 @@ def said(module: AnsibleModule, command: Sequence[str]) -> str:
 
 
 def index_of(repository: str, suite: str) -> str:
-    """A repository's index of packages, read without telling apt of it.
+    """Read a repository's package index without configuring apt for it.
 
-    Nothing is installed from what is read here, so that no signature is asked for. Raises Refusal where it does not
-    answer, or has no such suite.
+    Nothing is installed from it, so its signature is not checked. Raises Refusal if the repository does not answer, or
+    lacks the suite.
     """
     place = f"{repository.rstrip('/')}/dists/{suite}/main/binary-amd64/Packages"
     seen = ""
@@ -112,7 +112,7 @@ def who_holds_dpkg() -> str:
 
 
 def cut_off() -> bool:
-    """Whether dpkg has notes of changes that it was kept from taking into its database; apt changes nothing then."""
+    """Whether dpkg has unfinished changes in its journal; apt changes nothing until they are completed."""
     return any(path.name.isdigit() for path in (DPKG / "updates").glob("*"))
 
 
@@ -125,7 +125,7 @@ def which_kernels(module: AnsibleModule) -> tuple[str, str]:
 
 
 def lost_at_reboot(module: AnsibleModule) -> str:
-    """Why the node would have no driver after a reboot; DKMS is asked only where another kernel boots next."""
+    """Say why the node would lose its driver at a reboot; "" if it would not, or boots the same kernel."""
     running, coming = which_kernels(module)
     if running == coming:
         return ""
@@ -134,15 +134,15 @@ def lost_at_reboot(module: AnsibleModule) -> str:
 
 
 def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
-    """The mount point that a path is below, the bytes that are wanted there, and those that are free."""
+    """Return the mount point of a path, the wanted bytes, and the free bytes."""
     mount, free = folders.space_at(Path(path))
     return mount, wanted, free
 
 
 class Look:
-    """What was read of the node, and what is made of it.
+    """The facts of a node's driver, and the decisions from them.
 
-    ``given`` are the options of the module gaudi_driver_info.
+    ``given``: the options of the module gaudi_driver_info.
     """
 
     def __init__(self, module: AnsibleModule, given: Mapping[str, Any], sources: Sources) -> None:
@@ -163,12 +163,12 @@ class Look:
         self.packages_lacking = self._kernel_packages()
 
     def _read(self) -> Found:
-        """Read what is judged."""
+        """Read all facts for the decisions."""
         running, coming = which_kernels(self.module)
         topology = build_topology(self.sources)
         cards = topology["cards"]
         users = [(f"module {card['module_id']}", user) for card in cards for user in card["users"]]
-        # A card that is lost keeps its device file for as long as somebody has it open, and its module with it.
+        # A lost card keeps its device file, and so the module, as long as a process has it open.
         users += [
             (f"{DEVICES}/accel{index}, which hl-smi does not list", user)
             for index, user in users_of_unlisted(self.sources, cards)
@@ -188,14 +188,14 @@ class Look:
             status=dkms.parse(said(self.module, ["dkms", "status"])),
             users=tuple(f"{card}: {describe_user(user)}" for card, user in users if not instance_of(user)),
             instances=tuple(sorted(instances)),
-            # Whoever is at it keeps such notes as well.
+            # A running dpkg also has such a journal.
             interrupted=interrupted and not holder,
             holder=holder,
             others=self._others() if half or (interrupted and not holder) else (),
         )
 
     def _others(self) -> tuple[str, ...]:
-        """Packages that dpkg was kept from finishing and that are not the driver's, nor came with it."""
+        """Return half-installed packages that are neither the driver's nor installed by this project."""
         try:
             brought = (read_json(BROUGHT, {"packages": {str: [str]}}) or {"packages": {}})["packages"]
         except Damaged as damage:
@@ -205,13 +205,13 @@ class Look:
         return found
 
     def _kernel_packages(self) -> dict[str, tuple[list[str], list[str]]]:
-        """By kernel, the packages with its headers and further ones that are not on the node."""
+        """Return missing header packages and further missing packages, by kernel."""
         lacking = {}
         for kernel in dict.fromkeys((self.found.kernel, self.found.next_kernel)):
             headers = self.facts.headers_of(self.wanted.format, kernel)
             extra = self.facts.extra_of(self.wanted.format, kernel)
             there = packages.parse(said(self.module, packages.query(self.wanted.format, [*headers, *extra])))
-            # Headers that somebody built lie there as well.
+            # Headers that somebody built by hand count too.
             built = (MODULES / kernel / "build").exists()
             lacking[kernel] = (
                 [name for name in headers if (name not in there or there[name].torn) and not built],
@@ -226,7 +226,7 @@ class Look:
         return judged
 
     def offers(self) -> tuple[list[Refusal], list[str]]:
-        """Why the repositories do not offer what is missing, and the packages to install for the kernels."""
+        """Return refusals for packages that no repository offers, and the packages to install for the kernels."""
         headers = [name for lacking, _ in self.packages_lacking.values() for name in lacking]
         if not self.given["offered"]:
             return [], headers
@@ -255,20 +255,20 @@ class Look:
         refusals = [not_offered]
         if not self.given["no_way_back"]:
             refusals.append(offered.way_back_refusal(listed, replaced))
-        # Headers are the distribution's: who never read its index offers none, and is asked again when it was read. A
-        # node that no repository was named for is not told of its headers as well.
+        # Headers come from the distribution. Without its index none are offered; they are checked again once it was
+        # read. If no driver repository is configured, missing headers are not reported as well.
         unread = unread or (not_offered is not None and not_offered.id == "driver_package_not_offered")
         for kernel, (lacking, _) in () if unread else self.packages_lacking.items():
             refusals.append(offered.headers_refusal(listed, lacking, kernel))
         return [refusal for refusal in refusals if refusal], comes
 
     def _shown(self, listed: Mapping[str, Sequence[str]]) -> str:
-        """What apt knows of packages that are on offer; nothing of rpms."""
+        """Return apt's descriptions of offered packages; "" for rpms."""
         exact = [f"{name}={version}" for name, versions in listed.items() for version in versions]
         return said(self.module, ["apt-cache", "show", *exact]) if exact and self.wanted.format == DEB else ""
 
     def _rooms(self, sizes: Mapping[str, room.Size], comes: Sequence[str]) -> list[Room]:
-        """What packages take that come and are kept, with the file systems that they go to."""
+        """Return the space for packages to install and to keep, with their file systems."""
         there = [
             name
             for place, names in ((room.ARCHIVES, comes), (KEPT, self.keep))
@@ -280,7 +280,7 @@ class Look:
         return [Room(what, path, *_filesystem(path, size)) for what, path, size in wishes]
 
     def no_room(self) -> list[Refusal]:
-        """Why the packages do not fit."""
+        """Return why the packages do not fit."""
         return [Refusal(problem.id, problem.message) for problem in check_room(self.rooms)]
 
     @property
@@ -300,13 +300,13 @@ class Look:
 
     @property
     def loaded(self) -> list[str]:
-        """The modules that are loaded, in the order in which the running driver is unloaded."""
+        """Return the loaded modules in the running driver's unload order."""
         order = self.facts.order(self.found.version or self.wanted.version)
         return kernels.to_unload(order.unload, (name for name in self.found.modules if name.startswith(dkms.MODULE)))
 
     @property
     def present(self) -> dict[str, Any]:
-        """The driver that is on the node, as it is written down before a change, to be brought back."""
+        """Return a description of the installed driver, recorded before a change so that it can be restored."""
         own = self.installed.get(DRIVERS[self.wanted.format], "")
         there = dataclasses.replace(self.wanted, version=own)
         return {
@@ -329,12 +329,12 @@ class Look:
         return kept, apt_files.unattended(self.wanted, held)
 
     def removal(self) -> list[Refusal]:
-        """Why nothing can be taken off."""
+        """Return refusals to remove the driver."""
         wrong: list[Refusal] = decision.removal(self.found)
         return wrong
 
     def unverified(self) -> list[Refusal]:
-        """What is not as the manuals ask."""
+        """Return differences from the manuals' requirements."""
         devices = [path for path in DEVICES.glob("accel*") if re.fullmatch(r"accel\d+", path.name)]
         seen = self.sources.seen
         shown = None if seen is None else len(seen.cards)

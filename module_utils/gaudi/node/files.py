@@ -1,4 +1,4 @@
-"""Files that appear whole, renames that survive a power cut, and locks that are waited for, though not for ever."""
+"""Write files atomically, make renames survive a power cut, and take locks with a time limit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from ..base.refusal import Refusal
 from .beneath import replacing
 
-# Seconds between two looks at a lock that another process has.
+# Seconds between two attempts to take a lock.
 LOOK_AGAIN = 0.1
 _LOCKS = Path("/proc/locks")
 
 
 class NotWritten(OSError):
-    """A file that could not be written; its text is the sentence that a person is told."""
+    """A file could not be written; its text is a sentence for people."""
 
     def __str__(self) -> str:
         """Return the sentence."""
@@ -26,7 +26,7 @@ class NotWritten(OSError):
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename inside the folder survive a power cut."""
+    """Make a rename inside the folder survive a power cut (fsync)."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -35,11 +35,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, durable: bool = True, mode: int | None = None, place: Path | None = None) -> None:
-    """Replace a file in one step; a reader sees the old text or the new, never half.
+    """Replace a file in one rename; a reader sees the old text or the new, never a part.
 
-    durable: whether it has to survive a power cut. mode: rights of the file; without it those that the umask leaves.
-    place: the folder beneath which no link is followed (see beneath); without one, links to the file's folder are.
-    Raises NotWritten, such as on a full file system, and Refusal as beneath does.
+    durable: whether it must survive a power cut. mode: permissions, by default from the umask. place: the folder
+    beneath which no link is followed (see beneath); without one, links to the file's folder are followed. Raises
+    NotWritten, for example on a full file system, and Refusal as beneath does.
     """
     try:
         with replacing(path, place, mode, durable) as out:
@@ -57,9 +57,9 @@ def write_json(
 
 
 def take_turn(handle: int, path: Path, patience: float) -> None:
-    """Take the lock of an open file; the kernel lets go of it when its holder ends, even when that is killed.
+    """Take the lock of an open file; the kernel releases it when the process ends, even by a kill.
 
-    path: of the file, for people. patience: seconds. Raises Refusal where another process holds it for longer.
+    path: the file, for messages. patience: seconds. Raises Refusal if another process holds the lock for longer.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -79,7 +79,7 @@ def take_turn(handle: int, path: Path, patience: float) -> None:
 
 
 def holder(handle: int) -> str:
-    """Who has the lock of an open file; systems differ in whether they say so."""
+    """Return the process that holds a file's lock; systems differ in whether they show it."""
     inode = os.fstat(handle).st_ino
     for line in _LOCKS.read_text(encoding="ascii", errors="replace").splitlines():
         # 1: FLOCK  ADVISORY  WRITE 811 00:1a:4711 0 EOF; "->" follows the number of one that waits.

@@ -1,4 +1,4 @@
-"""Sizes of files, also in folders that another node writes to."""
+"""Sizes of files and free space, also in folders that another node writes to."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from . import beneath
 
 
 def revalidate_directory(*folders: Path) -> None:
-    """Make a network file system read folders from its server again; a folder that does not exist is skipped.
+    """Make a network file system reread folders from its server; missing folders are skipped.
 
-    NFS caches directory attributes for 30 to 60 s, and caches that a name does not exist as well (acdirmin and
-    acdirmax in nfs(5)). Opening the folder revalidates the cache.
+    NFS caches directory attributes for 30 to 60 s, including the absence of a name (acdirmin and acdirmax in nfs(5)).
+    Opening the folder revalidates the cache.
     """
     for folder in folders:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -28,20 +28,20 @@ def revalidate_directory(*folders: Path) -> None:
 
 
 def size_of(path: Path, place: Path) -> int | None:
-    """Bytes of a regular file beneath a place (see beneath); None for anything else, or nothing.
+    """Return the bytes of a regular file beneath a place (see beneath); None for anything else.
 
-    Looked at once, because a fetch may move the file meanwhile.
+    It is examined only once, because a fetch may move the file meanwhile.
     """
     seen = beneath.look(path, place)
     return seen.st_size if seen is not None and stat.S_ISREG(seen.st_mode) else None
 
 
 def no_room(path: Path, wanted: int) -> str:
-    """Why root cannot write so many bytes to a file that may not be there yet; empty where it can."""
+    """Say why root cannot write so many bytes to a file, which may be missing; "" if it can."""
     here = next(folder for folder in path.parents if folder.exists())
     seen = os.statvfs(here)
     free = seen.f_bfree * seen.f_frsize
-    # Some file systems have no fixed number of files, and say 0.
+    # Some file systems have no fixed number of inodes, and report 0.
     if seen.f_flag & os.ST_RDONLY:
         what = "is read-only"
     elif free < wanted:
@@ -54,7 +54,7 @@ def no_room(path: Path, wanted: int) -> str:
 
 
 def _there(path: Path) -> Path:
-    """The path, or the nearest folder above it that is there."""
+    """Return the path, or its nearest existing parent folder."""
     return next(each for each in (path, *path.parents) if each.exists())
 
 
@@ -87,13 +87,13 @@ def sizes_in(folder: Path, names: Collection[str]) -> dict[str, int | None]:
 
 
 def of_instances(place: Path) -> list[Path]:
-    """The folders in a place that can be an instance's, sorted; none where the place is missing."""
+    """Return folders with valid names of instances, sorted; none if the place is missing."""
     found = sorted(place.iterdir()) if place.is_dir() else []
     return [path for path in found if path.is_dir() and INSTANCE.fullmatch(path.name)]
 
 
 def filled_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The regular files in a folder, however deep, that are not empty; links are not followed."""
+    """Yield non-empty regular files in a folder and its subfolders; links are not followed."""
     for path, is_folder in beneath.all_in(folder):
         seen = None if is_folder else beneath.look(path, folder)
         if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_size:
@@ -101,13 +101,13 @@ def filled_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def measured(folder: Path) -> tuple[int, int]:
-    """How many files a folder holds that are not empty, and their bytes; none where nothing is."""
+    """Return the number and bytes of non-empty files in a folder; zeros if it is missing."""
     sizes = [seen.st_size for _, seen in filled_files(folder)]
     return len(sizes), sum(sizes)
 
 
 def recipe_givers(folder: Path) -> list[Path]:
-    """The folders of other instances that hold recipes of the same key, the fullest first."""
+    """Return folders of other instances with recipes of the same key, most files first."""
     if not folder.parent.is_dir():
         return []
     others = [path for path in folder.parent.iterdir() if path.name != folder.name and path.name[:1] != "."]
@@ -116,7 +116,7 @@ def recipe_givers(folder: Path) -> list[Path]:
 
 
 def recipes_to_be_had(folder: str) -> bool:
-    """Whether a start would find recipes: in its folder, or in that of another instance of the same key."""
+    """Whether a start would find recipes: in its own folder, or in another instance's folder of the same key."""
     return holds_anything(folder) or (is_keyed(folder) and bool(recipe_givers(Path(folder))))
 
 
@@ -126,9 +126,9 @@ def on_its_way(key: str) -> bool:
 
 
 def keys_with_recipes(place: Path) -> dict[str, str]:
-    """The keys that the node has compiled recipes of, each with an instance that has them.
+    """Return keys with compiled recipes on the node, each with one instance that has them.
 
-    place: the folder of all keys. Reads no sizes but those of the first files.
+    place: the folder of all keys. For each folder it stops at the first recipe file.
     """
     found: dict[str, str] = {}
     for key in sorted(place.iterdir()) if place.is_dir() else ():

@@ -1,4 +1,4 @@
-"""How the vLLM instances of a node are: what systemd says of their units, and what their supervisors wrote last."""
+"""The state of a node's vLLM instances: systemd's data on their units, and their supervisors' state.json."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from .programs import library_digest, supervisor_digest, unit_digest
 PLANS = Path(paths.INSTANCES)
 PROGRAMS = Path(paths.PROGRAMS)
 STATES = Path(paths.INSTANCE_STATES)
-# Bytes. More than plan, environment, keys or state ever take, each of which is written beside the one it replaces. A
-# plan of the most buckets that are planned, each on lines of its own, has 18 million.
+# Bytes. More than plan, environment, keys and state need, each written beside the file that it replaces. A plan with
+# the most buckets that can be planned, each on lines of its own, has 18 million.
 ROOM = 20_000_000
-# Bytes. With less in /run systemd reads no unit again (RELOAD_DISK_SPACE_MIN), and soon no container starts.
+# Bytes. With less space in /run systemd does not reload units (RELOAD_DISK_SPACE_MIN), and soon no container starts.
 ROOM_TO_RUN = 16 * 1024**2
 RUN = Path("/run")
-# The ActiveState of a unit that runs or is on its way; "is-active" says no of one that starts.
+# ActiveState values of a unit that runs or is starting; "is-active" denies the latter.
 RUNNING = ("active", "activating", "reloading")
 PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "NRestarts", "UnitFileState"]
 PROPERTIES += ["FragmentPath", "DropInPaths"]
 
 
 def installed() -> list[str]:
-    """The names of all instances of the node, sorted; also of one whose plan or unit is gone."""
+    """Return the names of all instances on the node, sorted; also those without a plan or unit."""
     return [folder.name for folder in of_instances(PLANS)]
 
 
@@ -68,9 +68,9 @@ def say_stranger(path: Path) -> str:
 
 
 def lacks_room(instance: str) -> list[str]:
-    """Why what is written for an instance when it starts, and while it serves, cannot be written.
+    """Say why files that an instance's start and operation need cannot be written.
 
-    Also why systemd and engine cannot. A sentence without a full stop for each file system.
+    Includes space for systemd and the engine. One sentence without a full stop for each file system.
     """
     wanted = {
         STATES / instance / "state.json": ROOM,
@@ -100,12 +100,12 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def runs_with() -> dict[str, str]:
-    """What a supervisor that is started now would say that it runs with: its program and its library."""
+    """Return digests of the program and library that a supervisor would run with if it started now."""
     return {"library": library_digest(PROGRAMS / "gaudi"), "program": supervisor_digest(PROGRAMS)}
 
 
 def own_containers() -> dict[str, str]:
-    """The names of the instances' containers by short id, as their supervisors wrote them down.
+    """Return names of the instances' containers by short id, from their supervisors' state.json.
 
     An engine that does not answer names none; the id of a container that has ended is never used again.
     """
@@ -140,18 +140,18 @@ def describe(
     drop_ins: Sequence[str] = (),
     wrote: str = "",
 ) -> dict[str, Any]:
-    """Put together what is known of one instance.
+    """Describe one instance.
 
-    damaged: why nothing is known of its supervisor's state. current: whether its supervisor runs with what is on disk.
-    unwritten: why its supervisor cannot say what it runs with. let_through: the mismatches it was set up with.
-    drop_ins: those of its unit that somebody else wrote. wrote: how quickly it wrote when it was asked last.
+    damaged: why its state.json cannot be read. current: its supervisor runs with the files on disk. unwritten: why its
+    supervisor cannot write state.json. let_through: mismatches that were allowed at its setup. drop_ins: drop-ins of
+    its unit that are not ours. wrote: its rate at the last measurement.
     """
     return {
         "instance": instance,
         "load": properties.get("LoadState", "unknown"),
         "active": properties.get("ActiveState", "unknown"),
         "sub": properties.get("SubState", "unknown"),
-        # "Job" is the number of a waiting or running job, and 0 or missing without one.
+        # "Job" is the number of a queued or running job; it is 0 or missing without one.
         "job": properties.get("Job", "0") not in ("", "0"),
         "result": properties.get("Result", "unknown"),
         "enabled": properties.get("UnitFileState") == "enabled",
@@ -167,7 +167,7 @@ def describe(
 
 
 def digest(instances: list[dict[str, Any]]) -> str:
-    """Stand for a list of descriptions, without the figures of a warm-up: an answer costs more than they are worth."""
+    """Return a digest of descriptions without warm-up figures, which change too often to report each change."""
     stand = [{**found, "state": found["state"].get("phase")} for found in instances]
     return hashlib.sha256(json.dumps(stand, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -206,9 +206,9 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def cannot_start(module: AnsibleModule, name: str) -> str:
-    """Why an instance could not start once more from what lies on the node, a sentence; empty where it could.
+    """Say why an instance could not be started again from the files on the node; "" if it could.
 
-    Nothing is said of a plan that cannot be read: its supervisor names it.
+    A plan that cannot be read is not reported here; its supervisor reports it.
     """
     plan = _plan(name)
     return _could_not(name, _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan))
@@ -220,7 +220,7 @@ def lost_image(module: AnsibleModule, name: str) -> str:
 
 
 def lost_weights(found: Mapping[str, Any]) -> str:
-    """Say of a running instance that its weights are no longer whole; empty where they are, or where it does not run.
+    """Say that a running instance's weights are no longer complete; "" if they are, or if it does not run.
 
     It serves without them until its next start.
     """
@@ -235,7 +235,7 @@ def _plan(name: str) -> dict[str, Any]:
 
 
 def _other_environment(name: str, plan: dict[str, Any]) -> str:
-    """A clause where the environment that lies there is not the plan's; empty for a plan that cannot be read."""
+    """Return a clause if the environment file differs from the plan's; "" for a plan that cannot be read."""
     path = PLANS / name / "environment"
     with contextlib.suppress(ValueError, Damaged):
         if read_text(path) != Plan.from_document(plan).environment_file:
@@ -261,9 +261,9 @@ def _could_not(name: str, why: str) -> str:
 
 
 def said_last(module: AnsibleModule, found: Mapping[str, Any]) -> str:
-    """What the supervisor told systemd last, which forgets it with the next start.
+    """Return the supervisor's last status to systemd, which is lost at its next start.
 
-    Not asked where unit and state agree that it serves.
+    It is not queried if unit and state agree that the instance serves.
     """
     if found["active"] == "active" and found["state"].get("phase") not in SILENT:
         return ""
@@ -287,7 +287,7 @@ def is_up(module: AnsibleModule, instance: str) -> bool:
 
 
 def others_drop_ins(properties: dict[str, str]) -> list[str]:
-    """The drop-ins of a unit that an administrator wrote; those of the system's packages lie below /usr."""
+    """Return drop-ins of a unit that an administrator added; those of the system's packages are below /usr."""
     return [
         path
         for path in shlex.split(properties.get("DropInPaths", ""))
@@ -296,7 +296,7 @@ def others_drop_ins(properties: dict[str, str]) -> list[str]:
 
 
 def say_drop_ins(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each instance whose unit somebody else has added to; ``found`` as read returns it."""
+    """Return a line for each instance with foreign drop-ins; ``found``: the result of read."""
     return [
         f"vllm-{each['instance']}.service runs with drop-ins that are not ours and are kept: "
         + printable(", ".join(each["drop_ins"]))
@@ -306,7 +306,7 @@ def say_drop_ins(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def let_through(folder: Path) -> list[str]:
-    """What the preflight let through when an instance was set up; of a damaged file that it is."""
+    """Return mismatches that were allowed when an instance was set up; for a damaged file a sentence about it."""
     try:
         document = read_json(folder / paths.LET_THROUGH, {"let_through": [str]}) or {"let_through": []}
     except Damaged as damage:
@@ -315,7 +315,7 @@ def let_through(folder: Path) -> list[str]:
 
 
 def keys_made(instance: str) -> list[str]:
-    """The names of an instance's keys that playbooks/keys.yml made; of a damaged file that it is."""
+    """Return names of an instance's keys from playbooks/keys.yml; for a damaged file a sentence about it."""
     try:
         held = read_document(PLANS / instance / paths.KEYS_FILE, keys.read) or []
     except Damaged as damage:

@@ -1,4 +1,4 @@
-"""Plans of an instance that are kept on its node, and the way back to one of them."""
+"""Kept plans of an instance on its node, and going back to one of them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CARDS = {"modules": [{"module_id": int, "serial?": (str, type(None))}]}
 
 
 def weights_digest(folders: Sequence[Path]) -> str:
-    """Stand for the files of folders of weights by name, size and time; empty where one cannot be read."""
+    """Return a digest of files in folders of weights by name, size and time; "" if one cannot be read."""
     seen = []
     try:
         for folder in folders:
             for path in sorted(folder.iterdir()):
-                # Hidden folders hold records of the weights, no weights.
+                # Hidden entries hold records of the weights, not weights.
                 if not path.name.startswith("."):
                     found = path.stat()
                     seen.append([str(path), found.st_size, found.st_mtime_ns])
@@ -39,7 +39,7 @@ def weights_digest(folders: Sequence[Path]) -> str:
 
 
 def driver_version(answer: str) -> str:
-    """The version in what ASK_DRIVER prints, a line a card; empty where it prints none."""
+    """Return the version in the output of ASK_DRIVER, one line a card; "" without output."""
     return next((line.strip() for line in answer.splitlines() if line.strip()), "")
 
 
@@ -50,10 +50,10 @@ def guard_digest(guard: bytes | None) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the files of an instance lie.
+    """The paths of an instance's files.
 
-    state: what its supervisor writes. plans: the directory of all instances, with the plan of each in one of its own.
-    units: that of systemd's.
+    state: directory of its supervisor. plans: the directory with a directory for each instance's plan. units: systemd's
+    directory of units.
     """
 
     instance: str
@@ -63,7 +63,7 @@ class Place:
 
     @classmethod
     def of(cls, instance: str) -> Place:
-        """Where they lie on a node."""
+        """Return the paths of an instance on a node."""
         return cls(instance, Path(paths.INSTANCE_STATES) / instance)
 
     def _target(self, name: str) -> Path:
@@ -75,7 +75,7 @@ class Place:
         return self.state / paths.KEPT / f"{digest}.json"
 
     def disk(self) -> dict[str, str | None]:
-        """The files of the plan that lies there; None for one that does not, or is no text."""
+        """Return the files of the plan on the node by name; None for a missing or unreadable one."""
         found: dict[str, str | None] = {}
         for name in decisions.FILES:
             try:
@@ -85,11 +85,11 @@ class Place:
         return found
 
     def files(self) -> dict[str, str]:
-        """The same without what does not lie there."""
+        """Return the readable files of the plan on the node."""
         return {name: text for name, text in self.disk().items() if text is not None}
 
     def kept(self) -> tuple[list[Kept], list[str]]:
-        """The plans that are kept, and of each that cannot be read why, as a sentence without a full stop."""
+        """Return the kept plans, and for each unreadable one why, as a sentence without a full stop."""
         found, damaged = [], []
         folder = self.state / paths.KEPT
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -105,7 +105,7 @@ class Place:
         return found, damaged
 
     def keep(self, each: Kept, needed: Collection[str]) -> None:
-        """Keep a plan, and forget those that are too many, but none that is needed. Raises OSError."""
+        """Keep a plan, and delete the oldest beyond the limit, but none that is needed. Raises OSError."""
         path = self._record(each.digest)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_room(path)
@@ -114,17 +114,17 @@ class Place:
             self._record(digest).unlink(missing_ok=True)
 
     def back(self) -> Back | None:
-        """Which way the instance goes, or went, back; None for none. Raises Damaged."""
+        """Return the decision to go back; None without one. Raises Damaged."""
         return read(self.state / paths.BACK, decisions.read_back)
 
     def go_back(self, back: Back) -> None:
-        """Decide for the way back, which counts from then on, whatever is cut off. Raises OSError."""
+        """Record the decision to go back; it is valid from then on, after any interruption. Raises OSError."""
         path = self.state / paths.BACK
         make_room(path)
         write_json(path, back.document(), mode=0o600)
 
     def forget_back(self) -> None:
-        """No way back counts any more."""
+        """Delete the decision to go back."""
         (self.state / paths.BACK).unlink(missing_ok=True)
         sync_folder(self.state)
 
@@ -140,7 +140,7 @@ class Place:
         plans = {each.digest: each for each in self.kept()[0]}
         after = plans.get(back.after)
         if after is None:
-            # Nothing is known of the plan, so what lies there is what runs.
+            # The plan is not kept, so the files on the node decide.
             if decisions.digest_of({**dict.fromkeys(decisions.DETERMINING, ""), **self.files()}) == back.after:
                 return back, False
             raise Refusal("kept_plan_missing", f"The plan {back.after[: decisions.SHOWN]} is not kept any more")

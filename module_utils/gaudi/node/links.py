@@ -1,6 +1,6 @@
-"""The cards and links of a node: what is read of them, the last verdict, and hccl_demo over them.
+"""Cards and links of a node: read them and the last verdict, and run hccl_demo over them.
 
-It runs in a container of the serving image that has the cards of one run, and is gone afterwards.
+hccl_demo runs in a container of the serving image with the cards of one run, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .reader import read_interfaces, read_ports, read_topology
 
 VERDICT = Path(paths.ACCEPTANCE)
 LOCK = Path(paths.ACCEPTANCE_LOCK)
-# Where gaudinet.json lies: the first is where the habana runtime looks, the second where older ones had it.
+# Paths of gaudinet.json: the first is the habana runtime's, the second that of older ones.
 GAUDINET = (Path("/etc/habanalabs/gaudinet.json"), Path("/etc/gaudinet.json"))
 DEMO = "/opt/hccl_demo"
 CONTAINER = "gaudi-fabric-check"
-# One that only looks into an image may run beside another run's.
+# A container that only inspects an image may run beside another run's.
 LOOKING = f"{CONTAINER}-look-{os.getpid()}"
 # Confinement of any container here. Those that measure get what an instance gets, and the network, where ranks meet.
 WALLS = (
@@ -102,7 +102,7 @@ LOOKED = {
 
 @dataclass(frozen=True)
 class Cards:
-    """The cards of a node: the topology, their type (None where they are of none or of several), what is wrong."""
+    """A node's cards: the topology, their type (None for an unknown type, or for several), and their faults."""
 
     topology: Mapping[str, Any]
     kind: CardType | None
@@ -124,12 +124,12 @@ class Cards:
         return {card["module_id"]: card["index"] for card in self.topology["cards"]}
 
     def busy(self, *, drain: bool = False) -> tuple[int, ...]:
-        """The module ids of the cards that somebody uses; with drain, somebody else than an instance."""
+        """Return module ids of cards in use; with drain, users that are our instances do not count."""
         return asked.busy(self.topology["cards"], drain=drain)
 
 
 def read_cards(module: AnsibleModule, card_types: object, wanted: static.Wanted) -> Cards:
-    """Read the cards and their ports, and check what must be true before anything is run; changes nothing."""
+    """Read the cards and their ports, and run the static checks; changes nothing."""
     # The state of the links is read with the ports.
     topology = read_topology(module, links=False)
     types = CardType.table(card_types)
@@ -143,7 +143,7 @@ def read_cards(module: AnsibleModule, card_types: object, wanted: static.Wanted)
 
 
 def gaudinet_text(path: Path) -> str | None:
-    """Return a gaudinet.json; None where there is none. What cannot be read as text is judged as such."""
+    """Return the text of gaudinet.json; None without the file. Unreadable text is judged as a fault."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -153,9 +153,9 @@ def gaudinet_text(path: Path) -> str | None:
 
 
 def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str, Any]:
-    """Read what of an image a verdict is about; empty where there is no engine or no such image.
+    """Read those facts of an image that a verdict is about; {} without an engine, or without the image.
 
-    Raises Refusal where no container of it can be looked into.
+    Raises Refusal if no container of it can be inspected.
     """
     docker = module.get_bin_path("docker")
     if docker is None or not reference:
@@ -170,7 +170,7 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     variables = HOST_NICS_VARIABLES if provider else {}
     walls += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     program = [*WALLS, *walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
-    # It has no card, so that it may run beside whatever uses them.
+    # It gets no card, so it may run beside processes that use them.
     looked = containers.run_once(module, LOOKING, program, LOOK_SECONDS)
     how = looked.how
     try:
@@ -184,7 +184,7 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
             f"Nobody can tell what {reference} measures with: a container of it {how}: "
             f"{printable(looked.text.strip()[-500:])} Look whether its runtime works: docker run --runtime habana.",
         )
-    # A built image says its commits; of another one its files stand for what it has.
+    # A built image has commits in its labels; for another image digests of its files stand for them.
     for part, pin in (("hccl_demo", "hccl_demo"), ("wrapper", "hccl_ofi_wrapper")):
         found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
     version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
@@ -201,10 +201,10 @@ def read_measured(
     *,
     build: bool,
 ) -> dict[str, Any]:
-    """Read an image as read_image does; of one without hccl_demo, the one that measures for it, built where it is not.
+    """As read_image; for an image without hccl_demo read the measuring image made from it, which is built if missing.
 
-    measures is the image to measure with; unread says why there is none. Without build, one that is not there yet
-    counts as if it were. proxies: of a build, by variable. Raises Refusal where no container can be looked into.
+    measures: the image to measure with; unread: why there is none. Without ``build``, an image that does not exist yet
+    counts as if it did. proxies: those of a build, by variable. Raises Refusal if no container can be inspected.
     """
     found = {"measures": reference, **read_image(module, reference, provider)}
     if "base" not in found:
@@ -229,7 +229,7 @@ def read_measured(
 def _build(
     module: AnsibleModule, docker: str, name: str, base: str, demo: measuring.Demo, proxies: Mapping[str, str]
 ) -> str:
-    """Build an image that measures, and return why that failed, as a sentence; empty where it is there."""
+    """Build a measuring image; return why that failed, as a sentence, "" on success."""
     proxies = {variable: str(value) for variable, value in proxies.items() if value}
     options = {f"serving_image_{variable}": value for variable, value in proxies.items() if variable != "no_proxy"}
     asked_for = asked_hosts({"serving_image_git_mirrors": demo.repository, **options})
@@ -240,14 +240,14 @@ def _build(
         return str(refusal)
     arguments = measuring.arguments(base, demo, named, sorted(proxies))
     limit = [module.get_bin_path("timeout", required=True), str(measuring.BUILD_SECONDS)]
-    # No directory is sent: the file comes from standard input. Which builder it is, is left to Docker: a node that
-    # builds no serving image has no buildx.
+    # Without a context directory: the Dockerfile comes from standard input. The builder is Docker's default, as a node
+    # that builds no serving image has no buildx.
     status, out, err = module.run_command(
         [*limit, docker, "build", "--tag", name, *arguments],
         data=measuring.dockerfile(DEMO),
         environ_update=proxies,
     )
-    # What a tool says of a proxy may have its password, and a verdict is for everybody to read.
+    # An error may contain a proxy's password, and everybody may read a verdict.
     return measuring.not_built(base, str(remove_values(f"{out}\n{err}", module.no_log_values))) if status else ""
 
 
@@ -264,7 +264,7 @@ def known_hosts(names: Sequence[str]) -> dict[str, str]:
 
 
 def _remove_others(module: AnsibleModule, docker: str, name: str) -> None:
-    """Remove images that measured for earlier ones: they would keep these on the disk."""
+    """Remove measuring images of earlier serving images, which would keep these on the disk."""
     listed = module.run_command([docker, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}", measuring.NAME])[1]
     others = [each for each in listed.split() if each.startswith(f"{measuring.NAME}:") and each != name]
     if others:
@@ -282,9 +282,10 @@ def perform(
     nodes: int = 1,
     node: int = 0,
 ) -> Output:
-    """Run hccl_demo over the cards of a run, in a container that has no others, for at most so many seconds.
+    """Run hccl_demo over a run's cards, in a container with no other cards, for at most so many seconds.
 
-    indexes: the index of each module now; command: what runs.command() returns; node of nodes: as it was given there.
+    indexes: the current device index of each module. command: the result of runs.command(). node of nodes: as passed
+    there.
     """
     # Its log goes where the container can write; the program knows its own directory.
     argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
@@ -306,9 +307,9 @@ def perform(
 
 
 def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: int) -> tuple[burn_in.BurnIn, str]:
-    """Run hl_qual over all cards of the node, each test for at most so many seconds; return the outcome and its output.
+    """Run hl_qual over all cards, each test for at most so many seconds; return the outcome and its output.
 
-    It reads where its files are from the variables that its packages set for login shells (/etc/profile.d).
+    It finds its files by variables that its packages set for login shells (/etc/profile.d).
     """
     timeout = [module.get_bin_path("timeout", required=True), "--kill-after=30", str(limit)]
     shell = [module.get_bin_path("bash", required=True), "-lc", 'exec "$@"', "hl_qual"]
@@ -325,7 +326,7 @@ def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: 
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port of an address of this node that nobody listens on now. Raises OSError for an address it does not have."""
+    """Return a free port at one of this node's addresses. Raises OSError for an address that it does not have."""
     with socket.socket() as asked_for:
         asked_for.bind((address, 0))
         return int(asked_for.getsockname()[1])
@@ -333,7 +334,7 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 @contextlib.contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Hold the lock of a measurement. Raises Refusal where another run measures, or a directory lies in its place."""
+    """Hold the measurement lock. Raises Refusal if another run measures, or if a directory is in the lock's place."""
     lock.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -355,7 +356,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Node:
-    """What was read: cards, what a verdict is about, the image, others' images, the last verdict, modules in use."""
+    """What a measurement reads: cards, images and what a verdict on them is about, last verdict, cards in use."""
 
     cards: Cards
     made_of: verdict.MadeOf
@@ -371,7 +372,7 @@ class Node:
 
 
 def last_verdict() -> tuple[dict[str, Any] | None, str]:
-    """Return the node's verdict, None before the first one, and what is wrong with its file; a damaged one is none."""
+    """Return the node's last verdict (None without a valid one), and a sentence about a damaged file."""
     try:
         return read(VERDICT, verdict.read_verdict), ""
     except Damaged as damage:
@@ -379,9 +380,9 @@ def last_verdict() -> tuple[dict[str, Any] | None, str]:
 
 
 def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Node:
-    """Read the node and its images; given has the options of the module fabric_check. Changes nothing without build.
+    """Read the node and its images; given: options of the module fabric_check. Changes nothing without ``build``.
 
-    Raises Refusal where no container of an image can be looked into.
+    Raises Refusal if no container of an image can be inspected.
     """
     wanted = static.Wanted(
         cards=given["expected_cards"],
@@ -391,7 +392,7 @@ def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Nod
     )
     cards = read_cards(module, given["card_types"], wanted)
     demo = measuring.Demo.from_mapping(given["demo"])
-    # One card asks for no measurement.
+    # An instance on one card needs no measurement.
     measures = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])
     image = look_into(module, given, given["image"], demo if measures else None, build=measures and build)
     others = {
@@ -432,7 +433,7 @@ def look_into(
 
 
 def work(node: Node, given: Mapping[str, Any]) -> asked.Work:
-    """Return what a run of the check does on this node. Raises Refusal for what hccl_demo does not take."""
+    """Return the work of an acceptance run on this node. Raises Refusal for tests that hccl_demo does not accept."""
     return asked.work(
         node.cards.fabric,
         node.cards.modules,

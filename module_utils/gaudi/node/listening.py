@@ -1,4 +1,4 @@
-"""Who listens at an address: sockets as the kernel lists them, the processes that hold them, and what they answer."""
+"""Find who listens at an address: the kernel's sockets, the processes behind them, and their answers over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..serving.cgroup import is_of_container
 from .documents import read_text
 
 PROC = Path("/proc")
-# Bytes of an answer before its body: a status, headers, and what http.client passes over before these.
+# Bytes of an answer before its body: status, headers, and interim responses that http.client skips.
 _HEADERS = 256 * 1024
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
@@ -42,7 +42,7 @@ def asked_at(url: str) -> list[Listener]:
 
 
 def holds(pid: int, inode: int) -> bool:
-    """Whether a process has a socket open. One that ends while it is looked at has none."""
+    """Whether a process has a socket open; False for a process that ends meanwhile."""
     try:
         for descriptor in (PROC / str(pid) / "fd").iterdir():
             match = _SOCKET.fullmatch(str(descriptor.readlink()))
@@ -54,31 +54,31 @@ def holds(pid: int, inode: int) -> bool:
 
 
 def holders_of(inode: int, first: Sequence[int] = ()) -> Iterator[int]:
-    """The processes that hold a socket, as far as they can be seen; those named first are asked first."""
+    """Return the processes that hold a socket, if visible; the named ones are checked first."""
     others = (int(path.name) for path in PROC.glob("[0-9]*") if path.name.isdigit() and int(path.name) not in first)
     return (pid for pids in (first, others) for pid in pids if holds(pid, inode))
 
 
 def holder_within(inode: int, container: str, cgroup: str, first: Sequence[int] = ()) -> int | None:
-    """A process of a container that holds a socket; None where none of it does.
+    """Return a container's process that holds a socket; None without one.
 
-    container: its whole id. cgroup: the control groups of its main process.
+    container: its full id. cgroup: the control groups of its main process.
     """
     pids = holders_of(inode, first)
     return next((pid for pid in pids if is_of_container(cgroup_of(pid), cgroup, container)), None)
 
 
 def stranger_among(found: Sequence[Listener], container: str, main: int) -> Listener | None:
-    """The first of these sockets that no process of a container holds.
+    """Return the first of these sockets that no process of a container holds.
 
-    container: its whole id. main: its main process.
+    container: its full id. main: its main process.
     """
     cgroup = cgroup_of(main)
     return next((each for each in found if holder_within(each.inode, container, cgroup, [main]) is None), None)
 
 
 def connected(url: str, own: frozenset[int], timeout: float) -> http.client.HTTPConnection:
-    """A connection to a server of which only the inodes of its sockets are known.
+    """Connect to a server that is identified only by the inodes of its sockets.
 
     No two sockets have the same inode at a time, so a socket that exists before and after has accepted the connection.
     No right to look at the server's processes is needed. Raises OSError if another process listens; nothing is sent to
@@ -107,7 +107,7 @@ def _check_own(address: str, port: int, own: frozenset[int]) -> None:
 
 
 def describe(listener: Listener) -> str:
-    """Who has a socket, such as python3 (pid 4242, uid 1000)."""
+    """Describe the owner of a socket, such as python3 (pid 4242, uid 1000)."""
     pid = next(holders_of(listener.inode), None)
     if pid is None:
         return f"a process that cannot be seen (uid {listener.uid})"
@@ -132,7 +132,7 @@ def _text(pid: int, name: str) -> str:
 
 
 def headers_for(instance: str | None) -> dict[str, str]:
-    """What a document is sent with: for a named instance also the token of its supervisor, where one is there."""
+    """Return request headers; for a named instance with its supervisor's token, if there is one."""
     headers, token = {"Content-Type": "application/json"}, ""
     if instance is not None:
         with contextlib.suppress(Damaged):
@@ -141,7 +141,7 @@ def headers_for(instance: str | None) -> dict[str, str]:
 
 
 class _Bounded(io.RawIOBase):
-    """What comes over a connection, until a time of time.monotonic() and up to so many bytes."""
+    """A connection's data, limited to a time of time.monotonic() and a number of bytes."""
 
     def __init__(self, connection: socket.socket, until: float, most: int) -> None:
         self._connection, self._until, self._left = connection, until, most
@@ -155,7 +155,7 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Take what is there; raises OSError after the time, or the bytes, that an answer has."""
+        """Read what is available. Raises OSError after the time or the bytes are used up."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError("the answer was not whole in time")
@@ -170,9 +170,9 @@ class _Bounded(io.RawIOBase):
 def streamed(
     connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], most: int, body: bytes
 ) -> Iterator[tuple[float, bytes]]:
-    """The lines of an answer as they come, each with the seconds since it was asked for.
+    """Yield the lines of an answer as they arrive, each with the seconds since the request.
 
-    Timeout, most and errors are as of answer(); another status than 200 is an OSError.
+    Timeout, most and errors as in answer(); a status other than 200 raises OSError.
     """
     began = time.monotonic()
     connection.request("POST", path, body, dict(headers))
@@ -192,7 +192,7 @@ def answer(
     most: int,
     body: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """The status and the body of an answer; with a body the question is a POST.
+    """Return status and body of an answer; with a body the request is a POST.
 
     The timeout of the connection, in seconds, is that of the whole answer: otherwise an answer in tiny pieces, or
     endless interim answers, would block the caller. most: bytes of the body that are read. No redirection is followed.
@@ -204,7 +204,7 @@ def answer(
     with http.client.HTTPResponse(received) as said:
         said.begin()
         told = said.read(most)
-        # Of an answer that was broken off, http.client gives what came.
+        # For a truncated answer, http.client returns what has arrived.
         if said.length and len(told) < most:
             raise http.client.IncompleteRead(told, said.length)
         return said.status, told

@@ -1,7 +1,7 @@
-"""What long work says to the job that runs it, and what a job wrote about itself.
+"""Files through which long work reports to its job, and the state that a job records.
 
-A program that a person started by hand has no such job. What work says is root's alone, whatever umask it has set for
-what it makes. A file that cannot be read stands for work that was cut off: it is run again.
+Work that a person started by hand has no job. Only root can read these files, whatever umask the work has. An
+unreadable file counts as interrupted work, which is run again.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result
 
 
 def progress_file() -> Path | None:
-    """Where the job looks for progress; None without a job."""
+    """Return the path for progress; None without a job."""
     place = os.environ.get("GAUDI_JOB_PROGRESS")
     return Path(place) if place else None
 
 
 def tell_progress(place: Path | None, progress: dict[str, Any]) -> None:
-    """Leave how far the work is, where there is a place and room for it: it only reports. A power cut may take it."""
+    """Write progress if there is a job and space for it. It is only informative, so it may be lost in a power cut."""
     if place is not None:
         with contextlib.suppress(NotWritten):
             write_json(place, progress, durable=False, mode=MODE)
 
 
 def tell_result(result: dict[str, Any]) -> None:
-    """Leave the result, if there is a job to leave it to."""
+    """Write the result, if there is a job."""
     place = os.environ.get("GAUDI_JOB_RESULT")
     if place:
         write_json(Path(place), result, mode=MODE)
 
 
 def tell_refusal(refusal: Refusal) -> None:
-    """Leave why the work was refused; the job writes the id into its state."""
+    """Write why the work was refused; the job copies the id into its state."""
     tell_result(refusal.as_keys())
 
 
 def writable_folder(path: Path, make: bool = True) -> Path | None:
-    """The path itself, or the nearest folder above it that is there; a unit can name only what exists.
+    """Return the path or its nearest existing parent folder, as a unit can only name existing paths.
 
     If that folder would be / or one of the home roots, which the unit hides from work, the missing folders are created,
     or None is returned.
@@ -66,7 +66,7 @@ def writable_folder(path: Path, make: bool = True) -> Path | None:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    """How the job of a folder stands; {} where it never ran. Work continues where it was cut off."""
+    """Return the state of a job's folder; {} if it never ran. A damaged state counts as interrupted."""
     try:
         return read_json(folder / "state.json", _STATE) or {}
     except Damaged as damage:
@@ -74,7 +74,7 @@ def state(folder: Path) -> dict[str, Any]:
 
 
 def progress(folder: Path) -> dict[str, Any]:
-    """How far the work is, as it says itself; {} where it says nothing that can be read."""
+    """Return the work's progress; {} if it has not reported any."""
     try:
         return read_json(folder / "progress.json") or {}
     except Damaged as damage:
@@ -91,7 +91,7 @@ def digest(folder: Path) -> str | None:
 
 
 def described(key: str, active: str) -> dict[str, str]:
-    """A job as its files have it; active is what systemd says of its unit."""
+    """Describe a job from its files; active: its unit's ActiveState."""
     written = state(JOBS / key)
     now = status(written, active)
     return {
@@ -104,7 +104,7 @@ def described(key: str, active: str) -> dict[str, str]:
 
 
 def read_all(systemctl: Callable[..., str]) -> list[dict[str, str]]:
-    """Every job of the node, by key; systemd is asked once for all of them."""
+    """Return all jobs of the node, sorted by key, with a single query to systemd."""
     if not JOBS.is_dir():
         return []
     keys = sorted(folder.name for folder in JOBS.iterdir() if os.path.lexists(folder / "job.json"))

@@ -12,20 +12,20 @@ PACKAGE = "gaudi_supervisor"
 
 
 def supervisor_digest(folder: Path) -> str:
-    """Stand for the supervisor's own files below a folder; a file that is missing is another program."""
+    """Return a digest of the supervisor's own files; a missing file changes it."""
     files = [folder / PROGRAM, *(folder / PACKAGE).glob("*.py")]
     return digest({str(file.relative_to(folder)): _text(file) for file in files})
 
 
 def library_digest(package: Path) -> str:
-    """Stand for the files of the library below its package: what they hold, not how their directory is called."""
+    """Return a digest of the library's files, independent of the name of its directory."""
     return digest({str(file.relative_to(package)): _text(file) for file in package.rglob("*.py")})
 
 
 def unit_digest(shown: str) -> str:
-    """Stand for a unit's file and its drop-ins, as ``systemctl show --property=FragmentPath,DropInPaths`` names them.
+    """Return a digest of a unit's file and drop-ins, listed by ``systemctl show --property=FragmentPath,DropInPaths``.
 
-    A drop-in of the administrator counts as well. Empty where systemd names no file.
+    An administrator's drop-ins count too. "" if systemd names no file.
     """
     properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     files = shlex.split(f"{properties.get('FragmentPath', '')} {properties.get('DropInPaths', '')}")
@@ -33,10 +33,10 @@ def unit_digest(shown: str) -> str:
 
 
 def runs_as(shown: str, arguments: list[str]) -> bool:
-    """Tell whether a process with these arguments is what systemd would start now.
+    """Whether a process with these arguments is what systemd would start now.
 
-    shown: what ``systemctl show`` prints of ExecStart and NeedDaemonReload. A predecessor that became this process, or
-    a unit that systemd has not read since it was written, leaves other arguments.
+    shown: ``systemctl show`` of ExecStart and NeedDaemonReload. The arguments differ if an earlier supervisor handed
+    over to this process, or if systemd has not reloaded a changed unit.
     """
     properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     if properties.get("NeedDaemonReload") == "yes":

@@ -1,7 +1,7 @@
 """The one place that reads a node's cards: hl-smi, /sys, /proc, lspci, ip and docker.
 
-Shared by the modules that need the topology. What is read is handed to the pure functions of
-gaudi.topology as it is; nothing is decided here.
+All modules that need the topology use it. It passes raw facts to the pure functions of cards/document.py, and decides
+nothing.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ RESERVATIONS = Path(paths.RESERVATIONS)
 PLANS = Path(paths.INSTANCES)
 HABANA_VENDOR = "0x1da3"
 
-# A query takes a second or two. A card that is lost or in reset can hold hl-smi for ever.
+# Seconds: a query takes one or two, but a lost card, or one in reset, can block hl-smi for ever.
 HL_SMI_SECONDS = 60
-# docker ps and ip answer at once or, with their daemon or kernel in trouble, not at all.
+# Seconds: docker ps and ip answer at once, or never if their daemon or the kernel has a problem.
 OTHER_SECONDS = 20
 
 T = TypeVar("T")
@@ -59,10 +59,10 @@ def read_topology(module: AnsibleModule, *, links: bool = True) -> dict[str, Any
 def read_ports(
     module: AnsibleModule, cards: Sequence[Mapping[str, Any]], *, external: bool = False
 ) -> list[tuple[int, int, bool | None, bool | None]]:
-    """Return the ports of a topology's cards: module id, number, whether it leaves the node, whether its link is up.
+    """Return the ports of a topology's cards: module id, number, whether it is external, whether its link is up.
 
-    None is what hl-smi did not tell; the links of external ports it tells of only where their numbers are asked for,
-    which costs another call a card.
+    None: hl-smi did not report it. Links of external ports are reported only if their numbers are queried, which takes
+    another call for each card.
     """
     found: list[tuple[int, int, bool | None, bool | None]] = []
     for card in cards:
@@ -81,7 +81,7 @@ def read_ports(
 
 
 def _ask_ports(module: AnsibleModule, parse: Callable[[str], dict[int, T]], *arguments: str) -> dict[int, T]:
-    """Ask hl-smi for ports; nothing where it fails or its answer cannot be read, which is what nobody tells then."""
+    """Query hl-smi for ports; {} if it fails or its answer cannot be parsed."""
     answer = _run(module, HL_SMI_SECONDS, "hl-smi", *arguments)
     if answer is None or answer.status != 0:
         return {}
@@ -92,10 +92,10 @@ def _ask_ports(module: AnsibleModule, parse: Callable[[str], dict[int, T]], *arg
 
 
 def read_interfaces(cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, str, bool, int, int | None]]:
-    """Return the network interfaces of a topology's cards, which the driver's module habanalabs_en makes.
+    """Return the network interfaces of a topology's cards, which the driver's module habanalabs_en creates.
 
-    Module id, name, MAC address, whether it is up, MTU in bytes, speed in Mb/s (None: the kernel does not tell, as of
-    one that is down).
+    Module id, name, MAC address, whether it is up, MTU in bytes, speed in Mb/s (None: unknown, as for one that is
+    down).
     """
     found: list[tuple[int, str, str, bool, int, int | None]] = []
     for card in cards:
@@ -111,7 +111,7 @@ def read_interfaces(cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, 
 
 
 def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:
-    """Return the instance each module is reserved for, and a finding where the file of reservations is damaged."""
+    """Return the instance that each module is reserved for, and a finding about a damaged reservations file."""
     try:
         found = read_reservations(RESERVATIONS, PLANS, "")
     except ValueError as error:
@@ -121,7 +121,7 @@ def read_holders() -> tuple[dict[int, str], list[dict[str, str]]]:
 
 
 def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
-    """Read everything a topology is made of. Reads only; needs root to see everything."""
+    """Read all sources of a topology. Changes nothing; needs root to see everything."""
     complaints: list[str] = []
     seen = _read_hl_smi(module, links)
     pci = tuple(_read_pci())
@@ -147,7 +147,7 @@ def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> 
     path = module.get_bin_path(program)
     if path is None:
         return None
-    # run_command has no limit of its own; --kill-after ends what does not even obey.
+    # run_command has no time limit; --kill-after also ends a program that ignores the signal.
     limit = [module.get_bin_path("timeout", required=True), "--kill-after=5", str(seconds)]
     status, stdout, stderr = module.run_command([*limit, path, *arguments], environ_update={"LC_ALL": "C"})
     return Answer(status, stdout, stderr)
@@ -167,7 +167,7 @@ def _read_hl_smi(module: AnsibleModule, links: bool) -> Seen | None:
 
 
 def _text(path: Path) -> str:
-    """Return a small file of /sys or /proc; empty where it is absent, unreadable or went away meanwhile."""
+    """Return a small file of /sys or /proc; "" if it is missing, unreadable, or disappears meanwhile."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -185,7 +185,7 @@ def _read_pci() -> Iterator[PciCard]:
 
 
 def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
-    """Yield the devices the driver brought up; another vendor's accelerators are in the same class."""
+    """Yield the devices that the driver initialised; accelerators of other vendors are in the same class."""
     for entry in sorted((SYS / "class/accel").glob("accel[0-9]*")):
         device = entry / "device"
         address = _text(device / "pci_addr").strip() or device.resolve().name
@@ -202,12 +202,12 @@ def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
 
 
 def _read_open() -> Iterator[Holder]:
-    """Yield the processes that have a card's device file open, whatever container they live in."""
+    """Yield processes with a card's device file open, in whatever container."""
     for process in sorted(PROC.glob("[0-9]*")):
         indexes = set(_open_cards(process))
         if indexes:
             name = _text(process / "comm").strip()
-            # Gone again, or another reading of the cards: neither uses one.
+            # It has ended, or only queries cards.
             if name and not is_reader(name):
                 cgroup = _text(process / "cgroup")
                 account = _account(process)
@@ -219,7 +219,7 @@ def _open_cards(process: Path) -> Iterator[int]:
     try:
         descriptors = list((process / "fd").iterdir())
     except OSError:
-        # The process ended, or belongs to somebody else and this is not root, which is a finding.
+        # The process has ended, or belongs to another user and this is not root, which is reported as a finding.
         return
     for descriptor in descriptors:
         try:
@@ -232,9 +232,9 @@ def _open_cards(process: Path) -> Iterator[int]:
 
 
 def _read_listed(seen: Seen | None) -> Iterator[Holder]:
-    """Yield the processes of hl-smi's own table that this node can see, with their owner.
+    """Yield processes of hl-smi's own table that this node sees, with their owner.
 
-    A pid from another namespace would name a stranger here: the name must be the same, too.
+    A pid of another namespace could match an unrelated process here, so the name must match too.
     """
     for process in seen.table.processes if seen and seen.table else ():
         folder = PROC / str(process.pid)
@@ -244,7 +244,7 @@ def _read_listed(seen: Seen | None) -> Iterator[Holder]:
 
 
 def _account(process: Path) -> str | None:
-    """Return the name of the user whose process it is, or the number of one that the node does not know."""
+    """Return the name of a process's user, or its number if the node has no name for it."""
     try:
         uid = process.stat().st_uid
     except OSError:
@@ -256,12 +256,12 @@ def _account(process: Path) -> str | None:
 
 
 def read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:
-    """Return the names of running containers by short id; where the engine does not answer, those of our instances."""
+    """Return names of running containers by short id; of our instances only, if the engine does not answer."""
     return read_containers(module, complaints)[0]
 
 
 def read_containers(module: AnsibleModule, complaints: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return names as read_container_names does, and what renamed containers of instances are called, by instance."""
+    """Return the names as read_container_names does, and current names of renamed containers by instance."""
     answer = _run(module, OTHER_SECONDS, "docker", "ps", "--no-trunc", "--format", CONTAINER_LINE)
     if answer is None:
         return {}, {}

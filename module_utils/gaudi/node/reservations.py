@@ -1,4 +1,4 @@
-"""Read who has which card, one at a time; a damaged file is made up for from the plans on the node."""
+"""Read and write cards.lock under a lock; a damaged file is rebuilt from the plans on the node."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ from .files import take_turn, write_text
 from .folders import of_instances
 
 FILE = "cards.lock"
-# Seconds that a turn is waited for; one takes less than a second, and a supervisor has its watchdog.
+# Seconds to wait for the lock. It is held for less than a second, and a waiting supervisor has its watchdog.
 PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
 class Read:
-    """The reservations; where they had to be rebuilt, ``damage`` says why, as a sentence without a full stop."""
+    """The reservations; ``damage`` says why they were rebuilt, as a sentence without a full stop."""
 
     reservations: Reservations
     damage: str = ""
 
 
 def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> Read:
-    """Read cards.lock; none where there is no file.
+    """Read cards.lock; no reservations without the file.
 
-    plans: the directory with a directory for each instance. Where a plan is damaged as well, the cards count that the
-    instance's container was started with, as its supervisor wrote them down beside cards.lock.
-    now: ISO 8601, for what is rebuilt.
-    leaving: an instance that is being removed; what is rebuilt is rebuilt without its plan, whatever that says.
-    Raises Refusal where the file is damaged and nothing says clearly who has which card.
+    plans: the directory with a directory for each instance. If a plan is damaged too, the cards that its container was
+    started with count, from the supervisor's state.json. now: ISO 8601, the date of rebuilt reservations. leaving: an
+    instance that is being removed; its plan is left out of a rebuild. Raises Refusal if the file is damaged and the
+    owners of cards cannot be determined.
     """
     try:
         return Read(read(path, parse_reservations) or {})
@@ -55,14 +54,14 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
         return Read(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
 
 
-# What is read of a plan here, and of what a supervisor wrote down.
+# The parts of a plan and of state.json that are read here.
 _CARDS = [{"module_id": int, "serial?": (str, type(None))}]
 _PLAN = {"instance?": str, "modules": _CARDS}
 _STATE = {"cards": _CARDS}
 
 
 def _plans(plans: Path, states: Path, leaving: str) -> dict[str, dict[str, Any]]:
-    """The plans of all instances of the node but one. Raises Damaged for one that cannot be read."""
+    """Return the plans of all instances but ``leaving``. Raises Damaged for one that cannot be read or replaced."""
     found = {}
     for folder in of_instances(plans):
         if folder.name != leaving:

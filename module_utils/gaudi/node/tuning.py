@@ -1,4 +1,4 @@
-"""Read everything that says how a host is tuned, and where files of ours can be written; host/ says what it means.
+"""Read how a host is tuned, and keep records of what runs wished for its settings; host/ interprets the facts.
 
 And what runs wish for a node's settings: a role that sets something keeps a record of its wish beside its files, and at
 its end a run compares record, files and kernel with what it had set. So of two runs at once, the one that was
@@ -46,13 +46,13 @@ _PROPERTIES = (
     "ActiveEnterTimestamp",
     "ActiveEnterTimestampMonotonic",
 )
-# Two clocks are as far apart as before, give or take this.
+# Seconds by which two clocks may drift without counting as set.
 _WHOLE_SECONDS = 2.0
 # What our unit runs.
 _RUN = ("unit", "program")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 RECORD = {"salt": str, "digest": str, "written": {"by": str, "at": str}}
-# A file may hold the password of a proxy, and so may a wish.
+# A file or a wish may contain a proxy's password, so both are private.
 _MODE = 0o600
 
 # The option of modules that keep a record.
@@ -68,12 +68,12 @@ WISH: dict[str, Any] = {
 
 
 def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.Seen:
-    """Read the host. Raises Refusal for a wish that names no kernel setting, and for files that cannot be read."""
+    """Read the host. Raises Refusal for a name that is not a kernel setting, and for unreadable files."""
     settings = inspection.requested(wanted)
     container, virtual = _virtual(module, "--container"), _virtual(module, "--vm")
     running = running_settings(PROC / "sys", settings)
-    # Where a directory lies in place of a file, obstacle says it. Anything else, such as a pipe that nobody writes to,
-    # counts as no file and gives way to one.
+    # A directory in a file's place is reported as an obstacle. Any other non-file, such as a pipe, counts as a missing
+    # file and is replaced.
     texts = {name: _text(Path(path)) if Path(path).is_file() else None for name, path in paths.items()}
     known = state.record(paths["former"], texts["former"])
     cpus = _cpus()
@@ -114,16 +114,16 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
 
 
 def _text(path: Path) -> str | None:
-    """Return a small file's text without its end of line, or None when it cannot be read."""
+    """Return a small file's text without its line end; None if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
-        # sysfs answers some reads with an error where the hardware has nothing to say.
+        # sysfs answers some reads with an error if the hardware lacks the feature.
         return None
 
 
 def _command(module: AnsibleModule, program: str, *arguments: str) -> str | None:
-    """Return what a program prints, or None when this system does not have it."""
+    """Return a program's output; None if the system does not have it."""
     path = module.get_bin_path(program, opt_dirs=_SYSTEM)
     if path is None:
         return None
@@ -141,11 +141,11 @@ def _os_release() -> dict[str, str]:
 
 
 def _sysctl_files() -> list[sysctl.Assignment]:
-    """Read what sets kernel settings at boot, in the order it is applied."""
+    """Read the files that set kernel settings at boot, in their order of application."""
     there = [str(path) for folder in sysctl.DIRECTORIES for path in sorted(Path(folder).glob("*.conf"))]
     found: list[sysctl.Assignment] = []
     for path in sysctl.boot_order(there):
-        # The name decides the order, the file it leads to is the one to edit: 99-sysctl.conf is /etc/sysctl.conf.
+        # The link's name decides the order, but its target is the file to edit: 99-sysctl.conf is /etc/sysctl.conf.
         found += sysctl.parse(os.path.realpath(path), _text(Path(path)) or "")
     return found
 
@@ -158,7 +158,7 @@ def _boot(module: AnsibleModule) -> Boot:
         return Boot(defaults, config, "grubby", grub.parse_grubby(listing))
     if not GRUB_CONFIG.exists():
         return Boot(defaults, config)
-    # Without its defaults or update-grub it boots all the same, but nothing can be set.
+    # Without its defaults file or update-grub the system still boots, but no argument can be set.
     settable = GRUB_DEFAULTS.exists() and module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
     return Boot(
         defaults,
@@ -213,8 +213,8 @@ def _units(module: AnsibleModule, *properties: str, of: Iterable[str]) -> dict[s
 
 
 def _age(shown: Mapping[str, str]) -> float | None:
-    """Return for how many seconds a unit is active; None for one that is not."""
-    # In millionths of a second since boot; 0 for never.
+    """Return the seconds that a unit has been active; None if it is not active."""
+    # Microseconds since boot; 0 for never.
     entered = int(shown.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
     return (
         time.clock_gettime(time.CLOCK_MONOTONIC) - entered if shown.get("ActiveState") == "active" and entered else None
@@ -222,14 +222,14 @@ def _age(shown: Mapping[str, str]) -> float | None:
 
 
 def _clock_set(shown: Mapping[str, str]) -> float:
-    """Return by how many seconds the wall clock was set forward since a unit became active; less than 0: back.
+    """Return by how many seconds the wall clock was set forward since a unit became active; negative: backward.
 
-    systemd notes that moment by both clocks, by the wall clock in whole seconds.
+    systemd records that moment by both clocks, by the wall clock in whole seconds.
     """
     age, text = _age(shown), shown.get("ActiveEnterTimestamp", "")
     if age is None or not text:
         return 0.0
-    # A module reads the names of days in the node's locale, and systemd writes them in English.
+    # Ansible parses dates in the node's locale, but systemd writes names of days in English.
     entered = calendar.timegm(time.strptime(text.partition(" ")[2], "%Y-%m-%d %H:%M:%S UTC"))
     by = time.time() - entered - age
     return by if abs(by) > _WHOLE_SECONDS else 0.0
@@ -243,7 +243,7 @@ def _limits_in(pairs: Mapping[str, str]) -> dict[str, str]:
 def _limits_of_units(module: AnsibleModule) -> tuple[dict[str, dict[str, str]], set[str]]:
     """Return the limits of each of our units, and which of these run.
 
-    A unit that runs has the limits of its start, whatever systemd would give it now.
+    A running unit has the limits of its start, even if systemd would set others now.
     """
     units: dict[str, dict[str, str]] = {}
     running = set()
@@ -256,10 +256,10 @@ def _limits_of_units(module: AnsibleModule) -> tuple[dict[str, dict[str, str]], 
 
 
 def grub_files(defaults: Path) -> list[tuple[str, str]]:
-    """Return /etc/default/grub (``defaults``) and the files behind it, path and text, as grub-mkconfig finds them.
+    """Return /etc/default/grub (``defaults``) and the files after it, path and text, in grub-mkconfig's order.
 
-    It passes over a link that leads nowhere. Bytes that are no UTF-8, as in old comments, are kept as "?".
-    Raises Refusal, with the path, for a file that cannot be read.
+    Dangling links are skipped. Bytes that are not UTF-8, as in old comments, become "?". Raises Refusal, with the path,
+    for a file that cannot be read.
     """
     found = []
     for path in (defaults, *sorted(defaults.parent.glob("grub.d/*.cfg"))):
@@ -274,9 +274,9 @@ def grub_files(defaults: Path) -> list[tuple[str, str]]:
 
 
 def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of the settings this kernel knows. ``proc_sys`` is /proc/sys.
+    """Return the values of settings that this kernel has. ``proc_sys``: /proc/sys.
 
-    Raises Refusal for a name that is no single setting, or one that the kernel does not show.
+    Raises Refusal for a name that is not a single setting, or that the kernel does not show.
     """
     found = {}
     for key in keys:
@@ -313,15 +313,15 @@ def obstacle(path: Path) -> str | None:
 def note(
     wish: Mapping[str, Any], content: Any, files: Mapping[str, str], kernel: Mapping[str, str], check: bool
 ) -> tuple[bool, dict[str, Any]]:
-    """Have the record say what this run wishes for; returns whether it said something else, and what gone compares.
+    """Record this run's wish; return whether the record changed, and the data that gone() compares.
 
-    content: what is wished, as JSON has it. files: the text of each file that holds it, empty for one that is absent.
-    kernel: values that the kernel runs with. Of the texts only digests leave this, made with a salt that lies in the
-    record: a text may hold a password.
+    content: the wish as JSON data. files: the text of each file that implements it, "" for a missing one. kernel:
+    values of the running kernel. Only digests of the texts are returned, with a salt from the record, as a text may
+    contain a password.
     """
     path, text = Path(wish["record"]), json.dumps([wish["asked"], content], sort_keys=True)
     said = _record(path)
-    # It stays: two runs that wish the same come to the same.
+    # The salt stays, so that two runs with the same wish compute the same digests.
     salt = said["salt"] if said else secrets.token_hex(32)
     changed = said is None or said["digest"] != _digest(salt, text)
     if said is None or changed:
@@ -342,10 +342,10 @@ def note(
 
 
 def gone(wished: Mapping[str, Any]) -> tuple[str, Path | None] | None:
-    """Compare a node with what note returned: None where all is there, else what is not, and whose record to read.
+    """Compare a node with the result of note(): None if everything is there, else what differs, and the foreign record.
 
-    The record is None where it is this run's own: then nobody is named. What the kernel runs with is compared until the
-    next boot, which begins with what the files say. Raises Refusal as running_settings does.
+    The record is None if it is this run's own; then no other run is named. Kernel values are compared only until the
+    next boot, which applies the files. Raises Refusal as running_settings does.
     """
     path = Path(wished["record"])
     said = _record(path)
@@ -362,7 +362,7 @@ def gone(wished: Mapping[str, Any]) -> tuple[str, Path | None] | None:
 
 
 def _record(path: Path) -> dict[str, Any] | None:
-    """The record; None where there is none, and where it is damaged: the next run writes it anew."""
+    """Return the record; None if it is missing or damaged, as the next run writes it again."""
     try:
         return read_json(path, RECORD)
     except Damaged:
@@ -370,7 +370,7 @@ def _record(path: Path) -> dict[str, Any] | None:
 
 
 def _seen(path: Path, said: Mapping[str, Any] | None) -> str:
-    """What stands for a file as it lies on the node; empty for one that is absent."""
+    """Return the digest of a file on the node; "" if it is missing."""
     try:
         text = read_text(path)
     except Damaged as damage:

@@ -1,6 +1,6 @@
-"""Look at the folders of a weights root, quickly: records and sizes, and whether one can be served from.
+"""Inspect the folders of a weights root quickly: records and sizes, and whether they can be served.
 
-Content is looked into of measurements alone: a server loads them with numpy, and with pickles allowed.
+Only measurements are checked by content, because a server loads them with numpy and with pickles allowed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..weights.arrays import MOST_ARRAYS, MOST_BYTES, check_array
 from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
-# numpy.load takes a file that begins otherwise for a pickle.
+# numpy.load treats a file with any other beginning as a pickle.
 ZIP = b"PK\x03\x04"
 MOUNTINFO = Path("/proc/self/mountinfo")
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
 
 def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
-    """The plans on the node by instance, and the files of those that are damaged."""
+    """Return the node's plans by instance, and the files of damaged plans."""
     plans_read, damaged = {}, []
-    # A pattern would pass over a link to nothing.
+    # A glob pattern would skip a dangling link.
     for folder in folders.of_instances(plans):
         file = folder / "plan.json"
         try:
@@ -49,13 +49,13 @@ def _plans(plans: Path) -> tuple[dict[str, dict[str, Any]], list[Path]]:
 
 
 def of_plan(plan: Mapping[str, Any]) -> list[Path]:
-    """The folders of weights that a plan reads, its own first."""
+    """Return the folders of weights that a plan reads, its own first."""
     requires = plan["requires"]
     return [Path(folder) for folder in (requires["weights_path"], *requires.get("weights_beside", []))]
 
 
 def users(path: Path, plans: Path = PLANS) -> list[str]:
-    """Names of the instances whose plan mounts a folder, whether they run or not; damaged plans do not say."""
+    """Return instances whose plan mounts a folder, running or not; damaged plans are unknown."""
     return [name for name, plan in _plans(plans)[0].items() if weights.used_by(plan, str(path))]
 
 
@@ -70,12 +70,12 @@ def damaged_plans(plans: Path) -> list[Path]:
 
 
 def bytes_below(folder: Path) -> int:
-    """Bytes of all files in a folder; symbolic links count nothing and are not followed."""
+    """Return the bytes of all files in a folder; symbolic links count as 0 and are not followed."""
     return sum(folders.size_of(path, folder) or 0 for path, _ in beneath.all_in(folder))
 
 
 def _verified(folder: Path) -> dict[str, Any]:
-    """When every byte was last read and what was found; nothing where that is not on record, or cannot be read."""
+    """Return when every byte was last read, and the result; nothing if that is not recorded or not readable."""
     note = None
     with contextlib.suppress(Damaged):
         note = documents.read_json(folder / weights.VERIFIED, weights.VERIFICATION, place=folder)
@@ -83,9 +83,9 @@ def _verified(folder: Path) -> dict[str, Any]:
 
 
 def wrong_files(folder: Path) -> list[str]:
-    """Names of files that are missing, have another size than is on record, or were found damaged; sorted.
+    """Return files that are missing, differ in size from the record, or were found damaged; sorted.
 
-    Empty for a folder without a record, or whose record cannot be read: then nothing is known of its files.
+    Empty for a folder without a readable record.
     """
     with contextlib.suppress(Damaged):
         fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
@@ -100,7 +100,7 @@ def wrong_files(folder: Path) -> list[str]:
 
 
 def mend(folder: Path) -> str:
-    """The command that makes a folder with a record whole again; empty for one without."""
+    """Return the command that repairs a folder with a record; "" without one."""
     with contextlib.suppress(Damaged):
         fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
         if fetched is not None:
@@ -112,7 +112,7 @@ def mend(folder: Path) -> str:
 
 
 def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
-    """One folder of weights: whole, incomplete, damaged (its record), unfinished, converted, or unknown (not ours)."""
+    """Describe a folder of weights: whole, incomplete, damaged (its record), unfinished, converted or unknown."""
     described: dict[str, Any] = {
         "directory": folder.name,
         "status": "unknown",
@@ -125,7 +125,7 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
         "wrong": [],
         "used_by": users(folder, plans),
     }
-    # Another node that shares it may have published, mended or verified it just now.
+    # Another node that shares the storage may have changed it just now.
     folders.revalidate_directory(folder / weights.FOLDER)
     try:
         record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
@@ -153,7 +153,7 @@ def describe(folder: Path, plans: Path = PLANS) -> dict[str, Any]:
 
 
 def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[dict[str, Any]]:
-    """The folders of a weights root by name, all of them without names; those that are not there are left out."""
+    """Return descriptions of a weights root's folders by name, by default all; missing ones are left out."""
     if not root.is_dir():
         return []
     folders.revalidate_directory(root)
@@ -167,7 +167,7 @@ def mounted(mountinfo: str, path: str) -> tuple[str, str]:
 
 
 def lies_on(folder: Path) -> str:
-    """The file system that a folder is on, or would be, for people."""
+    """Return the file system of a folder, which need not exist, for people."""
     point, kind, source = _mount(MOUNTINFO.read_text(encoding="utf-8", errors="replace"), os.path.realpath(folder))
     return f"the file system that is mounted at {point} now ({source}, {kind})"
 
@@ -179,16 +179,16 @@ def _mount(mountinfo: str, path: str) -> tuple[str, str, str]:
         fields, rest = before.split(), after.split()
         if len(fields) > 4 and len(rest) > 1:
             point = as_named(fields[4])
-            # The last mount over a point is the one that is seen.
+            # Of several mounts on one point, the last one is visible.
             if is_below(path, point) and len(point) >= len(best[0]):
                 best = (point, rest[0], rest[1])
     return best
 
 
 def shared_by_nodes(folder: str, mountinfo: str) -> str:
-    """The type of the file system that a folder is on, or will be, where nodes share it; else empty.
+    """Return the type of a folder's file system if nodes share it; else "".
 
-    mountinfo: the text of /proc/self/mountinfo.
+    The folder need not exist. mountinfo: the text of /proc/self/mountinfo.
     """
     kind = mounted(mountinfo, os.path.realpath(folder))[0] if folder else ""
     return kind if kind in SHARED_TYPES else ""
@@ -200,7 +200,7 @@ def measurement_files(folder: Path, cards: int) -> int:
 
 
 def is_whole(folder: Path, measured_cards: int) -> bool:
-    """Tell whether a folder is as it was fetched, or is somebody's own model, or set of measurements for so many cards.
+    """Whether a folder is complete as fetched, or is a site's own model, or complete measurements for so many cards.
 
     measured_cards: 0 for a model.
     """
@@ -236,7 +236,7 @@ def changed_weights(directory: Path) -> str | None:
 def missing_weights(directory: Path) -> str | None:
     """Say what is missing or cannot be right in a model directory; None if nothing is.
 
-    Looks at names and sizes, not at contents.
+    Checks names and sizes, not contents.
     """
     if not directory.is_dir():
         return f"the directory {directory} is not there; its path is on {lies_on(directory)}"
@@ -252,7 +252,7 @@ def missing_weights(directory: Path) -> str | None:
     absent = [name for name, facts in seen.items() if facts is None]
     if absent:
         return f"{len(absent)} of {len(shards)} shards named in {INDEX} are missing or empty, first {absent[0]}"
-    # The container's root has no DAC_OVERRIDE: it reads what it owns or what everybody may read.
+    # Root in the container lacks DAC_OVERRIDE, so it only reads files that it owns or that everybody may read.
     for path, facts in ((directory, directory.stat()), *((directory / name, facts) for name, facts in seen.items())):
         if facts is not None and facts.st_uid != 0 and not facts.st_mode & 0o004:
             return f"{path} is readable by user {facts.st_uid} only, not by the container (chmod o+rX)"
@@ -260,7 +260,7 @@ def missing_weights(directory: Path) -> str | None:
 
 
 def _named_shards(index: Path) -> set[str]:
-    """The shards that an index names, none without one. Raises Damaged for an index of anything else, and Refusal."""
+    """Return the shards that an index names, [] without one. Raises Damaged for another content, and Refusal."""
     listed = documents.read_json(index, {"weight_map": {str: str}}, within=beneath.within(index.parent))
     names = set(listed["weight_map"].values()) if listed is not None else set()
     outside = sorted(filter(weights.unsafe, names))
@@ -270,9 +270,9 @@ def _named_shards(index: Path) -> set[str]:
 
 
 def _seen(directory: Path, name: str) -> os.stat_result | None:
-    """What the system says of a file of weights; None for one that is empty or not there.
+    """Return a weights file's stat; None if it is empty or missing.
 
-    Raises Refusal for a link out of the folder, a pipe and the like.
+    Raises Refusal for a link out of the folder, a pipe and other special files.
     """
     try:
         with beneath.open_linked(directory / name, beneath.within(directory)) as stream:
@@ -283,18 +283,18 @@ def _seen(directory: Path, name: str) -> os.stat_result | None:
 
 
 def check_measurements(path: Path, place: Path) -> None:
-    """Refuse a file of measurements beneath a place that does anything else than hold them when it is read."""
+    """Refuse measurement files beneath a place that could run code when they are read."""
     if path.suffix == ".npz":
         with beneath.open_file(path, place) as stream:
             check_npz(stream, path.name)
 
 
 def check_npz(stream: BinaryIO, name: str) -> None:
-    """Refuse a file of arrays that does anything else when it is read; name is the file's for people."""
+    """Refuse an .npz that could run code when it is read; name: the file's name for messages."""
     try:
         for array in _arrays(stream):
             check_array(array)
-    # What readers of archives raise: of a member that is cut short, not deflated, or said to be encrypted.
+    # Errors of damaged archives: a truncated member, one that is not deflated, or one that claims to be encrypted.
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise Refusal(
             "measurements_unsafe",

@@ -19,7 +19,7 @@ from ..cards.users import describe_user
 from ..faults.words import say
 
 GIB = 1024**3
-# Names listed in a sentence; more are counted.
+# Names that a sentence lists; further ones are counted.
 SHOWN = 5
 # What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
 SYSTEMS = (
@@ -38,7 +38,7 @@ _INSTANCE = re.compile(r"vllm-([a-z0-9][a-z0-9-]*?)(?:\.service)?")
 
 @dataclass(frozen=True)
 class Problem:
-    """One reason not to go on: ``id`` for programs, ``message`` for people."""
+    """One reason not to set up the node: ``id`` for programs, ``message`` for people."""
 
     id: str
     message: str
@@ -86,7 +86,7 @@ def _is_version(seen: str, wanted: str) -> bool:
 
 
 def damaged_plan(file: str, instance: str, is_planned: bool) -> str:
-    """Say that the plan of an instance on the node cannot be read; it keeps nothing from being set up."""
+    """Say that the plan of an instance on the node cannot be read; it does not stop the setup."""
     then = (
         "this run writes it anew, and starts the instance anew"
         if is_planned
@@ -96,7 +96,7 @@ def damaged_plan(file: str, instance: str, is_planned: bool) -> str:
 
 
 def check_system(os_release: Mapping[str, str]) -> list[Problem]:
-    """Refuse a system the roles were not written for."""
+    """Refuse a system that the roles do not support."""
     seen_id, seen_version = os_release.get("ID", ""), os_release.get("VERSION_ID", "")
     if any(seen_id == known and _is_version(seen_version, version) for known, version, _ in SYSTEMS):
         return []
@@ -106,14 +106,14 @@ def check_system(os_release: Mapping[str, str]) -> list[Problem]:
 
 
 def vendor_system(os_release: Mapping[str, str]) -> str:
-    """Return a system the way the releases of the catalogue write it: ubuntu22.04, rhel9.4."""
+    """Return a system's name in the catalogue's spelling: ubuntu22.04, rhel9.4."""
     return os_release.get("ID", "") + os_release.get("VERSION_ID", "")
 
 
 def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:
-    """Compare two clocks, in seconds since the epoch; ``tolerance`` covers the way to the node as well.
+    """Compare two clocks, in seconds since the epoch; ``tolerance`` also covers the delay of the connection.
 
-    A clock that is far off makes certificates and package indexes invalid, with errors that do not name it.
+    A wrong clock makes certificates and package indexes invalid, with errors that do not mention it.
     """
     off = node_time - controller_time
     if abs(off) <= tolerance:
@@ -131,10 +131,10 @@ def duration(seconds: float) -> str:
 
 
 def check_cards(topology: Mapping[str, Any], expected: int | None, ended: Sequence[str] = ()) -> list[Problem]:
-    """Compare the cards seen with the number the inventory promises, and pass on what the reading found wrong.
+    """Compare the cards with the number in the inventory, and pass on errors of reading them.
 
-    ``expected`` is None where the inventory promises no number that is one; ``ended`` are findings that this run ends
-    before anything is served.
+    ``expected``: None if the inventory has no valid number. ``ended``: findings that this run resolves before anything
+    is served.
     """
     problems = [
         Problem(str(finding["id"]), str(finding["message"]))
@@ -142,7 +142,7 @@ def check_cards(topology: Mapping[str, Any], expected: int | None, ended: Sequen
         if finding["severity"] == "error" and finding["id"] not in ended
     ]
     cards = topology.get("cards", [])
-    # Without a driver no card can be seen; saying so twice would hide the cause.
+    # Without a driver no card is visible; a second problem would hide that cause.
     if expected is not None and len(cards) != expected and not problems:
         modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
         case = "more" if len(cards) > expected else ""
@@ -153,7 +153,7 @@ def check_cards(topology: Mapping[str, Any], expected: int | None, ended: Sequen
 
 
 def check_room(rooms: Sequence[Room]) -> list[Problem]:
-    """Compare space wanted with space free; wishes on one file system are added up."""
+    """Compare required with free space; requirements on one file system are added up."""
     by_filesystem: dict[str, list[Room]] = {}
     for room in rooms:
         by_filesystem.setdefault(room.filesystem, []).append(room)
@@ -174,7 +174,7 @@ def gib(size: int, digits: int = 1) -> str:
 
 
 def telling_apart(one: int, other: int) -> Callable[[int], str]:
-    """How to say two different numbers of bytes so that they differ: in GiB with one to three digits, or in bytes."""
+    """Return two different numbers of bytes so that they look different: in GiB with 1 to 3 digits, or in bytes."""
     for digits in (1, 2, 3):
         if gib(one, digits) != gib(other, digits):
             return partial(gib, digits=digits)
@@ -182,7 +182,7 @@ def telling_apart(one: int, other: int) -> Callable[[int], str]:
 
 
 def room_findings(rooms: Sequence[Room]) -> list[str]:
-    """Say where something that grows may run out of room; it is no reason not to begin."""
+    """Say where a growing directory may run out of room; this does not stop the setup."""
     findings = []
     for room in rooms:
         if room.wanted > room.free:
@@ -195,7 +195,7 @@ def room_findings(rooms: Sequence[Room]) -> list[str]:
 
 
 def check_name(plan: Mapping[str, Any]) -> list[Problem]:
-    """Refuse a request without a name: the planner answers it, but there is no unit to make of it."""
+    """Refuse a request without a name: it can be planned, but no unit can be made for it."""
     if plan.get("instance"):
         return []
     what = plan.get("model") or plan.get("served_model_name")
@@ -209,10 +209,10 @@ def check_name(plan: Mapping[str, Any]) -> list[Problem]:
 
 
 def check_weights(plan: Mapping[str, Any], present: bool, advice: str, lost: str = "") -> list[Problem]:
-    """Refuse an instance whose weights are not on the node, and which nobody asked to fetch (gaudi_weights_fetch).
+    """Refuse an instance whose weights are missing and are not fetched in this run (gaudi_weights_fetch).
 
-    ``advice`` says where they come from; without it the sentence says what is always right. ``lost``: the
-    file system that their path is on, where an instance on the node was set up with weights there.
+    ``advice``: how to get them; without it the sentence gives general advice. ``lost``: the file system that their path
+    is on now, if an instance on the node was set up with weights there.
     """
     path, missing = plan["requires"]["weights_path"], plan["requires"].get("weights_missing") or []
     if present and not missing:
@@ -231,7 +231,7 @@ def check_weights(plan: Mapping[str, Any], present: bool, advice: str, lost: str
 
 
 def gone(lost: str) -> str:
-    """Say of weights that an instance was set up with where their path is now; ``lost`` is empty for any others."""
+    """Say on which file system an instance's weights would be now; "" if they were not lost."""
     if not lost:
         return ""
     return (
@@ -241,17 +241,17 @@ def gone(lost: str) -> str:
 
 
 def lost_weights(instance: str, path: str, lost: str) -> str:
-    """Say that an instance which nothing is planned for has lost its weights; ``lost`` as ``gone`` takes it."""
+    """Say that an instance outside this run has lost its weights; ``lost`` as in ``gone``."""
     return (
         f"{instance}: its weights are not at {path} (no config.json there), and it could not start again{gone(lost)}."
     )
 
 
 def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Problem]:
-    """Refuse to fetch weights from nowhere, with a Python too old for the downloader, or over somebody's folder.
+    """Refuse to fetch weights without a source, with too old a Python, or over a folder with other content.
 
-    ``python`` is what model_weights_python says of itself, such as 3.11, or why it cannot be asked; ``foreign`` are
-    folders in the place of weights that hold something else.
+    ``python``: the version that model_weights_python reports, such as 3.11, or why it could not be run. ``foreign``:
+    folders at the place of weights that hold something else.
     """
     problems = []
     if not sources:
@@ -284,9 +284,9 @@ def check_fetch(sources: int, python: str, foreign: Sequence[str]) -> list[Probl
 def missing_finding(
     instance: str, origin: str | None, target: str, size: int, converted: str | None, lost: str = ""
 ) -> str:
-    """Say what will be fetched: ``size`` bytes from ``origin`` (None: they are here) into ``target``; 0 is unknown.
+    """Say what will be fetched: ``size`` bytes (0: unknown) from ``origin`` (None: local) into ``target``.
 
-    ``lost``: as ``gone`` takes it.
+    ``lost``: as in ``gone``.
     """
     amount = gib(size) if size else "an unknown amount"
     fetched = f"{amount} will be fetched from {origin} into {target}" if origin else f"{target} is there"
@@ -294,7 +294,7 @@ def missing_finding(
 
 
 def host_nics(plan: Mapping[str, Any]) -> Problem:
-    """Refuse a plan whose cards talk over host NICs that the site does not say to be there."""
+    """Refuse a plan that needs host NICs that the site has not declared."""
     return Problem(
         "host_nics",
         f"{plan['instance']}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and the "
@@ -304,10 +304,10 @@ def host_nics(plan: Mapping[str, Any]) -> Problem:
 
 
 def check_start(plan: Mapping[str, Any], lacking: Sequence[str], found: int) -> list[Problem]:
-    """Refuse a start that misses what its plan asks for beside the weights.
+    """Refuse a start without the files that its plan requires beside weights.
 
-    ``lacking`` are ``requires.files`` of the plan that are not on the node, ``found`` counts the files in the folder of
-    its measurements: three for each card, or the server stops after loading the weights.
+    ``lacking``: those of the plan's ``requires.files`` that are missing. ``found``: number of files in its folder of
+    measurements; there must be three for each card, or the server stops after loading the weights.
     """
     name, requires = plan["instance"], plan["requires"]
     problems = []
@@ -332,7 +332,7 @@ def check_start(plan: Mapping[str, Any], lacking: Sequence[str], found: int) -> 
 
 
 def shared_recipes(plan: Mapping[str, Any], directory: str, kind: str) -> Problem:
-    """Compiled recipes that would lie where other nodes write as well."""
+    """Refuse compiled recipes in a directory that other nodes write to as well."""
     return Problem(
         "recipes_shared",
         f"{plan['instance']}: its compiled recipes would lie in {directory}, which is on {kind}. Servers lock files "
@@ -342,7 +342,7 @@ def shared_recipes(plan: Mapping[str, Any], directory: str, kind: str) -> Proble
 
 
 def check_keys(plan: Mapping[str, Any], made: Sequence[str]) -> list[Problem]:
-    """Refuse to open a server that keys were made for; ``made`` names those of playbooks/keys.yml on the node."""
+    """Refuse to open a server that has keys of its own; ``made``: names of its keys from playbooks/keys.yml."""
     if plan.get("guarded") or not made:
         return []
     name = plan["instance"]
@@ -357,16 +357,16 @@ def check_keys(plan: Mapping[str, Any], made: Sequence[str]) -> list[Problem]:
 
 
 def check_runtime(path: str, present: bool) -> list[Problem]:
-    """Refuse a node without the vendor's container runtime, where no role installs it."""
+    """Refuse a node without the vendor's container runtime if no role installs it."""
     if present or not path:
         return []
     return [Problem("habana_runtime", say("habana_runtime", path=path))]
 
 
 def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> list[Listener]:
-    """Return the sockets that keep ``host:port`` from being bound; ``host`` is an address.
+    """Return the sockets that prevent binding ``host:port``; ``host`` is an address.
 
-    Raises ValueError when ``host`` is not an address.
+    Raises ValueError if ``host`` is not an address.
     """
     address = ipaddress.ip_address(host)
     return [
@@ -378,7 +378,7 @@ def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> l
 
 
 def instance_of(user: Mapping[str, Any]) -> str | None:
-    """The instance a process belongs to, by its container or its unit; None for anybody else's."""
+    """Return the instance that a process belongs to, by its container or unit; None for any other process."""
     for name in (user["container_name"], user["unit"]):
         match = _INSTANCE.fullmatch(name or "")
         if match:
@@ -387,15 +387,15 @@ def instance_of(user: Mapping[str, Any]) -> str | None:
 
 
 def free_port(listeners: Sequence[Listener], port: int) -> int:
-    """The next port above one that nobody listens on; not one of the system's own services, below 1024."""
+    """Return the next free port above one; never a system port below 1024."""
     taken = {listener.port for listener in listeners}
     return next((free for free in range(max(port + 1, 1024), 65536) if free not in taken), port)
 
 
 def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: int) -> list[Problem]:
-    """Refuse a port somebody else listens on; ``user`` is None when it is free or the instance's own.
+    """Refuse a port on which another process listens; ``user`` is None if it is free or the instance's own.
 
-    ``free`` is a port to take instead.
+    ``free``: a port to suggest instead.
     """
     if user is None:
         return []
@@ -406,7 +406,7 @@ def check_port(plan: Mapping[str, Any], user: Mapping[str, Any] | None, free: in
 
 
 def in_closed_ports(plan: Mapping[str, Any], listeners: Iterable[Listener]) -> list[Listener]:
-    """The sockets that other machines reach, on ports that are closed to them while the instance of a plan runs."""
+    """Return sockets reachable from other machines, on ports that are closed to them while the plan's instance runs."""
     first, last = plan["listen"].get("closed_ports") or (0, -1)
     return [
         listener
@@ -417,7 +417,7 @@ def in_closed_ports(plan: Mapping[str, Any], listeners: Iterable[Listener]) -> l
 
 
 def cut_off_findings(plan: Mapping[str, Any], users: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Say who is cut off from other machines while an instance runs; ``users`` are those that listen, by port."""
+    """Say which programs other machines cannot reach while an instance runs; ``users``: the listeners by port."""
     if not users:
         return []
     first, last = plan["listen"]["closed_ports"]
@@ -430,7 +430,7 @@ def cut_off_findings(plan: Mapping[str, Any], users: Mapping[int, Mapping[str, A
 
 
 def check_container(plan: Mapping[str, Any], called: str | None) -> list[Problem]:
-    """Refuse an instance whose container somebody renamed; ``called`` is its name now, None where it has its own."""
+    """Refuse an instance with a renamed container; ``called``: its name now, None if it has its own."""
     if called is None:
         return []
     instance = plan["instance"]
@@ -445,7 +445,7 @@ def check_container(plan: Mapping[str, Any], called: str | None) -> list[Problem
 
 
 def silent_engine(said: str) -> list[str]:
-    """Say what was judged without the engine; ``said`` is what a question to it came to, or nothing."""
+    """Say what was judged without the engine; ``said``: the error of a query to it, or ""."""
     if not said:
         return []
     return [
@@ -455,7 +455,7 @@ def silent_engine(said: str) -> list[str]:
 
 
 def unknown_host(plan: Mapping[str, Any], why: str) -> Problem:
-    """Refuse a host name that the node cannot turn into an address; ``why`` are the resolver's words."""
+    """Refuse a host name that the node cannot resolve; ``why``: the resolver's message."""
     return Problem(
         "host",
         f"{plan['instance']}: host is {plan['listen']['host']}, which the node does not know ({why}). "
@@ -481,10 +481,9 @@ def check_release(release: str, known: Sequence[str]) -> list[Problem]:
 def check_requests(
     plans: Sequence[Mapping[str, Any]], cards_seen: bool, positions: Sequence[int] = ()
 ) -> list[Problem]:
-    """Pass on the planner's refusals, once each; on a node without cards not those that only follow from it.
+    """Pass on the planner's refusals, once each; on a node without cards only those that do not follow from that.
 
-    ``positions`` says where the request of each plan stands in gaudi_serving_instances; it is named where a sentence
-    is about one of them only.
+    ``positions``: each plan's position in gaudi_serving_instances; a sentence about a single request names it.
     """
     places: dict[str, list[int]] = {}
     for number, plan in enumerate(plans):
@@ -499,9 +498,9 @@ def check_requests(
 
 
 def report(host: str, problems: Sequence[Problem], beside: Sequence[Problem] = (), table: Sequence[str] = ()) -> str:
-    """Write the one report of a node: every problem, numbered, and that nothing was changed.
+    """Write a node's report: every problem, numbered, and that nothing was changed.
 
-    ``beside`` are problems that ``table`` says, numbered behind the others, in lines of its own.
+    ``beside``: problems that ``table`` describes in lines of its own; they are numbered after the others.
     """
     number_of = len(problems) + len(beside)
     lines = [f"{host}: {'1 problem' if number_of == 1 else f'{number_of} problems'}, nothing was changed."]

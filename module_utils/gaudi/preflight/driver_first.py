@@ -1,4 +1,4 @@
-"""What is said of a node that gets its driver in the same run: what comes, and what can only be judged then."""
+"""A node that gets its driver in the same run: what comes first, and what can only be judged after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..base.refusal import Refusal
 from .checks import Problem, Room
 from .compatibility import Mismatch
 
-# Checks of catalog/compatibility.yml whose answer the driver's packages change, or only a loaded driver gives.
+# Checks of catalog/compatibility.yml whose result the driver's packages change, or that need a loaded driver.
 CHECKS = (
     "driver",
     "driver_build",
@@ -20,16 +20,16 @@ CHECKS = (
     "firmware",
     "firmware_rule",
 )
-# What else only a driver tells.
+# Further facts that only a loaded driver gives.
 UNTOLD = ("which card is which module", "the state of each card and its links", "who uses a card")
 
 
 @dataclass(frozen=True)
 class DriverFirst:
-    """Whether the driver is brought before anything is served; what keeps it from that, and what to know of it.
+    """Whether this run installs the driver before it serves anything, and what prevents it.
 
-    ``awaited``: the node has no driver and was to get one in this run, whether it can or not. What a driver would end
-    is then no problem of its own. ``rooms``: what its packages take.
+    ``awaited``: the node has no driver and should get one in this run, whether it can or not. Problems that a driver
+    would resolve are then not reported. ``rooms``: disk space of its packages.
     """
 
     first: bool = False
@@ -40,17 +40,17 @@ class DriverFirst:
 
 
 def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:
-    """Whether to look what the driver of a node needs; of a node that is as its release wants nobody asks.
+    """Whether to look at the driver at all; not on a node whose driver is as its release wants.
 
-    foreseen: it has no driver. replace: the site has another release's driver replaced.
+    foreseen: the node has no driver. replace: the site allows replacing another release's driver.
     """
     return foreseen or lacks_runtime or (replace and any(mismatch.check.name in CHECKS for mismatch in mismatches))
 
 
 def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst:
-    """The same with why a reboot would leave the node without its driver: a problem where this run may reboot it.
+    """Add that a reboot would leave the node without a driver: a problem if this run may reboot it, else a finding.
 
-    lost: a sentence, empty where the driver stays. A node that gets its driver in this run is told by the role.
+    lost: the sentence, "" if the driver stays. If this run installs the driver, the role reports it instead.
     """
     if not lost or driver.first:
         return driver
@@ -60,7 +60,7 @@ def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst
 
 
 def refused(refusals: Sequence[Refusal], *, foreseen: bool) -> DriverFirst:
-    """What keeps a driver from a node. foreseen: as in told()."""
+    """Return the refusals of a driver as problems. foreseen: as in told()."""
     return DriverFirst(awaited=foreseen, problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))
 
 
@@ -74,11 +74,11 @@ def told(
     foreseen: bool,
     replace: bool,
 ) -> DriverFirst:
-    """Judge a look at the driver: steps and refusals as decided, kernel_packages to install besides, instances that
-    are stopped for it.
+    """Return the driver's part of the judgement.
 
-    foreseen: the node has no driver, so that plans are for the cards that PCI promises. replace: as in may_be_due. With
-    neither, what keeps packages from a node whose driver is as it should be is nobody's problem.
+    steps, refusals: as decided. kernel_packages: packages to install besides. instances: those that are stopped for it.
+    foreseen: the node has no driver, so plans use predicted cards. replace: as in may_be_due. If neither holds,
+    refusals are not reported, as the installed driver is as it should be.
     """
     if not any(steps.values()) or (refusals and not (foreseen or replace)):
         return DriverFirst()
@@ -104,5 +104,5 @@ def told(
 
 
 def still_judged(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
-    """The mismatches that the driver's packages do not end."""
+    """Return the mismatches that installing the driver's packages does not resolve."""
     return [mismatch for mismatch in mismatches if mismatch.check.name not in CHECKS]

@@ -1,6 +1,6 @@
-"""What a run changes of a node's instances: who restarts, cards and ports that one gives up to another, and moves.
+"""Effects of a run on a node's instances: restarts, cards and ports that pass between instances, and moves.
 
-A run is judged by its result. Two instances may swap their cards or ports: those that give something up are stopped
+Only the result of a run is judged, so two instances may swap cards or ports: those that give something up are stopped
 before the first one starts.
 """
 
@@ -17,19 +17,20 @@ from .checks import instance_of
 
 @dataclass(frozen=True)
 class Handover:
-    """One card or port: what it is called, the instance that has it, and the one that is to have it."""
+    """A card or port that passes from one instance (holder) to another (successor)."""
 
     what: str
     holder: str
     successor: str
 
 
-# What lies beside a plan on the node, or is the server's own: a difference there restarts nothing.
+# Parts of a plan that are stored beside it on the node, or that the server decides; a difference there does not restart
+# an instance.
 _BESIDE = ("explain", "ask", "paths", "warnings", "buckets")
 
 
 def changed(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The instances, sorted, whose plan on the node is another one than theirs of ``plans``.
+    """Return the instances, sorted, whose plan on the node differs from the one in ``plans``.
 
     before: the plans on the node, by instance.
     """
@@ -45,7 +46,7 @@ def _document(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rivals(plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The instances, sorted, whose plan on the node names the port or a card of another one of these plans.
+    """Return the instances, sorted, whose plan on the node has the port or a card of another instance in ``plans``.
 
     before: the plans on the node, by instance.
     """
@@ -65,9 +66,9 @@ def cards(
     reserved: Mapping[str, str],
     running: Mapping[str, Mapping[str, Any]],
 ) -> list[Handover]:
-    """The cards of these plans that another instance has reserved (by module id, as text), uses, or starts with.
+    """Return cards in these plans that another instance has reserved (by module id, as text), uses, or starts with.
 
-    running: what is on the node of the plans of instances that run or start, by instance.
+    running: plans on the node of instances that run or start, by instance.
     """
     own = {name: old for name, old in running.items() if any(name == plan.get("instance") for plan in plans)}
     users = {card["module_id"]: card.get("users") or [] for card in topology.get("cards", [])}
@@ -87,7 +88,7 @@ def cards(
 def port(
     plan: Mapping[str, Any], user: Mapping[str, Any] | None, plans: Sequence[Mapping[str, Any]]
 ) -> Handover | None:
-    """The port of a plan, where the one who listens there is an instance that is to have another port."""
+    """Return the handover of a plan's port if an instance listens there that gets another port."""
     holder = None if user is None else instance_of(user)
     wanted = plan["listen"]["port"]
     if holder and any(other["instance"] == holder and other["listen"]["port"] != wanted for other in plans):
@@ -96,7 +97,7 @@ def port(
 
 
 def about_to_listen(plan: Mapping[str, Any], running: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Who starts with the port of a plan, where nobody listens there yet; as a user, None where nobody does."""
+    """Return an instance that is starting with the plan's port, in the form of a user; None without one."""
     for name, old in running.items():
         if name != plan["instance"] and _port_of(old, plan):
             return {**new_user(), "unit": f"vllm-{name}.service"}
@@ -104,7 +105,7 @@ def about_to_listen(plan: Mapping[str, Any], running: Mapping[str, Mapping[str, 
 
 
 def _port_of(old: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-    """Whether two plans listen at the same port of one address."""
+    """Whether two plans listen on the same port of one address."""
     here, there = old.get("listen") or {}, plan.get("listen") or {}
     hosts = {here.get("host"), there.get("host")}
     return bool(here and there and here.get("port") == there.get("port") and (len(hosts) == 1 or hosts & {*ANY}))
@@ -115,12 +116,12 @@ def _modules_of(plan: Mapping[str, Any]) -> set[int]:
 
 
 def stopped_first(handovers: Iterable[Handover]) -> list[str]:
-    """The instances that give something up, sorted."""
+    """Return the instances that give something up, sorted."""
     return sorted({handover.holder for handover in handovers})
 
 
 def sentences(handovers: Iterable[Handover]) -> list[str]:
-    """One for each pair of instances."""
+    """Return one sentence for each pair of instances."""
     given: dict[tuple[str, str], list[str]] = {}
     for handover in handovers:
         given.setdefault((handover.holder, handover.successor), []).append(handover.what)
@@ -131,7 +132,7 @@ def sentences(handovers: Iterable[Handover]) -> list[str]:
 
 
 def move(plan: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
-    """Say that an instance moves to other cards; ``before`` is its plan on the node, None where it has none."""
+    """Say that an instance moves to other cards; ``before``: its plan on the node, None without one."""
     old, new = (sorted(card["module_id"] for card in each.get("modules", [])) for each in (before or {}, plan))
     if not old or old == new:
         return []

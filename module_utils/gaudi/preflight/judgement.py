@@ -1,7 +1,7 @@
-"""Everything that keeps a node from being set up, judged from what was read of it.
+"""Judge a node: everything that keeps it from being set up, from the facts that were read.
 
-``asked`` are the options of the module gaudi_preflight in all of this; plans are mappings of the planner's form. What
-each check says stands in ``checks`` and its neighbours, here they come together, in the order of the report.
+``asked``: the options of the module gaudi_preflight, in all functions here; plans are the planner's documents. The
+checks and their sentences are in ``checks`` and its neighbours; this module combines them, in the order of the report.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .checks import Problem, Room
 
 @dataclass(frozen=True)
 class Space:
-    """The file system that a path is on, or will be: its mount point, and bytes free for root's programs."""
+    """The file system of a path, which need not exist yet: its mount point, and bytes free for root."""
 
     filesystem: str
     free: int
@@ -37,7 +37,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Wish:
-    """Bytes that something will take below a path."""
+    """Bytes that something will need below a path."""
 
     what: str
     path: str
@@ -46,7 +46,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Engine:
-    """What is known of containers and images, by the engine or without it."""
+    """Facts about containers and images, from the engine or from records."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     """Names of containers by short id."""
@@ -62,7 +62,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Instance:
-    """What a plan asks for, as the node has it."""
+    """Facts on the node that one plan depends on."""
 
     lacking: Sequence[str] = ()
     """Of its files beside weights, those that are not there."""
@@ -84,7 +84,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Coming:
-    """A folder of weights that is missing: what is still to be done, and what lies there meanwhile."""
+    """A missing folder of weights: what remains to be done, and what is at its path now."""
 
     source: Mapping[str, Any]
     """As ``source_plan.missing`` gives it, with ``instance``."""
@@ -100,7 +100,7 @@ class Coming:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was read of a node. Texts are those of the files they are named after."""
+    """All facts read from a node. Texts are those of the files that the fields are named after."""
 
     topology: Mapping[str, Any]
     """The cards, as gaudi_topology_info returns them."""
@@ -141,22 +141,22 @@ class Seen:
 
 
 def servable(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The plans that were not refused."""
+    """Return the plans that were not refused."""
     return [plan for plan in plans if not plan.get("refused")]
 
 
 def directories(source: Mapping[str, Any]) -> set[str]:
-    """What a source plan makes: the directory that is fetched, and the one that is served."""
+    """Return the directories of a source plan: the one that is fetched, and the one that is served."""
     return {source["fetch"]["directory"], source_plan.served(source)}
 
 
 def begins_in(source: Mapping[str, Any]) -> str:
-    """The directory that what is missing of a source plan begins in."""
+    """Return the directory where the missing part of a source plan starts."""
     return str(source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"])
 
 
 def missing(source_plans: Mapping[str, Sequence[Mapping[str, Any]]], whole: set[str]) -> list[dict[str, Any]]:
-    """Weights that are missing, each folder once; ``whole`` are the directories that are as they should be."""
+    """Return missing weights, each folder once; ``whole``: directories that are complete."""
     found: dict[str, dict[str, Any]] = {}
     for instance, sources in source_plans.items():
         for source in sources:
@@ -167,7 +167,7 @@ def missing(source_plans: Mapping[str, Sequence[Mapping[str, Any]]], whole: set[
 
 
 def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels) -> list[compatibility.Mismatch]:
-    """Compare what a release has a word on."""
+    """Compare the node's versions with its release's."""
     os_release = checks.parse_os_release(seen.os_release)
     plans, cards = servable(asked["plans"]), seen.topology.get("cards", [])
     needed = cmdline.needed(asked["kernel_rules"], os_release.get("ID", ""), [seen.kernel]) if plans else []
@@ -191,7 +191,7 @@ def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Level
 
 
 def _cards(asked: Mapping[str, Any], seen: Seen) -> tuple[compatibility.Card, ...]:
-    """The cards of the node, as their checks know them."""
+    """Return the node's cards in the form that the checks take."""
     cards: tuple[compatibility.Card, ...] = compatibility.cards(
         seen.topology.get("cards", []), CardType.table(asked["card_types"])
     )
@@ -203,14 +203,14 @@ def _release(asked: Mapping[str, Any]) -> compatibility.Release:
 
 
 def runtime_problems(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
-    """Why no container would get a card, where no role installs the vendor's runtime."""
+    """Return why no container would get a card, if no role installs the vendor's runtime."""
     return checks.check_runtime(asked["habana_path"], present=seen.runtime)
 
 
 def judge(
     asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels, driver: driver_first.DriverFirst
 ) -> dict[str, Any]:
-    """What the module gaudi_preflight answers: every problem of the node, and what a person should know of it."""
+    """Return the result of gaudi_preflight: every problem of the node, and its findings."""
     site, wrong = inventory.read(asked["inventory"])
     differing = mismatches(asked, seen, levels)
     if driver.first:
@@ -263,7 +263,7 @@ def _told(
     problems: Sequence[Problem],
     differing: Sequence[compatibility.Mismatch],
 ) -> dict[str, Any]:
-    """The problems, for programs and for people, and what follows where there are none."""
+    """Return the problems for programs and for people, and the further results if there are none."""
     refused = compatibility.problems(differing)
     table = compatibility.report(differing, _release(asked), len(problems) + 1)
     none = not problems and not refused
@@ -282,7 +282,7 @@ def _told(
 
 
 def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: Seen) -> list[Problem]:
-    """What the site's variables, its requests, the clock and the system come to."""
+    """Return problems with the site's variables, its requests, the clock and the system."""
     problems = [] if site.release is None else checks.check_release(site.release, asked["known_releases"])
     problems += [Problem("inventory", said) for said in pins.digest_refusals(asked["image_digest"])]
     problems += checks.check_requests(asked["plans"], bool(seen.topology.get("cards")), site.positions)
@@ -292,7 +292,7 @@ def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: Seen) ->
     return problems
 
 
-# What is wrong with the port of a plan, and who gives it up to it.
+# Problems with a plan's port, or the handover by which it becomes free.
 Port = tuple[list[Problem], Optional[handover.Handover]]
 
 
@@ -302,7 +302,7 @@ def _port(
     seen: Seen,
     running: Mapping[str, Mapping[str, Any]],
 ) -> Port:
-    """Refuse a port that is taken, and a host name that is none of this node's; say which of ``plans`` gives it up."""
+    """Refuse a port in use, and a host name not of this node; return a handover if another plan frees the port."""
     found = seen.instances[plan["instance"]]
     if found.unknown_host:
         return [checks.unknown_host(plan, found.unknown_host)], None
@@ -314,12 +314,12 @@ def _port(
 
 
 def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, ports: Mapping[str, Port]) -> list[Problem]:
-    """What one planned instance needs of this node."""
+    """Return problems with one planned instance."""
     problems = checks.check_name(plan)
     if problems:
         return problems
     name, coming = plan["instance"], _coming_paths(asked, seen)
-    # Models that share the instance's card lie beside its own.
+    # Models that share the instance's card have weights of their own.
     beside = [{**plan, "requires": {"weights_path": path}} for path in plan["requires"].get("weights_beside", [])]
     for one, advice in ((plan, asked["how_to_get"].get(name, "")), *((each, "") for each in beside)):
         path = one["requires"]["weights_path"]
@@ -333,7 +333,7 @@ def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, port
 
 
 def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
-    """What a plan asks for beside weights: quantisation files, measurements, host NICs."""
+    """Return problems with what a plan requires beside weights: quantisation files, measurements, host NICs."""
     found = seen.instances[plan["instance"]]
     measurements = plan["requires"].get("measurements")
     arriving = bool(measurements) and measurements["path"] in _coming_paths(asked, seen)
@@ -346,12 +346,12 @@ def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> 
 
 
 def _coming_paths(asked: Mapping[str, Any], seen: Seen) -> set[str]:
-    """Paths of weights that this run brings."""
+    """Return paths of weights that this run fetches or converts."""
     return {f"{asked['weights_root'].rstrip('/')}/{source_plan.served(coming.source)}" for coming in seen.coming}
 
 
 def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> str:
-    """Say what makes weights whole that are there and not as their record says; empty where that is not known."""
+    """Return how to repair weights that differ from their record; "" if that is unknown."""
     command = seen.weights.get(plan["requires"]["weights_path"], "")
     if not command:
         return ""
@@ -361,7 +361,7 @@ def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) 
 
 
 def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
-    """What keeps missing weights from being fetched."""
+    """Return what prevents fetching the missing weights."""
     root = asked["weights_root"].rstrip("/")
     fetched = [coming for coming in seen.coming if coming.source["fetch"]]
     if not fetched:
@@ -374,7 +374,7 @@ def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
 
 
 def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str:
-    """Say what is brought, and from where."""
+    """Say what is fetched or converted, and from where."""
     source, root = coming.source, asked["weights_root"].rstrip("/")
     return checks.missing_finding(
         source["instance"],
@@ -387,12 +387,12 @@ def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str
 
 
 def _unpinned(asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: Seen) -> tuple[list[str], list[str]]:
-    """Say what would be taken by a name that can move, and of it what is never taken so.
+    """Return sentences on names that can move (tags, branches), and refusals for those that are never allowed.
 
-    A folder that is there is mended by its record.
+    An existing folder is not among them: it is repaired from its record.
     """
     fetches = [coming.source["fetch"] for coming in seen.coming if coming.source["fetch"] and not coming.exists]
-    # The tag of an image that is built here stands for all that went into it.
+    # The tag of an image that is built here already identifies everything that it is made from.
     named = [] if asked["image_built"] else [plan["image"] for plan in plans]
     sentences = pins.image_sentences(named, asked["image_digest"])
     kinds = asked["weights_kinds"]
@@ -401,11 +401,11 @@ def _unpinned(asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen
 
 
 def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
-    """What images and weights will take that are not there. Raises Refusal for a daemon.json that cannot be read."""
+    """Return the space that missing images and weights need. Raises Refusal for an unreadable daemon.json."""
     plans, root = servable(asked["plans"]), asked["weights_root"].rstrip("/")
     folder = daemon.data_root(seen.daemon_json)
     absent = sorted({plan["image"] for plan in plans} - seen.engine.images)
-    # Images that are built here have most of their layers in common.
+    # Images that are built here share most of their layers.
     counted = absent[:1] if asked["image_built"] else absent
     found = [Wish(f"image {image}", folder, asked["image_bytes"]) for image in counted]
     brought = _coming_paths(asked, seen)
@@ -427,7 +427,7 @@ def _skips_warm_up(plan: Mapping[str, Any]) -> bool:
 
 
 def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:
-    """What an instance writes to beside its weights: the cache of compiled recipes."""
+    """Yield the space that an instance's recipe cache needs."""
     size = int(plan["requires"].get("disk_bytes") or 0)
     for mount in plan["container"].get("mounts", []) if size else ():
         if not mount["read_only"]:
@@ -435,7 +435,7 @@ def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:
 
 
 def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
-    """The paths whose space has to be read before ``judge``; of a damaged daemon.json nobody asks."""
+    """Return the paths whose free space must be read before ``judge``; without images if daemon.json is damaged."""
     found = {wish.path for plan in servable(asked["plans"]) for wish in recipe_wishes(plan)}
     try:
         return found | {wish.path for wish in wishes(asked, seen)}
@@ -444,7 +444,7 @@ def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
 
 
 def _images(seen: Seen) -> dict[str, str]:
-    """Where the engine keeps its images; of a damaged daemon.json nobody asks."""
+    """Return the engine's image directory; {} if daemon.json is damaged."""
     try:
         return {daemon.data_root(seen.daemon_json): "images"}
     except Refusal:
@@ -452,7 +452,7 @@ def _images(seen: Seen) -> dict[str, str]:
 
 
 def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
-    """The folders that a run reads from, or brings something into, with what they are for."""
+    """Return the directories that a run reads or fills, each with its purpose."""
     plans, root = servable(asked["plans"]), asked["weights_root"]
     found = {paths.STATE: "what is known of instances and jobs", **_images(seen)}
     if asked["plans"]:
@@ -487,7 +487,7 @@ def _plan_findings(
     seen: Seen,
     handed: Sequence[handover.Handover],
 ) -> list[str]:
-    """What a person should know of the plans, and of those that are on the node."""
+    """Return findings about the plans of this run, and about those on the node."""
     names = {plan["instance"] for plan in asked["plans"]}
     findings = [checks.damaged_plan(file, instance, instance in names) for file, instance in seen.damaged]
     findings += [

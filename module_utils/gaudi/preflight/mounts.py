@@ -1,6 +1,6 @@
-"""Which file systems are to be mounted at or above folders of a run, and are not.
+"""Find file systems that should be mounted at or above directories of a run, and are not.
 
-What is written below a mount point that is bare lies on another disk, and is hidden once the right one is mounted.
+Files written below an unmounted mount point end up on another disk, and are hidden once the right one is mounted.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from ..faults.words import say
 from .checks import Problem
 
 FSTAB = "/etc/fstab"
-# Of the units that systemd has loaded, those that are not mounted.
+# Units that systemd has loaded and that are not mounted.
 SHOW = ("show", "*.mount", "--state=inactive,failed", "--property=Id,Where,What,WantedBy,RequiredBy")
-# Mounted when somebody asks for it, or looks. Older files write the second as the third.
+# Mount options for file systems that are mounted on request or on access only. Older files write the second as the
+# third.
 _LATER = {"noauto", "x-systemd.automount", "comment=systemd.automount"}
 _NO_FILE_SYSTEM = ("swap", "ignore")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A file system that is to be mounted without anybody asking for it."""
+    """A file system that should be mounted at boot."""
 
     point: str
     source: str
@@ -31,7 +32,7 @@ class Mount:
 
 
 def of_fstab(text: str) -> list[Mount]:
-    """Return what /etc/fstab has mounted at boot (fstab(5))."""
+    """Return the mounts of /etc/fstab that are made at boot (fstab(5))."""
     found = []
     for line in text.splitlines():
         fields = [] if line.lstrip().startswith("#") else line.split()
@@ -54,19 +55,19 @@ def of_units(shown: str) -> list[Mount]:
 
 
 def points(mountinfo: str) -> set[str]:
-    """Return where something is mounted now; mountinfo: the text of /proc/self/mountinfo.
+    """Return current mount points; mountinfo: the text of /proc/self/mountinfo.
 
-    An automount is: who looks has it mounted.
+    An automount counts as mounted: access mounts it.
     """
     lines = (line.split() for line in mountinfo.splitlines())
     return {as_named(fields[4]) for fields in lines if len(fields) > 4}
 
 
 def problems(absent: Iterable[Mount], folders: Mapping[str, str]) -> list[Problem]:
-    """Refuse a node on which a file system is not mounted that folders lie on.
+    """Refuse a node with an unmounted file system below directories of the run.
 
-    absent: what is to be mounted and is not; the first that names a point counts. folders: what each is for, by path.
-    Neither a point nor a path has a link in it.
+    absent: mounts that are missing; of several for one mount point the first counts. folders: purpose by path. Neither
+    mount points nor paths contain symbolic links.
     """
     named = {mount.point: mount for mount in reversed([*absent])}
     found = []

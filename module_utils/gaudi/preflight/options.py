@@ -1,9 +1,9 @@
-"""The options of all roles: whether a value is of its type, and what a name that nobody knows was meant to be.
+"""Check the options of all roles: types and ranges of values, and names that are misspelled.
 
-An option is an entry of a role's ``meta/argument_specs.yml``, with the ``range`` that the role's ``meta/ranges.yml``
-gives it: the lowest and the highest value of a number. Values are judged as Ansible judges them: "8" is a whole
-number, "yes" is true, a text is a list of its parts, but no list of mappings. The value of an option with ``no_log`` is
-in no sentence.
+An option is an entry of a role's ``meta/argument_specs.yml``, with the ``range`` from the role's ``meta/ranges.yml``:
+the lowest and the highest value of a number. Values are converted as Ansible converts them: "8" is a whole number,
+"yes" is true, a text is a list of its parts but not a list of mappings. The value of an option with ``no_log`` is never
+quoted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .checks import Problem
 # Variables of the site that several roles read.
 SHARED = "gaudi_"
 
-# How much of two names has to be the same, beginning behind the role's name, for one to be meant by the other.
+# Similarity that two names need, apart from the role's prefix, for one to count as a misspelling of the other.
 NEAR = 0.8
 
-# Options of earlier releases, each with the one that is set in its place. An entry goes with the next release.
+# Options of earlier releases, each with its replacement. An entry is deleted with the next release.
 RENAMED: Mapping[str, str] = {"preflight_host_nics_verified": "fabric_check_host_nics"}
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*\Z", re.ASCII)
@@ -48,7 +48,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, (str, int, float))
 
 
-# Each type with what tells it, and with what it is called in a sentence.
+# For each type: how it is recognised, and its name in a sentence.
 TYPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "str": (_is_text, "text"),
     "path": (_is_text, "a path"),
@@ -65,9 +65,9 @@ TYPES: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 
 def merged(specs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """All options of all entry points of several argument_specs, by name.
+    """Merge all options of all entry points of several argument_specs, by name.
 
-    A variable of the site may be in several. Where one of them has the type raw, its role says itself what is wrong.
+    A site variable may be in several specs. If one of them has the type raw, its role checks the value itself.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for spec in specs:
@@ -88,12 +88,12 @@ def ranged(
 
 
 def secret(option: Mapping[str, Any]) -> bool:
-    """Whether a value may hold something that nobody may see."""
+    """Whether a value may contain a secret."""
     return bool(option.get("no_log")) or any(secret(inner) for inner in option.get("options", {}).values())
 
 
 def shareable(option: Mapping[str, Any], value: Any) -> Any:
-    """A value without the secrets in it; None for one that is a secret itself."""
+    """Return a value without its secrets; None if it is a secret itself."""
     if option.get("no_log"):
         return None
     inner = option.get("options", {})
@@ -107,7 +107,7 @@ def shareable(option: Mapping[str, Any], value: Any) -> Any:
 
 
 def faults(name: str, option: Mapping[str, Any], value: object) -> list[str]:
-    """A sentence for everything in a value that is not as its option asks for. ``name`` is what the value is called."""
+    """Return a sentence for everything in a value that its option does not allow. ``name``: the value's name in it."""
     if value is None:
         if option.get("default") is None and not option.get("required"):
             return []
@@ -128,7 +128,7 @@ def faults(name: str, option: Mapping[str, Any], value: object) -> list[str]:
 def _right(option: Mapping[str, Any], value: object) -> bool:
     choices = option.get("choices")
     if isinstance(value, str) and (option.get("elements") == "dict" or option.get("options")):
-        # Modules make mappings of it; roles that read their keys do not.
+        # Modules convert this text into mappings; roles that read the keys do not.
         return False
     if not TYPES[option["type"]][0](value) or (choices and str(value) not in map(str, choices)):
         return False
@@ -137,7 +137,7 @@ def _right(option: Mapping[str, Any], value: object) -> bool:
 
 
 def form(option: Mapping[str, Any]) -> str:
-    """What is right, as it follows "must be"."""
+    """Return the expected form, to follow "must be"."""
     if option.get("choices"):
         return f"one of {', '.join(str(choice) for choice in option['choices'])}"
     words = TYPES[option["type"]][1]
@@ -161,11 +161,10 @@ def _inner_faults(name: str, options: Mapping[str, Mapping[str, Any]], value: Ma
 def unknown(
     names: Iterable[str], options: Collection[str], results: Collection[str], roles: Iterable[str]
 ) -> tuple[list[Problem], list[str]]:
-    """What is wrong with names that look like an option of ours and are none, and what a person should know of them.
+    """Return problems and findings for unknown names that look like our options.
 
-    A name is taken for ours where it begins with a role's name or with ``gaudi_``, or nearly so. Where a known one is
-    near, it was meant; nothing would read what stands there. ``results`` are the names under which roles leave
-    something.
+    A name counts as ours if it begins with a role's name or with ``gaudi_``, or nearly so. If a known name is similar,
+    that one was meant, and the value would have no effect. ``results``: names under which roles publish results.
     """
     problems, findings = [], []
     prefixes = sorted([f"{role}_" for role in roles] + [SHARED], key=len, reverse=True)
@@ -191,9 +190,9 @@ def unknown(
 
 
 def _begun(name: str, prefixes: Sequence[str]) -> tuple[str, str] | None:
-    """The prefix of ours that a name begins with, or was meant to, and the rest of the name; None for any other name.
+    """Return the prefix of ours that a name begins with, possibly misspelled, and the rest; None for any other name.
 
-    Who mistypes a word seldom does so in its first letter; with that ``audit_`` is not taken for ``gaudi_``.
+    A misspelling rarely changes the first letter, so ``audit_`` does not count as ``gaudi_``.
     """
     for prefix in prefixes:
         if name.startswith(prefix):

@@ -1,6 +1,6 @@
-"""What is taken by a name that can move: the tag of an image, the branch of a repository.
+"""Find names that can move: the tag of an image, the branch of a repository.
 
-Each is a sentence for the report of a node: a finding, or with ``gaudi_require_pins`` a problem.
+Each is a sentence for a node's report: a finding, or with ``gaudi_require_pins`` a problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PRINTS = "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it
 
 
 def image_sentences(images: Iterable[str], digest: str) -> list[str]:
-    """One for each image of a plan that is named by a tag alone; ``digest`` is serving_image_digest of the site."""
+    """Return a sentence for each image of a plan that only has a tag; ``digest``: serving_image_digest of the site."""
     if digest:
         return []
     return [
@@ -32,7 +32,7 @@ def image_sentences(images: Iterable[str], digest: str) -> list[str]:
 
 
 def digest_refusals(digest: str) -> list[str]:
-    """Why serving_image_digest of the site cannot be any image's; nothing for one that can, or for none."""
+    """Return why serving_image_digest cannot be an image's digest; [] for a valid or empty one."""
     if not digest or _DIGEST.fullmatch(digest):
         return []
     return [
@@ -42,10 +42,9 @@ def digest_refusals(digest: str) -> list[str]:
 
 
 def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
-    """One for each repository without a commit that weights may be fetched from.
+    """Return a sentence for each repository without a commit that weights may be fetched from.
 
-    ``fetches`` are what is missing on the node (directory, repositories by kind of hub), ``kinds`` those of the hubs in
-    model_weights_sources.
+    ``fetches``: missing weights (directory, repositories by kind of hub). ``kinds``: the hubs in model_weights_sources.
     """
     sentences = {
         (kind, repository): f"{repository} on {hub_kind(kind).title} is not pinned: "
@@ -58,7 +57,7 @@ def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection
 
 
 def _moving(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Kind of hub, repository and directory of what has no commit."""
+    """Yield hub kind, repository and directory of repositories without a commit."""
     for item in fetches:
         for kind, source in item["repositories"].items():
             if kind in kinds and not _COMMIT.fullmatch(str(source.get("revision") or "")):
@@ -66,19 +65,19 @@ def _moving(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> Ite
 
 
 def measurement_refusals(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
-    """Why measurements may not be fetched, pins required or not: a server runs what is pickled in them."""
+    """Return why measurements without pins may never be fetched: they are pickles that a server executes."""
     measured = (item for item in fetches if item["measured_cards"])
     repositories = dict.fromkeys(repository for _, repository, _ in _moving(measured, kinds))
     return [f"{measurements_not_pinned(repository)}." for repository in repositories]
 
 
 def refused(sentences: Sequence[str]) -> list[str]:
-    """The same where the site requires pins, with the variable that refuses them."""
+    """Return the sentences as refusals, with the variable that requires pins."""
     return [f"{sentence} gaudi_require_pins is true, so that nothing unpinned is taken." for sentence in sentences]
 
 
 def digest_lines(image: str, digest: str | None, release: str) -> list[str]:
-    """What to write down so that an image is pinned from now on, a line each; ``digest`` is the one that was got."""
+    """Return lines to add to an inventory to pin an image; ``digest``: that of the image that was pulled."""
     if "@" in image:
         return []
     if digest is None:

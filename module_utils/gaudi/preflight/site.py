@@ -1,6 +1,6 @@
-"""What a site's inventory says, checked before anything is asked of it: each variable has a type and a range.
+"""Check a site's inventory before its values are used: each variable has a type and a range.
 
-A wrong one is a sentence with the variable's name and what would be right. Which file it stands in nobody can tell.
+A wrong value gives a sentence with the variable's name and the expected form. Ansible does not say which file sets it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAUSE = "gaudi_nodes_pause"
 HUGEPAGES = "host_tuning_hugepages"
 MEMORY_SHARE = "host_tuning_max_memory_share"
 
-# More cards than any node has, and more pages than any memory holds: they only keep nonsense out.
+# Upper bounds against nonsense: more cards than any node has, more pages than any memory holds.
 MOST_CARDS = 64
 MOST_HUGEPAGES = 1 << 32
 # Seconds of a day: nobody follows a run for longer.
@@ -29,7 +29,7 @@ LONGEST_PAUSE = 86400
 
 
 def _release(value: object) -> None:
-    # YAML reads 1.22 without quotes as a number.
+    # YAML reads an unquoted 1.22 as a number.
     text(str(value) if isinstance(value, float) else value, "", longest=32)
 
 
@@ -48,7 +48,7 @@ def _at_once(value: object) -> None:
         raise Refusal("not_a_batch", "A number of nodes, a percentage or auto is needed.")
 
 
-# Each variable with what reads it, and what is right in words. Those that are not handed over are not checked.
+# For each variable its parser, and the expected form in words. Variables that were not passed are not checked.
 VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
     "gaudi_release": (_release, 'the name of a file in catalog/releases, in quotes, such as "1.22"'),
     "gaudi_expected_cards": (
@@ -75,20 +75,20 @@ VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
 
 @dataclass(frozen=True)
 class Inventory:
-    """The values that are right; None for one that is not, or was not handed over."""
+    """The valid values; None for one that is wrong or was not passed."""
 
     release: str | None
     expected_cards: int | None
     hugepages: int | None
     max_memory_share: int | None
-    # Whether what is not pinned is refused; not where nobody said so.
+    # Whether unpinned names are refused; False if unset.
     require_pins: bool
-    # Where the requests that are mappings stand in the list of instances.
+    # Positions of those requests in the list of instances that are mappings.
     positions: tuple[int, ...]
 
 
 def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
-    """The inventory, and a problem for each variable that is wrong."""
+    """Return the inventory, and a problem for each wrong variable."""
     problems = []
     right: dict[str, object] = {}
     for name, value in values.items():
@@ -131,9 +131,9 @@ def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
 
 
 def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
-    """Refuse hugepages that would starve the rest of the machine; ``meminfo`` is the text of /proc/meminfo.
+    """Refuse hugepages that leave too little memory for the rest; ``meminfo``: the text of /proc/meminfo.
 
-    The same rule as the role host_tuning goes by, asked before any node is changed.
+    The rule is that of the role host_tuning, checked before any node is changed.
     """
     if inventory.hugepages is None or inventory.max_memory_share is None:
         return []
@@ -145,9 +145,9 @@ def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
 
 
 def not_in_inventory(host: str, installed: Sequence[str], wished: Sequence[str] | None) -> list[str]:
-    """Say which instances of a node its inventory does not name, and the command that ends each.
+    """Say which instances on a node are not in its inventory, and how to remove each.
 
-    ``wished`` are the names that it has; None where it says nothing.
+    ``wished``: the inventory's names; None if it has no list.
     """
     if wished is None:
         return []

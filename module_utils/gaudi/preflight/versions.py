@@ -1,7 +1,7 @@
-"""Versions as packages, drivers, images and kernels print them, compared only as far as both go.
+"""Parse versions of packages, drivers, images and kernels, and compare them by the numbers that both have.
 
-A package says ``1.22.2-32`` (rpm: ``1.24.1-482.el9``), pip ``1.22.2.32``, the driver ``1.22.2-97ec1a4``: of the first
-three the build is known, of the last only a hash, which says nothing of what is newer.
+A package has ``1.22.2-32`` (rpm: ``1.24.1-482.el9``), pip ``1.22.2.32``, the driver ``1.22.2-97ec1a4``. The first three
+contain the build number; the driver only has a hash, which has no order.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# What two versions differ in first. RELEASE is major or minor number.
+# The first part in which two versions differ. RELEASE: major or minor number.
 RELEASE, PATCH, BUILD = "release", "patch", "build"
 
-# An epoch of dpkg or rpm before it. Hashes have seven digits, builds have never had more than four.
+# An epoch of dpkg or rpm before the version. Hashes have seven digits; builds have never had more than four.
 _FORM = re.compile(r"\s*(?:\d+:)?(?P<numbers>\d{1,9}(?:\.\d{1,9})*)(?:-(?P<build>\d{1,6})(?![0-9A-Za-z]))?")
 # major, minor and patch; pip has the build behind them.
 _PARTS = 3
@@ -20,7 +20,7 @@ _PARTS = 3
 
 @dataclass(frozen=True)
 class Version:
-    """A version: its numbers, and its build where it says one."""
+    """A version: its numbers, and its build if it has one."""
 
     numbers: tuple[int, ...]
     build: int | None = None
@@ -32,7 +32,7 @@ class Version:
 
 
 def read(text: str) -> Version | None:
-    """The version at the start of a text; None where there is none."""
+    """Return the version at the start of a text; None without one."""
     match = _FORM.match(text)
     if match is None:
         return None
@@ -41,7 +41,7 @@ def read(text: str) -> Version | None:
 
 
 def vendors(text: str) -> Version | None:
-    """As ``read``, for a version of the vendor's software: a fourth number is its build."""
+    """As ``read``, for versions of the vendor's software, whose fourth number is the build."""
     version = read(text)
     if version is None or len(version.numbers) <= _PARTS:
         return version
@@ -49,7 +49,7 @@ def vendors(text: str) -> Version | None:
 
 
 def compare(one: Version, other: Version) -> int:
-    """-1, 0 or 1 where the first is older, the same, or newer, as far as the numbers of both go."""
+    """Return -1, 0 or 1 if the first is older, equal or newer, comparing the numbers that both have."""
     for left, right in zip(one.numbers, other.numbers):
         if left != right:
             return -1 if left < right else 1
@@ -57,7 +57,7 @@ def compare(one: Version, other: Version) -> int:
 
 
 def difference(one: Version, other: Version) -> str | None:
-    """The first part in which two versions of the vendor's software differ; None where neither says another thing."""
+    """Return the first part in which two versions of the vendor's software differ; None if there is none."""
     for place, (left, right) in enumerate(zip(one.numbers, other.numbers)):
         if left != right:
             return RELEASE if place < _PARTS - 1 else PATCH

@@ -1,6 +1,6 @@
-"""What an instance is asked once it serves, by the task its model is for, and what of a reply is the answer.
+"""Questions for a serving instance, by its model's task, and how to find the answer in a reply.
 
-Pure: an exchange is a request and how its reply is read. Who sends it is elsewhere.
+Pure: an exchange is a request and how its reply is read. library/vllm_service_verify.py sends it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OTHER = "A bicycle has two wheels."
 """The second text that embedding and rerank models are given: about something else than any question."""
 CHECK_TOKENS = 256
 """The fewest that the answer to a check may have: a model that thinks aloud gets to the point after a hundred."""
-# Characters of a reply that are shown: an embedding has thousands of numbers.
+# Characters of a reply that are shown; an embedding has thousands of numbers.
 _SHOWN = 600
-# A whole number may be larger than any float, and cannot be shown as one.
+# A whole number may be too large for a float, and then cannot be shown as one.
 _LARGEST = 1e300
 _CAUSE = (
     "It computes wrong numbers. The usual cause is the IOMMU: on Ubuntu's kernel 6.8 output is garbled, with no error, "
@@ -37,11 +37,10 @@ _CAUSE = (
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question: where it is asked, and with what body.
+    """One question: the path and body of its request, and how its reply is checked.
 
-    task: what the model is for, which says how the reply is read. asked: the question, for people. dimensions: how
-    many numbers an embedding has; None where that is not known. contains: words of which the answer has one; where
-    there are none, any will do.
+    task: the model's task, which decides how the reply is read. asked: the question, for people. dimensions: length of
+    an embedding; None if unknown. contains: words of which the answer must contain one; empty accepts any answer.
     """
 
     task: str
@@ -53,12 +52,12 @@ class Exchange:
 
 
 def asked_without_a_key(paths: Sequence[str]) -> list[str]:
-    """Where a guarded server is asked without a key: everywhere that it answers, at its root, and nowhere."""
+    """Return paths to ask a guarded server without a key: all that it answers, its root, and an unknown one."""
     return list(dict.fromkeys([*paths, "/", UNKNOWN]))
 
 
 def questions(plan: Mapping[str, Any], text: str, tokens: int) -> list[Exchange]:
-    """What the instance of a plan is asked: the text, what its plan has it checked with, and about files it takes."""
+    """Return all questions for a plan's instance: the text, its model's check question, one for each kind of file."""
     asked, check = plan.get("ask", {}), plan.get("ask", {}).get("check")
     about_files = _about_files(plan, asked.get("media", {}), tokens)
     if not check:
@@ -69,11 +68,11 @@ def questions(plan: Mapping[str, Any], text: str, tokens: int) -> list[Exchange]
 
 
 def _about_files(plan: Mapping[str, Any], limits: Mapping[str, int], tokens: int) -> list[Exchange]:
-    """A question about each kind of file, and about two pictures, as the client of the manual sends them (1.22, 3.4.2).
+    """Return a question for each kind of file and for two pictures, in the form of the manual's client (1.22, 3.4.2).
 
-    limits: how many of a kind a prompt may have.
+    limits: how many files of each kind a prompt may have.
     """
-    # Most models take none, and files take a while to make.
+    # Most models accept no files, and making them takes time.
     if not limits:
         return []
     red, blue = (_file("image_url", "image/png", media.picture(colour)) for colour in (media.RED, media.BLUE))
@@ -104,9 +103,9 @@ def _file(kind: str, form: str, content: bytes) -> dict[str, Any]:
 
 
 def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:
-    """The question for the instance of a plan. ``tokens`` bounds the answer.
+    """Return the question for a plan's instance; ``tokens`` limits the answer.
 
-    The plan's ``ask`` holds what is known of the answer beforehand.
+    The plan's ``ask`` has facts about the expected answer.
     """
     task, bounds = plan["task"], {"max_tokens": tokens, "temperature": 0}
     asks: dict[str, tuple[str, dict[str, Any]]] = {
@@ -121,9 +120,9 @@ def question_of(plan: Mapping[str, Any], text: str, tokens: int) -> Exchange:
 
 
 def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> str:
-    """The answer in a reply, in words.
+    """Return the answer in a reply, in words.
 
-    Raises Refusal where it is none, has not the shape of its kind, or is known to be wrong.
+    Raises Refusal if there is none, if it has the wrong form, or if it is known to be wrong.
     """
     try:
         answer = _READ[exchange.task](exchange, reply)
@@ -140,7 +139,7 @@ def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> st
 
 
 def served_models(reply: Mapping[str, Any], instance: str) -> list[str]:
-    """The names in a reply of MODELS. Raises Refusal where it is no list of models."""
+    """Return the model names in a reply of MODELS. Raises Refusal if it is not a list of models."""
     listed = reply.get("data")
     names = [each.get("id") if isinstance(each, dict) else None for each in listed] if isinstance(listed, list) else []
     if not names or not all(isinstance(name, str) for name in names):
@@ -159,7 +158,7 @@ def _shown(reply: Mapping[str, Any]) -> str:
 
 
 def _check(exchange: Exchange, reply: Mapping[str, Any], answer: str, instance: str) -> None:
-    """Raise Refusal where an answer in text has none of the words; what was thought before it counts as well."""
+    """Raise Refusal if an answer in text has none of the expected words; reasoning before it counts too."""
     if not exchange.contains:
         return
     message = reply["choices"][0].get("message") or {}
@@ -173,7 +172,7 @@ def _check(exchange: Exchange, reply: Mapping[str, Any], answer: str, instance: 
 
 
 class _Misshapen(ValueError):
-    """What is wrong with a reply, in a clause."""
+    """A defect of a reply, as a clause."""
 
 
 def _hold(holds: bool, why: str) -> None:
@@ -190,7 +189,7 @@ def _finite(value: object) -> bool:
 
 
 def _text(exchange: Exchange, reply: Mapping[str, Any]) -> str:
-    """Text that has come to its end, and how many tokens it took."""
+    """Return a completed text, and the number of its tokens."""
     choice, usage = reply["choices"][0], reply["usage"]
     ended = choice["finish_reason"]
     _hold(ended in FINISHED, f"its finish_reason is {json.dumps(ended)}, so it was broken off")
@@ -202,7 +201,8 @@ def _text(exchange: Exchange, reply: Mapping[str, Any]) -> str:
 
 
 def _said(message: Mapping[str, Any]) -> Any:
-    # A reasoning parser moves what was thought, and with few tokens all of it, out of the content. vLLM has renamed it.
+    # A reasoning parser moves the reasoning out of the content; with few tokens that is all of it. vLLM renamed the
+    # key.
     return message["content"] or message.get("reasoning_content") or message.get("reasoning")
 
 

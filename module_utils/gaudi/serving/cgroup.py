@@ -1,14 +1,14 @@
-"""Whether a process is one of a container's, by their control groups as /proc/PID/cgroup has them."""
+"""Decide whether a process belongs to a container, from both control groups in /proc/PID/cgroup."""
 
 from __future__ import annotations
 
 
 def is_of_container(of_process: str, of_main: str, container: str) -> bool:
-    """Tell whether a process lies in a container's control group, or below it, in every hierarchy that names it.
+    """Whether a process is in a container's control group, or below it, in every hierarchy that names the container.
 
-    of_process, of_main: /proc/PID/cgroup of the process and of the container's main process. container: its whole id.
-    A name alone proves nothing: a user may call a group of his own as he likes. A main process whose groups do not name
-    the container is in nobody's, so that nothing is its.
+    of_process, of_main: /proc/PID/cgroup of the process and of the container's main process. container: its full id.
+    The name of a group alone proves nothing, as a user may name a group freely. If the groups of the main process do
+    not name the container, no process counts as its own.
     """
     here = _groups(of_process)
     own = {hierarchy: path for hierarchy, path in _groups(of_main).items() if _names(path, container)}

@@ -1,8 +1,8 @@
-"""Ports between a server's own processes, and the rules that keep other machines out of them.
+"""The ports between a server's own processes, and the nftables rules that close them to other machines.
 
-They have no key. Most are bound to loopback (VLLM_HOST_IP), but PyTorch's store listens on every address whatever it is
-told. So each server is given ports of its own (VLLM_PORT is the first that it tries), and a table of nftables refuses
-whoever comes to these from outside the node.
+These ports have no key. Most are bound to loopback (VLLM_HOST_IP), but PyTorch's store listens on every address in any
+case. So each server gets ports of its own (VLLM_PORT is the first that it tries), and an nftables table rejects
+connections to them from outside the node.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-# Below those that Linux gives out by itself (net.ipv4.ip_local_port_range begins at 32768). A number of ours.
+# Below the ports that Linux assigns by itself (net.ipv4.ip_local_port_range begins at 32768). Our choice.
 FIRST = 28000
-# vLLM takes the next port where one is still taken, and one for each group of processes. A number of ours.
+# vLLM takes the next port if one is in use, and one for each process group. Our choice.
 EACH = 16
-# How many module ids a node has: they are 0 to 7.
+# The number of module ids on a node, 0 to 7.
 MODULES = 8
 VARIABLE = "VLLM_PORT"
 
 
 @dataclass(frozen=True)
 class ClosedPorts:
-    """TCP ports of an instance that are closed to others, the last one included."""
+    """The TCP ports of an instance that are closed to other machines; the last one is included."""
 
     first: int
     last: int
@@ -35,29 +35,29 @@ EVERY = ClosedPorts(FIRST, FIRST + MODULES * EACH - 1)
 
 
 def first_port(module_ids: Collection[int]) -> int:
-    """The first port of an instance: no other one has its lowest card, unless they share it."""
+    """Return an instance's first port, by its lowest module id; only instances that share a card share it."""
     return FIRST + EACH * min(module_ids)
 
 
 def closed_from(first: str) -> ClosedPorts | None:
-    """The ports of a server that is given a first one; None where that is no port with as many behind it."""
+    """Return the ports of a server with this first port; None if it is invalid, or too close to 65535."""
     number = int(first) if first.isdecimal() else 0
     return ClosedPorts(number, number + EACH - 1) if 0 < number <= 65536 - EACH else None
 
 
 def table_of(instance: str) -> str:
-    """The table of an instance; the names of instances have no underscore, and those of tables no hyphen."""
+    """Return the name of an instance's table: instances have hyphens and no underscores, table names the reverse."""
     return f"gaudi_serving_{instance.replace('-', '_')}"
 
 
 def opened(instance: str) -> str:
-    """What nft reads to take the table away, whether or not it is there."""
+    """Return nft's input that deletes the table, whether it exists or not."""
     table = table_of(instance)
     return f"table inet {table}\ndelete table inet {table}\n"
 
 
 def closed(instance: str, ports: ClosedPorts) -> str:
-    """What nft reads to have the table as it is to be, in one step."""
+    """Return nft's input that replaces the table in one transaction."""
     return f"""{opened(instance)}table inet {table_of(instance)} {{
   chain input {{
     type filter hook input priority filter - 10; policy accept;
@@ -72,5 +72,5 @@ def _rule(ports: ClosedPorts) -> str:
 
 
 def is_closed(listed: str, ports: ClosedPorts) -> bool:
-    """Whether a table, as nft lists it, refuses others; listed: nothing where it is not there."""
+    """Whether a table rejects other machines; listed: nft's listing, "" if it does not exist."""
     return _rule(ports) in listed and "hook input" in listed

@@ -1,4 +1,4 @@
-"""Whether a container is confined as its plan says, from what the engine tells of it."""
+"""Check that a container is confined as its plan says, from the engine's data and the kernel's."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# What takes a wall of the engine away: seccomp=unconfined, apparmor=unconfined, label=disable.
+# Security options that disable a mechanism of the engine: seccomp=unconfined, apparmor=unconfined, label=disable.
 LOOSE = re.compile(r"unconfined|disable")
 # SECCOMP_MODE_FILTER of the kernel, as /proc/PID/status has it.
 SECCOMP_FILTER = "2"
-# What ``docker update`` changes in a running container and no plan sets: the engine's default of each is nothing.
+# Settings that ``docker update`` can change in a running container and that no plan sets; by default each is unset.
 UNSET = (
     *("BlkioWeight", "CpuPeriod", "CpuQuota", "CpuRealtimePeriod", "CpuRealtimeRuntime", "CpuShares", "CpusetCpus"),
     *("CpusetMems", "Memory", "MemoryReservation", "MemorySwap", "NanoCpus"),
@@ -18,22 +18,23 @@ UNSET = (
 
 
 def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: str) -> list[str]:
-    """Name what a container has otherwise than its plan; nothing where it is confined as planned.
+    """Return how a container's confinement differs from its plan; [] if it does not.
 
-    ``inspected`` is one entry of what ``docker container inspect`` prints, ``process`` the text of /proc/PID/status of
-    its first process: what the engine was told is not yet what the kernel holds.
+    ``inspected``: one entry of ``docker container inspect``. ``process``: /proc/PID/status of its first process, as the
+    kernel's state may differ from the engine's settings.
     """
     box, planned = inspected["HostConfig"], plan["container"]
     added = sorted(name.removeprefix("CAP_") for name in box.get("CapAdd") or [])
     limits = {limit["Name"]: limit["Hard"] for limit in box.get("Ulimits") or []}
-    # Of the node. A volume that the image itself declares is the engine's, and goes with the container.
+    # Mounts of the node only: a volume that the image declares belongs to the engine, and is removed with the
+    # container.
     writable = {mount["Source"] for mount in inspected["Mounts"] if mount["Type"] == "bind" and mount["RW"]}
     own = {mount["source"] for mount in planned["mounts"] if not mount["read_only"]}
     image = inspected["Config"]["Image"]
     loosened = [option for option in box["SecurityOpt"] or [] if LOOSE.search(option)]
     kernel = dict(line.split(":\t", 1) for line in process.split("\n") if ":\t" in line)
     seccomp, shm = kernel.get("Seccomp"), box.get("ShmSize", 0) >> 20
-    # An engine that starts a container by itself asks neither the plan nor which device numbers its cards have now.
+    # If the engine restarts a container by itself, neither the plan nor the cards' current device numbers are checked.
     restarts = (box.get("RestartPolicy") or {}).get("Name") or "no"
     limited = [f"{name} {box[name]}" for name in UNSET if box.get(name)]
     same = {

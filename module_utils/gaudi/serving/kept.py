@@ -1,7 +1,7 @@
-"""Plans that an instance served with, and plans that failed: what is kept, what it goes back to, what is refused.
+"""Kept plans of an instance: which are kept, which one it goes back to, and which is refused.
 
-A plan is known by the digest of what determines it. What it starts from (image, guard, weights) may be another one
-under the same digest, so a plan that failed counts as failed only while that is the same.
+A plan is identified by the digest of its determining files. The image, guard or weights that it starts from may change
+under the same digest. So a failed plan counts as failed only while these are the same.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ..base.refusal import Refusal
 from .signs import Reason
 
 SCHEMA = 1
-# Plans that served, and as many that never did.
+# Plans that served, and the same number that never did.
 MOST = 5
 PLAN, ENVIRONMENT, EXPLANATION, MOUNTS = "plan.json", "environment", "explanation.json", "mounts"
-# Without these there is nothing to start; better words alone make no other plan.
+# Without these files nothing can start. The others do not determine the plan: new explanations make no new plan.
 DETERMINING = (PLAN, ENVIRONMENT)
 FILES = (*DETERMINING, EXPLANATION, MOUNTS)
-# Of a digest, as people are shown it and may name it.
+# Digits of a digest that people see and may type.
 SHOWN = 12
 
-# Reasons that lie with the node: another plan would fail as well.
+# Reasons caused by the node, with which another plan would fail as well.
 _OF_THE_NODE = (
     *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
     *("guard-missing", "container-name-taken", "container-killed", "port-shut"),
 )
-# A server that said nothing for so long, or started for so long, has had all the time there is.
+# After these reasons no further attempt is made: the server had all the time that it can get.
 _PATIENCE_SPENT = ("stalled", "over-budget")
 
 _START = {"image": str, "guard": str, "weights": str, "driver?": str}
@@ -41,10 +41,9 @@ _BACK = {"before": str, "after": str, "reason": str, "at": str, "by": str, "numb
 
 @dataclass(frozen=True)
 class StartsFrom:
-    """What a plan does not hold and its server depends on: the image's id, digests of guard and weights, the driver's
-    version.
+    """What a plan starts from beside its files: image id, digests of guard and weights, driver version.
 
-    Each is empty where there is none, or where it is not known.
+    A field is "" if there is none, or if it is unknown.
     """
 
     image: str
@@ -55,7 +54,7 @@ class StartsFrom:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why and when a plan was given up. by: who took it back; empty for the supervisor."""
+    """Why and when a plan was given up. by: the person who took it back; "" for the supervisor."""
 
     reason: str
     at: str
@@ -65,10 +64,10 @@ class Failed:
 
 @dataclass(frozen=True)
 class Kept:
-    """One plan of an instance: every file that describes it, and what became of it.
+    """One plan of an instance: the files that describe it, and its outcome.
 
-    number: counts the starts of the instance that came to serve, up to the last one with this plan; 0 where none did.
-    A clock may be set back, this number is not. served: when that start was.
+    number: the instance's count of successful starts at the last one with this plan; 0 if it never served. Unlike the
+    clock it never goes back. served: the time of that start.
     """
 
     files: Mapping[str, str]
@@ -79,11 +78,11 @@ class Kept:
 
     @property
     def digest(self) -> str:
-        """Stand for the plan; 64 hexadecimal digits."""
+        """The plan's digest, 64 hexadecimal digits."""
         return digest_of(self.files)
 
     def document(self) -> dict[str, Any]:
-        """What is written of it."""
+        """Return the content of its file."""
         document = {**vars(self), "schema": SCHEMA, "files": dict(self.files), "starts_from": vars(self.starts_from)}
         if self.failed is None:
             del document["failed"]
@@ -94,9 +93,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class Back:
-    """An instance goes, or went, back from one plan to another: their digests, and why, when and by whom.
+    """The decision that an instance goes back from one plan (before) to another (after): why, when and by whom.
 
-    number: that of the plan it goes back to, as Kept has it at the time; 0 where a former release decided.
+    number: ``number`` of the plan that it goes back to, at the time of the decision; 0 if an earlier release decided.
     """
 
     before: str
@@ -107,29 +106,29 @@ class Back:
     number: int = 0
 
     def document(self) -> dict[str, Any]:
-        """What is written of it."""
+        """Return the content of back.json."""
         return {"schema": SCHEMA, **vars(self)}
 
     def has_served(self, kept: Iterable[Kept]) -> bool:
-        """Whether the plan that the instance went back to has come to serve since; kept: of this instance."""
+        """Whether the plan that the instance went back to has served since then; kept: the instance's kept plans."""
         after = next((each for each in kept if each.digest == self.after), None)
         return after is not None and (after.number > self.number if self.number else after.served >= self.at)
 
     @property
     def text(self) -> str:
-        """Why the former plan is not run, as the end of a sentence."""
+        """Why the abandoned plan does not run, as the end of a sentence."""
         if self.by:
             return f"{self.by} took the plan {self.before[:SHOWN]} back at {self.at}"
         return f"the plan {self.before[:SHOWN]} failed at {self.at}: {self.reason}"
 
 
 def digest_of(files: Mapping[str, str]) -> str:
-    """Stand for the files that determine a plan; 64 hexadecimal digits."""
+    """Return the digest of a plan's determining files, 64 hexadecimal digits."""
     return hashlib.sha256("\0".join(files[name] for name in DETERMINING).encode()).hexdigest()
 
 
 def read(text: str) -> Kept:
-    """Read what was kept of a plan. Raises ValueError with what is wrong, in a clause that begins with "it"."""
+    """Parse a kept plan. Raises ValueError with the defect, in a clause that begins with "it"."""
     document = parse(text, _FORM, SCHEMA)
     files = {name: document["files"][name] for name in FILES if name in document["files"]}
     if any(name not in files for name in DETERMINING):
@@ -142,7 +141,7 @@ def read(text: str) -> Kept:
 
 
 def read_back(text: str) -> Back:
-    """Read which way an instance goes, or went, back. Raises ValueError as read does."""
+    """Parse the decision to go back. Raises ValueError as read does."""
     document = parse(text, _BACK, SCHEMA)
     names = [name.rstrip("?") for name in _BACK]
     return Back(**{name: document[name] for name in names if name in document})
@@ -153,18 +152,18 @@ def _start(said: Mapping[str, str]) -> StartsFrom:
 
 
 def serves(kept: Iterable[Kept], files: Mapping[str, str], starts_from: StartsFrom, now: str) -> Kept:
-    """What is to be kept of a plan that has come to serve; kept: of this instance, until now."""
+    """Return the entry to keep for a plan that has just served; kept: the instance's kept plans so far."""
     return Kept(dict(files), starts_from, 1 + max((each.number for each in kept), default=0), now)
 
 
 def fails(kept: Iterable[Kept], files: Mapping[str, str], failed: Failed) -> Kept:
-    """What is to be kept of a plan that has failed, or that somebody took back."""
+    """Return the entry to keep for a plan that failed, or that somebody took back."""
     before = next((each for each in kept if each.digest == digest_of(files)), Kept(dict(files), failed.starts_from))
     return replace(before, failed=failed)
 
 
 def to_forget(kept: Collection[Kept], needed: Collection[str]) -> list[str]:
-    """Digests of plans that are kept no longer; none of those that are needed."""
+    """Return digests of plans to delete, beyond the limit of each kind; none that is still needed."""
     served = sorted((each for each in kept if each.number), key=lambda each: -each.number)
     others = sorted(
         (each for each in kept if not each.number), key=lambda each: each.failed.at if each.failed else "", reverse=True
@@ -173,14 +172,14 @@ def to_forget(kept: Collection[Kept], needed: Collection[str]) -> list[str]:
 
 
 def newest(kept: Iterable[Kept]) -> Kept | None:
-    """The plan that came to serve last; None where none did."""
+    """Return the plan that served last; None if none did."""
     return max((each for each in kept if each.number), key=lambda each: each.number, default=None)
 
 
 def ways_back(kept: Collection[Kept], digest: str) -> list[Kept]:
-    """The plans that an instance may go back to from the plan of a digest, the last that served first.
+    """Return the plans that an instance may go back to from this plan, the last that served first.
 
-    A plan that was the last to serve is no change, and one that failed since is nothing to go back to.
+    None if this plan itself was the last to serve, as then nothing changed. Plans that failed since are left out.
     """
     last = newest(kept)
     if last is None or last.digest == digest:
@@ -190,12 +189,12 @@ def ways_back(kept: Collection[Kept], digest: str) -> list[Kept]:
 
 
 def goes_with(each: Kept, driver: str) -> bool:
-    """Whether a plan served with the driver that is there; driver: its version, empty where it is not known."""
+    """Whether a plan served with the present driver; driver: its version, "" if unknown."""
     return each.starts_from.driver in ("", driver) or not driver
 
 
 def lets_in(files: Mapping[str, str]) -> int:
-    """Whom a plan lets ask: 0 those with a key, 1 whoever is on the node, 2 others as well."""
+    """Return who may ask: 0 clients with a key, 1 every client on the node, 2 clients from outside too."""
     plan = parse(files[PLAN], {"guarded?": (bool, type(None)), "listen?": dict})
     if plan.get("guarded"):
         return 0
@@ -203,21 +202,21 @@ def lets_in(files: Mapping[str, str]) -> int:
 
 
 def opens_no_more(each: Kept, files: Mapping[str, str]) -> bool:
-    """Whether a plan lets nobody in whom the files of another one keep out."""
+    """Whether a plan does not let in more clients than the plan with these files."""
     return lets_in(each.files) <= lets_in(files)
 
 
 def is_over(reason: Reason, tries: int, allowed: int) -> bool:
-    """Whether a changed plan that does not come to serve has had its tries; what the node lacks is not its fault."""
+    """Whether to give up a changed plan after this failure; failures that the node causes do not count."""
     if reason.kind in _OF_THE_NODE:
         return False
     return not reason.retry or reason.kind in _PATIENCE_SPENT or tries >= allowed
 
 
 def where(disk: Mapping[str, str | None], before: Kept | None, after: Kept) -> str:
-    """How far the way back is: "done", "pending" where any file is still that of before, or "moot".
+    """Return the state of going back: "done", "pending" if a file is still of the old plan, or "moot".
 
-    disk: the files of the instance as they are. A way back is moot where somebody has written another plan since.
+    disk: the instance's files now. It is moot if somebody has written another plan since.
     """
     names = [name for name in (*DETERMINING, MOUNTS) if name in after.files]
     if all(disk.get(name) == after.files[name] for name in names):
@@ -228,14 +227,14 @@ def where(disk: Mapping[str, str | None], before: Kept | None, after: Kept) -> s
 
 
 def _numbers(driver: str) -> str:
-    """A driver's version without its build, for which its packages have a number and hl-smi a hash."""
+    """Return a driver's version without its build, which is a number in packages and a hash in hl-smi."""
     return driver.partition("-")[0]
 
 
 def refused(kept: Kept | None, starts_from: StartsFrom, instance: str, coming: str = "") -> Refusal | None:
-    """Why a plan is not tried again; None where it may be.
+    """Return the refusal of a plan that failed before; None if it may be tried.
 
-    coming: the version of the driver's packages that come before the plan starts; empty for the driver that is there.
+    coming: version of a driver that is installed before the plan starts; "" if the present one stays.
     """
     if kept is None or kept.failed is None:
         return None
@@ -256,9 +255,9 @@ def refused(kept: Kept | None, starts_from: StartsFrom, instance: str, coming: s
 
 
 def chosen(kept: Iterable[Kept], running: str, to: str, instance: str) -> Kept:
-    """The plan that a person goes back to: the one whose digest begins so, or the last that served before this one.
+    """Return the plan to go back to: the one with this beginning of a digest, or the last one that served before.
 
-    running: the digest of the instance's plan. Raises Refusal.
+    running: the digest of the instance's plan. Raises Refusal for none, or for several.
     """
     others = sorted((each for each in kept if each.number and each.digest != running), key=lambda each: -each.number)
     if not to:

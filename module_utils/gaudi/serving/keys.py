@@ -1,13 +1,10 @@
-"""Who may ask an instance: the keys of the inventory and those of playbooks/keys.yml, as SHA-256 digests.
+"""The API keys of an instance: those of the inventory and those of playbooks/keys.yml, as SHA-256 digests.
 
-A key itself is on the controller only, and there for the moment in which it is read or drawn. Every node holds digests,
-in a document of this form::
-
-    {"schema": 1, "keys": [{"name": "alice", "origin": "playbook", "digest": "...", "ends": "2027-01-31T23:59:59Z"}]}
-
-``ends`` is null for a key without an end. ``written`` may stand beside the keys: by which controller (``by``) and when
-(``at``). The guard (roles/vllm_service/files/guard) reads the document in the container; a test holds that both read it
-alike. Sentences never contain a key, since a wrong one may be nearly right.
+A key itself exists only on the controller, and only while it is read or drawn. Every node stores digests, in a document
+of this form: {"schema": 1, "keys": [{"name": "alice", "origin": "playbook", "digest": "...", "ends":
+"2027-01-31T23:59:59Z"}]}. ``ends`` is null for a key without an end. ``written`` may stand beside the keys: by which
+controller (``by``) and when (``at``). The guard (roles/vllm_service/files/guard) reads the document in the container; a
+test checks that both read it alike. Sentences never contain a key, since a wrong one may be nearly right.
 """
 
 from __future__ import annotations
@@ -26,24 +23,25 @@ from ..base.refusal import Refusal
 SCHEMA = 1
 FORM = {"keys": [{"name": str, "origin": str, "digest": str, "ends": (str, type(None))}]}
 
-# Made true by every run of the role; and made by playbooks/keys.yml, which no other playbook touches.
+# Keys of the inventory are replaced by every run of the role; keys of playbooks/keys.yml change with that playbook
+# only.
 INVENTORY = "inventory"
 PLAYBOOK = "playbook"
 
-# A key as a client sends it: printable ASCII without blanks, long enough not to be guessed.
+# A key as a client sends it: printable ASCII without blanks, long enough to resist guessing.
 KEY = re.compile(r"[!-~]{16,512}\Z")
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,46}[a-z0-9])?\Z")
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 MOMENT = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ\Z", re.ASCII)
 _DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])\Z", re.ASCII)
-# A digest in the inventory: "sha256:DIGEST", then perhaps a name, then perhaps an end.
+# A digest in the inventory: "sha256:DIGEST", optionally a name, optionally an end.
 _WRITTEN = re.compile(r"sha256:(?P<digest>[0-9a-f]{64})(?: (?P<name>\S+))?(?: until (?P<ends>\S+))?\Z")
 _PREFIX = "sha256:"
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key: its name, where it is from, its digest (64 hexadecimal digits), and until when it opens, in UTC."""
+    """One key: its name, its origin, its digest (64 hexadecimal digits), and until when it is valid, in UTC."""
 
     name: str
     origin: str
@@ -52,12 +50,12 @@ class Key:
 
 
 def digest_of(key: str) -> str:
-    """What a node knows a key by."""
+    """Return the digest by which a node knows a key."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def moment(text: object) -> str:
-    """An end as it is kept, such as 2027-01-31T23:59:59Z; a date alone is its last second. Raises Refusal."""
+    """Normalise an end, such as 2027-01-31T23:59:59Z; a date alone means its last second. Raises Refusal."""
     if isinstance(text, str) and _DAY.match(text):
         text = f"{text}T23:59:59Z"
     if not isinstance(text, str) or not MOMENT.match(text):
@@ -70,7 +68,7 @@ def moment(text: object) -> str:
 
 
 def name_of_key(text: object) -> str:
-    """A name for a key. Raises Refusal."""
+    """Check the name of a key. Raises Refusal."""
     if not isinstance(text, str) or not NAME.match(text):
         raise Refusal(
             "not_a_key_name",
@@ -81,9 +79,9 @@ def name_of_key(text: object) -> str:
 
 
 def of_instance(given: object, instance: str | None) -> Sequence[object]:
-    """The inventory's entries for an instance: those of a list are for all, a mapping names its instances.
+    """Return the inventory's entries for an instance: a list applies to all instances, a mapping names them.
 
-    Raises Refusal for anything else, without its value.
+    Raises Refusal for anything else; the sentence does not quote it.
     """
     entries = given.get(instance) if isinstance(given, Mapping) else given
     if entries is None:
@@ -94,7 +92,7 @@ def of_instance(given: object, instance: str | None) -> Sequence[object]:
 
 
 def not_keys(what: str) -> Refusal:
-    """Why something is no list of keys, without its value."""
+    """Say why a value is not a list of keys, without quoting it."""
     return Refusal(
         "not_keys",
         f"{what} must be a list of keys (vllm_service_api_keys for all instances, or a mapping from an instance to its "
@@ -103,7 +101,7 @@ def not_keys(what: str) -> Refusal:
 
 
 def with_guard(request: object, given: object) -> object:
-    """A request, ``guarded`` where the inventory has keys for its instance. Raises Refusal where it says no."""
+    """Set ``guarded`` in a request if its instance has keys in the inventory. Raises Refusal if it is false."""
     if not isinstance(request, Mapping):
         return request
     name = request.get("instance")
@@ -119,7 +117,7 @@ def with_guard(request: object, given: object) -> object:
 
 
 def wished(given: object, instance: str) -> list[Key]:
-    """The inventory's keys of an instance, each once. Raises Refusal, without any value, for an entry that is none."""
+    """Return an instance's inventory keys, each once. Raises Refusal, without the value, for a wrong entry."""
     found: dict[str, Key] = {}
     for number, said in enumerate(of_instance(given, instance), 1):
         key = entry(said, number)
@@ -128,7 +126,7 @@ def wished(given: object, instance: str) -> list[Key]:
 
 
 def entry(said: object, number: int) -> Key:
-    """One entry of the inventory: a key, or its digest with what is known of it. Raises Refusal, without the entry."""
+    """Parse an inventory entry: a key, or its digest with name and end. Raises Refusal, without the entry."""
     default = f"inventory-{number}"
     if isinstance(said, str) and said.startswith(_PREFIX):
         read = _WRITTEN.match(said)
@@ -150,7 +148,7 @@ def entry(said: object, number: int) -> Key:
 
 
 def read(text: str) -> list[Key]:
-    """The keys in a document. Raises ValueError, with a clause that begins with "it", for anything else."""
+    """Parse a key document. Raises ValueError, with a clause that begins with "it", for anything else."""
     content = parse(text, FORM, SCHEMA)
     found = [Key(str(key["name"]), str(key["origin"]), str(key["digest"]), key["ends"]) for key in content["keys"]]
     for key in found:
@@ -160,19 +158,19 @@ def read(text: str) -> list[Key]:
 
 
 def document(keys: Sequence[Key], by: str = "", at: str = "") -> dict[str, Any]:
-    """What is written to a node: the keys; by which controller, where that is known, and when."""
+    """Return the document for a node: the keys, the time, and the controller that wrote it, if known."""
     written = {"written": {"by": by, "at": at}} if by else {}
     return {"schema": SCHEMA, "keys": [asdict(key) for key in keys], **written}
 
 
 def digest_of_inventory(keys: Sequence[Key]) -> str:
-    """Stand for those of the keys that are the inventory's, in whatever order; 64 hexadecimal digits."""
+    """Return a digest of the inventory's keys, independent of their order; 64 hexadecimal digits."""
     of_inventory = sorted(json.dumps(asdict(key), sort_keys=True) for key in keys if key.origin == INVENTORY)
     return digest_of("\n".join(of_inventory))
 
 
 def with_inventory(held: Sequence[Key], wanted: Sequence[Key]) -> list[Key]:
-    """Those of the inventory as they are wished, and those of the playbook as they are."""
+    """Replace the inventory's keys by the wished ones; keys of the playbook stay."""
     return [*wanted, *(key for key in held if key.origin != INVENTORY)]
 
 
@@ -184,7 +182,7 @@ def created(name: str, digest: str, ends: str | None = None) -> Key:
 
 
 def with_created(held: Sequence[Key], key: Key, now: str) -> list[Key]:
-    """A further key. Raises Refusal where its name is taken, or its end is over; ``now`` is written as an end is."""
+    """Add a key. Raises Refusal if its name is taken, or its end is over; ``now`` has the form of an end."""
     if key.ends is not None and key.ends < now:
         raise Refusal("key_over", f"The key would have ended at {key.ends} already. Choose a later end.")
     if key.name in {other.name for other in held}:
@@ -193,13 +191,13 @@ def with_created(held: Sequence[Key], key: Key, now: str) -> list[Key]:
 
 
 def without(held: Sequence[Key], name: str) -> list[Key]:
-    """The rest, without a name and without whatever has its digest. Raises Refusal where there is no such name."""
+    """Remove a key by name, with every other entry of the same digest. Raises Refusal for an unknown name."""
     gone = {key.digest for key in _named(held, name)}
     return [key for key in held if key.digest not in gone]
 
 
 def ending(held: Sequence[Key], name: str, ends: str | None) -> list[Key]:
-    """The same, but that one ends. Raises Refusal where there is none, or where the inventory says when it ends."""
+    """Set the end of a key. Raises Refusal for an unknown name, and for a key whose end the inventory sets."""
     if any(key.origin == INVENTORY for key in _named(held, name)):
         raise Refusal(
             "key_of_inventory",
@@ -218,6 +216,6 @@ def _named(held: Sequence[Key], name: str) -> list[Key]:
 
 
 def written(key: Key) -> str:
-    """A key as an entry of the inventory, without the key."""
+    """Return a key as an inventory entry; it contains the digest, not the key."""
     until = f" until {key.ends}" if key.ends else ""
     return f"{_PREFIX}{key.digest} {key.name}{until}"

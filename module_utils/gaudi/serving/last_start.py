@@ -1,4 +1,4 @@
-"""How many blocks of the KV cache an instance's last start logged, and whether they are still to be expected."""
+"""The KV blocks that an instance's last start logged, and whether the next start will have as many."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What a plan says of where a server answers, of what it calls itself and of how long others wait for it: none of that
-# changes how its memory is divided. Which cards it has does not either, since those of a node are alike.
+# Options for the server's address, its names and timeouts of clients. None of them affects how memory is divided.
+# Neither does the choice of cards, as all cards of a node are alike.
 _ARGUMENTS = ("--host", "--middleware", "--port", "--served-model-name", "--shutdown-timeout")
 _VARIABLES = re.compile(
     r"GLOO_SOCKET_IFNAME|HABANA_VISIBLE_\w+|HCCL_SOCKET_IFNAME|HLS_MODULE_ID|VLLM_ENGINE_READY_TIMEOUT_S|VLLM_HOST_IP"
@@ -20,14 +20,14 @@ _VARIABLES = re.compile(
 
 @dataclass(frozen=True)
 class LastStart:
-    """What a supervisor wrote down: ``sized_by`` of the plan it started, and the blocks that the server then logged."""
+    """The supervisor's record of a start: ``sized_by`` of its plan, and the KV blocks that the server logged."""
 
     sized_by: str
     kv_blocks: int
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> LastStart | None:
-        """Read a supervisor's state; None where it says no number yet."""
+        """Return the start from a supervisor's state; None without a number of blocks."""
         digest, logged = state.get("sized_by"), (state.get("memory") or {}).get("kv_cache_blocks")
         if not isinstance(digest, str) or not re.fullmatch(r"[1-9][0-9]{0,9}", str(logged)):
             return None
@@ -35,7 +35,7 @@ class LastStart:
 
 
 def sized_by(document: Mapping[str, Any]) -> str:
-    """Stand for everything in a plan document that the number of KV blocks follows from; 64 hexadecimal digits."""
+    """Return a digest of everything in a plan that the KV blocks follow from; 64 hexadecimal digits."""
     environment = {**document["environment"], **document["container"].get("environment", {})}
     parts = {
         "image": document["image"],
@@ -47,7 +47,7 @@ def sized_by(document: Mapping[str, Any]) -> str:
 
 
 def _kept(arguments: Sequence[str]) -> Iterator[str]:
-    """The words of a command without those options that say nothing about memory, and without their values."""
+    """Return a command's words without options that do not affect memory, and without the values of these."""
     kept = True
     for word in arguments:
         if word.startswith("-"):

@@ -1,4 +1,4 @@
-"""What a server's own metrics say of its load: requests, tokens and the use of its KV cache."""
+"""A server's load by its own metrics: requests, tokens and the use of its KV cache."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Names of GET /metrics by what they count, in all releases: catalog/releases lists each one's, and a test holds that
-# every release has one of each. Requests were "swapped" when they had lost their slot; the cache was the GPU's.
+# Metric names in GET /metrics, by what they count, for all releases. catalog/releases lists each release's names, and a
+# test checks that every release has one of each. "swapped" requests had lost their slot; the cache was named after the
+# GPU.
 _NAMES = {
     "num_requests_running": "running",
     "num_requests_waiting": "waiting",
@@ -23,10 +24,10 @@ _LINE = re.compile(rf"^vllm:({'|'.join(_NAMES)})(?:\{{[^}}]*\}})? (\S+)$", re.MU
 
 @dataclass(frozen=True)
 class Load:
-    """Of all engines of a server together.
+    """The load of all engines of a server together.
 
-    running, waiting: requests. cache: the share of the KV cache in use, 0 to 1, of the fullest engine; None where it
-    is not told. generated: tokens since the start; None where they are not counted.
+    running, waiting: requests. cache: share of the KV cache in use, 0 to 1, of the fullest engine; None if not
+    reported. generated: tokens since the start; None if not counted.
     """
 
     running: int
@@ -36,14 +37,14 @@ class Load:
 
     @property
     def requests(self) -> int:
-        """Requests that the server has, whether or not they run yet."""
+        """Requests that the server has accepted, running or waiting."""
         return self.running + self.waiting
 
 
 def read(metrics: str) -> Load | None:
-    """Read what GET /metrics answers; None where it tells of no requests, or what it tells is none.
+    """Parse GET /metrics; None if it has no request counts, or cannot be parsed.
 
-    The text is a container's: a count that is no number, or is endless, says nothing.
+    The text comes from a container, so a count that is not a finite number is ignored.
     """
     found: dict[str, list[float]] = {name: [] for name in _NAMES.values()}
     for name, value in _LINE.findall(metrics):
@@ -61,7 +62,7 @@ def read(metrics: str) -> Load | None:
 
 
 def _number(text: str) -> float:
-    """A count; not a number where it is none, or below zero."""
+    """Parse a count; NaN if it is not a number, or negative."""
     try:
         value = float(text)
     except ValueError:
@@ -70,9 +71,9 @@ def _number(text: str) -> float:
 
 
 def document(load: Load, before: Load | None, seconds: float) -> dict[str, Any]:
-    """What a supervisor writes of it; before: what it was so many seconds ago, None where nobody looked.
+    """Return the entry for state.json; before: the previous load and its age in seconds, None without one.
 
-    tokens_per_second is None where it cannot be told: after a first look, and where the server began to count anew.
+    tokens_per_second is None for a first reading, and if the server's counter was reset.
     """
     rate = None
     if before is not None and load.generated is not None and before.generated is not None and seconds > 0:
@@ -83,7 +84,7 @@ def document(load: Load, before: Load | None, seconds: float) -> dict[str, Any]:
 
 
 def words(written: Mapping[str, Any]) -> str:
-    """The same for people, such as: 2 running, 1 waiting, 38.5 tokens/s, cache 12 %."""
+    """Return the load in words, such as: 2 running, 1 waiting, 38.5 tokens/s, cache 12 %."""
     parts = [f"{written['running']} running", f"{written['waiting']} waiting"]
     if not written["running"] and not written["waiting"]:
         parts = ["idle"]

@@ -1,4 +1,4 @@
-"""What journalctl is asked for the log of an instance, and what it answers."""
+"""Arguments of journalctl for an instance's log, and how to read its output."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _CURSOR = "-- cursor: "
 
 
 def command(instance: str, lines: int, since: str, after: str) -> list[str]:
-    """The arguments of journalctl for the log of an instance.
+    """Return journalctl's arguments for the log of an instance.
 
-    A first question asks for the last ``lines``; of a time (``since``), newest() finds them.
-    A later one names the cursor of the answer before it (``after``), and asks for all that was written since.
+    The first call returns the last ``lines``; with a start time (``since``), newest() finds them first. A later call
+    passes the previous cursor (``after``), and returns all that was written since.
     """
     arguments = [f"--unit=vllm-{instance}.service", "--output=short-iso", "--show-cursor", "--quiet", "--no-pager"]
     if after:
@@ -21,16 +21,17 @@ def command(instance: str, lines: int, since: str, after: str) -> list[str]:
 
 
 def newest(instance: str, lines: int, since: str) -> list[str]:
-    """The arguments that find where the last ``lines`` since a time begin, the newest first.
+    """Return arguments that find the last ``lines`` since a time, newest first.
 
-    Older journalctls (252) show the first so many lines after a time, newer ones the last; backwards all agree.
+    With a start time, older versions of journalctl (252) return the first so many lines, newer ones the last; in
+    reverse order all agree.
     """
     arguments = [f"--unit=vllm-{instance}.service", "--output=json", "--output-fields=_PID", "--quiet", "--no-pager"]
     return [*arguments, "--reverse", f"--lines={lines}", f"--since={since}"]
 
 
 def onwards(instance: str, printed: str) -> list[str]:
-    """The arguments for the last entry that newest() had printed, and all after it; empty where it printed none."""
+    """Return arguments for the last entry that newest() printed and all later ones; [] if it printed none."""
     entries = printed.split("\n") if (printed := printed.strip()) else []
     if not entries:
         return []
@@ -38,7 +39,7 @@ def onwards(instance: str, printed: str) -> list[str]:
 
 
 def lines_and_cursor(printed: str) -> tuple[list[str], str]:
-    """The lines that journalctl printed, and the cursor of the last; empty where it found no line."""
+    """Return journalctl's lines, and the cursor of the last one; "" without a line."""
     lines = printed.rstrip("\n").split("\n") if printed else []
     cursor = lines.pop()[len(_CURSOR) :] if lines and lines[-1].startswith(_CURSOR) else ""
     return lines, cursor

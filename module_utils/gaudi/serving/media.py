@@ -1,7 +1,7 @@
-"""A picture, a film and a sound, made here: small files that any server reads, and that nobody has to fetch.
+"""Make a picture, a film and a sound for test questions: small files that need no download.
 
-The film is an AVI whose pictures are PNG files (MPNG), which OpenCV, vLLM's reader, takes like every other: no encoder
-is needed. One without compression ends the process of a server with OpenCV 5.0.0.
+The film is an AVI of PNG pictures (MPNG), which OpenCV, vLLM's reader, decodes like any other, so no encoder is needed.
+An uncompressed AVI ends the process of a server with OpenCV 5.0.0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zlib import compress, crc32
 
 # Red, green and blue, from 0 to 255.
 RED, BLUE = (255, 0, 0), (0, 0, 255)
-# Pixels. The patches of the models that the catalogue has are 28 and 32 wide; a picture has a few of them.
+# Pixels. The catalogue's models have patches of 28 and 32 pixels; a picture has a few of them.
 SIDE, FILM_SIDE = 224, 112
 FRAMES, FRAMES_A_SECOND = 8, 2
 RATE, TONE = 16000, 440
@@ -39,7 +39,7 @@ def sound() -> bytes:
 
 
 def film() -> bytes:
-    """An AVI that is red, then blue."""
+    """Return an AVI that is red, then blue."""
     frames = [picture(RED if place < FRAMES // 2 else BLUE, FILM_SIDE) for place in range(FRAMES)]
     size, index = max(map(len, frames)), 0x10
     head = pack(
@@ -53,7 +53,7 @@ def film() -> bytes:
     bitmap = pack("<IiiHH4sIiiII", 40, FILM_SIDE, FILM_SIDE, 1, 24, b"MPNG", 3 * FILM_SIDE**2, 0, 0, 0, 0)
     streams = _list(b"strl", _chunk(b"strh", stream) + _chunk(b"strf", bitmap))
     chunks = [_chunk(b"00dc", frame) for frame in frames]
-    # Where each begins, counted from the list's own name; all are key frames.
+    # Offsets of the pictures, counted from the list's own name; all are key frames.
     begins = accumulate((len(chunk) for chunk in chunks), initial=4)
     places = (pack("<4sIII", b"00dc", index, begin, len(frame)) for begin, frame in zip(begins, frames))
     body = _list(b"hdrl", _chunk(b"avih", head) + streams) + _list(b"movi", b"".join(chunks))

@@ -1,6 +1,7 @@
-"""How quickly an instance writes: one streamed question, and what is usual for its plan.
+"""How quickly an instance writes: time to the first token and tokens a second of one streamed question.
 
-Pure: who asks, and when each line came, is elsewhere.
+Each measurement is compared with earlier ones of the same plan. Pure: library/vllm_service_verify.py sends the question
+and takes the times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MOST = 5
 """Plans of an instance whose figures are kept."""
 EARLY = 9
 """Measurements that say what is usual for a plan: its first. What a node slows down to later does not become usual."""
-# Seconds. A first token within this of the usual one is no later one: most of it is the way there and back.
+# Seconds. A first token that is later than usual by less than this does not count as slow: most of it is the
+# connection.
 _NO_DELAY = 0.2
 
 _FIGURES = {"first_token_seconds": (int, float), "tokens_per_second": (int, float), "at": str}
@@ -32,18 +34,18 @@ FORM = {"plans": {str: {"early": [_FIGURES], "last": _FIGURES}}}
 
 @dataclass(frozen=True)
 class Pace:
-    """How long until the first token, and how quickly the others follow."""
+    """One measurement: time to the first token, and the rate of the following ones."""
 
     first_token_seconds: float
     tokens_per_second: float
 
     def document(self, at: str) -> dict[str, Any]:
-        """What is written of it."""
+        """Return the entry for the record."""
         return {**vars(self), "at": at}
 
 
 def question_of(plan: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Where a plan's instance is asked, and with what body: always the same text, and always as many tokens."""
+    """Return path and body of the question for a plan's instance: always the same text and number of tokens."""
     asks: dict[str, tuple[str, dict[str, Any]]] = {
         "generate": ("/v1/chat/completions", {"messages": [{"role": "user", "content": TEXT}]}),
         "complete": ("/v1/completions", {"prompt": TEXT}),
@@ -55,9 +57,9 @@ def question_of(plan: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def read(lines: Iterable[tuple[float, bytes]]) -> Pace:
-    """Read a streamed answer: its lines, each with the seconds since it was asked for.
+    """Read a streamed answer: its lines, each with the seconds since the question was sent.
 
-    Raises ValueError, with a clause, where nothing can be told from it.
+    Raises ValueError, with a clause, if no rate follows from it.
     """
     times, tokens = [], 0
     for seconds, line in lines:
@@ -71,7 +73,7 @@ def read(lines: Iterable[tuple[float, bytes]]) -> Pace:
 
 
 def _chunk(line: bytes) -> Mapping[str, Any]:
-    """One piece of the stream; empty for the lines between them, and for its end."""
+    """Parse one piece of the stream; empty for lines between pieces, and for its end."""
     said = line.strip()
     if not said.startswith(b"data:") or said == b"data: [DONE]":
         return {}
@@ -87,7 +89,7 @@ def _has_text(choice: Mapping[str, Any]) -> bool:
 
 
 def recorded(before: Mapping[str, Any] | None, label: str, pace: Pace, at: str) -> dict[str, Any]:
-    """The record with one more measurement, of the plans that were measured last; before: None where there is none."""
+    """Add a measurement to the record, which keeps the plans measured last; before: None without a record."""
     plans = dict((before or {}).get("plans", {}))
     now = pace.document(at)
     plans[label] = {"early": [*plans.get(label, {}).get("early", ()), now][:EARLY], "last": now}
@@ -96,9 +98,9 @@ def recorded(before: Mapping[str, Any] | None, label: str, pace: Pace, at: str) 
 
 
 def usual(record: Mapping[str, Any] | None, label: str) -> Pace | None:
-    """The median of a plan's first measurements, of two the slower; None where there are none.
+    """Return the median of a plan's first measurements (of two, the slower one); None without any.
 
-    The best would not do: a simulated node wrote 770 tokens/s once, and 17 to 26 each time after.
+    The best value would not do: a simulated node wrote 770 tokens/s once, and 17 to 26 every other time.
     """
     early = (record or {}).get("plans", {}).get(label, {}).get("early")
     if not early:
@@ -110,7 +112,7 @@ def usual(record: Mapping[str, Any] | None, label: str) -> Pace | None:
 
 
 def slower(before: Mapping[str, Any] | None, label: str, pace: Pace, instance: str) -> list[str]:
-    """A sentence for each figure that is less than half as good as is usual for the same plan."""
+    """Return a sentence for each figure that is less than half as good as usual for the same plan."""
     known = usual(before, label)
     if known is None:
         return []
@@ -127,7 +129,7 @@ def slower(before: Mapping[str, Any] | None, label: str, pace: Pace, instance: s
 
 
 def words(record: Mapping[str, Any], label: str) -> str:
-    """The last figures of a plan for people, with what is usual where that is more; empty where there are none."""
+    """Return a plan's last figures for people, with the usual ones if there are several; "" without any."""
     known = usual(record, label)
     if known is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a plan asks of a node: the container to run, and the cards it needs."""
+"""What a supervisor needs from a plan: the container to run, and the cards for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABEL_INSTANCE = "gaudi-serving.instance"
 LABEL_PLAN = "gaudi-serving.plan"
 SCHEMA = 1
 
-# Where the guard and the keys are seen inside the container, and the argument that has the server ask the guard.
+# Paths of the guard and the keys inside the container, and the argument that makes the server use the guard.
 GUARD_DIRECTORY = "/run/gaudi-serving/guard"
 KEYS_DIRECTORY = "/run/gaudi-serving/keys"
 DOOR_DIRECTORY = "/run/gaudi-serving/door"
@@ -25,7 +25,7 @@ OWN_DIRECTORIES = (GUARD_DIRECTORY, KEYS_DIRECTORY, DOOR_DIRECTORY)
 GUARD_CLASS = "gaudi_guard.ApiKeyGuard"
 MIDDLEWARE = ("--middleware", GUARD_CLASS)
 
-# What is known only at the start, by the names that a plan has for it (container.at_start).
+# Settings that are only known at the start, by their names in a plan (container.at_start).
 LABELS = "labels"
 LOG_OPTIONS = "log_options"
 DEVICES = "HABANA_VISIBLE_DEVICES"
@@ -41,7 +41,7 @@ NO_ENTRY_POINT = ("--entrypoint", "")
 
 @dataclass(frozen=True)
 class Card:
-    """A card as the plan names it: its module id, and the serial it has to have."""
+    """A card of a plan: its module id, and the serial that it must have."""
 
     module_id: int
     serial: str | None
@@ -49,7 +49,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the supervisor needs of plan.json."""
+    """The parts of plan.json that the supervisor needs."""
 
     instance: str
     served_model_name: str
@@ -61,20 +61,20 @@ class Plan:
     port: int
     weight_folders: tuple[str, ...]
     environment: dict[str, str]
-    # Whether every request must bring an API key; None in a plan of 0.1, which does not say it.
+    # Whether every request needs an API key; None in a plan of 0.1, which does not have the field.
     guarded: bool | None = None
-    # Why others may reach it without a key, where they may.
+    # The reason why clients outside the node need no key, if there is one.
     open_because: str | None = None
-    # Ports of its own processes, closed to others; None in plans that do not know them.
+    # Ports of its own processes, closed to other machines; None in plans without them.
     closed_ports: ClosedPorts | None = None
-    # Of the warm-up; 0 where the plan does not say.
+    # Graphs of the warm-up; 0 if the plan does not say.
     graphs: int = 0
-    # Stands for what the number of KV blocks follows from (last_start.py).
+    # A digest of what the number of KV blocks follows from (last_start.py).
     sized_by: str = ""
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Plan:
-        """Read a plan document; ValueError names what is missing or wrong."""
+        """Read a plan document. Raises ValueError with what is missing or wrong."""
         if document.get("schema") != SCHEMA:
             raise ValueError(f"schema is {document.get('schema')!r}, this supervisor reads schema {SCHEMA}")
         try:
@@ -108,7 +108,7 @@ class Plan:
             raise ValueError(f"a value has the wrong type: {wrong}") from wrong
 
     def check_guard(self) -> None:
-        """Refuse a plan that is guarded and does not hold its guard, or that asks for what nobody adds. ValueError."""
+        """Refuse a guarded plan without its guard, and a plan with unknown settings at start. Raises ValueError."""
         if self.guarded not in (True, False, None):
             raise ValueError("guarded is neither true nor false")
         unknown = sorted(set(self.at_start) - {*AT_START, PYTHON_PATH})
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def at_start(self) -> tuple[str, ...]:
-        """What is added at the start. Plans of 0.1 do not name it, and have no guard."""
+        """Settings that are added at the start. Plans of 0.1 do not list them, and have no guard."""
         return tuple(map(str, self.container.get("at_start", AT_START)))
 
     @property
@@ -138,7 +138,7 @@ class Plan:
 
     @property
     def shutdown_timeout(self) -> float:
-        """Seconds in which the server itself finishes requests once it is told to stop; 0 where it aborts them."""
+        """Seconds in which the server finishes running requests after it is told to stop; 0 if it aborts them."""
         after = dict(zip(self.command, self.command[1:])).get("--shutdown-timeout", "")
         return float(after) if after.isdecimal() else 0.0
 
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def endpoint(self) -> str:
-        """The address to show and to ask; an any-address listens on loopback, too."""
+        """The address for display and for queries; a wildcard address also listens on loopback."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - compared, not bound
         return f"http://{'[' + host + ']' if ':' in host else host}:{self.port}"
 
@@ -161,20 +161,20 @@ class Plan:
 
 
 def recipe_directory(plan: Mapping[str, Any]) -> str:
-    """Where an instance keeps compiled recipes on the node; empty for nowhere that outlives its container."""
+    """Return the node's directory for an instance's compiled recipes; "" if they are lost with the container."""
     inside = str(plan.get("environment", {}).get(RECIPES, "")).partition(",")[0]
     mounts = plan.get("container", {}).get("mounts", []) if inside else ()
     return next((str(mount["source"]) for mount in mounts if str(mount["target"]) == inside), inside)
 
 
 def own_directories(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Where a container sees a directory of ours that may change while it runs, and which one of the node it is."""
+    """Return directories of ours that may be replaced while a container runs: node path by path in the container."""
     mounts = {str(item["target"]): str(item["source"]) for item in plan["container"]["mounts"]}
     return {target: source for target, source in mounts.items() if target in OWN_DIRECTORIES}
 
 
 def mount(source: str, target: str, read_only: bool) -> str:
-    """One --mount value. docker reads it as a line of CSV, so a comma or quote in a path survives."""
+    """Return a --mount value. docker parses it as CSV, so it is quoted for commas and quotes in a path."""
     line = StringIO()
     fields = ["type=bind", f"source={source}", f"target={target}"] + (["readonly"] if read_only else [])
     csv.writer(line, lineterminator="").writerow(fields)
@@ -182,9 +182,9 @@ def mount(source: str, target: str, read_only: bool) -> str:
 
 
 def tmpfs(entry: str | dict[str, Any]) -> str:
-    """One --tmpfs value. docker's default is noexec, which the compilers' cached libraries cannot live with.
+    """Return a --tmpfs value. docker's default is noexec, with which the compilers' cached libraries do not load.
 
-    Plans written before sizes were named have a path instead of a mapping.
+    Plans written before sizes existed have a path instead of a mapping.
     """
     if isinstance(entry, str):
         return entry if ":" in entry else f"{entry}:rw,exec,nosuid,nodev"
@@ -192,7 +192,7 @@ def tmpfs(entry: str | dict[str, Any]) -> str:
 
 
 def walls(box: Mapping[str, Any]) -> list[str]:
-    """How much memory a container's processes share, and how many there may be; plans of 0.1 name neither."""
+    """Return arguments for shared memory and the number of processes; plans of 0.1 have neither."""
     words = ["--shm-size", f"{box['shm_mib']}m"] if box.get("shm_mib") else []
     return [*words, "--pids-limit", str(box["pids"])] if box.get("pids") else words
 
@@ -204,21 +204,21 @@ def container_command(
     env_file: str,
     image_python_path: str | None,
 ) -> list[str]:
-    """Build the docker run vector; nothing in it is ever read by a shell.
+    """Return the argument vector of docker run; no shell interprets it.
 
-    Everything in it is the plan's, or is named by the plan's ``at_start``.
+    Everything in it is from the plan, or named by the plan's ``at_start``.
     """
     box = plan.container
     added = {
         LABELS: ["--label", f"{LABEL_INSTANCE}={plan.instance}", "--label", f"{LABEL_PLAN}={digest}"],
-        # The journal keeps the output; the engine keeps a little of it for docker logs, not without end.
+        # The journal keeps the output; the engine keeps only a little of it, for docker logs.
         LOG_OPTIONS: ["--log-driver", "local", "--log-opt", "max-size=20m", "--log-opt", "max-file=2"],
         DEVICES: ["--env", f"{DEVICES}=" + ",".join(str(index) for index in sorted(indexes))],
-        # The guard is found, and the image's own search path stays: Habana's images need theirs.
+        # Adds the guard to the image's own search path, which Habana's images need.
         PYTHON_PATH: ["--env", f"{PYTHON_PATH}=" + ":".join(filter(None, [GUARD_DIRECTORY, image_python_path]))],
     }
-    # No --rm: engines before 25 kill such a container when they restart, live-restore or not (moby issue 46308),
-    # and an ended container still has its exit status to tell. The supervisor removes it.
+    # No --rm: engines before 25 kill such a container when they restart, even with live-restore (moby issue 46308), and
+    # an ended container still has its exit status. The supervisor removes it.
     command = ["docker", "run", "--sig-proxy=false", "--pull", "never", "--name", plan.name]
     command += ["--runtime", str(box["runtime"]), "--network", str(box["network"]), "--ipc", str(box["ipc"])]
     command += walls(box)
@@ -231,7 +231,7 @@ def container_command(
     for entry in box.get("tmpfs", []):
         command += ["--tmpfs", tmpfs(entry)]
     if box.get("working_directory"):
-        # Names without a path (a profiler's trace, a default calibration) are below it.
+        # Relative names (a profiler's trace, a default calibration) are below this directory.
         command += ["--workdir", str(box["working_directory"])]
     for name, value in sorted(box.get("ulimits", {}).items()):
         command += ["--ulimit", f"{name}={value}:{value}"]
@@ -244,9 +244,9 @@ def container_command(
 
 
 def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
-    """Look device indexes up by module id in hl-smi's ``index, module_id, serial`` table.
+    """Return device indexes by module id, from hl-smi's ``index, module_id, serial`` table.
 
-    Raises Failure: a serial that does not match is another card of that module.
+    Raises Failure if a serial does not match, as the module then has another card.
     """
     seen: dict[int, tuple[int, str]] = {}
     for row in csv.reader(StringIO(table), skipinitialspace=True):
@@ -268,7 +268,7 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
 
 
 def check_reservation(reservations: Mapping[str, Mapping[str, Any]], plan: Plan) -> None:
-    """Refuse to start unless the reservations give this instance just the cards of its plan; raises Failure."""
+    """Check that exactly the plan's cards are reserved for this instance. Raises Failure."""
     held = reservations.get(plan.instance, {}).get("cards", [])
     reserved = {(card["module_id"], card["serial"]) for card in held}
     wanted = {(card.module_id, card.serial) for card in plan.cards}

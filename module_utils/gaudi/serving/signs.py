@@ -1,4 +1,4 @@
-"""What the lines of a server mean: the reason why it ended, and how far it is on its way to ready."""
+"""Interpret lines of a server's output: why it ended, and how far its start has come."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..faults.words import say
 
 @dataclass(frozen=True)
 class Reason:
-    """Why an instance is not serving, for a person: kind for programs, message for people."""
+    """Why an instance does not serve: kind for programs, message for people; retry: another attempt may help."""
 
     kind: str
     message: str
@@ -28,7 +28,7 @@ class Reason:
 
 
 class Failure(Exception):
-    """The instance cannot run, or stopped running; carries the Reason."""
+    """The instance cannot run, or has stopped running; carries the Reason."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.message)
@@ -40,32 +40,32 @@ class EngineGone(Exception):
 
 
 def configuration(kind: str, message: str) -> Failure:
-    """Trying again cannot help: somebody has to change something first."""
+    """Return a Failure that no retry can resolve: a person has to change something first."""
     return Failure(Reason(kind, message, retry=False))
 
 
 def transient(kind: str, message: str) -> Failure:
-    """Trying again may help."""
+    """Return a Failure that a retry may resolve."""
     return Failure(Reason(kind, message, retry=True))
 
 
-# How a worker fills a card: weights, then a profiling run on a longest batch; gpu_memory_utilization is the share of
-# what is still free that the KV cache and graph_reserved_mem divide, the rest is left for graphs and requests. On 1.16
-# it is a share of the whole card, and graph_reserved_mem is not read. 1.22 captures every graph, whatever that takes;
-# 1.18, 1.21 and deepseek-r1 stop before the rest is used (determine_num_available_blocks and warmup_model in
-# vllm/worker of each release's fork).
+# How a worker fills a card: first weights, then a profiling run with the longest batch. gpu_memory_utilization is the
+# share of the remaining memory that the KV cache and graph_reserved_mem divide; the rest is for graphs and requests. On
+# 1.16 it is a share of the whole card, and graph_reserved_mem is ignored. 1.22 captures every graph, whatever memory
+# that takes; 1.18, 1.21 and deepseek-r1 stop before the rest is used up (determine_num_available_blocks and
+# warmup_model in vllm/worker of each release's fork).
 
-# Faults that a line of the log shows, in the order of the list: the first that is found is the reason. One that is no
-# error ends no server.
+# Faults that a log line shows, in the order of the list: the first match is the reason. Faults below severity error do
+# not end a server.
 SYMPTOMS = tuple((each, re.compile(each.signs)) for each in FAULTS if each.signs and each.severity == ERROR)
 
-# A line of uvicorn's access log, which holds whatever somebody without a key asked for. What a client sends stands
-# behind its address; nothing that a server says of itself begins so. Format: AccessFormatter in uvicorn/logging.py.
+# A line of uvicorn's access log. It contains text from clients, even without a key, but only after the client's
+# address; no message of the server itself begins like this. Format: AccessFormatter in uvicorn/logging.py.
 ACCESS = re.compile(r"(?:\([^)]{0,60}\) *)?INFO: +\S{1,60}:\d{1,5} - \"[A-Za-z]{1,20} ")
-# Characters of a line that are looked at; patterns take longer than linear time, and a line may have 64 KiB.
+# Characters of a line that are searched: patterns take more than linear time, and a line may have 64 KiB.
 LOOKED_AT = 1000
 
-# vLLM's server ends with status 0 when its engine dies. That is what follows from the cause, so it is looked for last.
+# vLLM's server ends with status 0 when its engine dies. These lines are a consequence, so they are searched last.
 # Texts: core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1 of 0.32.0 and of earlier releases.
 ENGINE_DIED = re.compile(
     r"[Ee]ngine core (?:proc(?:ess)? \S+ )?(?:died|exited) unexpectedly|Worker proc \S+ died unexpectedly"
@@ -74,11 +74,11 @@ ENGINE_DIED = re.compile(
 
 ERROR_LINE = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: ).*")
 ERROR_LEVEL = re.compile(r"^(?:\([^)]*\) *)?(?:ERROR|CRITICAL)\b")
-# What the docker client says when the engine goes away below it.
+# Messages of the docker client if the engine ends during a command.
 ENGINE_LOST = re.compile(
     r"error waiting for container|unexpected EOF|Cannot connect to the Docker daemon|error during connect"
 )
-# docker run's own statuses: 125 the engine refused, 126 and 127 the command could not be run.
+# Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
 DOCKER_REFUSED = (125, 126, 127)
 
 
@@ -90,10 +90,10 @@ def diagnose(
     progress: Progress,
     command: Sequence[str] = (),
 ) -> Reason:
-    """Say why a container ended, from its last lines and its exit status.
+    """Return why a container ended, from its last lines and its exit status.
 
-    ``kernel_oom`` is by how much the kernel's own count of out-of-memory kills rose meanwhile, ``progress`` how far the
-    server had come, ``command`` what it was started with.
+    ``kernel_oom``: increase of the kernel's count of out-of-memory kills. ``progress``: how far the server's start had
+    come. ``command``: its argument vector.
     """
     lines = [line[:LOOKED_AT] for line in lines if not ACCESS.match(line)]
     filling = "" if was_ready else progress.filling
@@ -104,7 +104,7 @@ def diagnose(
         if found:
             retry = symptom.retry or was_ready
             advice = say(symptom.id, filling if filling in symptom.remedies else "")
-            # A traceback may show the code that says it before what it says.
+            # A traceback may quote the source line that contains the message, before the message itself.
             said = next((line for line in found if not CODE.match(line)), found[0])
             return Reason(symptom.id, f"{quote(said)} {advice}", retry)
     died = next((line for line in lines if ENGINE_DIED.search(line)), None)
@@ -122,48 +122,48 @@ def diagnose(
 
 
 def _ended(kind: str, said: str | None = None, **facts: object) -> Reason:
-    """An end that may be another one the next time; ``said``: the server's last words, None where nobody asks."""
+    """Return a Reason that a retry may resolve; ``said``: the server's last message, None if it is not shown."""
     case = "silent" if said == "" else ""
     return Reason(kind, say(kind, case, said=quote(said or ""), **facts), retry=True)
 
 
 def is_error(line: str) -> bool:
-    """Tell whether a line names an error, with or without what the server's logging puts before it."""
+    """Whether a line is an error message, with or without the prefix of the server's logging."""
     return bool(ERROR_LINE.match(PREFIX.sub("", line)) or ERROR_LEVEL.match(line))
 
 
 def quote(line: str, limit: int = 300) -> str:
-    """Put a line of somebody else's into a sentence of ours."""
+    """Quote a line of another program in a sentence."""
     text = line.strip()
     return f'"{text if len(text) <= limit else text[: limit - 1] + "…"}".'
 
 
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
-# The plugin's progress: a bar for prompts and one for decoding, from every worker, on stderr, parted by carriage
-# returns. A line a bucket comes beside it where VLLM_DEVELOPER_MODE is on, which nobody needs for this (warmup_graphs
-# in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0).
+# The plugin's progress: one bar for prompts and one for decoding, from every worker, on stderr, separated by carriage
+# returns. VLLM_DEVELOPER_MODE adds a line for each bucket, which is not needed here (warmup_graphs in
+# vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0).
 BAR = re.compile(
     r"(?P<phase>Prompt|Decode) warmup processing:[^|]{0,20}\|[^|]{0,100}\| *(?P<done>\d{1,9})/(?P<total>\d{1,9})\b"
 )
 GENERATED = re.compile(r"(?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
 SHARDS = re.compile(r"checkpoint shards:[^/]{0,100}?\b(?P<done>\d{1,9})/(?P<total>\d{1,9})\b")
-# 1.16 leaves "in total" out; it logs no line of MEMORY either, but BLOCKS as every release does.
+# 1.16 omits "in total"; it also has no line that matches MEMORY, but a BLOCKS line like every release.
 WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+)(?: of device memory| \(|$)")
 MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for (?:usable )?KV cache)")
 BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+|Usable num_blocks: (?P<usable>\d+),")
 FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
 SKIPPED = re.compile(r"Skipping warmup")
-# Kinds of passes of a warm-up that are kept. Releases have four; a line can be made to say anything.
+# Warm-up phases that are kept. Releases have four; a malicious log could name any number.
 PHASES = 16
-# What the logging puts before a message: level, date, time, source line; the same message later is no news.
+# The logging prefix: level, date, time, source line. A repeated message is no sign of life, whatever its prefix.
 PREFIX = re.compile(r"^(?:\([^)]*\) ?)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\[[^\]]{1,80}\] ?|\S+\] ?)?)?")
-# A line of a program in a traceback, behind that.
+# A source line in a traceback, after the prefix.
 CODE = re.compile(r" {4}")
 
 
 @dataclass
 class Progress:
-    """What the server's output says about its way to ready."""
+    """The progress of a server's start, from its output."""
 
     phase: str = "starting"
     shards: tuple[int, int] | None = None
@@ -174,7 +174,7 @@ class Progress:
     _heard: deque[str] = field(default_factory=lambda: deque(maxlen=256))
 
     def hear(self, line: str) -> bool:
-        """Take one line in; True if it is a sign of life (the same sentence over and over is not)."""
+        """Process one line; return True if it is a sign of life (a repeated sentence is not)."""
         line = line[:LOOKED_AT]
         self._understand(line)
         message = PREFIX.sub("", line)
@@ -201,7 +201,7 @@ class Progress:
             self.phase, self.warm_up = "warmed-up", {}
 
     def _pass(self, phase: str, done: int, total: int) -> None:
-        """One bucket of a kind of pass; what is announced comes in the same kind, as graph/prompt of 1.22."""
+        """Record one bucket of a warm-up phase; announced totals have the same phases, such as graph/prompt of 1.22."""
         self.phase = "warming-up"
         if len(self.warm_up) >= PHASES and phase not in self.warm_up:
             return
@@ -211,12 +211,12 @@ class Progress:
             self.warm_up.setdefault(kind + name, (0, expected))
 
     def _advance(self, phase: str, done: int, total: int) -> None:
-        """Workers run abreast, and each has its own bar: the furthest counts. Another total is another bar's."""
+        """Update a phase: of the workers' parallel bars the largest count is kept; a new total is a new bar."""
         before, of = self.warm_up.get(phase, (0, total))
         self.phase, self.warm_up[phase] = "warming-up", (max(before, done) if of == total else done, total)
 
     def _understand_memory(self, line: str) -> bool:
-        """Whether a line says what the device's memory is used for."""
+        """Whether a line reports the use of device memory."""
         if found := WEIGHTS.search(line):
             self.phase, self.memory["weights"] = "loading", found["size"]
         elif found := MEMORY.search(line):
@@ -229,9 +229,9 @@ class Progress:
 
     @property
     def filling(self) -> str:
-        """What device memory is being filled with: ``weights``, ``profiling``, or ``cache`` (KV cache and graphs).
+        """What is filling the device memory: ``weights``, ``profiling``, or ``cache`` (KV cache and graphs).
 
-        A successor knows it as well: it takes ``memory`` and the warm-up over from the state.
+        After a hand-over the new supervisor restores it from ``memory`` and the warm-up in state.json.
         """
         known = "device" in self.memory or "kv_cache_blocks" in self.memory
         if known or self.warm_up or self.phase == "warmed-up" or self.warm_up_seconds is not None:
@@ -241,7 +241,7 @@ class Progress:
     def _took(self) -> str:
         if self.warm_up_seconds is None:
             return "skipped"
-        # The server says whole seconds.
+        # The server reports whole seconds.
         return f"took {self.warm_up_seconds:g} s" if self.warm_up_seconds else "took less than a second"
 
     def text(self) -> str:

@@ -1,6 +1,6 @@
-"""How long an instance takes to start: the record of its earlier starts, what is left of this one, and its budget.
+"""How long an instance takes to start: the record of earlier starts, the time left, and the time limit.
 
-Pure: who looks at the clock, and when, is elsewhere.
+Pure: the caller reads the clock (roles/vllm_service/files/gaudi_supervisor/starting.py).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FORM = {
 }
 """The form of one start in state.json."""
 
-# Of a warm-up: before so much of it is done, its own pace says little. Single graphs differ by far.
+# Share of a warm-up that must be done before its own rate counts; single graphs differ widely.
 _TELLING = 0.05
-# How much longer than the last start with the same plan one may take. A recipe cache that was lost is no fault.
+# A start may take this many times the last one with the same plan: losing the recipe cache is not a fault.
 _PATIENCE = 3
 
 
 @dataclass(frozen=True)
 class Start:
-    """One start that came to serve.
+    """One successful start.
 
-    plan: the digest on its container. graphs: how many its warm-up captured, 0 without one. seconds: from the
-    container's start until the endpoint answered; warm_up_seconds: of these, the warm-up's. at: when it served, UTC.
-    filled: whether it found compiled recipes; None where it keeps none, or nobody looked.
+    plan: the digest on its container. graphs: captured in its warm-up, 0 without one. seconds: from the container's
+    start until the endpoint answered. warm_up_seconds: the warm-up's part of that. at: the end of the start, UTC.
+    filled: whether it found compiled recipes; None without a recipe cache, or if unknown.
     """
 
     plan: str
@@ -48,12 +48,12 @@ class Start:
     filled: bool | None = None
 
     def document(self) -> dict[str, Any]:
-        """What is written of it."""
+        """Return the entry for state.json."""
         return dict(vars(self))
 
 
 def read(documents: Sequence[Mapping[str, Any]]) -> list[Start]:
-    """The starts of a state, the last one first."""
+    """Return the starts in a state, the last one first."""
     names = [name.rstrip("?") for name in FORM]
     return [Start(**{name: document[name] for name in names if name in document}) for document in documents]
 
@@ -64,7 +64,7 @@ def added(starts: Sequence[Start], start: Start) -> list[Start]:
 
 
 def other_filling(starts: Sequence[Start]) -> Start | None:
-    """Of the plan of the last start, the last one before it that found recipes where it found none, or none."""
+    """Return the last earlier start of the same plan that found recipes when the newest did not, or the reverse."""
     newest = next(iter(starts), None)
     if newest is None or newest.filled is None:
         return None
@@ -73,15 +73,15 @@ def other_filling(starts: Sequence[Start]) -> Start | None:
 
 
 def last(starts: Sequence[Start], plan: str) -> Start | None:
-    """The last start with a plan."""
+    """Return the last start with a plan."""
     return next((start for start in starts if start.plan == plan), None)
 
 
 def pace(seen: int, elapsed: float, total: int, before: Start | None) -> float | None:
-    """Seconds for a graph of a warm-up; None where nothing tells.
+    """Return the seconds for one graph of a warm-up; None if unknown.
 
-    seen: graphs captured in the last ``elapsed`` seconds, of ``total`` altogether. before: a start of the instance,
-    whose pace counts while this one's own says little.
+    seen: graphs captured in the last ``elapsed`` seconds, of ``total``. before: an earlier start of the instance, whose
+    rate is used until this one has captured enough.
     """
     if seen and seen >= _TELLING * total and elapsed > 0:
         return elapsed / seen
@@ -91,10 +91,10 @@ def pace(seen: int, elapsed: float, total: int, before: Start | None) -> float |
 
 
 def budget(graphs: int, before: Start | None) -> float | None:
-    """Seconds that a start may take; None where neither the number of graphs nor an earlier start tells.
+    """Return the seconds that a start may take; None without a number of graphs or an earlier start.
 
-    Twice what its graphs are thought to take on top of what every start may take, and three times the last start.
-    graphs: of its warm-up, 0 where they are not known. before: the last start with the same plan.
+    The larger of two limits: a base time plus twice the expected time of its graphs, and three times the last start.
+    graphs: of its warm-up, 0 if unknown. before: the last start with the same plan.
     """
     if not graphs and before is None:
         return None
@@ -102,7 +102,7 @@ def budget(graphs: int, before: Start | None) -> float | None:
 
 
 def words(seconds: float) -> str:
-    """A time as a person says it, to the minute."""
+    """Return a duration in words, to the minute."""
     if seconds < 60:
         return "less than a minute"
     hours, minutes = divmod(round(seconds / 60), 60)

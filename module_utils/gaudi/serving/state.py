@@ -1,4 +1,4 @@
-"""What a supervisor says of its instance in state.json, for those who read it."""
+"""Fields of state.json, which a supervisor writes about its instance, and their meaning for readers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..faults.words import say
 from . import starts
 from .kept import SHOWN
 
-# Phases of a server that does not answer, though its unit may be active: not yet, or not any more.
+# Phases in which a server does not answer, although its unit may be active.
 SILENT = ("starting", "loading", "warming-up", "not-answering")
 
-# How a supervisor begins what it says while it waits for a card that was lost.
+# Beginning of the status while a supervisor waits for a lost card.
 WAITS_FOR_CARDS = "waiting for its cards"
-# The same for its lock, first and after a while. It is told to systemd only: whoever has the lock writes the state.
+# The same for its lock, at first and after a while. Only systemd gets it, as the holder of the lock writes state.json.
 WAITS_FOR_LOCK = "waiting for its lock"
 WAITS_LONG_FOR_LOCK = f"{WAITS_FOR_LOCK}, which somebody keeps"
 
@@ -48,9 +48,9 @@ FORM = {
 
 
 def unit_fault(found: Mapping[str, Any], node: str) -> str:
-    """Why systemd cannot start an instance, and what a person does about it; empty where it can.
+    """Return why systemd cannot start an instance, and what to do; "" if it can.
 
-    found: the instance as node.instances.read has it. node: its name in the inventory.
+    found: the instance as node.instances.read returns it. node: its name in the inventory.
     """
     name, load = str(found["instance"]), str(found["load"])
     if load == "loaded":
@@ -60,9 +60,9 @@ def unit_fault(found: Mapping[str, Any], node: str) -> str:
 
 
 def went_back(state: Mapping[str, Any], label: str | None) -> str:
-    """Why an instance that serves does not serve with the plan that it is to, in a sentence; empty where it does.
+    """Return why a serving instance does not serve with its wished plan; "" if it does.
 
-    label: the digest on the container that is to be there; None where nobody wishes for one.
+    label: the digest that its container should have; None without a wish.
     """
     back = state.get("back")
     if not back or label is None or state.get("plan") == label:

@@ -1,9 +1,9 @@
-"""Whether measurement files hold what numpy needs and nothing that runs.
+"""Check that measurement files contain only numpy arrays, and no pickled code that would run when they are read.
 
-An .npz may hold pickles, and a pickle may call anything. The server reads them with numpy.load and allow_pickle, so
-that they are looked at before they are published. What numpy alone is told can crash it, too: a type that is said to
-hold pointers, or an array of more elements than it has. So the steps of a pickle are followed here, and only what numpy
-itself writes is taken (ndarray.__reduce__, dtype.__reduce__ and generic.__reduce__ of numpy 1.26 and 2.4).
+An .npz may contain pickles, and a pickle can call any function. The server reads them with numpy.load and allow_pickle,
+so they are checked before they are published. A wrong numpy type alone can crash it: one that claims to contain
+pointers, or an array with more elements than data. So the opcodes of a pickle are interpreted here, and only those that
+numpy itself writes are accepted (ndarray.__reduce__, dtype.__reduce__ and generic.__reduce__ of numpy 1.26 and 2.4).
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from io import BytesIO
 from pickletools import genops
 from typing import Any
 
-# Bounds on what is looked at: bytes of one array, arrays of one file, steps of one pickle. Measurements of the largest
-# models have some ten megabytes a card.
+# Limits: bytes of one array, arrays of one file, opcodes of one pickle. Measurements of the largest models have some
+# ten megabytes a card.
 MOST_BYTES = 256 * 1024 * 1024
 MOST_ARRAYS = 64
 MOST_STEPS = 4_000_000
-# As many as numpy allows.
+# numpy's own limit of dimensions.
 MOST_DIMENSIONS = 64
 
 MAGIC = b"\x93NUMPY"
-# numpy/lib/format.py writes its header so; O is the only kind of element that is pickled.
+# The header that numpy/lib/format.py writes; O is the only element type that is pickled.
 HEADER = re.compile(
     rb"\{'descr': '[<>|=]?([biufcSUO])([0-9]{0,9})', 'fortran_order': (?:True|False), 'shape': \(([0-9, ]*)\), \} *\n"
 )
-# How dtype.__reduce__ names a type: its kind and the bytes of an element (characters for U).
+# How dtype.__reduce__ names a type: its kind, and the bytes of an element (characters for U).
 TYPE = re.compile(r"(b)(1)|([iu])([1248])|(f)([248]|16)|(c)(8|16|32)|(O)(8)|([SU])([0-9]{1,9})")
-# Bytes that a unit of a type's size has.
+# Bytes of one unit in a type's size.
 UNIT = {"U": 4}
-# What dtype.__reduce__ says after the byte order: no parts, no names, no fields; size and alignment where a type is
-# not of one size; flags (numpy/core/include/numpy/ndarraytypes.h: 63 for pointers to objects, 8 for text).
+# What dtype.__reduce__ appends after the byte order: no subtype, names or fields; size and alignment for types of
+# variable size; flags (numpy/core/include/numpy/ndarraytypes.h: 63 for object pointers, 8 for text).
 PLAIN_TYPE, OBJECTS = (-1, -1, 0), (-1, -1, 63)
 
 
 @dataclass(frozen=True)
 class _Named:
-    """Something that a pickle calls."""
+    """A global that a pickle calls."""
 
     module: str
     name: str
@@ -49,33 +49,33 @@ class _Named:
 
 @dataclass(frozen=True)
 class _Type:
-    """A type of elements; size in bytes."""
+    """An element type; size in bytes."""
 
     kind: str
     size: int
 
     @property
     def state(self) -> tuple[int, int, int]:
-        """What numpy writes of it: size, alignment and flags."""
+        """The state that numpy writes for it: size, alignment and flags."""
         said = {"O": OBJECTS, "S": (self.size, 1, 0), "U": (self.size, 4, 8)}
         return said.get(self.kind, PLAIN_TYPE)
 
     @property
     def orders(self) -> str:
-        """What numpy may say of the order of bytes: nothing where there is none, or numpy would turn pointers round."""
+        """Byte orders that numpy may write: none for a type without one; for pointers numpy would swap bytes."""
         return "|" if self.kind in "OS" or self.size == 1 else "<>"
 
 
 class _Array:
-    """An array, whatever it holds."""
+    """An array, of whatever content."""
 
 
 class _Other:
-    """A value that nothing is made of."""
+    """A value of which nothing is built."""
 
 
 class _List:
-    """A list of so many elements."""
+    """A list with its length."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -94,7 +94,7 @@ _ARRAY_CLASS = _Named("numpy", "ndarray")
 
 
 def check_array(content: bytes) -> None:
-    """Raise ValueError for what is no array, or one whose elements are pickled with more than arrays in them."""
+    """Raise ValueError for a file that is not an array, or whose pickled elements contain more than arrays."""
     if content[: len(MAGIC)] != MAGIC or content[6:7] not in (b"\1", b"\2", b"\3"):
         raise ValueError("a member is no array")
     wide = 2 if content[6:7] == b"\1" else 4
@@ -114,7 +114,7 @@ def check_array(content: bytes) -> None:
 
 
 def check_pickle(content: bytes) -> None:
-    """Raise ValueError for a pickle with another step, or that makes another thing, than an array needs."""
+    """Raise ValueError for a pickle with any opcode or result that an array does not need."""
     values = _Values()
     for steps, (opcode, argument, _) in enumerate(genops(BytesIO(content))):
         step = _STEPS.get(opcode.name)
@@ -134,7 +134,7 @@ def _elements(shape: tuple[Any, ...]) -> int:
 
 
 class _Values:
-    """What lies on the stack of a pickle and in its memo, as far as a later step may need it."""
+    """The stack and the memo of a pickle, as far as later opcodes need them."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -147,13 +147,13 @@ class _Values:
         return self.stack[-1]
 
     def take(self) -> Any:
-        """The last value, which goes."""
+        """Remove and return the last value."""
         value = self.top()
         self.stack.pop()
         return value
 
     def take_marked(self) -> list[Any]:
-        """All values since the last mark; they go, and so does the mark."""
+        """Remove and return all values since the last mark, and the mark."""
         taken = []
         while self.stack and self.stack[-1] is not _MARK:
             taken.append(self.stack.pop())
@@ -176,7 +176,7 @@ def _new(make: Callable[[], Any], values: _Values, _argument: Any) -> None:
 
 
 def _nothing(_values: _Values, _argument: Any) -> None:
-    """A step that says something of the pickle itself."""
+    """An opcode that only describes the pickle itself."""
 
 
 def _pop(values: _Values, _argument: Any) -> None:
@@ -195,7 +195,7 @@ def _dup(values: _Values, _argument: Any) -> None:
 
 def _put(values: _Values, argument: Any) -> None:
     place = len(values.memo) if argument is None else int(argument)
-    # A reader makes room for all places before it.
+    # A reader allocates all memo slots up to this one.
     if place > MOST_STEPS:
         raise ValueError(f"a pickle remembers more than {MOST_STEPS} values")
     values.memo[place] = values.top()
@@ -221,7 +221,7 @@ def _marked(make: Callable[[int], Any], values: _Values, _argument: Any) -> None
 
 
 def _fill(kind: type, count: int | None, values: _Values, _argument: Any) -> None:
-    """Put so many values, or those since the last mark, into a container, which has to be of a kind."""
+    """Put values, or those since the last mark, into a container of the required kind."""
     added = len([values.take() for _ in range(count)] if count is not None else values.take_marked())
     into = values.top()
     if not isinstance(into, kind):
@@ -240,7 +240,7 @@ def _stacked_name(values: _Values, _argument: Any) -> None:
 
 
 def _called(module: Any, name: Any = None) -> _Named:
-    """What a pickle of an array calls; nothing else may be named."""
+    """Return the global with this name if arrays need it; no other may be named."""
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError("a pickle names what cannot be told")
     named = _Named(module, name)
@@ -279,7 +279,7 @@ def _new_scalar(*given: Any) -> _Other:
 
 
 def _encoded(*given: Any) -> bytes:
-    """Bytes, as protocols before 3 write them."""
+    """Decode bytes as protocols before 3 write them."""
     text, coding = given if len(given) == 2 else (None, None)
     if not isinstance(text, str) or coding != "latin1":
         raise ValueError("bytes are made as no pickle makes them")
@@ -325,8 +325,8 @@ _MAKERS: dict[_Named, Callable[..., Any]] = {
     _Named("_codecs", "encode"): _encoded,
 }
 
-# Numbers, texts, bytes, containers, and the steps that rebuild an array. Not among them: EXT*, INST, OBJ, NEWOBJ*,
-# PERSID, which name or make other things.
+# Opcodes for numbers, text, bytes, containers, and for rebuilding an array. Excluded are EXT*, INST, OBJ, NEWOBJ* and
+# PERSID, which name or create other objects.
 _STEPS: dict[str, Callable[[_Values, Any], None]] = {
     **dict.fromkeys(("PROTO", "FRAME", "STOP"), _nothing),
     **dict.fromkeys(("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"), _push),

@@ -1,4 +1,4 @@
-"""How a person, or a playbook, gets the weights of a model."""
+"""Instructions for getting a model's weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .hub_kinds import hub_kind
 
 
 def _commands(repositories: Mapping[str, Any], target: str) -> str:
-    """The commands that get a repository by hand, one a hub."""
+    """Return the commands that download a repository by hand, one for each hub."""
     commands = []
     for hub, source in repositories.items():
         revision = f" --revision {source['revision']}" if "revision" in source else ""
@@ -20,9 +20,9 @@ def _commands(repositories: Mapping[str, Any], target: str) -> str:
 
 
 def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
-    """Say how to get a model's weights; ``directory`` is where the plan expects them on the node."""
+    """Say how to get a model's weights; ``directory``: where the plan expects them on the node."""
     root, _, name = directory.rpartition("/")
-    # A card that takes the weights as they are published is served from that folder.
+    # A card that takes the published weights is served from that folder.
     conversion = entry.get("conversion") if name == entry["directory"] else None
     target = f"{root}/{conversion['from_directory']}" if conversion else directory
     commands = _commands(entry["repositories"], target)
@@ -41,7 +41,7 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
 
 
 def by_hub_id(name: str, root: str) -> str:
-    """Say how weights that are named by a hub's id come to be a directory; ``root`` holds the node's models."""
+    """Say how to download weights that are named by a hub id; ``root``: the node's directory of models."""
     return (
         f"Fetch them with: ansible-playbook playbooks/fetch_weights.yml -e repository={name} -e revision=COMMIT. Then "
         f"serve the directory they go to: weights={root}/{name.rpartition('/')[2]}."

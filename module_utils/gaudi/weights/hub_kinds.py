@@ -14,9 +14,9 @@ from ..base.refusal import Refusal
 class HubKind:
     """One kind of hub.
 
-    title: what people call it. branch: the branch that a repository has where nobody names a revision. command: how a
-    person gets a repository by hand, with the fields repository, revision (an argument or empty) and target. client:
-    the class in gaudi_weights/hub_KIND.py that asks it.
+    title: its name for people. branch: the default branch of a repository. command: how to download a repository by
+    hand, with the fields repository, revision (an argument or empty) and target. client: the class in
+    gaudi_weights/hub_KIND.py that queries it.
     """
 
     title: str
@@ -34,13 +34,13 @@ KINDS = {
     ),
     "git": HubKind("the git host", "main", "git clone {repository} {target}", "Git"),
 }
-# The kind of a source that names none, of a repository that is named alone (-e repository=OWNER/NAME), and the only one
-# that can be asked for pins (model_pins_info).
+# The kind of a source without a kind, of a repository that is named alone (-e repository=OWNER/NAME), and the only one
+# with support for pins (model_pins_info).
 DEFAULT = "huggingface"
 
 
 def kind_sentences(kinds: Iterable[object]) -> list[str]:
-    """Why sources of a site cannot be asked: one sentence for each kind that nobody knows."""
+    """Return why a site's sources cannot be used: one sentence for each unknown kind."""
     return [
         f"model_weights_sources names a source of kind {shown(kind)}, and can have {', '.join(KINDS)}. Correct it."
         for kind in kinds
@@ -49,7 +49,7 @@ def kind_sentences(kinds: Iterable[object]) -> list[str]:
 
 
 def origin_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
-    """Why folders (directory, repositories by kind) cannot be fetched from sources of these kinds: a sentence each."""
+    """Return why folders (directory, repositories by kind) cannot be fetched from these kinds, a sentence each."""
     return [
         f"{item['directory']} is published on {', '.join(item['repositories'])}, and model_weights_sources has no "
         "source of that kind. Add one, or name the model's repository on another kind in catalog/models."
@@ -59,7 +59,7 @@ def origin_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str
 
 
 def hub_kind(name: object) -> HubKind:
-    """One kind by its name. Raises Refusal for a name that nobody knows."""
+    """Return a kind by its name. Raises Refusal for an unknown name."""
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise Refusal("unknown_kind", f"a source is of kind {name!r}, and can be {', '.join(KINDS)}")

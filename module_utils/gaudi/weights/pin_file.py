@@ -1,4 +1,7 @@
-"""A model's pins in a file of their own beside its entry: commits, and checksums of the files that decide what runs."""
+"""A model's pins, in a file beside its catalogue entry: commits, and checksums of deciding files.
+
+A deciding file determines how weights are read, or runs when it is read.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +12,39 @@ from typing import Any
 from ..base.refusal import Refusal
 from .hub_kinds import DEFAULT
 
-# Configuration, tokenizer, code, measurements: what decides how weights are read. Weights themselves are large, and
-# their checksums are in the record of each folder.
+# Configuration, tokenizer, code, measurements. Weights themselves are large; their checksums are in each folder's
+# record.
 DECIDING = (".json", ".py", ".txt", ".model", ".jinja", ".npz")
-# What runs when it is read: pickles, which weights in older formats are as well, and code that is compiled.
+# Files that run when they are read: pickles, which older weight formats also are, and compiled code.
 RUNNING = (
     *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy", ".h5", ".keras"),
     *(".pyc", ".pyd", ".so", ".sh"),
 )
-# Bytes that are read for a checksum: a tokenizer has some twenty million, a file of measurements some ten. Of larger
-# files the hub's own is taken.
+# Largest file in bytes that is read for its checksum: tokenizers have up to some twenty million, measurements some ten.
+# For larger files the hub's own checksum is used.
 LARGEST = 64 * 1024 * 1024
-# Parts of an entry that name repositories.
+# Keys of an entry with repositories.
 PARTS: tuple[tuple[str, ...], ...] = (("repositories",), ("measurements", "repositories"))
 PINNED = ("revision", "files")
 
 
 def decides(name: str) -> bool:
-    """Whether a file decides what runs, by its name."""
+    """Whether a file is a deciding one, by its name."""
     return name.lower().endswith((*DECIDING, *RUNNING))
 
 
 def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Of the files a hub lists (name, size, sha256), those to be pinned; large ones only where it states a checksum."""
+    """Return those files of a hub's listing (name, size, sha256) to pin; large ones only with its checksum."""
     return [
         file for file in files if decides(str(file["name"])) and (int(file["size"]) <= LARGEST or file.get("sha256"))
     ]
 
 
 def contradicted(recorded: Mapping[str, str], repository: str, repositories: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Names of files in a record (SHA-256 by name) that are not as pinned, or decide what runs beside pinned ones.
+    """Return files in a record (SHA-256 by name) that contradict the pins, or are deciding files without a pin.
 
-    ``repository`` is where the record says that they are from, ``repositories`` are those that the folder may be from,
-    as the catalogue has them: what one of them allows is right. A file that is not there is nobody's.
+    ``repository``: the recorded origin. ``repositories``: the possible origins, as in the catalogue; a file is right if
+    one of them allows it. Missing files are not reported.
     """
     known = list(repositories)
     found = []
@@ -54,7 +57,7 @@ def contradicted(recorded: Mapping[str, str], repository: str, repositories: Ite
 
 
 def measurements_not_pinned(repository: str) -> Refusal:
-    """Why measurements are not taken: whoever owns them could exchange what a server runs with, and by."""
+    """Return the refusal of unpinned measurements: the owner of the repository could replace what a server executes."""
     return Refusal(
         "measurements_not_pinned",
         f"{repository} holds measurements and is not pinned: whoever owns it decides what the server reads. Look at "
@@ -63,7 +66,7 @@ def measurements_not_pinned(repository: str) -> Refusal:
 
 
 def block(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The content of a file of pins, from (revision, files) for ``weights`` and ``measurements``, as far as found."""
+    """Return the content of a pin file, from (revision, files) of ``weights`` and ``measurements``, if found."""
     made: dict[str, Any] = {}
     for name, path in zip(("weights", "measurements"), PARTS):
         if name in found:
@@ -75,7 +78,7 @@ def block(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[str, Any]:
-    """An entry with the pins of its file; nothing else of the entry changes. Raises Refusal where the two disagree."""
+    """Return an entry with its file's pins added. Raises Refusal if the two contradict each other."""
     made = copy.deepcopy(dict(entry))
     for hub, path, said in _pins(pins or {}):
         place: Any = made
@@ -100,7 +103,7 @@ def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[
 
 
 def _pins(pins: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, Any]]]:
-    """Hub, where it stands, and what is said of it. Raises Refusal for a file that is not one of pins."""
+    """Yield hub, path of keys, and pins. Raises Refusal for a file that is not a pin file."""
     if not isinstance(pins, Mapping) or not set(pins) <= {path[0] for path in PARTS}:
         raise Refusal("not_pins", "A file of pins holds repositories and measurements, and nothing else.")
     for path in PARTS:

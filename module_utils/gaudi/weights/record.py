@@ -1,4 +1,4 @@
-"""The record beside finished weights: what they consist of and where they came from."""
+"""The records beside weights: their files, and where they came from."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..base.documents import parse as parse_json
 FOLDER = ".gaudi-serving"
 MANIFEST = FOLDER + "/manifest.json"
 VERIFIED = FOLDER + "/verified.json"
-# The form of VERIFIED: when every byte was read, and the files that were not as recorded then.
+# The form of VERIFIED: when every byte was read, and files that differed from the record then.
 VERIFICATION = {"verified": str, "wrong": [str]}
 LOCK = FOLDER + "/lock"
-# One line for each file that was received and checked. The record replaces it.
+# One line for each file that was received and checked. The final record replaces it.
 ARRIVED = FOLDER + "/arrived"
-# Files received from another node and not checked yet. Never passed on.
+# Files from a peer that are not checked yet. They are never passed on.
 INCOMING = FOLDER + "/incoming"
-# Tells the node that downloads from this one that this one is alive, or why it gave up.
+# Tells the receiver of this node that this one is alive, or why it gave up.
 RELAY = FOLDER + "/relay.json"
 # Temporary files of a source.
 SCRATCH = FOLDER + "/scratch"
-# Directory for a download that is not complete. It lies beside the target, so that one rename publishes it.
+# Directory for an incomplete download. It lies beside the target, so that one rename publishes it.
 STAGING_SUFFIX = ".partial"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of a finished model: relative name, size in bytes, SHA-256 of its content."""
+    """One file of complete weights: relative name, size in bytes, SHA-256 of its content."""
 
     name: str
     size: int
@@ -38,7 +38,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Where a model came from and what it consists of. Never holds a token or an address with one."""
+    """The origin and the files of weights. It never contains a token, or an address with one."""
 
     source: str
     repository: str
@@ -67,7 +67,7 @@ class Manifest:
 
 
 def unsafe(name: str) -> bool:
-    """Whether a relative file name would leave its folder, or lie where the record does."""
+    """Whether a relative file name leaves its folder, or collides with the record."""
     parts = name.split("/")
     return (
         any(part in ("", ".", "..") for part in parts)
@@ -96,7 +96,7 @@ def parse(text: str) -> Manifest:
 
 @dataclass(frozen=True)
 class Converted:
-    """What the record of a conversion says: bytes by file, files that a check found wrong, how it was made."""
+    """A conversion's record: bytes by file, files that a check found wrong, and the tool."""
 
     sizes: Mapping[str, int]
     wrong: tuple[str, ...]
@@ -117,13 +117,13 @@ def parse_converted(text: str) -> Converted:
 
 
 def mend_converted(record: Converted, folder: str) -> str:
-    """The command that makes anew what is wrong in a folder of converted weights."""
+    """Return the command that repairs a folder of converted weights."""
     tool = " -e tool=fp8_dynamic" if record.tool == "fp8_dynamic" else ""
     return f"ansible-playbook playbooks/convert_weights.yml -e source={record.source} -e target={folder}{tool}"
 
 
 def mend_fetched(record: Manifest, folder: str) -> str:
-    """The command that fetches anew what is wrong in a folder of fetched weights."""
+    """Return the command that repairs a folder of fetched weights."""
     if record.repository.rpartition("/")[2] == folder.rpartition("/")[2]:
         wanted = f"-e repository={record.repository} -e revision={record.revision}"
     else:
@@ -132,9 +132,9 @@ def mend_fetched(record: Manifest, folder: str) -> str:
 
 
 def wrong_sizes(recorded: Mapping[str, int], sizes: Mapping[str, int | None]) -> list[str]:
-    """Names of files that are missing or have another size than is on record, in the record's order.
+    """Return files that are missing or have another size than recorded, in the record's order.
 
-    Both are bytes by name; None for what is not a regular file.
+    Both are bytes by name; None for anything but a regular file.
     """
     return [name for name, size in recorded.items() if sizes.get(name) != size]
 

@@ -1,8 +1,8 @@
-"""Where a model's folder of weights comes from: what is fetched from which repository, and what is converted from it.
+"""The source plan of a folder of weights: what is fetched from which repository, and what is converted from it.
 
-A source plan is a mapping that survives JSON: ``fetch`` (directory, repositories, bytes, measured_cards) and
-``convert`` (source, target, tool, bytes), either of which may be None; 0 bytes are a size nobody knows. Directories are
-names below the weights root.
+A source plan is a mapping for JSON: ``fetch`` (directory, repositories, bytes, measured_cards) and ``convert`` (source,
+target, tool, bytes), either of which may be None; 0 bytes mean an unknown size. Directories are names below the weights
+root.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from .hub_kinds import hub_kind
 
-# Published bytes for each byte served: a conversion from bfloat16 halves the size, one from block-quantised FP8 keeps
+# Published bytes for each served byte: a conversion from bfloat16 halves the size, one from block-quantised FP8 keeps
 # one byte a weight.
 PUBLISHED_SHARE = {"fp8_block": 1, "fp8_dynamic": 2}
 
 
 def published(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What is fetched for a model of the catalogue: its weights as they are published."""
+    """Return the fetch of a catalogue model: its weights as published."""
     conversion = entry.get("conversion")
     return {
         "directory": conversion["from_directory"] if conversion else entry["directory"],
@@ -29,7 +29,7 @@ def published(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measured(entry: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What is fetched as a model's measurement files; None where it has none. They are small: no size is known."""
+    """Return the fetch of a model's measurement files; None without any. They are small, so no size is known."""
     measurements = entry.get("measurements")
     if not measurements:
         return None
@@ -42,13 +42,13 @@ def measured(entry: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
-    """How the folder ``directory`` of a model is made; None where that is not known."""
+    """Return the source plan of the folder ``directory`` of a model; None if its origin is not known."""
     conversion = entry.get("conversion")
     fetch = published(entry)
     if not fetch["repositories"]:
         return None
     if conversion is None or directory == conversion["from_directory"]:
-        # This card takes the weights as they are published.
+        # This card uses the weights as published.
         return {"fetch": fetch, "convert": None} if directory == fetch["directory"] else None
     if directory != entry["directory"]:
         return None
@@ -62,7 +62,7 @@ def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | No
 
 
 def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
-    """What everything a serving plan needs below the weights root comes from: weights and measurements."""
+    """Return the source plans of a serving plan's folders below the weights root: weights and measurements."""
     entries = list(entries)
     requires = plan["requires"]
     made = []
@@ -80,12 +80,12 @@ def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], 
 
 
 def served(plan: Mapping[str, Any]) -> str:
-    """The directory a source plan ends with."""
+    """Return the directory that a source plan produces."""
     return str(plan["convert"]["target"] if plan["convert"] else plan["fetch"]["directory"])
 
 
 def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] | None:
-    """What of a source plan is still to be done; None when its result is ``there``, the directories that are whole."""
+    """Return the remaining part of a source plan; None if its result is ``there``, the complete directories."""
     if served(plan) in there:
         return None
     fetch = plan["fetch"]
@@ -93,16 +93,17 @@ def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] |
 
 
 def room(plan: Mapping[str, Any], begun: int, made: int = 0) -> int:
-    """Bytes that what ``missing`` gave takes.
+    """Return the bytes that a remaining part (of ``missing``) still needs.
 
-    On the node already are ``begun`` bytes of the download, and ``made`` bytes of converted weights that are mended.
+    ``begun``: bytes of its unfinished download on the node. ``made``: bytes of converted weights that are being
+    repaired.
     """
     fetched = max(int(plan["fetch"]["bytes"]) - begun, 0) if plan["fetch"] else 0
     return fetched + (max(int(plan["convert"]["bytes"]) - made, 0) if plan["convert"] else 0)
 
 
 def origin(item: Mapping[str, Any]) -> str:
-    """Where a folder comes from, for people: owner/name at a commit, on the first hub that is known to have it."""
+    """Return where a folder comes from, for people: owner/name at a commit, on the first hub that has it."""
     kind, source = next(iter(item["repositories"].items()))
     revision, branch = source.get("revision"), hub_kind(kind).branch
     return f"{source['repository']} at {revision[:12] if revision else f'the commit its {branch} branch names now'}"

@@ -1,4 +1,4 @@
-"""The weights of a node as lines for people."""
+"""Show the weights of a node as lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..base.units import human_bytes
 
 
 def table(folders: list[dict[str, Any]]) -> list[str]:
-    """What a node has, a line each, as model_weights_info describes it."""
+    """Return a line for each folder of weights, from the result of model_weights_info."""
     lines = []
     for folder in folders:
         used = ", ".join(folder["used_by"]) or "nobody"
