@@ -105,7 +105,7 @@ def failure(host: str, found: dict[str, Any]) -> str:
             f"{text.rstrip('.')}. It was started {LIMIT_STARTS} times within {LIMIT_SECONDS} seconds, so systemd "
             "starts it no more (its start limit). Once that is mended, playbooks/start.yml starts it again."
         )
-    return printable(f"{found['instance']} does not serve on {host}: {text} More: journalctl -u {unit}")
+    return printable(f"{found['instance']} does not serve on {host}: {text.rstrip('.')}. More: journalctl -u {unit}")
 
 
 class ActionModule(Following):

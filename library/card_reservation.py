@@ -142,8 +142,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]:
     """Return the reservations, as text and parsed, and whether the file is damaged; empty without a file.
 
-    Ends the module if they cannot be determined. Who leaves needs no card, and its removal is a way out of that: that
-    is said, and nothing is written.
+    Ends the module if they cannot be determined, unless an instance only gives its cards up: its removal is a way out
+    of the damage. Then the module warns, and writes nothing.
     """
     path = STATE / "cards.lock"
     leaving = module.params["instance"] if module.params["state"] == "absent" else ""

@@ -218,7 +218,7 @@ def _groups(verdict: Mapping[str, Any]) -> list[Group]:
     groups: dict[tuple[int, ...], Mapping[str, Any]] = {}
     for each in verdict["measurements"]:
         key = tuple(each["modules"])
-        # If a group has several measurements, the worst one is drawn.
+        # Of several measurements of a group, one that did not pass is drawn.
         if not each["over_host_nics"] and (key not in groups or each["class"] not in PASSING):
             groups[key] = each
     drawn = [_group(verdict, sorted(key), each) for key, each in groups.items()]

@@ -214,6 +214,13 @@ def test_the_start_limit_is_that_of_the_unit() -> None:
     assert f"StartLimitBurst={vllm_service_wait.LIMIT_STARTS}\n" in unit
 
 
+def test_a_status_without_a_full_stop_gets_one() -> None:
+    stopped = found(active="inactive", state={"phase": "stopped", "status": "stopped as asked"})
+    assert vllm_service_wait.failure("n1", stopped) == (
+        "tiny does not serve on n1: stopped as asked. More: journalctl -u vllm-tiny.service"
+    )
+
+
 def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
     said = f"{WAITS_FOR_CARDS}: The card of module 0 is not there."
     assert vllm_service_wait.failure("n1", found(active="activating", said=said)) == (
