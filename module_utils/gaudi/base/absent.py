@@ -35,8 +35,8 @@ TWO_NODES = Absent(
 OFFLINE = Absent(
     "offline inference",
     _asked("offline_inference|run_batch|batch_inference", alone="offline"),
-    "Offline inference (a script of yours with vLLM's LLM class) is not offered: serve the model and ask the server, or "
-    "answer a file of requests with playbooks/batch.yml.",
+    "Offline inference (a script of yours with vLLM's LLM class) is not offered: serve the model and ask the server, "
+    "or answer a file of requests with playbooks/batch.yml.",
 )
 NEURON = Absent(
     "AWS Neuron",

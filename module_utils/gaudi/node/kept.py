@@ -104,6 +104,13 @@ class Place:
                 found.append(each)
         return found, damaged
 
+    def holds(self, digest: str) -> bool:
+        """Whether a plan is kept, and can be read."""
+        try:
+            return read(self._record(digest), decisions.read) is not None
+        except Damaged:
+            return False
+
     def keep(self, each: Kept, needed: Collection[str]) -> None:
         """Keep a plan, and delete the oldest beyond the limit, but none that is needed. Raises OSError."""
         path = self._record(each.digest)

@@ -42,7 +42,7 @@ def _entry(each: Kept, now: str, files: Mapping[str, str]) -> dict[str, Any]:
 
 def lines(instance: str, told: Collection[Mapping[str, Any]], back: Back | None, damaged: Collection[str]) -> list[str]:
     """The same as lines of text."""
-    found = [f"{instance}:" + ("" if told else " no plan is kept yet; one is once it serves.")]
+    found = [f"{instance}:" + ("" if told or damaged else " no plan is kept yet; one is once it serves.")]
     for each in told:
         mark = "*" if each["current"] else " "
         served = f"served at {each['served']}" if each["served"] else "never served"

@@ -197,6 +197,7 @@ def test_the_history_says_what_became_of_each_plan() -> None:
     assert f"It went back from {bad.digest[:12]} to {good.digest[:12]} at {AT}." in text
     assert "x.json is damaged: it is empty, and is passed over." in text
     assert history.lines("chat", [], None, []) == ["chat: no plan is kept yet; one is once it serves."]
+    assert history.lines("chat", [], None, ["x"])[0] == "chat:"
     taken = history.entries([replace(good, failed=replace(FAILED, by="admin"))], files("2"))
     assert "taken back by admin at" in "\n".join(history.lines("chat", taken, None, []))
 

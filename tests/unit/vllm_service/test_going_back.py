@@ -374,6 +374,36 @@ def test_a_damaged_plan_is_passed_over_with_a_sentence(node: Node) -> None:
     assert decisions.digest_of(place(node).files()) == older.digest
 
 
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_record_that_is_damaged_while_its_plan_serves_is_written_anew(how: str, node: Node) -> None:
+    """Or a change that fails would find no plan to go back to."""
+    change(node, "a")
+    process = node.start()
+    node.wait_ready()
+    node.wait_for(lambda: plans(node), "the keeping")
+    (kept,) = plans(node)
+    damage(node.state_file.parent / f"plans/{kept.digest}.json", how)
+    node.wait_for(lambda: [each.files for each in plans(node)] == [kept.files], "the keeping once more")
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+
+
+def test_a_plan_that_serves_still_counts_as_taken_back(node: Node) -> None:
+    """rollback.yml writes that down before it restarts the instance."""
+    change(node, "a")
+    process = node.start()
+    node.wait_ready()
+    node.wait_for(lambda: plans(node), "the keeping")
+    (kept,) = plans(node)
+    place(node).keep(decisions.fails([kept], kept.files, decisions.Failed("x", NOW, "admin", kept.starts_from)), ())
+    looks = node.requests.count("/health")
+    node.wait_for(lambda: node.requests.count("/health") > looks + 3, "some looks at the server")
+    (kept,) = plans(node)
+    assert kept.failed is not None
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+
+
 def test_a_full_disk_while_keeping_ends_nothing(node: Node) -> None:
     change(node, "a")
     # As good as full for whoever wants to write there: a file has the place of the folder.

@@ -79,11 +79,11 @@ class Past:
 
     def keep(self) -> None:
         """Keep the plan that serves. What stands in the way ends nothing, and is tried again."""
-        if self._kept or not self.files:
+        digest = decisions.digest_of(self.files) if self.files else ""
+        if not digest or (self._kept and self.place.holds(digest)):
             return
         try:
-            found = self.read()
-            now, digest = now_text(), decisions.digest_of(self.files)
+            found, now = self.read(), now_text()
             known = next((each for each in found if each.digest == digest), None)
             if not (self.boss.state.get("attached") and known is not None and known.number and known.failed is None):
                 self.place.keep(decisions.serves(found, self.files, self.look(), now), self._needed())
