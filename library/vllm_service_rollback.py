@@ -13,10 +13,10 @@ description:
     gives the instance the cards of that plan. Nothing is restarted. API keys stay as they are.
   - The plan that lay there counts as taken back. M(vllm_service_changes) refuses it from then on, until it or what it
     starts from changes.
-  - Refused before anything is changed where there is no such plan, its image or its weights are not there any more, or
-    another instance has one of its cards by now, and where what is written has no room.
-  - Where an earlier call was cut off, or the instance was not started since, the same way is taken to its end, and not
-    another one.
+  - Refuses before it changes anything if there is no such plan, if its image or weights are gone, if another instance
+    has one of its cards, or if the disk has no room.
+  - If an earlier call was cut off before the instance was started, this call finishes that one and chooses no other
+    plan.
 options:
   instance:
     description: Name of the instance.
@@ -143,9 +143,9 @@ def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
 
 
 def check(module: AnsibleModule, place: Place, after: Kept) -> None:
-    """Raise Refusal where a plan cannot start: its image, weights or cards are not there any more.
+    """Raise Refusal if a plan cannot start: its image, weights or cards are gone, or the disk is full.
 
-    What is decided counts for every later start, so that nothing may be in the way by then.
+    The decision to go back applies to every later start, so all obstacles are found before it.
     """
     plan, name = written.parse(after.files[decisions.PLAN]), f"The plan {after.digest[:SHOWN]}"
     if not containers.image_id(module, str(plan["image"])):

@@ -166,9 +166,9 @@ class Place:
         return back, True
 
     def reserve(self, each: Kept, now: str, check_mode: bool = False) -> None:
-        """Have the instance hold the cards of a plan; check mode only looks whether it may.
+        """Reserve the cards of a plan for the instance; check mode only checks whether that is possible.
 
-        Raises Refusal where another instance has one, and OSError.
+        Raises Refusal if another instance has one of them, and OSError.
         """
         cards = parse(each.files[decisions.PLAN], _CARDS)["modules"]
         reserve_again(self.state.parents[1], self.plans, self.instance, cards, now, check_mode)

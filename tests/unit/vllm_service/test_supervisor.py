@@ -1292,7 +1292,7 @@ def test_who_paused_the_container_is_told_what_ends_that(node: Node) -> None:
     (node.root / "paused").touch()
     (node.root / "unwell").touch()
     assert process.wait(PATIENCE) == 75
-    said = "somebody has paused its container, and docker unpause vllm-tiny has it go on"
+    said = "its container is paused; docker unpause vllm-tiny resumes it"
     assert any(text.startswith(f"not answering ({said})") for text in node.statuses)
     assert said in node.state["reason"]["message"]
 

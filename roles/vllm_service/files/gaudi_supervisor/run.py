@@ -311,14 +311,14 @@ class Run:
             self.drain(reason.message, reason)
 
     def paused(self) -> str:
-        """Why nobody answers, where somebody has paused the container; empty where nobody has, or nobody can tell."""
+        """Say that the container is paused, and how to resume it; empty if it is not, or if the engine does not answer."""
         try:
             found = self.boss.own_container()
         except EngineGone:
             return ""
         if found is None or not found.paused:
             return ""
-        return f"somebody has paused its container, and docker unpause {found.name} has it go on"
+        return f"its container is paused; docker unpause {found.name} resumes it"
 
     @staticmethod
     def card_lost(module: int) -> Reason:
