@@ -311,7 +311,7 @@ class Run:
             self.drain(reason.message, reason)
 
     def paused(self) -> str:
-        """Say that the container is paused, and how to resume it; empty if it is not, or if the engine does not answer."""
+        """Say that the container is paused, and how to resume it; empty if it is not, or the engine does not answer."""
         try:
             found = self.boss.own_container()
         except EngineGone:
