@@ -123,7 +123,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
         containers.wished(module, plan, container.plan or "")
     except Refusal as refusal:
         return [str(refusal)]
-    lost = instances.lost_image(module, instance)
+    lost = instances.lost_image(module, instance, plan)
     return [lost] if lost else []
 
 

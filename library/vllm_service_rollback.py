@@ -87,7 +87,6 @@ from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.pages import history, written
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
-from ansible.module_utils.gaudi.serving.made_of import MadeOf
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -101,16 +100,12 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def guard_of(plan: dict[str, Any]) -> bytes | None:
-    """The guard as it is on the node, where the plan has one."""
-    guard = Path(paths.GUARD) / containers.GUARD
-    return guard.read_bytes() if plan.get("guarded") and guard.exists() else None
-
-
 def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
     """What the plan that lies there starts from."""
     plan = written.parse(files[decisions.PLAN])
-    start: StartsFrom = containers.starts_from(module, plan, guard_of(plan), weight_folders.of_plan(plan))
+    guard = Path(paths.GUARD) / containers.GUARD
+    text = guard.read_bytes() if plan.get("guarded") and guard.exists() else None
+    start: StartsFrom = containers.starts_from(module, plan, text, weight_folders.of_plan(plan))
     return start
 
 
@@ -130,16 +125,15 @@ def cut_off(module: AnsibleModule, place: Place, kept: list[Kept]) -> tuple[Back
 
 
 def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
-    """Whether what runs is this plan, or was this plan when it ran last."""
+    """Whether the instance's container, or its last one if none runs, was started from this plan on the node."""
     container = containers.look(module, f"vllm-{instance}")
     if container is not None and container.running:
         label = container.plan
     else:
         (here,) = instances.read(module, [instance])
         label = here["state"].get("plan")
-    texts = [after.files[name].encode() for name in decisions.DETERMINING]
-    guard = guard_of(written.parse(after.files[decisions.PLAN]))
-    return MadeOf(texts[0], texts[1], guard).is_on(label)
+    started: bool = containers.lies_there(written.parse(after.files[decisions.PLAN]), label or "")
+    return started
 
 
 def check(module: AnsibleModule, place: Place, after: Kept) -> None:

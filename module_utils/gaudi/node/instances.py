@@ -214,9 +214,9 @@ def cannot_start(module: AnsibleModule, name: str) -> str:
     return _could_not(name, _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan))
 
 
-def lost_image(module: AnsibleModule, name: str) -> str:
-    """Say of an instance that its image is no longer on the node; empty where it is."""
-    return _could_not(name, _lost_image(module, _plan(name)))
+def lost_image(module: AnsibleModule, name: str, plan: Mapping[str, Any]) -> str:
+    """Say that the image of an instance's plan is no longer on the node; "" if it is."""
+    return _could_not(name, _lost_image(module, plan))
 
 
 def lost_weights(found: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards.reservations import again
 from ansible.module_utils.gaudi.node import containers, instances
 from ansible.module_utils.gaudi.node.kept import Place
@@ -23,13 +24,14 @@ from tests.unit.jobs.test_following import follow
 
 START = StartsFrom("sha256:1", "", "")
 AT = "2026-01-31T08:00:00Z"
-# Who has which module, once another instance has taken one that the plan 2 had.
+# The module that each instance holds, after the instance "other" took the module of plan 2.
 OTHERS = {"tiny": 3, "other": 2}
 
 
 def files(name: str, weights: Path, module_id: int = 0) -> dict[str, str]:
     """The files of a plan."""
     document = {
+        "instance": "tiny",
         "image": "image:1",
         "modules": [{"module_id": module_id, "serial": "AN0"}],
         "environment": {"PLAN": name},
@@ -58,6 +60,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     (units / "50-plan.conf").write_text(plan["mounts"])
     for module in (vllm_service_history, vllm_service_rollback):
         monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
+    monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "etc"))
     monkeypatch.setattr(instances, "installed", lambda: ["tiny"])
     monkeypatch.setattr(instances, "lacks_room", lambda _instance: [])
     monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
