@@ -18,7 +18,8 @@ from ..catalogue.surface import SECRET, normal
 _LONGEST = 60
 # Differences named of the parts that only follow from others.
 _MOST = 5
-# What decides how a container runs. The rest of a plan follows from it, and is named only if nothing here differs.
+# These keys of a plan decide how its container runs. The other keys follow from them, and are only compared if none of
+# these differs.
 _RUN = ("image", "modules", "cpu_binding", "arguments", "environment", "container")
 _WORDY = ("explain", "warnings")
 # What stands before the first option of a command.

@@ -213,7 +213,7 @@ def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:
         "working_directory": setting.working_directory,
         "mounts": list(mounts.values()),
         "environment": {name: value for name, value in environment.items() if name not in said},
-        # What the supervisor adds, since it is only known at the start. It adds nothing else.
+        # Variables whose values are only known at the start. The supervisor adds these and no others.
         "at_start": [*AT_START, *([PYTHON_PATH] if setting.guarded else [])],
     }
 

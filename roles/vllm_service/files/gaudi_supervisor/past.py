@@ -78,7 +78,10 @@ class Past:
         return found
 
     def keep(self) -> None:
-        """Keep the plan that serves. What stands in the way ends nothing, and is tried again."""
+        """Keep the plan that serves. A failure ends nothing, and is tried again at the next look.
+
+        A record that is damaged or deleted later is written anew: without it a failing change could not go back.
+        """
         digest = decisions.digest_of(self.files) if self.files else ""
         if not digest or (self._kept and self.place.holds(digest)):
             return
