@@ -12,9 +12,23 @@ from .grub import Entry, Word
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+=-]+)?")
 _PURPOSES = ("speed", "correctness")
-_SWITCHES = ("iommu", "intel_iommu")
 END = "--"
 """What stands behind it goes to init, not to the kernel (kernel-parameters.rst, parse_args)."""
+
+# Arguments whose value is a list separated by commas (iommu_setup in arch/x86/kernel/pci-dma.c, intel_iommu_setup and
+# parse_amd_iommu_options below drivers/iommu), and the parts of it that decide the same setting: the last one counts.
+# iommu=soft stands for bounce buffers instead of an IOMMU (kernel-parameters.rst); other parts, as force, leave pt.
+_LISTS: Mapping[str, Mapping[str, str]] = {
+    "iommu": dict.fromkeys(("pt", "nopt", "soft", "off"), "iommu"),
+    "intel_iommu": {
+        **dict.fromkeys(("on", "off"), "intel_iommu"),
+        **dict.fromkeys(("sm_on", "sm_off"), "intel_iommu sm"),
+    },
+    "amd_iommu": {"off": "amd_iommu"},
+}
+_PASSTHROUGH = "iommu.passthrough"
+# iommu=off sets no_iommu, which no later word clears (iommu_setup).
+_STAYS = {"iommu": ("off",)}
 
 
 @dataclass(frozen=True)
@@ -33,7 +47,46 @@ class Needed:
 
 def name(argument: str) -> str:
     """Return an argument's name in the kernel's comparison form, in which "-" and "_" are equal."""
-    return argument.partition("=")[0].replace("-", "_")
+    return argument.lstrip('"').partition("=")[0].replace("-", "_")
+
+
+def value(argument: str) -> str:
+    """Return an argument's value; quotes around it or around the whole argument do not count (next_arg)."""
+    found = argument[1:] if argument.startswith('"') else argument
+    return found.partition("=")[2].strip('"')
+
+
+def meaning(argument: str) -> dict[str, str]:
+    """Return the settings that one argument decides, by name. The same setting has one name however it is spelled.
+
+    iommu=pt and iommu.passthrough=1 are {"iommu": "pt"}, intel_iommu=sm_on,on is {"intel_iommu": "on",
+    "intel_iommu sm": "sm_on"}; an argument that the kernel ignores decides nothing.
+    """
+    label, said = name(argument), value(argument)
+    if label == _PASSTHROUGH:
+        # kstrtobool: the first letter counts, and for on and off the second.
+        letters = said[:2].lower()
+        if letters == "on" or letters[:1] in ("1", "y", "t"):
+            return {"iommu": "pt"}
+        return {"iommu": "nopt"} if letters == "of" or letters[:1] in ("0", "n", "f") else {}
+    if label not in _LISTS:
+        return {label: said}
+    found: dict[str, str] = {}
+    for part in said.split(","):
+        word = "off" if part.startswith("off") else part
+        setting = _LISTS[label].get(word, f"{label} {word}")
+        if word and found.get(setting) not in _STAYS.get(setting, ()):
+            found[setting] = word
+    return found
+
+
+def effect(words: Sequence[str]) -> dict[str, str]:
+    """Return what a command line means: the value of each setting. The last one before "--" counts."""
+    found: dict[str, str] = {}
+    for word in takewhile(lambda word: word != END, words):
+        decided = meaning(word)
+        found.update({key: said for key, said in decided.items() if found.get(key) not in _STAYS.get(key, ())})
+    return found
 
 
 def split(text: str) -> list[str]:
@@ -51,7 +104,7 @@ def check(arguments: Iterable[object]) -> list[str]:
                 f"{argument!r} is not a kernel argument this role can write. "
                 "Give text like 'name' or 'name=value', of letters, digits and . , : @ / + = _ -",
             )
-        twice = next((other for other in checked if name(other) == name(argument) and other != argument), None)
+        twice = next((other for other in checked if _contradicts(argument, other)), None)
         if twice:
             raise Refusal(
                 "kernel_arguments_contradict",
@@ -106,34 +159,37 @@ def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:
     ]
 
 
-def subject(word: str) -> str:
-    """Return the setting that an argument changes: its name, but iommu.passthrough=0 changes the same as iommu=pt.
-
-    The later one of the two wins (iommu_set_def_domain_type in drivers/iommu/iommu.c, iommu_setup as below).
-    """
-    off = word.partition("=")[2][:1].lower() in ("0", "n") or word.partition("=")[2].lower() == "off"
-    return "iommu" if name(word) == "iommu.passthrough" and off else name(word)
-
-
 def value_of(argument: str, words: Sequence[str]) -> str | None:
-    """Return the argument that takes effect for this setting in a command line, or None: the last one before "--".
-
-    "iommu=off" always takes effect: it sets no_iommu, which no later word clears (iommu_setup,
-    arch/x86/kernel/pci-dma.c).
-    """
-    given = [word for word in takewhile(lambda word: word != END, words) if subject(word) == subject(argument)]
-    return next((word for word in given if switches_off(word)), given[-1] if given else None)
+    """Return the word that decides about an argument in a command line, or None: the last one before "--"."""
+    about = meaning(argument)
+    given = [word for word in takewhile(lambda word: word != END, words) if about.keys() & meaning(word).keys()]
+    if "iommu" in about:
+        given = [word for word in given if switches_off(word)] or given
+    return given[-1] if given else None
 
 
 def switches_off(word: str) -> bool:
-    """Whether this argument disables the IOMMU; its value is a list separated by commas."""
-    parts = word.partition("=")[2].split(",")
-    return name(word) in _SWITCHES and any(part.startswith("off") for part in parts)
+    """Whether this argument disables the IOMMU for good."""
+    return meaning(word).get("iommu") == "off"
 
 
 def holds(argument: str, words: Sequence[str]) -> bool:
-    """Whether the argument takes effect in a command line."""
-    return value_of(argument, words) == argument
+    """Whether the argument takes effect in a command line, however it is spelled there."""
+    decided, wanted = effect(words), meaning(argument)
+    return bool(wanted) and all(decided.get(setting) == wanted[setting] for setting in wanted)
+
+
+def shown(argument: str, word: str | None) -> str:
+    """Return for a table what a word says of an argument: its value, or the whole word where its name is another."""
+    if word is None:
+        return "-"
+    return (value(word) or "set") if name(word) == name(argument) else word
+
+
+def _contradicts(word: str, argument: str) -> bool:
+    """Whether a word decides a setting of an argument in another way."""
+    said = meaning(word)
+    return any(said.get(setting, wanted) != wanted for setting, wanted in meaning(argument).items())
 
 
 def holds_in_all(argument: str, entries: Sequence[Entry]) -> bool:
@@ -158,13 +214,13 @@ def conflicts(arguments: Sequence[str], words: Sequence[Word], own_path: str) ->
             "ours count for nothing. Remove it there; words that the kernel does not know go to init all the same."
         )
     for number, word in enumerate(counted):
-        ours = next((argument for argument in arguments if subject(argument) == subject(word.text)), None)
-        if ours is None or word.text == ours or word.place.path == own_path:
+        ours = next((argument for argument in arguments if _contradicts(word.text, argument)), None)
+        if ours is None or word.place.path == own_path:
             continue
         last = value_of(ours, texts)
-        if last == ours:
-            winner = f"{ours} wins, because it stands last"
-        elif switches_off(word.text) and any(found.text == ours for found in counted[number:]):
+        if holds(ours, texts):
+            winner = f"{last} wins, because it stands last"
+        elif switches_off(word.text) and any(holds(ours, [found.text]) for found in counted[number:]):
             winner = f"{last} wins, because no later word switches the IOMMU on again"
         elif lost:
             winner = f"{last} wins, because ours stands behind --"

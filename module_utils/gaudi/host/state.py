@@ -113,7 +113,8 @@ def argument_items(
     for need in needed:
         label, _, value = need.argument.partition("=")
         now = kernel_cmdline.value_of(need.argument, running)
-        shown = _NOTHING if now is None else now.partition("=")[2] or "set"
+        shown = kernel_cmdline.shown(need.argument, now)
+        runs = kernel_cmdline.holds(need.argument, running)
         if container:
             items.append(Item(label, value or "set", "the host's", shown, "the host's", ABSENT))
             continue
@@ -121,14 +122,14 @@ def argument_items(
         configured = any(kernel_cmdline.holds(need.argument, entry.arguments) for entry in entries)
         boots = kernel_cmdline.holds_in_all(need.argument, entries)
         stays = written is None or kernel_cmdline.holds(need.argument, written)
-        after = ", ".join(sorted(_NOTHING if found is None else found.partition("=")[2] or "set" for found in later))
+        after = ", ".join(sorted({kernel_cmdline.shown(need.argument, found) for found in later}))
         own = value or "set"
         if not entries:
             # Without a known boot loader, the arguments are set by hand.
-            state = OK if now == need.argument else WRONG
+            state = OK if runs else WRONG
             items.append(Item(label, own, "by hand", shown, "unknown", state))
             continue
-        state = WRONG if not (boots and stays) else OK if now == need.argument else REBOOT
+        state = WRONG if not (boots and stays) else OK if runs else REBOOT
         items.append(Item(label, own, own if configured else _NOTHING, shown, after or _NOTHING, state))
     return items
 

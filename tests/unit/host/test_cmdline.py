@@ -78,7 +78,7 @@ def test_arguments_that_contradict_each_other() -> None:
 
 def test_the_last_one_wins_and_dashes_are_underscores() -> None:
     assert (
-        kernel_cmdline.holds("intel_idle.max_cstate=0", ["intel_idle.max_cstate=1", "intel-idle.max_cstate=0"]) is False
+        kernel_cmdline.holds("intel_idle.max_cstate=0", ["intel_idle.max_cstate=1", "intel-idle.max_cstate=0"]) is True
     )
     assert kernel_cmdline.value_of("intel_idle.max_cstate=0", ["intel-idle.max_cstate=1"]) == "intel-idle.max_cstate=1"
     assert kernel_cmdline.holds("iommu=pt", ["iommu=pt", "iommu=soft"]) is False
@@ -86,19 +86,70 @@ def test_the_last_one_wins_and_dashes_are_underscores() -> None:
     assert kernel_cmdline.holds("quiet", []) is False
 
 
+@pytest.mark.report("H13")
 @pytest.mark.parametrize(
-    ("words", "holding"),
+    ("line", "passthrough"),
     [
         ("iommu=pt iommu.passthrough=0", False),
         ("iommu=pt iommu.passthrough=off", False),
         ("iommu.passthrough=no iommu=pt", True),
         ("iommu=pt iommu.passthrough=1", True),
-        ("iommu.passthrough=1", False),
+        ("iommu.passthrough=1", True),
+        ("iommu.passthrough=on", True),
+        ("iommu.passthrough=Y", True),
+        ("iommu-passthrough=1", False),
+        ("iommu.passthrough", False),
+        # The kernel says no to that value, and keeps what it had.
+        ("iommu=pt iommu.passthrough=maybe", True),
+        ("iommu=pt,force", True),
+        ("iommu=force,pt", True),
+        ("iommu=force iommu=pt", True),
+        ("iommu=pt iommu=force", True),
+        ("iommu=pt,nopt", False),
+        ("iommu=pt iommu=nopt", False),
+        ("iommu=nopt iommu.passthrough=1", True),
+        ("iommu=off iommu=pt", False),
+        ("iommu=off,pt", False),
+        ("iommu=pt iommu.passthrough=1 iommu=off", False),
+        ("iommu.passthrough=1 iommu=soft", False),
+        ('iommu="pt"', True),
+        ('"iommu=pt"', True),
+        ("iommu", False),
         ("iommu=pt -- iommu.passthrough=0", True),
+        ("-- iommu=pt", False),
     ],
 )
-def test_passthrough_is_taken_back_by_its_other_name(words: str, holding: bool) -> None:
-    assert kernel_cmdline.holds("iommu=pt", words.split()) is holding
+def test_passthrough_in_all_its_spellings(line: str, passthrough: bool) -> None:
+    assert kernel_cmdline.holds("iommu=pt", kernel_cmdline.split(line)) is passthrough
+
+
+@pytest.mark.report("H13")
+@pytest.mark.parametrize(
+    ("line", "on"),
+    [
+        ("intel_iommu=on", True),
+        ("intel_iommu=on,sm_on", True),
+        ("intel_iommu=sm_on,on", True),
+        ("intel_iommu=on intel_iommu=sm_on", True),
+        ("intel_iommu=sm_on", False),
+        ("intel_iommu=on,off", False),
+        ("intel_iommu=off intel_iommu=on", True),
+        ("intel_iommu=on intel_iommu=igfx_off", True),
+        ("intel-iommu=on", True),
+        ("amd_iommu=on", False),
+    ],
+)
+def test_an_iommu_of_intel_in_all_its_spellings(line: str, on: bool) -> None:
+    assert kernel_cmdline.holds("intel_iommu=on", line.split()) is on
+
+
+def test_another_part_of_the_same_list_is_no_contradiction() -> None:
+    both = ["intel_iommu=on", "intel_iommu=on,sm_on"]
+    assert kernel_cmdline.check(both) == both
+    assert not kernel_cmdline.holds(both[1], ["intel_iommu=on"])
+    assert kernel_cmdline.conflicts(["intel_iommu=on"], words(("intel_iommu=sm_on,on", "f", 1)), OWN) == []
+    with pytest.raises(ValueError, match="contradict"):
+        kernel_cmdline.check(["iommu=pt", "iommu.passthrough=0"])
 
 
 def test_no_entry_is_not_every_entry() -> None:

@@ -58,6 +58,7 @@ def test_a_setting_the_kernel_or_the_container_does_not_have() -> None:
         ([entry("quiet")], ["intel_idle.max_cstate=0"], "wrong"),
         ([entry("intel_idle.max_cstate=0"), entry("quiet")], ["intel_idle.max_cstate=0"], "wrong"),
         ([entry("intel_idle.max_cstate=0", "intel_idle.max_cstate=1")], [], "wrong"),
+        ([entry("intel_idle.max_cstate=0")], ["intel-idle.max_cstate=0"], "ok"),
         ([], ["intel_idle.max_cstate=0"], "ok"),
         ([], [], "wrong"),
     ],
@@ -66,6 +67,12 @@ def test_a_kernel_argument(entries: list[Entry], running: list[str], state: str)
     (item,) = host_state.argument_items([SPEED], entries, running, container=False)
     assert item.state == state
     assert item.wanted == "0"
+
+
+@pytest.mark.report("H13")
+def test_an_argument_set_by_hand_under_its_other_name() -> None:
+    (item,) = host_state.argument_items([CORRECT], [], ["iommu.passthrough=1"], container=False)
+    assert (item.state, item.now) == ("ok", "iommu.passthrough=1")
 
 
 @pytest.mark.parametrize(
@@ -184,13 +191,20 @@ REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
     ([CORRECT], UBUNTU, ["iommu=noforce,off", "iommu=pt"], True),
     ([CORRECT], UBUNTU, ["iommu=pt", "--", "iommu=off"], False),
     ([CORRECT], UBUNTU, ["--", "single", "iommu=pt"], True),
-    ([Needed("intel_iommu=on", "correctness", "x")], UBUNTU, ["intel-iommu=off", "intel_iommu=on"], True),
+    ([Needed("intel_iommu=on", "correctness", "x")], UBUNTU, ["intel-iommu=off", "intel_iommu=on"], False),
     ([SPEED], UBUNTU, ["ro"], False),
-    ([Needed("intel-iommu=on", "correctness", "x")], "6.1.0", ["intel_iommu=on"], True),
+    ([Needed("intel-iommu=on", "correctness", "x")], "6.1.0", ["intel_iommu=on"], False),
+    (
+        [Needed("intel_iommu=on", "correctness", "x"), CORRECT],
+        UBUNTU,
+        ["intel_iommu=on,sm_on", "iommu.passthrough=1"],
+        False,
+    ),
     ([], UBUNTU, ["ro"], False),
 ]
 
 
+@pytest.mark.report("H13")
 @pytest.mark.parametrize(("needed", "kernel", "running", "refused"), REFUSALS)
 def test_serving_is_refused_for_correctness_only(
     needed: list[Needed], kernel: str, running: list[str], refused: bool
