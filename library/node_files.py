@@ -47,6 +47,11 @@ options:
           Another path of this list. Where this file is there, its content is left as it is for as long as that of the
           other one is as it is to be.
         type: path
+      empty_up_to:
+        description: >-
+          With V(absent), a directory above the path. It is removed as well if it is empty then, and so is each
+          directory between the two.
+        type: path
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
@@ -112,6 +117,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "secret": {"type": "str", "no_log": True},
             "mode": {"type": "str", "default": "0644"},
             "follows": {"type": "path"},
+            "empty_up_to": {"type": "path"},
         },
         "mutually_exclusive": [("content", "secret")],
     },
@@ -219,14 +225,25 @@ def make_directory(path: Path, mode: int) -> None:
             own(folder, mode)
 
 
-def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None:
+def remove_empty(path: Path, last: Path) -> None:
+    """Remove the directories above a path that are empty, up to and including the last one."""
+    for folder in path.parents:
+        if last not in (folder, *folder.parents) or any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def hold(module: AnsibleModule, file: dict[str, Any], before: Found, after: Found) -> None:
     """Bring one path into its wanted state."""
+    path = Path(file["path"])
     if after.state == "absent":
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             # Its program may have renamed it since.
             path.unlink(missing_ok=True)
+        if file["empty_up_to"]:
+            remove_empty(path, Path(file["empty_up_to"]))
         return
     mode = int(after.rights.rpartition(" ")[2], 8)
     if is_useless(path):
@@ -239,8 +256,8 @@ def hold(module: AnsibleModule, path: Path, before: Found, after: Found) -> None
         # In the target's directory, so that one rename puts it in place; until then only its owner may read it.
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         module.add_cleanup_file(temporary)
-        with os.fdopen(handle, "wb") as file:
-            file.write(after.content)
+        with os.fdopen(handle, "wb") as out:
+            out.write(after.content)
         own(Path(temporary), mode)
         module.atomic_move(temporary, str(path))
     own(path, mode)
@@ -279,7 +296,7 @@ def main() -> None:
         written.append(path)
         diff += difference(file, before, after)
         if not module.check_mode:
-            hold(module, Path(path), before, after)
+            hold(module, file, before, after)
     module.exit_json(changed=bool(written), written=written, diff=diff)
 
 

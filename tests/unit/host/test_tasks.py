@@ -67,11 +67,13 @@ def test_what_an_interrupted_run_left_is_taken_up(foreseen: bool, reload: bool, 
 
 
 @pytest.mark.parametrize(
-    ("checking", "written", "foreseen"), [(True, ["/unit"], True), (True, [], False), (False, ["/unit"], False)]
+    ("checking", "written", "foreseen"),
+    # The unit does not run with the file for needrestart.
+    [(True, ["/unit"], True), (True, ["/needrestart"], False), (True, [], False), (False, ["/unit"], False)],
 )
 def test_only_check_mode_goes_by_what_would_be_written(checking: bool, written: list[str], foreseen: bool) -> None:
     given = {"ansible_check_mode": checking, "host_tuning_written": {"written": written}}
-    assert variable("__host_tuning_foreseen", **given) is foreseen
+    assert variable("__host_tuning_foreseen", __host_tuning_needrestart="/needrestart", **given) is foreseen
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def beside(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
     return node
 
 
+@pytest.mark.report("S02")
 def test_a_table_that_somebody_took_away_comes_back_and_is_told(
     beside: Node, capsys: pytest.CaptureFixture[str]
 ) -> None:

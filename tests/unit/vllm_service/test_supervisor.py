@@ -141,6 +141,7 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
     ]
 
 
+@pytest.mark.report("S03")
 def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
     node.scenario(lines=WARM_UP, delay=0.75)
     process = node.start("--stall", "5")
