@@ -69,7 +69,8 @@ options:
         C(gaudi_weights_fetch), C(gaudi_nodes_at_once), C(gaudi_nodes_pause), C(gaudi_require_pins),
         C(gaudi_serving_instances), and where the
         host is tuned
-        C(host_tuning_hugepages) and C(host_tuning_max_memory_share). Those that are left out are not checked.
+        C(host_tuning_hugepages), C(host_tuning_hugepage_size) and C(host_tuning_max_memory_share). Those that are left
+        out are not checked.
     type: dict
     required: true
   topology:

@@ -24,6 +24,11 @@ options:
         description: Largest part of the memory that hugepages may take, in percent.
         type: int
         required: true
+      hugepage_size:
+        description: Size of the hugepages that V(vm.nr_hugepages) counts among the settings.
+        type: str
+        choices: [2MiB, 1GiB]
+        default: 2MiB
       kernel_rules:
         description: The catalogue's rules for the kernel command line that this site follows.
         type: list
@@ -266,6 +271,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.host import sysctl
 from ansible.module_utils.gaudi.host.inspection import Inspection
 from ansible.module_utils.gaudi.node.tuning import read_host
 
@@ -277,6 +283,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "options": {
             "sysctl": {"type": "dict", "required": True},
             "max_memory_share": {"type": "int", "required": True},
+            "hugepage_size": {"type": "str", "choices": list(sysctl.SIZES), "default": sysctl.SIZE},
             "kernel_rules": {"type": "list", "elements": "dict", "required": True},
             "set_arguments": {"type": "bool", "required": True},
             "always": {"type": "list", "elements": "str", "default": []},

@@ -25,6 +25,13 @@ options:
     description: Largest part of the memory that hugepages may take, in percent.
     type: int
     default: 50
+  hugepage_size:
+    description:
+      - Size of the hugepages that V(vm.nr_hugepages) counts in O(settings). If the kernel's default size is another,
+        none are set, and more than none are refused.
+    type: str
+    choices: [2MiB, 1GiB]
+    default: 2MiB
   state:
     description: Whether the drop-in holds the settings, or is taken away.
     type: str
@@ -92,6 +99,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "settings": {"type": "dict", "required": True},
     "max_memory_share": {"type": "int", "default": 50},
+    "hugepage_size": {"type": "str", "choices": list(sysctl.SIZES), "default": sysctl.SIZE},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 PROC = Path("/proc")
@@ -134,11 +142,13 @@ def _memory() -> sysctl.Memory:
 def _request(module: AnsibleModule) -> dict[str, str]:
     """Return the requested settings; fails the module if no kernel accepts them."""
     given = {key: str(value) for key, value in module.params["settings"].items()}
-    share = module.params["max_memory_share"]
+    share, size = module.params["max_memory_share"], module.params["hugepage_size"]
     try:
         wanted: dict[str, str] = sysctl.check_request(given)
-        pages = int(wanted.get(sysctl.HUGEPAGES, 0)) if module.params["state"] == "present" else 0
-        refusal = sysctl.memory_refusal(pages, _memory(), share)
+        present, memory = module.params["state"] == "present", _memory()
+        pages = int(wanted.get(sysctl.HUGEPAGES, 0)) if present else 0
+        refusal = sysctl.memory_refusal(pages, memory, share, size)
+        wanted = sysctl.managed(wanted, size, memory) if present else wanted
     except Refusal as error:
         refusal = error
     if refusal:

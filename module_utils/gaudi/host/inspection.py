@@ -72,7 +72,9 @@ class Inspection:
 
     def __init__(self, wanted: Mapping[str, Any], paths: Mapping[str, str], seen: Seen) -> None:
         self.wanted, self.paths, self.seen = wanted, paths, seen
-        self.settings = requested(wanted)
+        self.size = wanted["hugepage_size"]
+        self.requested = requested(wanted)
+        self.settings = sysctl.managed(self.requested, self.size, seen.memory)
         self.limits = {key: str(value) for key, value in wanted["limits"].items()}
 
     # The kernel command line.
@@ -174,7 +176,8 @@ class Inspection:
         # A drop-in is undone by deleting it; only what grubby replaces must be recorded.
         replaced = boot.entries if boot.loader == "grubby" and self.wanted["set_arguments"] else []
         arguments = {entry.kernel: " ".join(entry.arguments) for entry in replaced}
-        found = {"sysctl": self.seen.running, "kernel_arguments": arguments, "arguments": self.gone}
+        running = {key: value for key, value in self.seen.running.items() if key in self.settings}
+        found = {"sysctl": running, "kernel_arguments": arguments, "arguments": self.gone}
         return state.remember(self.record, found)
 
     # What is said of it.
@@ -182,11 +185,11 @@ class Inspection:
     def refusals(self) -> list[str]:
         """Return why the host cannot be tuned as wanted."""
         wanted, seen = self.wanted, self.seen
-        pages = int(self.settings.get(sysctl.HUGEPAGES, 0))
+        pages = int(self.requested.get(sysctl.HUGEPAGES, 0))
         marked = {path: seen.texts[name] for name, path in self.paths.items() if name not in _OWN_FOLDER}
         written = [name for name in self.paths if wanted["set_arguments"] or name != "grub"]
         sentences = [
-            sysctl.memory_refusal(pages, seen.memory, wanted["max_memory_share"]),
+            sysctl.memory_refusal(pages, seen.memory, wanted["max_memory_share"], self.size),
             seen.boot.refusal(),
             *host_files.foreign(marked),
             *(seen.obstacles[name] for name in written),
@@ -211,6 +214,7 @@ class Inspection:
         frozen = seen.frozen if container else ()
         boot = seen.boot
         items = state.sysctl_items(self.settings, seen.running, seen.assignments, self.paths["sysctl"], frozen)
+        items += state.other_size_items(int(self.requested.get(sysctl.HUGEPAGES, 0)), self.size, seen.memory)
         items += state.argument_items(self.needed, boot.entries, seen.command_line, boot.follows(), container=container)
         if self.wanted["cpu"]:
             items += state.cpu_items(seen.cpus, enabled=seen.unit_enabled, container=container)

@@ -96,6 +96,15 @@ def sysctl_items(
     return items
 
 
+def other_size_items(pages: int, size: str, memory: sysctl.Memory) -> list[Item]:
+    """Return a row for hugepages that were requested in another size than the kernel's default."""
+    if not pages or sysctl.counts(size, memory):
+        return []
+    wanted = f"{pages} of {sysctl.of_size(sysctl.SIZES[size])}"
+    now = f"{memory.hugepages} of {sysctl.of_size(memory.hugepage_kib)}"
+    return [Item(sysctl.HUGEPAGES, wanted, _NOTHING, now, _NOTHING, WRONG)]
+
+
 def argument_items(
     needed: Sequence[Needed],
     entries: Sequence[Entry],

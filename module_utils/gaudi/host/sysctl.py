@@ -20,8 +20,13 @@ DIRECTORIES = (
 )
 """Where systemd-sysctl looks, most important first (sysctl.d(5))."""
 
+SIZES: Mapping[str, int] = {"2MiB": 2048, "1GiB": 1024 * 1024}
+"""The sizes that hugepages can have on x86, in KiB."""
+SIZE = "2MiB"
+"""The size of the pages that the handbooks count; the kernel's default unless its command line names another."""
+
 _KEY = re.compile(r"[a-z0-9_]+([./][A-Za-z0-9_@:-]+)+")
-_KIB_PER_MIB = 1024
+_KIB_PER_GIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,17 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Memory:
-    """The node's memory, in KiB, as /proc/meminfo has it."""
+    """The node's memory, in KiB, as /proc/meminfo has it.
+
+    ``hugepage_kib`` is the kernel's default size (default_hugepagesz=), and ``hugepages`` counts pages of that size, as
+    vm.nr_hugepages does. ``other_kib``: memory in hugepages of other sizes.
+    """
 
     total_kib: int
     free_kib: int
     hugepage_kib: int
     hugepages: int
+    other_kib: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,11 +77,14 @@ def parse_meminfo(text: str) -> Memory:
         if number and number[0].isdigit():
             found[name] = int(number[0])
     try:
+        size, pages = found["Hugepagesize"], found["HugePages_Total"]
         return Memory(
             total_kib=found["MemTotal"],
             free_kib=found["MemAvailable"],
-            hugepage_kib=found["Hugepagesize"],
-            hugepages=found["HugePages_Total"],
+            hugepage_kib=size,
+            hugepages=pages,
+            # Pages of all sizes; kernels before 4.15 do not show it.
+            other_kib=max(0, found.get("Hugetlb", 0) - size * pages),
         )
     except KeyError as missing:
         raise Refusal(
@@ -107,23 +120,57 @@ def check_request(settings: Mapping[str, str]) -> dict[str, str]:
     return wanted
 
 
-def memory_refusal(pages: int, memory: Memory, max_share: int) -> Refusal | None:
-    """Return the refusal if this many hugepages would leave too little memory for the rest; else None.
+def of_size(kib: int) -> str:
+    """Return the size of a hugepage for people."""
+    return f"{kib // _KIB_PER_GIB} GiB" if kib % _KIB_PER_GIB == 0 else f"{kib / 1024:g} MiB"
 
-    ``max_share``: percent of the whole memory.
+
+def counts(size: str, memory: Memory) -> bool:
+    """Whether vm.nr_hugepages counts pages of this size on the node."""
+    return SIZES[size] == memory.hugepage_kib
+
+
+def managed(settings: Mapping[str, str], size: str, memory: Memory) -> dict[str, str]:
+    """Return the settings to set: not vm.nr_hugepages, if it counts pages of another size than the requested one."""
+    return {key: value for key, value in settings.items() if key != HUGEPAGES or counts(size, memory)}
+
+
+def memory_refusal(pages: int, memory: Memory, max_share: int, size: str = SIZE) -> Refusal | None:
+    """Return the refusal if the kernel counts pages of another size, or if they would leave too little memory.
+
+    ``max_share``: percent of the whole memory. ``size``: one of SIZES.
     """
     if max_share not in range(1, 101):
         raise Refusal("out_of_range", f"host_tuning_max_memory_share is {max_share}. Give a percentage from 1 to 100.")
+    if pages and not counts(size, memory):
+        return size_refusal(pages, memory, size)
+    other = memory.other_kib
     asked_kib = pages * memory.hugepage_kib
-    fit = memory.total_kib * max_share // 100 // memory.hugepage_kib
+    fit = max(0, memory.total_kib * max_share // 100 - other) // memory.hugepage_kib
     if pages <= fit:
         return None
+    beside = f" beside {other / _KIB_PER_GIB:.1f} GiB in hugepages of other sizes" if other else ""
     return Refusal(
         "too_many_hugepages",
-        f"{pages} hugepages of {memory.hugepage_kib} KiB are {asked_kib // _KIB_PER_MIB} MiB, "
-        f"{asked_kib * 100 // memory.total_kib} % of this machine's {memory.total_kib // _KIB_PER_MIB} MiB; "
-        f"host_tuning_max_memory_share allows {max_share} %. "
+        f"{pages} hugepages of {of_size(memory.hugepage_kib)} are {asked_kib / _KIB_PER_GIB:.1f} GiB{beside}, "
+        f"{(asked_kib + other) * 100 // memory.total_kib} % of this machine's "
+        f"{memory.total_kib / _KIB_PER_GIB:.1f} GiB; host_tuning_max_memory_share allows {max_share} %. "
         f"Set host_tuning_hugepages to {fit} or less, or raise host_tuning_max_memory_share.",
+    )
+
+
+def size_refusal(pages: int, memory: Memory, size: str) -> Refusal:
+    """Return the refusal of pages whose size is not the kernel's default size."""
+    kernels, wanted = of_size(memory.hugepage_kib), of_size(SIZES[size])
+    gib = pages * SIZES[size] / _KIB_PER_GIB
+    same = next((name for name, kib in SIZES.items() if kib == memory.hugepage_kib), "")
+    counted = f"host_tuning_hugepage_size: {same} with a number of such pages, or " if same else ""
+    return Refusal(
+        "hugepage_size_differs",
+        f"This kernel's hugepages have {kernels} by default (default_hugepagesz= on its command line), but "
+        f"host_tuning_hugepages asks for {pages} of {wanted} ({gib:.1f} GiB), and vm.nr_hugepages cannot count those. "
+        f"Set {counted}default_hugepagesz={size[:2]} and reboot; or reserve them beside the others with hugepagesz="
+        f"{size[:2]} hugepages={pages} in host_tuning_extra_kernel_arguments, and host_tuning_hugepages: 0.",
     )
 
 
@@ -131,11 +178,12 @@ def grant_refusal(pages: int, memory: Memory) -> Refusal | None:
     """Return the refusal if the kernel did not grant all pages; else None. ``memory``: read after the request."""
     if memory.hugepages >= pages:
         return None
+    asked, granted = (number * memory.hugepage_kib / _KIB_PER_GIB for number in (pages, memory.hugepages))
     return Refusal(
         "hugepages_not_granted",
         f"The kernel granted {memory.hugepages} of the {pages} hugepages asked for "
-        f"({memory.hugepage_kib} KiB each): the rest of the memory is in use or in pieces. "
-        f"Set host_tuning_hugepages to {memory.hugepages} or less, stop what uses the memory, "
+        f"({of_size(memory.hugepage_kib)} each, {granted:.1f} of {asked:.1f} GiB): the rest of the memory is in use or "
+        f"in pieces. Set host_tuning_hugepages to {memory.hugepages} or less, stop what uses the memory, "
         "or reboot and run again (right after boot memory is in one piece).",
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..base.checks import integer, shown, switch, text
 from ..base.refusal import Refusal
-from ..host.sysctl import memory_refusal, parse_meminfo
+from ..host.sysctl import SIZE, SIZES, memory_refusal, parse_meminfo
 from .checks import Problem
 
 INSTANCES = "gaudi_serving_instances"
@@ -19,6 +19,7 @@ PINS = "gaudi_require_pins"
 AT_ONCE = "gaudi_nodes_at_once"
 PAUSE = "gaudi_nodes_pause"
 HUGEPAGES = "host_tuning_hugepages"
+HUGEPAGE_SIZE = "host_tuning_hugepage_size"
 MEMORY_SHARE = "host_tuning_max_memory_share"
 
 # Upper bounds against nonsense: more cards than any node has, more pages than any memory holds.
@@ -41,6 +42,11 @@ def _path(value: object) -> None:
 def _list(value: object) -> None:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise Refusal("not_a_list", "A list is needed.")
+
+
+def _size(value: object) -> None:
+    if value not in SIZES:
+        raise Refusal("unknown_size", f"One of {', '.join(SIZES)} is needed.")
 
 
 def _at_once(value: object) -> None:
@@ -69,6 +75,7 @@ VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
         "a list of requests, such as [{instance: chat, model: qwen3-8b, port: 30001}], or [] to serve nothing",
     ),
     HUGEPAGES: (lambda value: integer(value, "", 0, MOST_HUGEPAGES), "a whole number of hugepages, 0 or more"),
+    HUGEPAGE_SIZE: (_size, " or ".join(SIZES)),
     MEMORY_SHARE: (lambda value: integer(value, "", 1, 100), "a percentage from 1 to 100"),
 }
 
@@ -80,6 +87,7 @@ class Inventory:
     release: str | None
     expected_cards: int | None
     hugepages: int | None
+    hugepage_size: str
     max_memory_share: int | None
     # Whether unpinned names are refused; False if unset.
     require_pins: bool
@@ -123,6 +131,7 @@ def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
         release=None if release is None else str(release),
         expected_cards=number("gaudi_expected_cards"),
         hugepages=number(HUGEPAGES),
+        hugepage_size=str(right.get(HUGEPAGE_SIZE, SIZE)),
         max_memory_share=number(MEMORY_SHARE),
         require_pins=switch(right.get(PINS, False), ""),
         positions=tuple(positions),
@@ -138,7 +147,8 @@ def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
     if inventory.hugepages is None or inventory.max_memory_share is None:
         return []
     try:
-        refusal = memory_refusal(inventory.hugepages, parse_meminfo(meminfo), inventory.max_memory_share)
+        memory = parse_meminfo(meminfo)
+        refusal = memory_refusal(inventory.hugepages, memory, inventory.max_memory_share, inventory.hugepage_size)
     except Refusal as error:
         refusal = error
     return [Problem("hugepages", str(refusal))] if refusal else []

@@ -136,6 +136,27 @@ def test_absurd_hugepages(debian: Host) -> None:
         assert "Give a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": pages})["msg"]
 
 
+@pytest.mark.report("H05")
+def test_hugepages_of_another_size_than_the_kernels(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "PROC", debian.root / "proc")
+    (debian.root / "proc/sys/vm").mkdir(parents=True)
+    for name, text in (
+        ("meminfo", "MemTotal: 527433728 kB\nMemAvailable: 1 kB\nHugePages_Total: 200\nHugepagesize: 1048576 kB\n"),
+        ("cmdline", "ro default_hugepagesz=1G hugepages=200\n"),
+        ("sys/vm/nr_hugepages", "200\n"),
+    ):
+        (debian.root / "proc" / name).write_text(text)
+    found = debian.run(sysctl={"vm.nr_hugepages": 200})
+    (refusal,) = found["refusals"]
+    assert "200 of 2 MiB (0.4 GiB)" in refusal
+    # Somebody else's pages are neither recorded nor given back.
+    assert found["former"]["sysctl"] == {}
+    (row,) = (item for item in found["items"] if item["item"] == "vm.nr_hugepages")
+    assert (row["wanted"], row["now"], row["state"]) == ("200 of 2 MiB", "200 of 1 GiB", "wrong")
+    assert debian.run(sysctl={"vm.nr_hugepages": 0})["refusals"] == []
+    assert debian.run(sysctl={"vm.nr_hugepages": 200}, hugepage_size="1GiB")["refusals"] == []
+
+
 def test_a_container_is_asked_for_nothing_it_cannot_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(tmp_path, monkeypatch, container="docker")
     found = host.run(always=["iommu"])

@@ -43,6 +43,52 @@ def test_up_to_the_share_and_no_page_more() -> None:
     assert refusal.id == "too_many_hugepages"
 
 
+GIB_PAGES = """MemTotal:       527433728 kB
+MemAvailable:   300000000 kB
+HugePages_Total:     200
+Hugepagesize:    1048576 kB
+Hugetlb:        {hugetlb} kB
+"""
+
+
+def gib_pages(other_gib: int = 0) -> sysctl.Memory:
+    """The memory of a node of 503 GiB that was started with default_hugepagesz=1G hugepages=200."""
+    return sysctl.parse_meminfo(GIB_PAGES.format(hugetlb=(200 + other_gib) * 1024 * 1024))
+
+
+@pytest.mark.report("H05")
+@pytest.mark.parametrize("pages", [200, 15000])
+def test_pages_of_another_size_than_the_kernel_counts_are_refused(pages: int) -> None:
+    refusal = sysctl.memory_refusal(pages, gib_pages(), 50)
+    assert refusal is not None
+    assert refusal.id == "hugepage_size_differs"
+    assert "1 GiB by default (default_hugepagesz=" in str(refusal)
+    assert f"{pages} of 2 MiB ({pages / 512:.1f} GiB)" in str(refusal)
+    assert f"hugepagesz=2M hugepages={pages}" in str(refusal)
+    # No page of ours, so there is nothing to refuse.
+    assert sysctl.memory_refusal(0, gib_pages(), 50) is None
+
+
+@pytest.mark.report("H05")
+def test_pages_of_the_kernels_size_are_counted_in_bytes() -> None:
+    assert sysctl.memory_refusal(200, gib_pages(), 50, "1GiB") is None
+    refusal = sysctl.memory_refusal(15000, gib_pages(), 50, "1GiB")
+    assert refusal is not None
+    assert "15000 hugepages of 1 GiB are 15000.0 GiB" in str(refusal)
+    assert "Set host_tuning_hugepages to 251 or less" in str(refusal)
+    refusal = sysctl.memory_refusal(8, memory(), 50, "1GiB")
+    assert refusal is not None
+    assert refusal.id == "hugepage_size_differs"
+
+
+def test_pages_of_other_sizes_belong_to_the_share() -> None:
+    refusal = sysctl.memory_refusal(200, gib_pages(other_gib=60), 50, "1GiB")
+    assert refusal is not None
+    assert "beside 60.0 GiB in hugepages of other sizes" in str(refusal)
+    assert "to 191 or less" in str(refusal)
+    assert sysctl.memory_refusal(0, gib_pages(other_gib=400), 50, "1GiB") is None
+
+
 @pytest.mark.parametrize("share", [0, -1, 101])
 def test_a_share_that_is_none(share: int) -> None:
     with pytest.raises(ValueError, match="Give a percentage from 1 to 100"):
@@ -159,6 +205,20 @@ def test_set_held_and_settled(proc: Path, tmp_path: Path) -> None:
     assert (proc / "sys/kernel/numa_balancing").read_text() == "0\n"
     assert run(tmp_path)["changed"] is False
     assert run(tmp_path, check=True)["changed"] is False
+
+
+@pytest.mark.report("H05")
+def test_pages_of_another_size_are_neither_set_nor_given_back(proc: Path, tmp_path: Path) -> None:
+    (proc / "meminfo").write_text(GIB_PAGES.format(hugetlb=200 * 1024 * 1024))
+    (proc / "sys/vm/nr_hugepages").write_text("200\n")
+    assert run(tmp_path, "15000")["refused_id"] == "hugepage_size_differs"
+    assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
+    assert not (tmp_path / "zz.conf").exists()
+    assert run(tmp_path, "0")["before"] == {"kernel.numa_balancing": "1"}
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "200\n"
+    assert "vm.nr_hugepages" not in (tmp_path / "zz.conf").read_text()
+    assert run(tmp_path, "64", hugepage_size="1GiB")["changed"] is True
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "64\n"
 
 
 def test_taken_back(proc: Path, tmp_path: Path) -> None:

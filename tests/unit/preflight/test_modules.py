@@ -1042,6 +1042,10 @@ def test_an_instances_own_port_is_not_in_use(run: Run, tmp_path: Path) -> None:
         ({"host_tuning_hugepages": "abc", "host_tuning_max_memory_share": 50}, ["host_tuning_hugepages is 'abc'"]),
         ({"host_tuning_hugepages": 8, "host_tuning_max_memory_share": 0}, ["host_tuning_max_memory_share is 0"]),
         ({"host_tuning_hugepages": 1 << 31, "host_tuning_max_memory_share": 50}, ["hugepages of", "Set host_tuning_h"]),
+        (
+            {"host_tuning_hugepages": 1, "host_tuning_max_memory_share": 50, "host_tuning_hugepage_size": "1GiB"},
+            ["2 MiB by default", "1 of 1 GiB", "default_hugepagesz=1G"],
+        ),
     ],
 )
 def test_a_wrong_inventory_is_one_sentence_with_the_variables_name(run: Run, wrong: Any, words: list[str]) -> None:

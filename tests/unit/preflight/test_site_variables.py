@@ -124,6 +124,7 @@ def test_what_is_wrong_is_named(rendered: dict[str, Any], name: str, wrong: list
 def test_the_settings_of_the_host_are_those_of_its_role(rendered: dict[str, Any]) -> None:
     assert rendered["right"]["tuning"] == {
         "host_tuning_hugepages": HOST_TUNING["host_tuning_hugepages"],
+        "host_tuning_hugepage_size": HOST_TUNING["host_tuning_hugepage_size"],
         "host_tuning_max_memory_share": HOST_TUNING["host_tuning_max_memory_share"],
     }
     assert "host_tuning_hugepages" not in rendered["many pages"]["tuning"]
