@@ -81,8 +81,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "src": {"type": "path", "required": True},
@@ -94,7 +94,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 def main() -> None:
     """Read and report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         with Path(module.params["src"]).open("rb") as there:
             if not module.params["length"]:

@@ -81,12 +81,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.batch import lines
 from ansible.module_utils.gaudi.node import instances
 from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "model": {"type": "str", "required": True},
@@ -116,7 +116,7 @@ def is_answered(folder: str) -> bool:
 
 def main() -> None:
     """Look and report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     own, folder = module.params["own"], module.params["folder"]
     has_own = bool(own) and own in instances.installed()
     here, others = [], []

@@ -94,6 +94,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.benchmark import asked
 from ansible.module_utils.gaudi.node import containers, instances, listening
 from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -141,7 +142,7 @@ def check_listener(module: AnsibleModule, container: str, url: str) -> None:
 
 def main() -> None:
     """Read, decide, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params
     try:
         concurrency = asked.concurrencies(given["concurrency"])

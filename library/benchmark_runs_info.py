@@ -49,18 +49,18 @@ runs:
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.benchmark import figures
 from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
 
 def main() -> None:
     """Read, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     runs = []
     for file in sorted(Path(paths.BENCHMARKS).glob("*/*.json")):
         if not figures.RUN.match(file.stem):

@@ -115,6 +115,7 @@ from ansible.module_utils.gaudi.driver.troubles import recognised
 from ansible.module_utils.gaudi.engine import brought
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "part": {"type": "str", "required": True},
@@ -169,7 +170,7 @@ def remove(module: AnsibleModule, ours: list[str]) -> list[str]:
 
 def main() -> None:
     """Read, ask apt, write or remove."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, path = module.params, Path(module.params["record"])
     if module.get_bin_path("apt-get") is None:
         module.exit_json(changed=False, packages=[], ours=[], stays=[])

@@ -70,9 +70,9 @@ refused_id:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "plan": {"type": "dict", "required": True},
@@ -84,7 +84,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 def main() -> None:
     """Decide, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params
     options = calibration.Options(given["prompts"], given["dataset"], given["extension_directory"])
     try:

@@ -120,6 +120,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import reservations as decisions
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_text
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations, turn
 
@@ -189,7 +190,7 @@ def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.R
 
 def main() -> None:
     """Wait for the turn, read, decide, write."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if os.geteuid() != 0:
         module.fail_json(
             msg=f"Reservations are root's, and only root sees who uses a card; this ran as user id {os.geteuid()}. "

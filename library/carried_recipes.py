@@ -88,6 +88,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.reservations import INSTANCE
 from ansible.module_utils.gaudi.node import beneath, documents, folders, instances
 from ansible.module_utils.gaudi.node.files import sync_folder, write_text
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving.state import FORM
 from ansible.module_utils.gaudi.weights import record
 from ansible.module_utils.gaudi.weights.record import Entry, Manifest
@@ -271,7 +272,7 @@ def act(module: AnsibleModule, folder: Path, instance: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Look, act."""
-    module = AnsibleModule(
+    module = NodeModule(
         argument_spec=ARGUMENT_SPEC,
         required_if=[("state", "given", ["instance"]), ("state", "taken", ["instance"])],
         supports_check_mode=True,

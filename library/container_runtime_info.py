@@ -105,6 +105,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.node.containers import proof_facts
 from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
@@ -170,7 +171,7 @@ def proved(module: AnsibleModule) -> bool:
 
 def main() -> None:
     """Read."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     family = engine_packages.family_of(text_of(OS_RELEASE))
     apparmor = text_of(APPARMOR).strip() == "Y"
     packages = engine_packages.engine_packages(family, apparmor, module.params["packages"])

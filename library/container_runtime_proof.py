@@ -64,13 +64,13 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.engine import proof
 from ansible.module_utils.gaudi.node.containers import proof_facts
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "habana_path": {"type": "path", "required": True},
@@ -89,17 +89,17 @@ def packed(files: list[str]) -> bytes:
 
 def main() -> None:
     """Make the image, run it, compare, write down."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     docker = module.get_bin_path("docker", required=True)
     facts = proof_facts(module, docker, module.params["habana_path"])
     if module.check_mode or not facts:
         module.exit_json(changed=False, devices=facts.get("devices", []))
-    _, libraries, _ = module.run_command(["ldd", proof.PROGRAM], environ_update={"LC_ALL": "C"})
+    _, libraries, _ = module.run_command(["ldd", proof.PROGRAM])
     image = packed([proof.PROGRAM, *proof.linked(libraries)])
     code, _, err = module.run_command([docker, "import", "-", proof.IMAGE], data=image, binary_data=True)
     if code != 0:
         module.fail_json(msg=f"docker import failed: {printable(err.strip())}. Look at journalctl -u docker.")
-    status, out, err = module.run_command(proof.command(docker), environ_update={"LC_ALL": "C"})
+    status, out, err = module.run_command(proof.command(docker))
     module.run_command([docker, "image", "rm", proof.IMAGE])
     refusal = proof.refusal(status, out, err, facts["devices"])
     if refusal:

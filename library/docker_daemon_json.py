@@ -137,6 +137,7 @@ from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.node import tuning
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -294,7 +295,7 @@ def note(module: AnsibleModule, after: str, *, changed: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Merge, compare with the file and the running engine, write what differs."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path, params = module.params["path"], module.params
     before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
     try:

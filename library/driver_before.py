@@ -76,6 +76,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import instances, weight_folders
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "present": {"type": "dict", "required": True},
@@ -98,7 +99,7 @@ def running_plans(module: AnsibleModule) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Read what was written down, or write it."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, path = module.params, Path(module.params["record"])
     try:
         before = read_json(path, FORM)

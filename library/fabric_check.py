@@ -232,6 +232,7 @@ from ansible.module_utils.gaudi.node import instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json, write_text
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "node": {"type": "str", "required": True},
@@ -438,7 +439,7 @@ def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[
 
 def main() -> None:
     """Look, measure where that is due, keep the verdict, say what may start."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params
     _, damage = links.last_verdict()
     if damage:

@@ -118,6 +118,7 @@ from ansible.module_utils.gaudi.fabric import asked, nics, runs
 from ansible.module_utils.gaudi.fabric.classes import modules_text
 from ansible.module_utils.gaudi.fabric.output import Output
 from ansible.module_utils.gaudi.node import links
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -177,7 +178,7 @@ def result(output: Output, *, direct: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Run, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.check_mode:
         module.exit_json(changed=False, nw_gb_s=None, sentence="", no_direct=False)
     try:

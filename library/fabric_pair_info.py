@@ -159,6 +159,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, runs, static
 from ansible.module_utils.gaudi.node import links
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.planning.network import outside, read_addresses
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -248,7 +249,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         found = look(module)
     except Refusal as refusal:

@@ -228,9 +228,9 @@ refused_id:
 from collections.abc import Sequence
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node.driver_look import Look
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -255,7 +255,7 @@ def told(refusals: Sequence[Refusal]) -> list[dict[str, str]]:
 
 def main() -> None:
     """Read, judge, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         node = Look(module, module.params, read_sources(module, links=False))
         judged, (not_offered, for_kernels) = node.judgement(), node.offers()

@@ -303,6 +303,7 @@ from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
@@ -635,7 +636,7 @@ def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> lis
 
 def main() -> None:
     """Read the node, judge it, return every problem."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         levels = compatibility.Levels.from_document(module.params["levels"])
     except Refusal as refusal:

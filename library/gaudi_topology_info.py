@@ -241,8 +241,8 @@ topology:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.cards.text import describe_node
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 
 ARGUMENT_SPEC: dict[str, Any] = {}
@@ -250,7 +250,7 @@ ARGUMENT_SPEC: dict[str, Any] = {}
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     topology = read_topology(module)
     holders, unreadable = read_holders()
     topology["findings"] += unreadable

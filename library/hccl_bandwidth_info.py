@@ -117,13 +117,13 @@ refused_id:
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.checks import integer
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric.output import parse_output
 from ansible.module_utils.gaudi.fabric.pairs import MOST_NODES
 from ansible.module_utils.gaudi.node.documents import read_text
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "text": {"type": "str"},
@@ -155,7 +155,7 @@ def printed(text: str | None, path: str | None) -> str:
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(
+    module = NodeModule(
         argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
         mutually_exclusive=[("text", "path")],

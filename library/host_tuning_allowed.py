@@ -46,15 +46,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {"program": {"type": "path", "required": True}}
 
 
 def main() -> None:
     """Ask, and fail where the answer is no."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     program = module.params["program"]
     if not Path(program).exists():
         module.exit_json(changed=False, asked=False)

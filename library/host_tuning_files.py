@@ -118,6 +118,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
@@ -179,7 +180,7 @@ def _note(module: AnsibleModule, *, changed: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Compare, then write what differs unless in check mode."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.params["library_for"]:
         module.fail_json(
             msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "

@@ -269,10 +269,10 @@ refused_id:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import sysctl
 from ansible.module_utils.gaudi.host.inspection import Inspection
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.tuning import read_host
 
 _TEXT: dict[str, Any] = {"type": "path", "required": True}
@@ -306,7 +306,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 def main() -> None:
     """Read and report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         wanted, paths = module.params["wanted"], module.params["paths"]
         found = Inspection(wanted, paths, read_host(module, wanted, paths)).answer()

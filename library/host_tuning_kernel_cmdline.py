@@ -79,6 +79,7 @@ from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
 from ansible.module_utils.gaudi.node import tuning
 from ansible.module_utils.gaudi.node.files import take_turn
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "raw", "required": True},
@@ -214,7 +215,7 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
 
 def main() -> None:
     """Set the arguments in the boot loader, under a lock: update-grub fails if another one runs."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     with LOCK.open("w") as lock:
         try:
             take_turn(lock.fileno(), LOCK, PATIENCE)

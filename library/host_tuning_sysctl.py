@@ -94,6 +94,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
 from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
@@ -193,7 +194,7 @@ def _found(path: str, plan: sysctl.Plan, before: dict[str, str], wanted: dict[st
 
 def main() -> None:
     """Decide, then act unless in check mode."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path: str = module.params["path"]
     wanted = _request(module)
     try:

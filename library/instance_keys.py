@@ -148,6 +148,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.files import take_turn, write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.serving.keys import Key
 from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
@@ -320,7 +321,7 @@ def differing(others: Mapping[Path, tuple[str, str]]) -> list[dict[str, str]]:
 
 def main() -> None:
     """Read, change what is asked for, say what there is."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True, mutually_exclusive=[WAYS])
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True, mutually_exclusive=[WAYS])
     instance = module.params["instance"]
     file = INSTANCES / instance / paths.KEYS_FILE
     writes = not module.check_mode and any(module.params[way] is not None for way in WAYS)

@@ -91,9 +91,9 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.weights import pin_file
 from ansible.module_utils.gaudi.weights.record import unsafe
 
@@ -186,7 +186,7 @@ def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
 
 def main() -> None:
     """Ask, compute, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     try:
         values.address(params["endpoint"], "endpoint")

@@ -124,8 +124,8 @@ table:
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.weights import table as weights_table
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -140,7 +140,7 @@ GIVING = Path("/run/gaudi-serving-give")
 
 def main() -> None:
     """Look, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     root = Path(module.params["root"])
     folders = weights_folders.look(root, module.params["directories"])
     for file in weights_folders.damaged_plans(weights_folders.PLANS):

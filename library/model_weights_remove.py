@@ -65,10 +65,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import beneath
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.weights import record as weights
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -125,7 +125,7 @@ def remove(folder: Path) -> None:
 
 def main() -> None:
     """Look, decide, act."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     root, name = Path(module.params["root"]), module.params["directory"]
     if weights.unsafe(name) or "/" in name:
         module.fail_json(

@@ -46,14 +46,15 @@ text:
   sample: "==== uname -a\\nLinux gaudi-01 5.15.0-91-generic ..."
 """
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.doctor import bundle
 from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node.module import UNTRANSLATED, NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
@@ -80,6 +81,7 @@ def said_by(command: Sequence[str]) -> str:
         done = subprocess.run(
             command,
             check=False,
+            env={**os.environ, **UNTRANSLATED},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=bundle.COMMAND_SECONDS,
@@ -93,7 +95,7 @@ def said_by(command: Sequence[str]) -> str:
 
 def main() -> None:
     """Read, mask, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     texts = {str(file): text_of(file) for file in files()}
     texts.update({" ".join(command): said_by(command) for command in bundle.COMMANDS})
     module.exit_json(changed=False, text=bundle.page(texts))

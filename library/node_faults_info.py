@@ -75,6 +75,7 @@ from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.node import containers, instances, links, weight_folders
 from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 from ansible.module_utils.gaudi.serving import kept as decisions
 
@@ -151,7 +152,7 @@ def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     topology = module.params["topology"] or read_topology(module, links=False)
     holders, _unreadable = read_holders()
     there = instances.read(module, instances.installed())

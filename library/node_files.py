@@ -103,6 +103,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
@@ -275,7 +276,7 @@ def wishes(files: list[dict[str, Any]], here: dict[str, Found]) -> dict[str, Fou
 
 def main() -> None:
     """Compare, then make what differs unless in check mode."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.params["library_for"]:
         module.fail_json(
             msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "

@@ -168,6 +168,7 @@ from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import take_turn, write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "key": {"type": "str", "required": True, "no_log": False},
@@ -315,7 +316,7 @@ def answer(module: AnsibleModule, changed: bool) -> None:
 
 def main() -> None:
     """Decide, act, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         jobs.check_key(module.params["key"])
     except Refusal as refusal:

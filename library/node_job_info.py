@@ -55,17 +55,17 @@ table:
 
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
 
 def main() -> None:
     """Read every job's files and ask systemd once for all of them."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     found = long_work.read_all(lambda *words: systemctl(module, *words))
     module.exit_json(changed=False, jobs=found, table=jobs.table(found))
 

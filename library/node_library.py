@@ -75,8 +75,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import library, paths
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.programs import library_digest
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -121,7 +121,7 @@ def install(folder: Path, digest: str, files: dict[str, str]) -> None:
 
 def main() -> None:
     """Compare what is there with what is wished, then change it unless in check mode."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     wanted, before = module.params["digest"], current_digest(FOLDER)
     users = paths.owners_of_programs(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else set()
     there = [path.name for path in FOLDER.glob(f"{library.PREFIX}*")]

@@ -121,6 +121,7 @@ from ansible.module_utils.gaudi.jobs.decisions import unfinished
 from ansible.module_utils.gaudi.node import instances, links, long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.driver_look import lost_at_reboot
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
 
@@ -148,7 +149,7 @@ def waits(module: AnsibleModule, program: str) -> str:
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     topology = read_topology(module)
     holders, unreadable = read_holders()
     topology["findings"] += unreadable

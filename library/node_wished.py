@@ -88,6 +88,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, tuning
 from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import keys
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -148,7 +149,7 @@ def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
 
 def main() -> None:
     """Look at each, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     plans, unserved = module.params["plans"], module.params["unserved"]
     found = [refusal for wished in module.params["settings"] for refusal in wrong_settings(wished)]
     found += [refusal for plan in plans for refusal in wrong(module, plan)]

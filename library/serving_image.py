@@ -149,6 +149,7 @@ from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import make_room, read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.preflight import pins
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -433,7 +434,7 @@ def unpinned(params: dict[str, Any], found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Look, pull what is missing, look into what is new, record."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, image, path = module.params, module.params["image"], module.params["record"]
     docker = module.get_bin_path("docker", required=not module.check_mode)
     absent = {"changed": True, "current": False, "pulled": True, "unpinned": [], "image": {}, "unserved": {}}

@@ -131,6 +131,7 @@ from ansible.module_utils.gaudi.image import sbom, versions
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {"record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"}}
 PLANS = Path(paths.INSTANCES)
@@ -183,7 +184,7 @@ def instances(module: AnsibleModule) -> list[dict[str, str]]:
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path = Path(module.params["record"])
     try:
         images = (read(path, image_record.Record.parse) or image_record.Record()).images

@@ -93,6 +93,7 @@ from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "wanted": {"type": "dict", "default": {}},
@@ -178,7 +179,7 @@ def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Re
 
 def main() -> None:
     """Read, decide, remove, record."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, path = module.params, Path(module.params["record"])
     docker = module.get_bin_path("docker")
     if docker is None:

@@ -578,6 +578,7 @@ from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BY
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.node import beneath, documents
 from ansible.module_utils.gaudi.node.instances import last_starts
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources, read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 from ansible.module_utils.gaudi.node.weight_folders import wrong_files
@@ -701,7 +702,7 @@ def planned(
 
 def main() -> None:
     """Collect the facts, plan, answer."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params["topology"]
     try:
         catalogue = Catalogue.from_mappings(module.params["release"], module.params["models"], module.params["cards"])

@@ -167,6 +167,7 @@ from ansible.module_utils.gaudi.node import containers, instances, weight_folder
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving import kept as decisions
@@ -326,7 +327,7 @@ def is_settled(units: list[dict[str, str]], state: Mapping[str, Any], folder: Pa
 
 def main() -> None:
     """Read, compare, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     check_weights(module)
     instance, wanted = module.params["instance"], made_of(module.params)
     over = check_past(module, wanted)

@@ -173,8 +173,8 @@ digest:
 import time
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node.instances import cannot_start, digest, installed, read, said_last, strangers
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -189,7 +189,7 @@ INTERVAL = 1.0
 
 def main() -> None:
     """Read, and wait for something new on request."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     names = module.params["instances"]
     if names is None:
         names = installed()

@@ -86,6 +86,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving.log import command, lines_and_cursor, newest, onwards
 
 ARGUMENT_SPEC = {
@@ -124,7 +125,7 @@ def asked_for(module: AnsibleModule) -> list[str]:
 
 def main() -> None:
     """Read, and wait for something new on request."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     arguments, deadline = asked_for(module), time.monotonic() + module.params["wait"]
     while True:
         lines, cursor = lines_and_cursor(journal(module, arguments))

@@ -84,6 +84,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, weight_folders
 from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import history, written
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
@@ -181,7 +182,7 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
 
 def main() -> None:
     """Choose, put in its place, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     place = Place.of(module.params["instance"])
     files = place.files()
     try:

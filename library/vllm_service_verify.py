@@ -118,6 +118,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, listening
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import answers, load, pace
 from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed, table_of
 
@@ -349,7 +350,7 @@ def answer_to(module: AnsibleModule, container: containers.Container) -> str:
 
 def main() -> None:
     """Look, ask, report."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, plan = module.params, module.params["plan"]
     model = plan["served_model_name"]
     try:

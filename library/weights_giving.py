@@ -103,6 +103,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.node import beneath
 from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -227,7 +228,7 @@ def _give_no_more(module: AnsibleModule, directory: Path, unit: Path) -> bool:
 
 def main() -> None:
     """Give, or give no more."""
-    module = AnsibleModule(
+    module = NodeModule(
         argument_spec=ARGUMENT_SPEC,
         required_if=[("state", "present", ["configuration", "unit", "port"])],
         supports_check_mode=True,

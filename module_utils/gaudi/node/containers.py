@@ -26,6 +26,7 @@ from ..serving.made_of import MadeOf
 from ..serving.plan import LABEL_PLAN, own_directories
 from . import kept
 from .documents import read_json, read_text
+from .module import UNTRANSLATED
 
 PROC = Path("/proc")
 DEVICES = Path(proof.FOLDER)
@@ -286,7 +287,13 @@ def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
         asked.write(data.encode())
         asked.seek(0)
         # Output is collected as bytes, because chunks may split characters.
-        with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as work:
+        with subprocess.Popen(
+            command,
+            env={**os.environ, **UNTRANSLATED},
+            stdin=asked,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as work:
             kept = _read(work)
             out, err = (each.decode("utf-8", "replace") for each in kept)
             if max(map(len, kept)) > PRINTED:

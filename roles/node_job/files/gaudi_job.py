@@ -158,6 +158,8 @@ class Job:
         self.listen()
         environment = {
             **os.environ,
+            # Programs that the work runs are parsed.
+            "LC_ALL": "C",
             **self.description["environment"],
             "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.folder / "result.json"),

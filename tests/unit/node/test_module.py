@@ -1,0 +1,89 @@
+"""Output that is parsed comes from programs that print untranslated messages."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.testing import patch_module_args
+
+ROOT = Path(__file__).resolve().parents[3]
+# Their messages are translated, or contain the C library's. In these two roles each command is one of them.
+TRANSLATED = {"apt-get", "apt-cache", "apt-config", "dpkg", "dkms", "modprobe", "rpm", "dnf", "ip", "update-initramfs"}
+PACKAGES = ("gaudi_driver", "container_runtime")
+OWN_CLIENT = ("docker", "find")
+
+
+def test_run_command_on_a_german_node_prints_english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    with patch_module_args({}):
+        module = NodeModule(argument_spec={})
+    assert "LC_ALL=C\n" in module.run_command(["env"])[1]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "library").glob("*.py")), ids=lambda path: path.stem)
+def test_every_module_uses_it(path: Path) -> None:
+    assert "AnsibleModule" not in calls(path)
+
+
+def test_programs_that_modules_start_themselves_get_the_environment() -> None:
+    files = [*(ROOT / "library").glob("*.py"), *(ROOT / "module_utils/gaudi/node").glob("*.py")]
+    assert [
+        path.name for path in files for name, call in named(path) if is_subprocess(name) and not has_env(call)
+    ] == []
+
+
+@pytest.mark.parametrize("path", ["node_job/files/gaudi_job.py", "vllm_service/files/gaudi_supervisor/engine.py"])
+def test_what_starts_programs_on_nodes_sets_the_locale(path: str) -> None:
+    text = (ROOT / "roles" / path).read_text(encoding="utf-8")
+    assert '"LC_ALL": "C"' in text
+
+
+def test_commands_of_roles_whose_messages_are_translated_set_the_locale() -> None:
+    files = sorted((ROOT / "roles").glob("*/tasks/*.yml"))
+    commands = [(path, task) for path in files for task in tasks(yaml.safe_load(path.read_text(encoding="utf-8")))]
+    assert [
+        f"{path.relative_to(ROOT)}: {task['name']}"
+        for path, task in commands
+        if may_be_translated(path, task) and task.get("environment", {}).get("LC_ALL") != "C"
+    ] == []
+
+
+def may_be_translated(path: Path, task: dict[str, Any]) -> bool:
+    argv = task["ansible.builtin.command"].get("argv", [])
+    if path.relative_to(ROOT).parts[1] in PACKAGES:
+        first = argv if isinstance(argv, str) else str(argv[0])
+        return not first.removeprefix("{{ ['").startswith(OWN_CLIENT)
+    return isinstance(argv, list) and argv[0] in TRANSLATED
+
+
+def tasks(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for task in found or []:
+        if "ansible.builtin.command" in task:
+            yield task
+        for part in ("block", "rescue", "always"):
+            yield from tasks(task.get(part, []))
+
+
+def named(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func), node
+
+
+def calls(path: Path) -> set[str]:
+    return {name for name, _ in named(path)}
+
+
+def is_subprocess(name: str) -> bool:
+    return name in {f"subprocess.{how}" for how in ("run", "Popen", "call", "check_call", "check_output")}
+
+
+def has_env(call: ast.Call) -> bool:
+    return any(keyword.arg == "env" for keyword in call.keywords)
