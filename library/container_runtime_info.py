@@ -22,6 +22,10 @@ options:
     description: Whether images are to be built on the node, for which a client since 23 needs a package of its own.
     type: bool
     default: false
+  refuse:
+    description: Whether to fail on an engine that instances cannot use.
+    type: bool
+    default: false
   habana_path:
     description: The vendor's runtime.
     type: path
@@ -60,7 +64,8 @@ family:
   returned: always
   sample: Debian
 packages:
-  description: Packages the engine needs on this node.
+  description:
+    - Packages the engine needs on this node. Those of the engine itself are left out where others installed it.
   type: list
   elements: str
   returned: always
@@ -71,6 +76,19 @@ missing:
   elements: str
   returned: always
   sample: []
+origin:
+  description:
+    - The engine that is on the node. C(kind) is V(docker-ce), V(docker.io), V(moby-engine), V(package) (of another
+      name), V(unpackaged), V(snap), V(podman), V(rootless), V(other) (another process has the socket), V(kubernetes) or
+      V(containerd) (containerd without an engine), or V(none).
+    - C(package) owns its program in C(version), C(program) is its path, C(unit) the unit that runs it.
+    - C(ours) says whether this project installed it, C(by_others) whether an engine is there that others installed.
+    - C(suitable) says whether instances can use it. Only of an unsuitable engine, C(refused) is the reason and
+      C(refused_id) its id.
+  type: dict
+  returned: always
+  sample: {"kind": "docker-ce", "package": "docker-ce", "version": "5:28.0.1-1~debian.12~bookworm",
+    "program": "/usr/bin/dockerd", "unit": "docker.service", "ours": false, "by_others": true, "suitable": true}
 engine:
   description: Whether the engine's client is there.
   type: bool
@@ -93,16 +111,24 @@ proved:
   type: bool
   returned: always
   sample: true
+refused_id:
+  description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
+  returned: when the task fails for a refusal
+  type: str
+  sample: engine_is_snap
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.engine import origin
 from ansible.module_utils.gaudi.engine import packages as engine_packages
+from ansible.module_utils.gaudi.node import engine_look
 from ansible.module_utils.gaudi.node.containers import proof_facts
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -110,13 +136,12 @@ from ansible.module_utils.gaudi.node.module import NodeModule
 ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "builds": {"type": "bool", "default": False},
+    "refuse": {"type": "bool", "default": False},
     "habana_path": {"type": "path", "required": True},
     "record": {"type": "path", "default": paths.RUNTIME_PROOF},
 }
 OS_RELEASE = Path("/etc/os-release")
 APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
-ENGINE = Path("/usr/bin/docker")
-SETTLED = {"ActiveState=active", "UnitFileState=enabled", "NeedDaemonReload=no"}
 
 
 def text_of(path: Path) -> str:
@@ -137,30 +162,23 @@ def missing(module: AnsibleModule, family: str, packages: list[str]) -> list[str
     return [name for name in packages if name not in installed]
 
 
-def builder(module: AnsibleModule, packages: list[str]) -> list[str]:
-    """Return the missing package with the engine client's builder; "" if it is there, or without a client."""
-    if not module.params["builds"] or not ENGINE.exists():
+def builder(module: AnsibleModule, client: str, packages: list[str]) -> list[str]:
+    """Return the missing package with the builder of the engine's client; [] if it is there, or without a client."""
+    if not module.params["builds"] or not client:
         return []
-    _, client, _ = module.run_command([str(ENGINE), "--version"])
-    code, _, _ = module.run_command([str(ENGINE), "buildx", "version"])
-    package = engine_packages.builder_package(packages, client, code == 0)
+    _, version, _ = module.run_command([client, "--version"])
+    code, _, _ = module.run_command([client, "buildx", "version"])
+    package = engine_packages.builder_package(packages, version, code == 0)
     return [package] if package else []
 
 
-def unit_settled(module: AnsibleModule) -> bool:
-    """Whether systemd has the engine's unit as wanted."""
-    properties = ",".join(sorted(line.partition("=")[0] for line in SETTLED))
-    _, out, _ = module.run_command(["systemctl", "show", "docker.service", f"--property={properties}"])
-    return set(out.splitlines()) == SETTLED
-
-
-def proved(module: AnsibleModule) -> bool:
+def proved(module: AnsibleModule, client: str) -> bool:
     """Whether a container with this engine and runtime was seen to get all cards of the node.
 
     Always true without cards, engine or runtime, as there is nothing to prove.
     """
     path = module.params["habana_path"]
-    facts = proof_facts(module, str(ENGINE), path) if ENGINE.exists() and os.access(path, os.X_OK) else {}
+    facts = proof_facts(module, client, path) if client and os.access(path, os.X_OK) else {}
     if not facts:
         return True
     try:
@@ -169,22 +187,36 @@ def proved(module: AnsibleModule) -> bool:
         return False
 
 
+def packages_for(module: AnsibleModule, family: str, engine: Mapping[str, Any], client: str) -> list[str]:
+    """Return the packages that the node needs for its engine, beside an engine of others without that engine's own."""
+    apparmor = text_of(APPARMOR).strip() == "Y"
+    others = origin.PARTS if engine["by_others"] else ()
+    packages: list[str] = engine_packages.engine_packages(family, apparmor, module.params["packages"], others)
+    return [*packages, *builder(module, client, [engine["package"]] if engine["by_others"] else packages)]
+
+
 def main() -> None:
     """Read."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     family = engine_packages.family_of(text_of(OS_RELEASE))
-    apparmor = text_of(APPARMOR).strip() == "Y"
-    packages = engine_packages.engine_packages(family, apparmor, module.params["packages"])
-    packages = [*packages, *builder(module, packages)]
+    unit, client = engine_look.read_unit(module), engine_look.program("docker")
+    try:
+        engine = engine_look.report(module, family, unit)
+    except Damaged as damage:
+        module.fail_json(msg=f"{damage}. Move it away: then nothing counts as ours.", refused_id="record_damaged")
+    if module.params["refuse"] and "refused" in engine:
+        module.fail_json(msg=engine["refused"], refused_id=engine["refused_id"], origin=engine)
+    packages = packages_for(module, family, engine, client)
     module.exit_json(
         changed=False,
         family=family,
         packages=packages,
         missing=missing(module, family, packages) if packages else [],
-        engine=ENGINE.exists(),
-        unit_settled=unit_settled(module),
+        origin=engine,
+        engine=bool(client),
+        unit_settled=origin.settled(unit),
         habana=os.access(module.params["habana_path"], os.X_OK),
-        proved=proved(module),
+        proved=proved(module, client),
     )
 
 

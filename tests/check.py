@@ -104,6 +104,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "driver/dkms": ("driver/test_kernels.py",),
     "driver/offered": ("driver/test_packages.py",),
     "engine/openpgp": ("base/test_values.py", "simulator/test_packages.py"),
+    "node/engine_look": ("engine/test_origin.py",),
     # Parts of one report, one measurement, one look at links.
     "fabric/burn_in": ("fabric/test_nics.py", "library/test_fabric_check.py"),
     "fabric/drawing": ("fabric/test_report.py",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 PACKAGES = {
     "Debian": ["docker.io"],
@@ -25,14 +25,18 @@ def family_of(os_release: str) -> str:
     return next((FAMILIES[name] for name in names if name in FAMILIES), "")
 
 
-def engine_packages(family: str, apparmor: bool, wished: Sequence[str] = ()) -> list[str]:
-    """Return the engine's packages (or those that a site names), and the packages that instances need besides.
+def engine_packages(
+    family: str, apparmor: bool, requested: Sequence[str] = (), others: Collection[str] = ()
+) -> list[str]:
+    """Return the engine's packages (or those that a site requests), and the packages that instances need besides.
 
     apparmor: whether the kernel has AppArmor enabled. Then no container starts without its parser, which docker.io only
-    recommends. An instance uses nftables to close its processes' own ports to others.
+    recommends. An instance uses nftables to close its processes' own ports to others. others: packages that are left
+    out, since others installed the node's engine.
     """
-    engine = wished or [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
-    return [*engine, *[name for name in BESIDE if engine and name not in engine]]
+    engine = requested or [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
+    found = [*engine, *[name for name in BESIDE if engine and name not in engine]]
+    return [name for name in found if name.partition("=")[0] not in others]
 
 
 # Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine (DOCKER_BUILDKIT=1).
@@ -45,6 +49,9 @@ def needs_builder(client: str) -> bool:
     return version is not None and int(version[0]) >= _FIRST_WITH_PLUGIN
 
 
+_BUILDERS = {"docker-ce": "docker-buildx-plugin", "moby-engine": "moby-buildx"}
+
+
 def builder_package(packages: Sequence[str], client: str, plugin: bool) -> str:
     """Return the package with the builder that builds with secrets need; "" if none has to be installed.
 
@@ -53,7 +60,14 @@ def builder_package(packages: Sequence[str], client: str, plugin: bool) -> str:
     """
     if plugin or not needs_builder(client):
         return ""
-    return "docker-buildx-plugin" if any(name.startswith("docker-ce") for name in packages) else "docker-buildx"
+    named = (package for name in packages for engine, package in _BUILDERS.items() if name.startswith(engine))
+    return next(named, "docker-buildx")
+
+
+def printed_version(printed: str) -> str:
+    """Return the version that a program of the engine prints, as ``Docker version 24.0.7, build x``."""
+    match = re.search(r"version v?([0-9][^\s,]*)", printed)
+    return match[1] if match else ""
 
 
 def installed_of_dpkg(listed: str) -> set[str]:

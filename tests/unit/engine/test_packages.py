@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.engine import packages
-from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node import containers, engine_look
 
 from library import container_runtime_info, docker_daemon_json, serving_image
 from tests.unit.preflight.conftest import Answer, Run
@@ -17,7 +17,11 @@ from tests.unit.preflight.test_contracts import load
 from tests.unit.preflight.test_modules import DIGEST, IMAGE, WISHES, docker_info
 from tests.unit.preflight.test_templates import ROLES, evaluate
 
-UNIT = "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n"
+UNIT = (
+    "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\nLoadState=loaded\n"
+    "ExecStart={ path=/usr/sbin/dockerd ; argv[]=/usr/sbin/dockerd -H fd:// ; ignore_errors=no }\n"
+    "FragmentPath=/lib/systemd/system/docker.service\n"
+)
 UBUNTU = 'PRETTY_NAME="Ubuntu 22.04.4 LTS"\nID=ubuntu\nID_LIKE=debian\n'
 
 
@@ -54,17 +58,31 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An Ubuntu with AppArmor, an engine and the vendor's runtime."""
     (tmp_path / "os-release").write_text(UBUNTU)
     (tmp_path / "apparmor").write_text("Y\n")
-    (tmp_path / "docker").write_text("")
-    (tmp_path / "habana").write_text("")
-    (tmp_path / "habana").chmod(0o755)
+    program(tmp_path, "usr/bin/docker")
+    program(tmp_path, "usr/sbin/dockerd")
+    program(tmp_path, "habana")
     monkeypatch.setattr(containers, "DEVICES", tmp_path / "no cards")
-    for name, file in (("OS_RELEASE", "os-release"), ("APPARMOR", "apparmor"), ("ENGINE", "docker")):
+    for name, file in (("OS_RELEASE", "os-release"), ("APPARMOR", "apparmor")):
         monkeypatch.setattr(container_runtime_info, name, tmp_path / file)
+    for name, path in (("ROOT", tmp_path), ("PROC", tmp_path / "proc"), ("BROUGHT", tmp_path / "brought.json")):
+        monkeypatch.setattr(engine_look, name, path)
+    # This project has installed the engine.
+    (tmp_path / "brought.json").write_text('{"packages": {"engine": ["docker-ce", "docker.io"]}}')
     return tmp_path
 
 
+def program(root: Path, name: str) -> None:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text("")
+    (root / name).chmod(0o755)
+
+
 def look(run: Run, node: Path, listed: str, unit: str = UNIT, **given: Any) -> dict[str, Any]:
-    answers: dict[str, Answer] = {"dpkg-query": (0, listed, ""), "systemctl show docker.service": (0, unit, "")}
+    answers: dict[str, Answer] = {
+        "dpkg-query": (0, listed, ""),
+        "dpkg-query --search": (0, "docker.io: /usr/sbin/dockerd\n", ""),
+        "systemctl show docker.service": (0, unit, ""),
+    }
     return run(container_runtime_info, {"habana_path": str(node / "habana"), **given}, answers).result
 
 
@@ -79,7 +97,7 @@ def test_a_settled_node_lacks_nothing(run: Run, node: Path) -> None:
 
 
 def test_what_is_missing_is_named(run: Run, node: Path) -> None:
-    (node / "docker").unlink()
+    (node / "usr/bin/docker").unlink()
     (node / "habana").chmod(0o644)
     found = look(run, node, "apparmor config-files\n", UNIT.replace("enabled", "disabled"))
     assert found["missing"] == ["docker.io", "apparmor", "nftables"]
@@ -114,9 +132,10 @@ def test_where_images_are_built_the_builder_is_looked_for(
 ) -> None:
     answers: dict[str, Answer] = {
         "dpkg-query": (0, "docker.io installed\napparmor installed\nnftables installed\n", ""),
+        "dpkg-query --search": (0, "docker.io: /usr/sbin/dockerd\n", ""),
         "systemctl show docker.service": (0, UNIT, ""),
-        f"{node / 'docker'} --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
-        f"{node / 'docker'} buildx version": (plugin, "", ""),
+        "/usr/bin/docker --version": (0, "Docker version 28.2.2, build e6534b4\n", ""),
+        "/usr/bin/docker buildx version": (plugin, "", ""),
     }
     found = run(container_runtime_info, {"habana_path": str(node / "habana"), "builds": True}, answers).result
     assert found["missing"] == missing
@@ -125,7 +144,7 @@ def test_where_images_are_built_the_builder_is_looked_for(
 
 
 def test_a_node_without_a_client_is_asked_again_when_it_has_one(run: Run, node: Path) -> None:
-    (node / "docker").unlink()
+    (node / "usr/bin/docker").unlink()
     assert look(run, node, "", builds=True)["missing"] == ["docker.io", "apparmor", "nftables"]
     *_, last = load(ROLES / "container_runtime/tasks/install.yml")
     assert last["ansible.builtin.include_tasks"]["file"] == "engine.yml"
@@ -154,6 +173,7 @@ def test_rpm_is_asked_on_the_other_family(run: Run, node: Path) -> None:
             "docker-ce\npackage containerd.io is not installed\npackage nftables is not installed\n",
             "",
         ),
+        "rpm --query --file": (0, "docker-ce\n", ""),
         "systemctl show docker.service": (0, UNIT, ""),
     }
     found = run(container_runtime_info, {"habana_path": str(node / "habana")}, answers).result

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.engine import proof
-from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node import containers, engine_look
 
 from library import container_runtime_info, container_runtime_proof
 from tests.unit.node.damages import DAMAGES, damage
@@ -68,11 +68,13 @@ class Node:
         self.program.write_text("a program")
         patch.setattr(containers, "DEVICES", self.devices)
         patch.setattr(proof, "PROGRAM", str(self.program))
-        (root / "docker").touch()
-        patch.setattr(container_runtime_info, "ENGINE", root / "docker")
+        (root / "usr/bin").mkdir(parents=True)
+        (root / "usr/bin/docker").touch(mode=0o755)
+        for name, path in (("ROOT", root), ("PROC", root / "proc"), ("BROUGHT", root / "brought.json")):
+            patch.setattr(engine_look, name, path)
         self.answers: dict[str, Answer | Callable[[], Answer]] = {
             "docker version": (0, "20.10.24\n", ""),
-            f"{root / 'docker'} version": (0, "20.10.24\n", ""),
+            "/usr/bin/docker version": (0, "20.10.24\n", ""),
             "ldd": (0, LDD.replace("/lib", str(root / "no-lib")), ""),
             "docker import": (0, "sha256:1\n", ""),
             "docker run": (0, "accel0\naccel1\naccel_controlD0\naccel_controlD1\n", ""),
@@ -108,10 +110,10 @@ def test_a_proof_holds_until_engine_runtime_or_cards_are_others(node: Node) -> N
         ["docker", "image"],
     ]
     assert node.proved
-    version = node.answers[f"{node.root / 'docker'} version"]
-    node.answers[f"{node.root / 'docker'} version"] = (0, "28.2.2\n", "")
+    version = node.answers["/usr/bin/docker version"]
+    node.answers["/usr/bin/docker version"] = (0, "28.2.2\n", "")
     assert not node.proved
-    node.answers[f"{node.root / 'docker'} version"] = version
+    node.answers["/usr/bin/docker version"] = version
     (node.devices / "accel1").unlink()
     assert not node.proved
     (node.devices / "accel1").touch()

@@ -1,0 +1,311 @@
+"""Which container engine a node has, who installed it, and whether instances can use it.
+
+An engine is identified by the process that listens on its socket and by the package that owns its program; the name of
+one package says too little. Facts are read by ``node/engine_look.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..base.refusal import Refusal
+
+SOCKET = "/run/docker.sock"
+"""Where clients without a context of their own reach the engine; /var/run is a link to /run."""
+UNIT = "docker.service"
+PROPERTIES = (
+    "ActiveState",
+    "ExecStart",
+    "FragmentPath",
+    "LoadState",
+    "MainPID",
+    "NeedDaemonReload",
+    "UnitFileState",
+)
+"""Properties of the unit that are read."""
+ENGINES = {"docker-ce": "docker-ce", "docker-ee": "docker-ce", "docker.io": "docker.io", "moby-engine": "moby-engine"}
+"""Packages with an engine, and what they are called here."""
+PARTS = frozenset(
+    {
+        *ENGINES,
+        *("containerd", "containerd.io", "docker-ce-cli", "docker-cli", "docker-engine", "moby-cli", "moby-containerd"),
+        *("moby-runc", "podman-docker", "runc"),
+    }
+)
+"""Packages of engines; none of them is installed beside an engine that others installed."""
+_SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that listens on the engine's socket: its program's path, and its systemd unit."""
+
+    pid: int
+    program: str
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Facts about the engines of a node. Paths are resolved; empty means that there is none."""
+
+    client: str = ""
+    """The program docker."""
+    daemon: str = ""
+    """The program dockerd where no unit names one."""
+    unit: Mapping[str, str] = field(default_factory=dict)
+    """Properties of docker.service."""
+    socket: str = ""
+    server: Process | None = None
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Packages by the path of a file that they own."""
+    rootless: Sequence[str] = ()
+    """Users with an engine of their own."""
+    containerd: str = ""
+    """The program containerd."""
+    kubernetes: bool = False
+    """Whether a kubelet is installed."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The engine of a node.
+
+    kind: docker-ce, docker.io, moby-engine, package (another one), unpackaged, snap, podman, rootless, other (another
+    process on the socket), kubernetes or containerd (no engine, but containerd, which a kubelet uses), or none.
+    """
+
+    kind: str
+    package: str = ""
+    program: str = ""
+    unit: str = ""
+    refusal: Refusal | None = None
+
+    @property
+    def present(self) -> bool:
+        """Whether there is an engine, suitable or not."""
+        return self.kind not in ("none", "containerd", "kubernetes")
+
+    def as_dict(self, version: str, ours: Collection[str]) -> dict[str, Any]:
+        """Return the result for a module. ours: packages that this project installed."""
+        known = {key: value for key, value in asdict(self).items() if key != "refusal"}
+        own = self.package in ours
+        return {
+            **known,
+            "version": version,
+            "ours": own,
+            "by_others": self.present and not own,
+            "suitable": self.present and self.refusal is None,
+            **(self.refusal.as_keys() if self.refusal else {}),
+        }
+
+
+def properties(shown: str) -> dict[str, str]:
+    """Properties of a unit from the output of systemctl show."""
+    return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+
+
+def settled(unit: Mapping[str, str]) -> bool:
+    """Whether the engine's unit is active, starts at boot, and is known to systemd as it is on the disk."""
+    return all(unit.get(name) == value for name, value in _SETTLED.items())
+
+
+def started_program(unit: Mapping[str, str]) -> str:
+    """Path of the program that a unit starts; "" if systemd names none."""
+    match = re.search(r"\bpath=(/\S+)", unit.get("ExecStart", ""))
+    return match[1] if match else ""
+
+
+def listening(table: str, path: str = SOCKET) -> int | None:
+    """Return the inode of the socket that listens at a path, from /proc/net/unix; None without one."""
+    names = {path, f"/var{path}"}
+    for line in table.splitlines()[1:]:
+        columns = line.split(None, 7)
+        # __SO_ACCEPTCON of <linux/net.h>: connections that were accepted have the same path.
+        if len(columns) == 8 and columns[7] in names and int(columns[3], 16) & 0x10000:
+            return int(columns[6])
+    return None
+
+
+def owners_queries(family: str, files: Sequence[str]) -> list[list[str]]:
+    """Return the commands that name the packages of existing files, for owners() to read."""
+    if family == "Debian":
+        return [["dpkg-query", "--search", *files]] if files else []
+    # rpm does not print which of several files a package belongs to.
+    return [["rpm", "--query", "--file", "--queryformat=%{NAME}\\n", file] for file in files if family == "RedHat"]
+
+
+def owners(query: Sequence[str], listed: str) -> dict[str, str]:
+    """Packages by file, from the output of one of owners_queries; files of no package are left out."""
+    if query[0] == "rpm":
+        # A file of no package is a sentence.
+        names = [line for line in listed.splitlines() if line and " " not in line]
+        return {query[-1]: names[0]} if names else {}
+    found = re.findall(r"^([a-z0-9][a-z0-9+.-]*)(?::\w+)?(?:, [^:\n]+)*: (/.*)$", listed, re.MULTILINE)
+    return {path: name for name, path in found}
+
+
+def identify(observed: Observed) -> Origin:
+    """Say which engine a node has."""
+    server = observed.server
+    # systemd listens for a service that a first request starts.
+    if server is not None and server.pid != 1 and server.unit != UNIT:
+        return _other(observed, server)
+    if "/podman/" in observed.socket:
+        return _podman(observed)
+    load = observed.unit.get("LoadState", "loaded" if observed.unit.get("ActiveState") == "active" else "not-found")
+    if load == "masked":
+        return _masked(observed)
+    if load != "not-found":
+        return _of_unit(observed)
+    return _without_unit(observed)
+
+
+def _of_unit(observed: Observed) -> Origin:
+    """The engine that docker.service starts."""
+    program = started_program(observed.unit) or observed.daemon
+    package = _owner(observed, program, observed.unit.get("FragmentPath", "")) or _owner(observed, observed.daemon)
+    kind = ENGINES.get(package, "package") if package else "unpackaged"
+    refusal = None
+    active = observed.unit.get("ActiveState") == "active"
+    if not active and observed.unit.get("UnitFileState") == "disabled" and observed.rootless:
+        return _rootless(observed)
+    if active and not observed.socket:
+        refusal = Refusal(
+            "engine_not_on_socket",
+            f"{UNIT} runs, but nothing listens on {SOCKET}, where instances reach their engine. Let the engine listen "
+            "there as well (its option --host, or hosts in /etc/docker/daemon.json).",
+        )
+    return Origin(kind, package, program, UNIT, refusal)
+
+
+def _without_unit(observed: Observed) -> Origin:
+    """The engine of a node on which systemd knows no docker.service."""
+    client = _owner(observed, observed.client)
+    if _is_snap(observed.client):
+        return _snap(observed.client, "")
+    if "podman" in client or observed.client.endswith("/podman"):
+        return _podman(observed)
+    if observed.rootless:
+        return _rootless(observed)
+    if observed.daemon:
+        package = _owner(observed, observed.daemon)
+        return Origin(
+            ENGINES.get(package, "package") if package else "unpackaged",
+            package,
+            observed.daemon,
+            refusal=Refusal(
+                "engine_without_unit",
+                f"{observed.daemon} is a container engine, but systemd has no {UNIT} that starts it. A second engine "
+                f"is not installed beside it. Install its unit as {UNIT}, or remove {package or 'the program'}.",
+            ),
+        )
+    if observed.containerd:
+        kind = "kubernetes" if observed.kubernetes else "containerd"
+        return Origin(kind, _owner(observed, observed.containerd), observed.containerd)
+    return Origin("none")
+
+
+def _other(observed: Observed, server: Process) -> Origin:
+    """An engine that another unit than docker.service runs has the socket."""
+    if _is_snap(server.program) or server.unit.startswith("snap."):
+        return _snap(server.program, server.unit)
+    if server.program.endswith("/podman") or "podman" in server.unit:
+        return _podman(observed)
+    package = _owner(observed, server.program)
+    return Origin(
+        "other",
+        package,
+        server.program,
+        server.unit,
+        Refusal(
+            "engine_of_other_unit",
+            f"{server.program} ({server.unit or f'process {server.pid}'}) listens on {SOCKET}, but instances need an "
+            f"engine that {UNIT} runs. A second engine is not installed beside it. Have it run as {UNIT}, or stop it "
+            "and remove it.",
+        ),
+    )
+
+
+def _snap(program: str, unit: str) -> Origin:
+    return Origin(
+        "snap",
+        "docker",
+        program,
+        unit,
+        Refusal(
+            "engine_is_snap",
+            f"The container engine of this node is the snap docker. It has no {UNIT}, and its confinement hides the "
+            f"vendor's runtime and most directories from it. A second engine cannot share {SOCKET} with it. Remove it "
+            "(snap remove docker), or use another node.",
+        ),
+    )
+
+
+def _podman(observed: Observed) -> Origin:
+    package = _owner(observed, observed.client) or "podman-docker"
+    return Origin(
+        "podman",
+        package,
+        observed.client,
+        observed.server.unit if observed.server else "",
+        Refusal(
+            "engine_is_podman",
+            f"The command docker or {SOCKET} of this node is Podman's, but instances need a Docker engine. Remove the "
+            f"package {package} (and disable podman.socket); Podman itself may stay.",
+        ),
+    )
+
+
+def _rootless(observed: Observed) -> Origin:
+    return Origin(
+        "rootless",
+        _owner(observed, observed.daemon),
+        observed.daemon,
+        refusal=Refusal(
+            "engine_is_rootless",
+            f"The container engine of this node is rootless, of {', '.join(sorted(set(observed.rootless)))}, and "
+            f"{UNIT} is not in use. Containers of a rootless engine get no cards. Enable root's engine "
+            f"(systemctl enable --now {UNIT}), which may run beside it, or use another node.",
+        ),
+    )
+
+
+def _masked(observed: Observed) -> Origin:
+    package = _owner(observed, observed.daemon)
+    return Origin(
+        ENGINES.get(package, "package") if package else "unpackaged" if observed.daemon else "none",
+        package,
+        observed.daemon,
+        UNIT,
+        Refusal(
+            "engine_masked",
+            f"{UNIT} is masked, so that nothing may start the container engine. If that is not intended, run "
+            f"systemctl unmask {UNIT} and run again.",
+        ),
+    )
+
+
+def _is_snap(program: str) -> bool:
+    return program == "/usr/bin/snap" or program.startswith(("/snap/", "/var/lib/snapd/"))
+
+
+def _owner(observed: Observed, *files: str) -> str:
+    """Package of the first of these files that has one. A merged /usr has two paths for each file."""
+    for file in files:
+        for name in same_file(file):
+            if name in observed.owners:
+                return observed.owners[name]
+    return ""
+
+
+def same_file(path: str) -> list[str]:
+    """Paths of a file on a system whose /bin, /sbin and /lib may be links into /usr, the given one first."""
+    if not path:
+        return []
+    if re.match(r"/usr/(?:bin|sbin|lib)/", path):
+        return [path, path[len("/usr") :]]
+    return [path, f"/usr{path}"] if re.match(r"/(?:bin|sbin|lib)/", path) else [path]

@@ -1,0 +1,292 @@
+"""Which engine a node has, who installed it, and whether instances can use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.engine import origin
+from ansible.module_utils.gaudi.node import containers, engine_look
+
+from library import container_runtime_info
+from tests.unit.engine.test_packages import UBUNTU, UNIT, program
+from tests.unit.preflight.conftest import Answer, Run
+
+NO_UNIT = "ActiveState=inactive\nUnitFileState=\nNeedDaemonReload=no\nLoadState=not-found\nMainPID=0\n"
+UNIX = "Num       RefCount Protocol Flags    Type St Inode Path\n"
+LISTENS = UNIX + (
+    "0000000000000000: 00000003 00000000 00000000 0001 03 7001 /run/docker.sock\n"
+    "0000000000000000: 00000002 00000000 00010000 0001 01 7000 /run/docker.sock\n"
+)
+HABANA = "usr/bin/habana-container-runtime"
+
+
+class Node:
+    """A Debian node with what a test puts there."""
+
+    def __init__(self, root: Path, run: Run) -> None:
+        self.root, self.run = root, run
+        self.unit = NO_UNIT
+        self.answers: dict[str, Answer] = {}
+        self.owners: dict[str, str] = {}
+        self.installed: dict[str, str] = {}
+        (root / "os-release").write_text(UBUNTU)
+        (root / "proc/net").mkdir(parents=True)
+        program(root, HABANA)
+
+    def program(self, name: str, owner: str = "") -> None:
+        program(self.root, name)
+        if owner:
+            self.owners[f"/{name}"] = owner
+
+    def process(self, pid: int, exe: str, unit: str, *, listens: bool = True, comm: str = "dockerd") -> None:
+        """A process, which may hold the engine's socket."""
+        folder = self.root / "proc" / str(pid)
+        (folder / "fd").mkdir(parents=True)
+        (folder / "comm").write_text(f"{comm}\n")
+        (folder / "cgroup").write_text(f"0::/system.slice/{unit}\n")
+        (folder / "exe").symlink_to(exe)
+        if listens:
+            (folder / "fd" / "3").symlink_to("socket:[7000]")
+            (self.root / "proc/net/unix").write_text(LISTENS)
+            (self.root / "run").mkdir(exist_ok=True)
+            if not (self.root / "run/docker.sock").is_symlink():
+                (self.root / "run/docker.sock").touch()
+
+    def engine(self, package: str, path: str = "usr/bin/dockerd") -> None:
+        """A package with an engine whose unit is active."""
+        self.program(path, package)
+        self.program("usr/bin/docker", f"{package}-cli" if package == "docker-ce" else package)
+        self.unit = UNIT.replace("/usr/sbin/dockerd", f"/{path}") + "MainPID=50\n"
+        self.process(50, f"/{path}", "docker.service")
+
+    def read(self, refuse: bool = False, **given: Any) -> dict[str, Any]:
+        listed = [f"{name} installed {version}" for name, version in self.installed.items()]
+        answers: dict[str, Answer] = {
+            "/usr/local/bin/dockerd --version": (0, "Docker version 24.0.7, build 311b9ff\n", ""),
+            "systemctl show docker.service": (0, self.unit, ""),
+            "dpkg-query --search": (1, "".join(f"{name}: {path}\n" for path, name in self.owners.items()), ""),
+            "dpkg-query --show": (1, "\n".join(line.rpartition(" ")[0] for line in listed), ""),
+            "dpkg-query --show --showformat=${Package} ${db:Status-Status} ${Version}": (1, "\n".join(listed), ""),
+            **self.answers,
+        }
+        arguments = {"habana_path": str(self.root / HABANA), "refuse": refuse, **given}
+        return self.run(container_runtime_info, arguments, answers).result
+
+    def origin(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.read()["origin"]
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(containers, "DEVICES", tmp_path / "no cards")
+    monkeypatch.setattr(container_runtime_info, "OS_RELEASE", tmp_path / "os-release")
+    monkeypatch.setattr(container_runtime_info, "APPARMOR", tmp_path / "none")
+    for name, path in (("ROOT", tmp_path), ("PROC", tmp_path / "proc"), ("BROUGHT", tmp_path / "brought.json")):
+        monkeypatch.setattr(engine_look, name, path)
+    monkeypatch.setattr("ansible.module_utils.gaudi.node.listening.PROC", tmp_path / "proc")
+    return Node(tmp_path, run)
+
+
+@pytest.mark.report("E01")
+@pytest.mark.parametrize(
+    ("package", "path", "builder"),
+    [
+        ("docker-ce", "usr/bin/dockerd", "docker-buildx-plugin"),
+        ("docker.io", "usr/sbin/dockerd", "docker-buildx"),
+        ("moby-engine", "usr/bin/dockerd", "moby-buildx"),
+    ],
+)
+def test_an_engine_that_others_installed_is_used(node: Node, package: str, path: str, builder: str) -> None:
+    node.engine(package, path)
+    node.installed = {package: "5:28.0.1-1", "containerd.io": "1.7"}
+    node.answers = {
+        "/usr/bin/docker --version": (0, "Docker version 28.0.1, build x\n", ""),
+        "/usr/bin/docker buildx version": (1, "", ""),
+    }
+    found = node.read(builds=True)
+    assert {**found["origin"], "program": ""} == {
+        "kind": package,
+        "package": package,
+        "version": "5:28.0.1-1",
+        "program": "",
+        "unit": "docker.service",
+        "ours": False,
+        "by_others": True,
+        "suitable": True,
+    }
+    # None of an engine's packages, but what instances need beside it.
+    assert (found["packages"], found["missing"]) == (["nftables", builder], ["nftables", builder])
+    assert (found["engine"], found["unit_settled"]) == (True, True)
+    # Not if the site names another engine's packages either.
+    assert node.read(packages=["docker-ce", "containerd.io", "docker-ce-cli", "pigz"])["packages"] == [
+        "pigz",
+        "nftables",
+    ]
+
+
+def test_an_engine_that_this_project_installed_stays_as_it_is_managed(node: Node) -> None:
+    node.engine("docker.io", "usr/sbin/dockerd")
+    (node.root / "brought.json").write_text(json.dumps({"packages": {"engine": ["docker.io", "runc"]}}))
+    found = node.read()
+    assert (found["origin"]["ours"], found["origin"]["by_others"]) == (True, False)
+    assert found["packages"] == ["docker.io", "nftables"]
+
+
+def test_an_engine_of_no_package_is_used_if_its_unit_runs_it(node: Node) -> None:
+    node.program("usr/local/bin/dockerd")
+    node.program("usr/local/bin/docker")
+    node.unit = UNIT.replace("/usr/sbin", "/usr/local/bin").replace("/lib/systemd", "/etc/systemd") + "MainPID=50\n"
+    node.process(50, "/usr/local/bin/dockerd", "docker.service")
+    found = node.read()
+    assert found["origin"]["kind"] == "unpackaged"
+    assert (found["origin"]["version"], found["origin"]["suitable"]) == ("24.0.7", True)
+    assert (found["engine"], found["packages"]) == (True, ["nftables"])
+
+
+def test_a_unit_without_its_program_is_no_engine(node: Node) -> None:
+    node.unit = UNIT.replace("=active", "=failed")
+    assert node.origin()["kind"] == "none"
+
+
+def test_a_stopped_engine_is_suitable(node: Node) -> None:
+    node.program("usr/sbin/dockerd", "docker.io")
+    node.unit = UNIT.replace("ActiveState=active", "ActiveState=inactive").replace("enabled", "disabled")
+    found = node.read()
+    assert (found["origin"]["kind"], found["origin"]["suitable"]) == ("docker.io", True)
+    assert not found["unit_settled"]
+
+
+def test_an_engine_that_its_socket_starts_is_suitable(node: Node) -> None:
+    node.program("usr/sbin/dockerd", "docker.io")
+    node.unit = UNIT.replace("ActiveState=active", "ActiveState=inactive") + "MainPID=0\n"
+    node.process(1, "/usr/lib/systemd/systemd", "init.scope", comm="systemd")
+    assert node.origin()["suitable"]
+
+
+def snap(node: Node) -> None:
+    node.program("usr/bin/snap", "snapd")
+    (node.root / "snap/bin").mkdir(parents=True)
+    (node.root / "snap/bin/docker").symlink_to("../../usr/bin/snap")
+
+
+def snap_that_runs(node: Node) -> None:
+    snap(node)
+    node.process(60, "/snap/docker/2963/bin/dockerd", "snap.docker.dockerd.service")
+
+
+def snap_beside_a_package(node: Node) -> None:
+    node.engine("docker.io", "usr/sbin/dockerd")
+    (node.root / "proc/50/fd/3").unlink()
+    node.process(60, "/snap/docker/2963/bin/dockerd", "snap.docker.dockerd.service")
+
+
+def podman(node: Node) -> None:
+    node.program("usr/bin/docker", "podman-docker")
+
+
+def podman_on_the_socket(node: Node) -> None:
+    (node.root / "run/podman").mkdir(parents=True)
+    (node.root / "run/podman/podman.sock").touch()
+    (node.root / "run/docker.sock").symlink_to("podman/podman.sock")
+    node.process(1, "/usr/lib/systemd/systemd", "init.scope", comm="systemd")
+
+
+def rootless(node: Node) -> None:
+    node.process(1000, "/home/x/bin/dockerd", "user.slice", listens=False)
+
+
+def rootless_instead(node: Node) -> None:
+    node.engine("docker-ce")
+    node.unit = node.unit.replace("=active", "=inactive").replace("=enabled", "=disabled").replace("=50", "=0")
+    (node.root / "proc/net/unix").unlink()
+    rootless(node)
+
+
+def masked(node: Node) -> None:
+    node.program("usr/bin/dockerd", "docker-ce")
+    node.unit = "ActiveState=inactive\nUnitFileState=masked\nLoadState=masked\nFragmentPath=/dev/null\n"
+
+
+def no_unit(node: Node) -> None:
+    node.program("usr/local/bin/dockerd")
+
+
+def by_hand(node: Node) -> None:
+    node.program("usr/sbin/dockerd", "docker.io")
+    node.unit = UNIT.replace("ActiveState=active", "ActiveState=failed") + "MainPID=0\n"
+    node.process(70, "/opt/engine/dockerd", "session-4.scope")
+
+
+def elsewhere(node: Node) -> None:
+    node.engine("docker-ce")
+    (node.root / "run/docker.sock").unlink()
+    (node.root / "proc/net/unix").write_text(UNIX)
+
+
+@pytest.mark.report("E04")
+@pytest.mark.parametrize(
+    ("prepare", "kind", "id", "words"),
+    [
+        (snap, "snap", "engine_is_snap", "snap remove docker"),
+        (snap_that_runs, "snap", "engine_is_snap", "snap remove docker"),
+        (snap_beside_a_package, "snap", "engine_is_snap", "snap remove docker"),
+        (podman, "podman", "engine_is_podman", "podman-docker"),
+        (podman_on_the_socket, "podman", "engine_is_podman", "podman-docker"),
+        (rootless, "rootless", "engine_is_rootless", "systemctl enable --now docker.service"),
+        (rootless_instead, "rootless", "engine_is_rootless", "systemctl enable --now docker.service"),
+        (masked, "docker-ce", "engine_masked", "systemctl unmask docker.service"),
+        (no_unit, "unpackaged", "engine_without_unit", "/usr/local/bin/dockerd"),
+        (by_hand, "other", "engine_of_other_unit", "/opt/engine/dockerd"),
+        (elsewhere, "docker-ce", "engine_not_on_socket", "/run/docker.sock"),
+    ],
+)
+def test_an_unsuitable_engine_is_refused_by_name(
+    node: Node, monkeypatch: pytest.MonkeyPatch, prepare: Any, kind: str, id: str, words: str
+) -> None:
+    # Of processes that are files of a test, all belong to one user.
+    monkeypatch.setattr(engine_look, "_rootless", lambda: ["x"] if prepare in (rootless, rootless_instead) else [])
+    prepare(node)
+    found = node.origin()
+    assert (found["kind"], found["suitable"], found["refused_id"]) == (kind, False, id)
+    assert words in found["refused"]
+    refused = node.read(refuse=True)
+    assert (refused["failed"], refused["refused_id"], refused["msg"]) == (True, id, found["refused"])
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "kind"), [(True, "kubernetes"), (False, "containerd")], ids=["Kubernetes", "containerd"]
+)
+def test_containerd_alone_is_no_engine(node: Node, kubelet: bool, kind: str) -> None:
+    node.program("usr/bin/containerd", "containerd.io")
+    if kubelet:
+        node.program("usr/bin/kubelet", "kubelet")
+    found = node.origin()
+    assert (found["kind"], found["package"], found["by_others"], found["suitable"]) == (
+        kind,
+        "containerd.io",
+        False,
+        False,
+    )
+    assert "refused" not in found
+
+
+def test_a_bare_node_has_no_engine(node: Node) -> None:
+    found = node.read(refuse=True)
+    assert (found["origin"]["kind"], found["origin"]["by_others"]) == ("none", False)
+    assert found["packages"] == ["docker.io", "nftables"]
+
+
+def test_rpm_is_asked_for_each_file() -> None:
+    (query,) = origin.owners_queries("RedHat", ["/usr/bin/dockerd"])
+    assert query[:3] == ["rpm", "--query", "--file"]
+    assert origin.owners(query, "docker-ce\n") == {"/usr/bin/dockerd": "docker-ce"}
+    assert origin.owners(query, "file /usr/bin/dockerd is not owned by any package\n") == {}
+
+
+def test_a_file_of_two_packages_and_a_diverted_one_have_an_owner() -> None:
+    listed = "diversion by x from: /usr/bin/docker\ndocker.io:amd64, other: /usr/bin/docker\n"
+    assert origin.owners(["dpkg-query"], listed) == {"/usr/bin/docker": "docker.io"}
