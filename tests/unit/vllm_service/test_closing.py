@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,12 +95,39 @@ def test_what_cannot_be_closed_again_is_told_once_and_ends_nothing(
     assert is_closed(rules(beside), PORTS)
 
 
-def test_a_serving_instance_is_looked_at(closed: Node) -> None:
+def test_ports_of_a_serving_instance_are_closed_again(closed: Node) -> None:
     assert clock.POLL_SERVING <= 10
     closed.start()
     closed.wait_ready()
     (closed.root / "rules").unlink()
     closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
+
+
+def test_ports_are_closed_again_while_the_server_loads(closed: Node) -> None:
+    """A warm-up takes half an hour, and the server's own processes listen from its beginning."""
+    closed.scenario(lines=["INFO loading"], serve=False)
+    closed.start()
+    closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the first table")
+    closed.wait_for((closed.root / "container.json").exists, "the container")
+    (closed.root / "rules").unlink()
+    closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
+
+
+def test_ports_are_closed_again_while_requests_finish(closed: Node) -> None:
+    process = closed.start()
+    closed.wait_ready()
+    with ThreadPoolExecutor() as pool:
+        url = f"http://127.0.0.1:{closed.port}/slow"
+        answer = pool.submit(lambda: int(urllib.request.urlopen(url, timeout=60).status))
+        requests = closed.root / "requests"
+        closed.wait_for(lambda: requests.exists() and "/slow" in requests.read_text(), "the request")
+        process.terminate()
+        closed.wait_for(lambda: closed.state["phase"] == "draining", "the wait for the request")
+        (closed.root / "rules").unlink()
+        closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
+        (closed.root / "slow-may-end").touch()
+        assert answer.result() == 200
+    process.communicate(timeout=60)
 
 
 def test_clean_takes_the_table_away(closed: Node) -> None:

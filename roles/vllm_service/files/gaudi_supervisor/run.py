@@ -56,6 +56,8 @@ class Run:
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
         self.next_watchdog = 0.0
+        # When the rules for the closed ports are checked again, in every phase.
+        self.next_hold = 0.0
         self.unwell_since: float | None = None
         # Since when a server that starts listens, and no connection to it comes through.
         self.shut_since: float | None = None
@@ -213,6 +215,9 @@ class Run:
         if boss.watchdog and now >= self.next_watchdog:
             boss.ping()
             self.next_watchdog = now + boss.watchdog
+        if now >= self.next_hold:
+            self.closing.hold()
+            self.next_hold = now + clock.POLL_SERVING
         if now < self.next_poll:
             return
         if self.draining:
@@ -284,7 +289,6 @@ class Run:
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
         boss = self.boss
-        self.closing.hold()
         lost = self.cards.lost()
         if lost is not None:
             reason = self.card_lost(lost)
