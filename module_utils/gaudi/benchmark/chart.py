@@ -6,6 +6,7 @@ window is wide enough.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ _PANELS = (
     ("Time to the first token, ms", (("median", "ttft_p50_ms"), ("p99", "ttft_p99_ms"))),
     ("Time for each further token, ms", (("median", "tpot_p50_ms"), ("p99", "tpot_p99_ms"))),
 )
+# The shortest axis: a smaller figure, which no server has, would leave no power of ten to count in.
+_LEAST = 1e-9
 _STYLE = """
 svg{max-width:720px;width:100%;height:auto;font-family:system-ui,sans-serif;background:#fff}
 text{fill:#1b1f24;font-size:12px}.head{font-size:14px;font-weight:600}.small{font-size:11px}
@@ -120,11 +123,7 @@ def _nice(value: float) -> float:
     """Return the end of an axis: the smallest 1, 2, 2.5 or 5 times a power of ten that is at least the value."""
     if value <= 0:
         return 1.0
-    power = 1.0
-    while power > value:
-        power /= 10
-    while power * 10 <= value:
-        power *= 10
+    power = 10.0 ** math.floor(math.log10(max(value, _LEAST)))
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= value)
 
 

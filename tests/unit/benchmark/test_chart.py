@@ -52,7 +52,16 @@ def test_it_needs_nothing_from_outside_and_takes_no_markup() -> None:
     assert not re.search(r"@import|url\(|href|src=", text)
 
 
-@pytest.mark.parametrize("steps", [[], [step(1)], [step(1, 0.0)], [step(n) for n in (1, 2, 4, 8, 16, 32, 64, 128)]])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [step(1)],
+        [step(1, 0.0)],
+        [step(1, 5e-324)],
+        [step(n) for n in (1, 2, 4, 8, 16, 32, 64, 128)],
+    ],
+)
 def test_everything_that_is_drawn_lies_on_the_paper(steps: list[dict[str, object]]) -> None:
     svg = drawn(run(steps=steps), run(OTHER, steps=steps))
     _, _, wide, high = map(float, svg.attrib["viewBox"].split())
