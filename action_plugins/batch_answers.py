@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,15 +24,32 @@ def digest_of(path: Path) -> str:
     return secure_hash(str(path), hashlib.sha256) or ""
 
 
+def unpacked(content: str, limit: int) -> bytes:
+    """Return a part of at most ``limit`` bytes. Raises ValueError for a larger one, before it is in memory."""
+    decoder = zlib.decompressobj()
+    try:
+        part = decoder.decompress(base64.b64decode(content), limit)
+    except zlib.error as error:
+        raise ValueError("the node sent a part that is not compressed data") from error
+    if decoder.unconsumed_tail:
+        raise ValueError("the node sent more than it was asked for")
+    return part
+
+
 def bring(ask: Callable[[int], Mapping[str, Any]], size: int, digest: str, target: Path) -> None:
-    """Write a file part by part; it gets its name once it is whole. Raises ValueError for a wrong checksum, OSError."""
+    """Write a file part by part, for its owner alone; it gets its name once it is whole.
+
+    Raises ValueError for a wrong checksum or part, OSError.
+    """
     found, offset = hashlib.sha256(), 0
     target.parent.mkdir(parents=True, exist_ok=True)
-    writing = target.with_name(f".{target.name}.writing")
+    # A new file with a random name: in a folder that others write to, a known name could be a link of theirs.
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    writing = Path(name)
     try:
-        with writing.open("wb") as out:
+        with os.fdopen(handle, "wb") as out:
             while offset < size:
-                part = zlib.decompress(base64.b64decode(ask(offset)["content"]))
+                part = unpacked(ask(offset)["content"], PART)
                 if not part:
                     break
                 out.write(part)

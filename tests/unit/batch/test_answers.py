@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import stat
 import subprocess
 import sys
 import zlib
@@ -43,6 +44,23 @@ def test_what_changed_meanwhile_leaves_the_old_file(tmp_path: Path, there: bytes
     with pytest.raises(ValueError, match="changed while it was read"):
         batch_answers.bring(parts_of(there, 100), len(TEXT), hashlib.sha256(TEXT).hexdigest(), target)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_part_that_unpacks_to_more_than_was_asked_for_is_refused(tmp_path: Path) -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(batch_answers.PART + 1))).decode()
+    with pytest.raises(ValueError, match="more than it was asked for"):
+        batch_answers.bring(lambda offset: {"content": bomb}, 1 << 40, "", tmp_path / "out.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_at_a_name_that_can_be_guessed_is_not_followed_and_others_cannot_read(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("of others")
+    (tmp_path / ".out.jsonl.writing").symlink_to(victim)
+    target = tmp_path / "out.jsonl"
+    batch_answers.bring(parts_of(TEXT, 100), len(TEXT), hashlib.sha256(TEXT).hexdigest(), target)
+    assert (target.read_bytes(), victim.read_text()) == (TEXT, "of others")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
 def test_the_play_brings_them_in_parts(tmp_path: Path) -> None:
