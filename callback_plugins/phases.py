@@ -8,20 +8,22 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from plugin_utils import brain
+
+# Before anything is imported that another version of ansible-core may lack.
+brain.on_path()
+
 from ansible.constants import COLOR_CHANGED, COLOR_ERROR
 from ansible.context import CLIARGS
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Everything
 from ansible.utils.display import Display
 
-sys.path.append(str(Path(__file__).resolve().parent.parent))
-
-from plugin_utils import brain, phases
+from plugin_utils import phases
 from plugin_utils.screen import Screen
-
-brain.on_path()
-
-from ansible.module_utils.gaudi.base.printable import printable
 
 DOCUMENTATION = """
 name: phases

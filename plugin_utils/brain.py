@@ -14,11 +14,17 @@ from pathlib import Path
 
 import ansible.module_utils
 
+from plugin_utils import controller
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def on_path() -> None:
-    """Make ``ansible.module_utils.gaudi`` the package of this checkout; a second call changes nothing."""
+    """Make ``ansible.module_utils.gaudi`` the package of this checkout; a second call changes nothing.
+
+    Ends the program on a controller that is not supported, before anything that it lacks is imported.
+    """
+    controller.check()
     folder = str(ROOT / "module_utils")
     if folder not in ansible.module_utils.__path__:
         ansible.module_utils.__path__.append(folder)
