@@ -190,8 +190,12 @@ def proved(module: AnsibleModule, client: str) -> bool:
 def packages_for(module: AnsibleModule, family: str, engine: Mapping[str, Any], client: str) -> list[str]:
     """Return the packages that the node needs for its engine, beside an engine of others without that engine's own."""
     apparmor = text_of(APPARMOR).strip() == "Y"
-    others = origin.PARTS if engine["by_others"] else ()
-    packages: list[str] = engine_packages.engine_packages(family, apparmor, module.params["packages"], others)
+    of_engine = engine_packages.client_of(text_of(OS_RELEASE))
+    # The docker.io of others may have come without its client, whose package fits no other engine.
+    others = origin.PARTS - ({of_engine} if engine["kind"] == "docker.io" else set()) if engine["by_others"] else ()
+    packages: list[str] = engine_packages.engine_packages(
+        family, apparmor, module.params["packages"], others, of_engine
+    )
     return [*packages, *builder(module, client, [engine["package"]] if engine["by_others"] else packages)]
 
 

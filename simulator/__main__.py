@@ -10,7 +10,7 @@ from pathlib import Path
 
 import docker
 
-from simulator import cleaning, demo, engine, host, nodes, world
+from simulator import apt, cleaning, demo, engine, host, nodes, world
 from simulator.settings import Scope, SimulatorError
 from simulator.standins import description
 
@@ -46,6 +46,7 @@ def _up(arguments: argparse.Namespace) -> None:
     releases = [] if arguments.no_vault else arguments.release or [world.wanted_release()]
     started = world.up(
         *(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share),
+        system=arguments.system,
         own_settings=arguments.own_settings,
         buildable=arguments.buildable,
         measuring=arguments.measuring,
@@ -92,6 +93,13 @@ def _described(value: str) -> str | Path:
     return Path(value) if "/" in value or value.endswith((".yml", ".yaml")) else value
 
 
+def _system(value: str) -> str:
+    """One of the systems that nodes have; also checked where it comes from the environment."""
+    if value not in apt.SUITES:
+        raise argparse.ArgumentTypeError(f"no node has the system {value!r}. Known: {', '.join(apt.SUITES)}.")
+    return value
+
+
 # Each with whether it uses what another checkout's clean could remove.
 _COMMANDS = {
     "engine": (_engine, False),
@@ -129,6 +137,13 @@ def _parser() -> argparse.ArgumentParser:
         default=description.DEFAULT,
         metavar="NAME|FILE",
         help="what the nodes look like (%(default)s)",
+    )
+    up.add_argument(
+        "--system",
+        type=_system,
+        metavar="|".join(apt.SUITES),
+        default=os.environ.get("GAUDI_SIMULATOR_SYSTEM", apt.SYSTEM),
+        help="the nodes' operating system (GAUDI_SIMULATOR_SYSTEM, or %(default)s)",
     )
     show.add_argument("--describe", type=_described, metavar="NAME|FILE", help="what the node looks like (a bare one)")
     show.add_argument("--release", metavar="RELEASE", help="of the catalogue (the inventory's)")

@@ -1,6 +1,6 @@
 """What a simulated node must know to reach Debian's packages the way this machine does.
 
-The node is Debian 12 wherever the simulator runs. On a Debian machine its mirrors are the machine's
+The node is Debian 12 or 13 wherever the simulator runs. On a Debian machine its mirrors are the machine's
 own; on any machine its transport settings (proxies, retries, clock checks) are. They are read when an
 image is built and go into the image, never into the repository.
 """
@@ -16,7 +16,10 @@ from pathlib import Path
 from simulator import context, host
 from simulator.context import File
 
-SUITE = "bookworm"
+# The systems that nodes have, and the suite of each.
+SUITES = {"debian12": "bookworm", "debian13": "trixie"}
+SYSTEM = "debian12"
+SUITE = SUITES[SYSTEM]
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _DEFAULT_MIRROR = "http://deb.debian.org/debian"
 _DEFAULT_SECURITY = "http://deb.debian.org/debian-security"
@@ -67,23 +70,27 @@ def _is_debians(components: list[str], keys: list[str] | None) -> bool:
     return "main" in components and (keys is None or any("debian-archive" in key for key in keys))
 
 
-def choose_mirrors(sources: Iterable[tuple[str, str]]) -> Mirrors:
-    """Take the first http(s) mirror of each suite from the machine's sources, else Debian's own."""
+def choose_mirrors(sources: Iterable[tuple[str, str]], suite: str = SUITE) -> Mirrors:
+    """Take the first http(s) mirror of each suite from the machine's sources, else Debian's own.
+
+    A machine with another of the systems has no source of this suite; a mirror of its own suite has this one as well.
+    """
     usable: dict[str, str] = {}
-    for uri, suite in sources:
+    for uri, of_suite in sources:
         if uri.startswith(("http://", "https://")):
-            usable.setdefault(suite.rstrip("/"), uri.rstrip("/"))
+            usable.setdefault(of_suite.rstrip("/"), uri.rstrip("/"))
+    suites = [suite, *(other for other in SUITES.values() if other != suite)]
     return Mirrors(
-        usable.get(SUITE, _DEFAULT_MIRROR),
-        usable.get(f"{SUITE}-security", _DEFAULT_SECURITY),
+        next((usable[name] for name in suites if name in usable), _DEFAULT_MIRROR),
+        next((usable[f"{name}-security"] for name in suites if f"{name}-security" in usable), _DEFAULT_SECURITY),
     )
 
 
-def sources_list(mirrors: Mirrors) -> str:
+def sources_list(mirrors: Mirrors, suite: str = SUITE) -> str:
     """Write the node's sources file."""
     stanzas = [
-        (mirrors.main, f"{SUITE} {SUITE}-updates"),
-        (mirrors.security, f"{SUITE}-security"),
+        (mirrors.main, f"{suite} {suite}-updates"),
+        (mirrors.security, f"{suite}-security"),
     ]
     return "\n".join(
         f"Types: deb\nURIs: {uri}\nSuites: {suites}\nComponents: main\nSigned-By: {KEYRING}\n"
@@ -111,6 +118,7 @@ class Configuration:
 
     mirrors: Mirrors
     options: str
+    suite: str = SUITE
 
     @property
     def proxy(self) -> str | None:
@@ -122,13 +130,13 @@ class Configuration:
     def files(self) -> dict[str, File]:
         """What goes into an image so that apt in it goes this way."""
         return {
-            "etc/apt/sources.list.d/debian.sources": context.text(sources_list(self.mirrors)),
+            "etc/apt/sources.list.d/debian.sources": context.text(sources_list(self.mirrors, self.suite)),
             "etc/apt/apt.conf.d/80simulator": context.text(self.options),
         }
 
 
-def read() -> Configuration:
-    """Read this machine's apt configuration."""
+def read(suite: str = SUITE) -> Configuration:
+    """Read this machine's apt configuration, for a node of a suite."""
     sources = [
         entry
         for path in (
@@ -139,4 +147,5 @@ def read() -> Configuration:
         if path.exists()
         for entry in parse_sources(path.read_text())
     ]
-    return Configuration(choose_mirrors(sources), transport_options(host.run(["apt-config", "dump"]), os.environ))
+    options = transport_options(host.run(["apt-config", "dump"]), os.environ)
+    return Configuration(choose_mirrors(sources, suite), options, suite)

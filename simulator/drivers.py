@@ -78,7 +78,10 @@ def repository(signer: Signer) -> dict[str, File]:
     """The files of the repository."""
     made = offered()
     newest = [package for package in made if package.version == NEWER]
-    return {**packages.repository(newest, NEWEST, signer), **packages.repository(made, apt.SUITE, signer)}
+    files = dict(packages.repository(newest, NEWEST, signer))
+    for suite in apt.SUITES.values():
+        files |= packages.repository(made, suite, signer)
+    return files
 
 
 def signer() -> Signer:

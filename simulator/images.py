@@ -27,27 +27,27 @@ _CHUNK = 1 << 20  # bytes
 Say = Callable[[str], None]
 
 
-def base(client: DockerClient, say: Say) -> str:
-    """Give the root file system that every simulated machine starts from: Debian 12, minimal."""
-    configuration = apt.read()
+def base(client: DockerClient, say: Say, system: str = apt.SYSTEM) -> str:
+    """Give the root file system that every simulated machine starts from: Debian, minimal."""
+    configuration = apt.read(apt.SUITES[system])
     packages = (_SOURCES / "base" / "packages.txt").read_text().split()
-    reference = f"{REPOSITORY}/base:{context.digest(configuration.files, apt.SUITE, *packages)}"
+    reference = f"{REPOSITORY}/base:{context.digest(configuration.files, configuration.suite, *packages)}"
     if not exists(client, reference):
-        say("Make a root file system with debootstrap")
+        say(f"Make a root file system with debootstrap ({configuration.suite})")
         host.install_packages({"debootstrap": "debootstrap", apt.KEYRING: "debian-archive-keyring"}, say)
         _debootstrap(client, reference, packages, configuration)
     return reference
 
 
-def node(client: DockerClient, say: Say) -> str:
-    """Give the image of a simulated node."""
+def node(client: DockerClient, say: Say, system: str = apt.SYSTEM) -> str:
+    """Give the image of a simulated node of one of the systems (apt.SUITES)."""
     source = _SOURCES / "node"
     files = {
         **context.tree(source),
         **context.tree(SIMULATOR / "standins" / "node", prefix="standins/"),
         "files/usr/local/share/ca-certificates/gaudi-simulator.crt": context.text(keys.authority().public),
     }
-    return build(client, "node", files, {"BASE": base(client, say)}, say)
+    return build(client, "node", files, {"BASE": base(client, say, system)}, say)
 
 
 def vault(client: DockerClient, say: Say) -> str:
@@ -174,7 +174,7 @@ def _debootstrap(client: DockerClient, reference: str, packages: list[str], conf
                     "--variant=minbase",
                     f"--keyring={apt.KEYRING}",
                     f"--include={','.join(packages)}",
-                    apt.SUITE,
+                    configuration.suite,
                     root,
                     configuration.mirrors.main,
                 ],

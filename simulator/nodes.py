@@ -15,8 +15,8 @@ import docker
 from docker import DockerClient
 from docker.models.containers import Container
 
+from simulator import apt, context, host, images, inventory, keys, layers, network
 from simulator import containers as made
-from simulator import context, host, images, inventory, keys, layers, network
 from simulator.context import Files
 from simulator.inventory import Node
 from simulator.settings import LABEL, Scope, SimulatorError
@@ -57,11 +57,13 @@ def up(
     say: Say,
     share: str | None = None,
     *,
+    system: str = apt.SYSTEM,
     own_settings: bool = False,
 ) -> list[Node]:
     """Start nodes, or find them running as described already; return when systemd and ssh answer on all.
 
     share: a directory that is the same on all nodes of the scope that have it, as a network file system is.
+    system: the nodes' operating system, one of apt.SUITES.
     own_settings: the nodes have copies of the machine's kernel settings, for as long as they are not to be tuned.
     """
     try:
@@ -71,7 +73,7 @@ def up(
     with host.lock(f"scope-{scope.name}"):
         network.ensure(client, scope)
     with host.lock("images"):
-        image = images.node(client, say)
+        image = images.node(client, say, system)
     with host.lock(f"scope-{scope.name}"):
         files = {
             description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),

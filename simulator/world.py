@@ -12,6 +12,7 @@ from docker import DockerClient
 
 from plugin_utils import releases as catalogue
 from simulator import (
+    apt,
     context,
     drivers,
     host,
@@ -53,6 +54,7 @@ def up(
     releases: Sequence[str],
     share: str | None = None,
     *,
+    system: str = apt.SYSTEM,
     own_settings: bool = False,
     buildable: bool = False,
     measuring: bool = False,
@@ -63,10 +65,10 @@ def up(
     The vault holds the releases' images ready, and the scope's inventory asks for these. buildable: there is what
     images are built from, and the nodes build theirs, as inventories/simulated says. measuring: the vault holds the
     small image alone, which serves nothing. packages: there is a repository with the driver's packages, and the
-    scope's inventory names it.
+    scope's inventory names it. system: the nodes' operating system (apt.SUITES); all else stays Debian 12.
     """
     if measuring:
-        return _measuring(client, scope, names, describe, say, own_settings=own_settings)
+        return _measuring(client, scope, names, describe, say, system=system, own_settings=own_settings)
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
     site: dict[str, object] = {}
@@ -77,7 +79,7 @@ def up(
     if packages:
         site |= drivers.site()
         drivers.start(client, scope, say)
-    started = _up(client, scope, names, describe, say, site, share, own_settings=own_settings)
+    started = _up(client, scope, names, describe, say, site, share, system=system, own_settings=own_settings)
     if wanted:
         registry = vault.start(client, scope, say)
         supply.start(client, scope, say)
@@ -93,7 +95,14 @@ def up(
 
 
 def _measuring(
-    client: DockerClient, scope: Scope, names: Sequence[str], describe: str | Path, say: Say, *, own_settings: bool
+    client: DockerClient,
+    scope: Scope,
+    names: Sequence[str],
+    describe: str | Path,
+    say: Say,
+    *,
+    system: str,
+    own_settings: bool,
 ) -> list[Node]:
     """Start nodes beside a vault that holds what they measure with, and what that is built from."""
     kernel.record()
@@ -103,7 +112,7 @@ def _measuring(
         "serving_image_build": False,
         "serving_image_ref": f"{vault.NAME}/{MEASURING}:simulated",
     }
-    started = _up(client, scope, names, describe, say, site, own_settings=own_settings)
+    started = _up(client, scope, names, describe, say, site, system=system, own_settings=own_settings)
     registry = vault.start(client, scope, say)
     vault.hold(client, registry, image, MEASURING, "simulated", say)
     # For an image without hccl_demo, which is measured in one that is built on top of it.
@@ -149,11 +158,12 @@ def _up(
     site: Mapping[str, object],
     share: str | None = None,
     *,
+    system: str = apt.SYSTEM,
     own_settings: bool = False,
 ) -> list[Node]:
     """Start nodes of whom this is asked for."""
     nodes.set_site(scope, site)
-    return nodes.up(client, scope, names, describe, say, share, own_settings=own_settings)
+    return nodes.up(client, scope, names, describe, say, share, system=system, own_settings=own_settings)
 
 
 def _ready(client: DockerClient, scope: Scope, releases: Sequence[str], say: Say) -> dict[str, object]:

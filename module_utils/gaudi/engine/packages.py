@@ -25,17 +25,26 @@ def family_of(os_release: str) -> str:
     return next((FAMILIES[name] for name in names if name in FAMILIES), "")
 
 
+def client_of(os_release: str) -> str:
+    """Return the package with the client of docker.io; "" where docker.io has it itself, as before Debian 13."""
+    values = dict(re.findall(r"^(ID|VERSION_ID)=[\"']?([^\"'\n]*)", os_release, re.MULTILINE))
+    version = values.get("VERSION_ID", "").partition(".")[0]
+    return "docker-cli" if values.get("ID") == "debian" and version.isdigit() and int(version) >= 13 else ""
+
+
 def engine_packages(
-    family: str, apparmor: bool, requested: Sequence[str] = (), others: Collection[str] = ()
+    family: str, apparmor: bool, requested: Sequence[str] = (), others: Collection[str] = (), client: str = ""
 ) -> list[str]:
     """Return the engine's packages (or those that a site requests), and the packages that instances need besides.
 
     apparmor: whether the kernel has AppArmor enabled. Then no container starts without its parser, which docker.io only
     recommends. An instance uses nftables to close its processes' own ports to others. others: packages that are left
-    out, since others installed the node's engine.
+    out, since others installed the node's engine. client: the package with the client of docker.io (``client_of``),
+    which docker.io only recommends.
     """
     engine = requested or [*PACKAGES.get(family, []), *(["apparmor"] if apparmor and family == "Debian" else [])]
-    found = [*engine, *[name for name in BESIDE if engine and name not in engine]]
+    with_client = [client] if client and any(name.partition("=")[0] == "docker.io" for name in engine) else []
+    found = [*engine, *[name for name in (*with_client, *BESIDE) if engine and name not in engine]]
     return [name for name in found if name.partition("=")[0] not in others]
 
 

@@ -24,10 +24,14 @@ SHOWN = 5
 # What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
 SYSTEMS = (
     ("debian", "12", "Debian"),
+    ("debian", "13", "Debian"),
     ("ubuntu", "22.04", "Ubuntu"),
     ("ubuntu", "24.04", "Ubuntu"),
     ("rhel", "9", "Red Hat Enterprise Linux"),
 )
+# ID of a rebuild, its name for people, and the ID of the system that it rebuilds with the same version numbers. Neither
+# Oracle Linux, which boots a kernel of its own, nor CentOS Stream, which is ahead of RHEL and has no minor number.
+REBUILDS = {"almalinux": ("AlmaLinux", "rhel"), "rocky": ("Rocky Linux", "rhel")}
 # What the hub's library needs.
 OLDEST_DOWNLOADER = (3, 10)
 _NUMBERS = re.compile(r"\d+")
@@ -96,18 +100,36 @@ def damaged_plan(file: str, instance: str, is_planned: bool) -> str:
 
 
 def check_system(os_release: Mapping[str, str]) -> list[Problem]:
-    """Refuse a system that the roles do not support."""
-    seen_id, seen_version = os_release.get("ID", ""), os_release.get("VERSION_ID", "")
+    """Refuse a system that the roles do not support; a rebuild counts as the system that it rebuilds."""
+    seen_id, seen_version = _rebuilt(os_release), os_release.get("VERSION_ID", "")
     if any(seen_id == known and _is_version(seen_version, version) for known, version, _ in SYSTEMS):
         return []
     name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
-    wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS)
+    rebuilds = ", ".join(title for title, _ in REBUILDS.values())
+    wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS) + f" and its rebuilds ({rebuilds})"
     return [Problem("system_unknown", say("system_unknown", name=name, wanted=wanted))]
 
 
 def vendor_system(os_release: Mapping[str, str]) -> str:
-    """Return a system's name in the catalogue's spelling: ubuntu22.04, rhel9.4."""
-    return os_release.get("ID", "") + os_release.get("VERSION_ID", "")
+    """Return a system's name in the catalogue's spelling: ubuntu22.04, rhel9.4; a rebuild has its origin's."""
+    return _rebuilt(os_release) + os_release.get("VERSION_ID", "")
+
+
+def system_title(os_release: Mapping[str, str]) -> str:
+    """Return a system's name for people; a rebuild's with the system that it counts as."""
+    title = os_release.get("PRETTY_NAME", "")
+    return f"{title}, which counts as {vendor_system(os_release)}" if is_rebuild(os_release) else title
+
+
+def is_rebuild(os_release: Mapping[str, str]) -> bool:
+    """Whether a system is a rebuild of one that the vendor may name, and is not named itself."""
+    return os_release.get("ID", "") in REBUILDS
+
+
+def _rebuilt(os_release: Mapping[str, str]) -> str:
+    """Return the ID of a system, of a rebuild that of its origin."""
+    seen = os_release.get("ID", "")
+    return REBUILDS[seen][1] if seen in REBUILDS else seen
 
 
 def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:

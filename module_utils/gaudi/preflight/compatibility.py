@@ -66,7 +66,9 @@ class Found:
     """What was read of a node. Empty or None: it says nothing."""
 
     system: str = ""
-    """As the vendor writes it: ubuntu22.04."""
+    """As the vendor writes it: ubuntu22.04; of a rebuild that of its origin."""
+    rebuild: bool = False
+    """Whether the system only rebuilds the one that the vendor names."""
     title: str = ""
     """The system, for people."""
     kernel: str = ""
@@ -219,7 +221,7 @@ def judge(found: Found, release: Release, levels: Levels, allowed: Collection[st
 
 def _system(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     supported = release.software.get("systems", ())
-    if found.system and supported and found.system not in supported:
+    if found.system and supported and (found.rebuild or found.system not in supported):
         yield Row(found.title or found.system, ", ".join(supported), remedy("system"))
 
 

@@ -173,7 +173,8 @@ def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Level
     needed = cmdline.needed(asked["kernel_rules"], os_release.get("ID", ""), [seen.kernel]) if plans else []
     found = compatibility.Found(
         system=checks.vendor_system(os_release),
-        title=os_release.get("PRETTY_NAME", ""),
+        rebuild=checks.is_rebuild(os_release),
+        title=checks.system_title(os_release),
         kernel=seen.kernel,
         kernel_lacks=tuple(state.lacking(needed, seen.kernel, cmdline.split(seen.cmdline))),
         driver=seen.topology.get("driver_version"),

@@ -53,6 +53,36 @@ def test_the_parser_of_apparmor_comes_where_the_kernel_has_it_on() -> None:
     assert packages.engine_packages("", apparmor=True) == []
 
 
+DEBIAN_13 = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nVERSION_ID="13"\nID=debian\nDEBIAN_VERSION_FULL=13.8\n'
+
+
+@pytest.mark.parametrize(
+    ("os_release", "client"),
+    [
+        (DEBIAN_13, "docker-cli"),
+        ('VERSION_ID="12"\nID=debian\n', ""),
+        ("ID=debian\n", ""),
+        (UBUNTU, ""),
+        ('ID=ubuntu\nVERSION_ID="24.04"\n', ""),
+        ('ID="rhel"\nVERSION_ID="13.1"\n', ""),
+    ],
+)
+def test_the_client_of_docker_io_is_a_package_of_its_own_from_debian_13_on(os_release: str, client: str) -> None:
+    assert packages.client_of(os_release) == client
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"),
+    [
+        ([], ["docker.io", "docker-cli", "nftables"]),
+        (["docker.io=26.1.5+dfsg1-9"], ["docker.io=26.1.5+dfsg1-9", "docker-cli", "nftables"]),
+        (["docker-ce", "docker-ce-cli"], ["docker-ce", "docker-ce-cli", "nftables"]),
+    ],
+)
+def test_the_client_comes_with_docker_io_alone(requested: list[str], expected: list[str]) -> None:
+    assert packages.engine_packages("Debian", False, requested, client="docker-cli") == expected
+
+
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An Ubuntu with AppArmor, an engine and the vendor's runtime."""
@@ -94,6 +124,26 @@ def test_a_settled_node_lacks_nothing(run: Run, node: Path) -> None:
         [],
     )
     assert (found["engine"], found["unit_settled"], found["habana"]) == (True, True, True)
+
+
+def test_debian_13_lacks_the_client_of_an_engine_without_recommendations(run: Run, node: Path) -> None:
+    (node / "os-release").write_text(DEBIAN_13)
+    assert look(run, node, "docker.io installed\nnftables installed\napparmor installed\n")["missing"] == ["docker-cli"]
+
+
+@pytest.mark.parametrize(("engine", "missing"), [("docker.io", ["docker-cli"]), ("docker-ce", [])])
+def test_an_engine_of_others_gets_a_client_only_where_it_has_none(
+    run: Run, node: Path, engine: str, missing: list[str]
+) -> None:
+    (node / "os-release").write_text(DEBIAN_13)
+    (node / "brought.json").unlink()
+    answers: dict[str, Answer] = {
+        "dpkg-query": (0, f"{engine} installed\nnftables installed\napparmor installed\n", ""),
+        "dpkg-query --search": (0, f"{engine}: /usr/sbin/dockerd\n", ""),
+        "systemctl show docker.service": (0, UNIT, ""),
+    }
+    found = run(container_runtime_info, {"habana_path": str(node / "habana")}, answers).result
+    assert (found["origin"]["by_others"], found["missing"]) == (True, missing)
 
 
 def test_what_is_missing_is_named(run: Run, node: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.cards.users import new_user
+from ansible.module_utils.gaudi.engine import packages
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from hypothesis import given
@@ -29,19 +30,109 @@ def os_release(system: str, version: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("system", "version"), [("debian", "12"), ("ubuntu", "22.04"), ("ubuntu", "24.04"), ("rhel", "9.4"), ("rhel", "9")]
+    ("system", "version"),
+    [("debian", "12"), ("debian", "13"), ("ubuntu", "22.04"), ("ubuntu", "24.04"), ("rhel", "9.4"), ("rhel", "9")],
 )
 def test_a_system_the_roles_know_is_accepted(system: str, version: str) -> None:
     assert preflight.check_system(os_release(system, version)) == []
 
 
 @pytest.mark.parametrize(
-    ("system", "version"), [("debian", "120"), ("debian", "1"), ("debian", "13"), ("debian", ""), ("sles", "15.5")]
+    ("system", "version"),
+    [
+        ("debian", "120"),
+        ("debian", "1"),
+        ("debian", "14"),
+        ("debian", ""),
+        ("sles", "15.5"),
+        ("rhel", "10.0"),
+        ("rocky", "8.10"),
+        ("almalinux", "10.1"),
+        ("ol", "9.6"),
+        ("centos", "9"),
+    ],
 )
 def test_another_system_is_refused_with_those_that_are_known(system: str, version: str) -> None:
     message = only(preflight.check_system(os_release(system, version)))
     assert f"runs {system} {version}, but" in message
-    assert "Debian 12, Ubuntu 22.04, Ubuntu 24.04, Red Hat Enterprise Linux 9" in message
+    assert "Debian 12, Debian 13, Ubuntu 22.04, Ubuntu 24.04, Red Hat Enterprise Linux 9 and its rebuilds" in message
+    assert "(AlmaLinux, Rocky Linux)" in message
+
+
+# Files of real systems, as they were published.
+ROCKY = """\
+NAME="Rocky Linux"
+VERSION="9.6 (Blue Onyx)"
+ID="rocky"
+ID_LIKE="rhel centos fedora"
+VERSION_ID="9.6"
+PLATFORM_ID="platform:el9"
+PRETTY_NAME="Rocky Linux 9.6 (Blue Onyx)"
+ANSI_COLOR="0;32"
+LOGO="fedora-logo-icon"
+CPE_NAME="cpe:/o:rocky:rocky:9::baseos"
+HOME_URL="https://rockylinux.org/"
+VENDOR_NAME="RESF"
+VENDOR_URL="https://resf.org/"
+BUG_REPORT_URL="https://bugs.rockylinux.org/"
+SUPPORT_END="2032-05-31"
+ROCKY_SUPPORT_PRODUCT="Rocky-Linux-9"
+ROCKY_SUPPORT_PRODUCT_VERSION="9.6"
+REDHAT_SUPPORT_PRODUCT="Rocky Linux"
+REDHAT_SUPPORT_PRODUCT_VERSION="9.6"
+"""
+ALMA = """\
+NAME="AlmaLinux"
+VERSION="9.6 (Sage Margay)"
+ID="almalinux"
+ID_LIKE="rhel centos fedora"
+VERSION_ID="9.6"
+PLATFORM_ID="platform:el9"
+PRETTY_NAME="AlmaLinux 9.6 (Sage Margay)"
+ANSI_COLOR="0;34"
+LOGO="fedora-logo-icon"
+CPE_NAME="cpe:/o:almalinux:almalinux:9::baseos"
+HOME_URL="https://almalinux.org/"
+DOCUMENTATION_URL="https://wiki.almalinux.org/"
+BUG_REPORT_URL="https://bugs.almalinux.org/"
+
+ALMALINUX_MANTISBT_PROJECT="AlmaLinux-9"
+ALMALINUX_MANTISBT_PROJECT_VERSION="9.6"
+REDHAT_SUPPORT_PRODUCT="AlmaLinux"
+REDHAT_SUPPORT_PRODUCT_VERSION="9.6"
+"""
+DEBIAN_13 = """\
+PRETTY_NAME="Debian GNU/Linux 13 (trixie)"
+NAME="Debian GNU/Linux"
+VERSION_ID="13"
+VERSION="13 (trixie)"
+VERSION_CODENAME=trixie
+DEBIAN_VERSION_FULL=13.8
+ID=debian
+HOME_URL="https://www.debian.org/"
+SUPPORT_URL="https://www.debian.org/support"
+BUG_REPORT_URL="https://bugs.debian.org/"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "title"), [(ROCKY, "Rocky Linux 9.6 (Blue Onyx)"), (ALMA, "AlmaLinux 9.6 (Sage Margay)")]
+)
+def test_a_rebuild_counts_as_the_system_that_it_rebuilds(text: str, title: str) -> None:
+    read = preflight.parse_os_release(text)
+    assert preflight.check_system(read) == []
+    assert preflight.is_rebuild(read)
+    assert preflight.vendor_system(read) == "rhel9.6"
+    assert preflight.system_title(read) == f"{title}, which counts as rhel9.6"
+    assert packages.family_of(text) == "RedHat"
+
+
+def test_debian_13_is_set_up_under_its_own_name() -> None:
+    read = preflight.parse_os_release(DEBIAN_13)
+    assert preflight.check_system(read) == []
+    assert not preflight.is_rebuild(read)
+    assert preflight.vendor_system(read) == "debian13"
+    assert preflight.system_title(read) == "Debian GNU/Linux 13 (trixie)"
 
 
 def test_no_os_release_is_said_so() -> None:

@@ -85,6 +85,17 @@ def named(version: str) -> dict[str, Any]:
 
 FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ("system", {"system": "debian12", "title": "Debian 12"}, None, ["found Debian 12", "ubuntu22.04, ubuntu24.04"]),
+    (
+        "system",
+        {
+            "system": "rhel9.6",
+            "rebuild": True,
+            "title": "Rocky Linux 9.6, which counts as rhel9.6",
+            "kernel": "5.14.0-570",
+        },
+        None,
+        ["found Rocky Linux 9.6, which counts as rhel9.6", "rhel9.6", "the vendor tests"],
+    ),
     ("kernel", {"kernel": "5.15.0-91-generic"}, None, ["5.15.0-91-generic", "6.8 or newer on ubuntu24.04", "reboot"]),
     ("kernel_untested", {"kernel": "6.17.0-5-generic"}, None, ["6.17.0-5", "6.8, the newest tested", "Boot a kernel"]),
     (
