@@ -13,12 +13,12 @@ from plugin_utils import controller
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# ansible-playbook as an older ansible-core has it: another version, and without what came with 2.19.
+# ansible-playbook as an older ansible-core has it: another version, and without a method that came
+# with 2.19.
 OLDER = """
-import sys, ansible.release, ansible.parsing.vault, ansible.plugins.callback
+import sys, ansible.release, ansible.plugins.callback
 from ansible.cli.playbook import main
 ansible.release.__version__ = "2.18.9"
-del ansible.parsing.vault.EncryptedString
 del ansible.plugins.callback.CallbackBase._handle_warnings_and_exception
 main(["ansible-playbook", "-i", "localhost,", *sys.argv[1:]])
 """
