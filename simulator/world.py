@@ -65,7 +65,7 @@ def up(
     The vault holds the releases' images ready, and the scope's inventory asks for these. buildable: there is what
     images are built from, and the nodes build theirs, as inventories/simulated says. measuring: the vault holds the
     small image alone, which serves nothing. packages: there is a repository with the driver's packages, and the
-    scope's inventory names it. system: the nodes' operating system (apt.SUITES); all else stays Debian 12.
+    scope's inventory names it. system: the nodes' operating system (apt.SUITES); the rest is Debian 12.
     """
     if measuring:
         return _measuring(client, scope, names, describe, say, system=system, own_settings=own_settings)
@@ -82,7 +82,7 @@ def up(
     started = _up(client, scope, names, describe, say, site, share, system=system, own_settings=own_settings)
     if wanted:
         registry = vault.start(client, scope, say)
-        supply.start(client, scope, say)
+        supply.start(client, scope, say, system)
         if buildable:
             sources.start(client, scope, registry, say)
             return started

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Two cores hold two parts: most of a part is one program that waits for another.
 AT_ONCE = 2
 PYTEST = (sys.executable, "-m", "pytest", "-q")
+SYSTEM = "GAUDI_SIMULATOR_SYSTEM"
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,23 @@ class Part:
     tunes: bool = False
 
     @property
+    def scenario(self) -> str:
+        """The Molecule scenario, whose nodes and files are the same on every system: one such part at a time."""
+        kind, _, rest = self.name.partition(" ")
+        return rest.split(" ")[0] if kind == "molecule" else ""
+
+    @property
     def argument(self) -> str:
         """What names it on the command line; make cuts words at spaces."""
         return self.name.replace(" ", ":")
 
 
-def scenario(name: str, *, tunes: bool = False) -> Part:
-    """A Molecule scenario as a part."""
-    return Part(f"molecule {name}", ("molecule", "test", "--scenario-name", name), nodes=True, tunes=tunes)
+def scenario(name: str, *, tunes: bool = False, system: str = "") -> Part:
+    """A Molecule scenario as a part; system: the nodes' operating system where it is not the scenario's own."""
+    command = ("molecule", "test", "--scenario-name", name)
+    if system:
+        return Part(f"molecule {name} {system}", ("env", f"{SYSTEM}={system}", *command), nodes=True, tunes=tunes)
+    return Part(f"molecule {name}", command, nodes=True, tunes=tunes)
 
 
 IMAGES = Part("images", (sys.executable, "-m", "simulator", "images"))
@@ -85,6 +95,9 @@ MORE = (
     scenario("nfs"),
     scenario("interrupted", tunes=True),
     scenario("day_two"),
+    # Each on the system that it does not have in make test.
+    scenario("bare", system="debian12"),
+    scenario("default", tunes=True, system="debian13"),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
     Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
 )
@@ -99,7 +112,12 @@ def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
     """Choose the first part that may begin beside those that run; None if all have to wait."""
     building = IMAGES in running or IMAGES in waiting
     tuning = any(part.tunes for part in running)
-    return next((part for part in waiting if not (part.nodes and building) and not (part.tunes and tuning)), None)
+    scenarios = {part.scenario for part in running} - {""}
+
+    def may_begin(part: Part) -> bool:
+        return not (part.nodes and building) and not (part.tunes and tuning) and part.scenario not in scenarios
+
+    return next((part for part in waiting if may_begin(part)), None)
 
 
 def run(parts: Sequence[Part], at_once: int, start: Callable[[Part], tuple[int, str]]) -> list[str]:

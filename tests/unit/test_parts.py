@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from simulator import apt
 from tests import parts
-from tests.parts import IMAGES, MORE, ROOT, TEST, Part, next_part, run, with_images
+from tests.parts import IMAGES, MORE, ROOT, SYSTEM, TEST, Part, next_part, run, scenario, with_images
 
 PLAIN, OTHER = Part("plain", ()), Part("other", ())
 NODES = Part("molecule nodes", (), nodes=True)
 TUNES, ALSO = Part("tunes", (), nodes=True, tunes=True), Part("tunes, too", (), nodes=True, tunes=True)
-SCENARIOS = {part.name.removeprefix("molecule "): part for part in (*TEST, *MORE) if part.name.startswith("molecule ")}
+SCENARIOS = {part.scenario: part for part in (*TEST, *MORE) if part.scenario}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,8 @@ SCENARIOS = {part.name.removeprefix("molecule "): part for part in (*TEST, *MORE
         ([TUNES], [ALSO], None),
         ([TUNES], [NODES], TUNES),
         ([NODES], [IMAGES], None),
+        ([scenario("bare", system="debian12"), PLAIN], [scenario("bare")], PLAIN),
+        ([scenario("bare", system="debian12")], [scenario("bare_faults")], scenario("bare", system="debian12")),
         ([], [PLAIN], None),
     ],
 )
@@ -93,6 +96,18 @@ def test_what_failed_is_said_again_at_the_end_of_a_long_log(
     said = capsys.readouterr().out.splitlines()
     assert said[-14:-1] == ["fatal: [n]: no card", *map(str, range(1, 13))]
     Path(ROOT, ".cache/test/broken.log").unlink()
+
+
+def test_both_systems_run_the_way_from_bare_and_the_whole_site() -> None:
+    """make test has one of the two, make test-all the other as well."""
+    for name, own, other in (("bare", "debian13", "debian12"), ("default", "debian12", "debian13")):
+        assert scenario(name, tunes=SCENARIOS[name].tunes) in TEST
+        again = scenario(name, tunes=SCENARIOS[name].tunes, system=other)
+        assert again in MORE
+        assert f"{SYSTEM}={other}" in again.command
+        environment = yaml.safe_load((ROOT / "molecule" / name / "molecule.yml").read_text(encoding="utf-8"))
+        chosen = environment["ansible"]["env"].get(SYSTEM, f"${{{SYSTEM}:-{apt.SYSTEM}}}")
+        assert chosen == f"${{{SYSTEM}:-{own}}}"
 
 
 def test_every_scenario_is_a_part() -> None:

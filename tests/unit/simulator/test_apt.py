@@ -115,3 +115,20 @@ def test_the_environments_proxy_fills_what_apt_leaves_open() -> None:
 def test_what_the_node_gets_can_be_read_back() -> None:
     mirrors = apt.Mirrors("http://a.example/debian", "http://b.example/security")
     assert apt.choose_mirrors(apt.parse_sources(apt.sources_list(mirrors))) == mirrors
+
+
+def test_a_node_of_another_suite_comes_from_the_machines_mirrors_too() -> None:
+    """A mirror of the machine's suite has Debian's other suites beside it."""
+    mirrors = apt.choose_mirrors(apt.parse_sources(DEB822), "trixie")
+    assert mirrors == apt.Mirrors("http://mirror.example/debian", "http://mirror.example/debian-security")
+    files = apt.Configuration(mirrors, "", "trixie").files
+    sources = files["etc/apt/sources.list.d/debian.sources"].content.decode()
+    assert "Suites: trixie trixie-updates" in sources
+    assert "Suites: trixie-security" in sources
+    assert "bookworm" not in sources
+
+
+def test_a_machines_source_of_the_nodes_own_suite_comes_first() -> None:
+    own = apt.parse_sources("deb http://new.example/debian trixie main\n")
+    assert apt.choose_mirrors([*apt.parse_sources(DEB822), *own], "trixie").main == "http://new.example/debian"
+    assert apt.choose_mirrors(own, "bookworm").main == "http://new.example/debian"

@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.engine.openpgp import fingerprints
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from plugin_utils import releases
-from simulator import context, drivers, packages
+from simulator import apt, context, drivers, packages
 from simulator.packages import Package, Signer
 
 KEY = rsa.generate_private_key(65537, 2048)
@@ -74,6 +74,13 @@ def test_one_suite_has_no_former_release() -> None:
     index = files["dists/newest/main/binary-amd64/Packages"].content.decode().splitlines()
     assert {line for line in index if line.startswith("Version:")} == {f"Version: {drivers.NEWER}"}
     assert files["pool/habanalabs-dkms_1.22.2-32_all.deb"].content
+
+
+def test_nodes_of_every_system_find_a_suite_of_theirs() -> None:
+    files = drivers.repository(SIGNER)
+    index = [files[f"dists/{suite}/main/binary-amd64/Packages"].content for suite in apt.SUITES.values()]
+    assert len(set(index)) == 1
+    assert b"Version: 1.22.2-32" in index[0]
 
 
 def test_the_key_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
 
+from simulator import __main__ as command_line
 from simulator import images, kernel, nodes, sources, supply, variants, vault, world
 from simulator.settings import Scope, SimulatorError
 
@@ -104,3 +105,21 @@ def test_with_several_of_them_the_first_is_asked_for(site: Site) -> None:
         "serving_image_ref": READY,
         "simulator_images": {"1.22": READY, "1.24.1": f"{READY}-1.24.1-of-1.24.1-482"},
     }
+
+
+def test_another_system_reaches_the_nodes_and_what_they_fetch_from(site: Site) -> None:
+    site("1.22", system="debian13")
+    up, start = cast("MagicMock", nodes.up), cast("MagicMock", supply.start)
+    assert up.call_args.kwargs["system"] == "debian13"
+    assert start.call_args.args[-1] == "debian13"
+
+
+def test_an_unknown_system_is_refused_with_those_that_are_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also from the environment, as Molecule gives it."""
+    monkeypatch.setattr("sys.argv", ["simulator", "up"])
+    monkeypatch.setenv("GAUDI_SIMULATOR_SYSTEM", "debian11")
+    with pytest.raises(SystemExit):
+        command_line.main()
+    assert "'debian11'. Known: debian12, debian13." in capsys.readouterr().err
