@@ -9,8 +9,10 @@ short_description: Record which packages this project installed, and remove them
 version_added: "0.2.0"
 author: gaudi-serving
 description:
-  - With V(noted), before an installation, asks apt which packages it would bring that are not on the node, those that
-    come along included, and writes them down.
+  - With V(noted), before an installation, has the package manager simulate it, and writes down which packages it would
+    bring that are not on the node, those that come along included.
+  - Fails before anything is changed if the installation would remove or downgrade packages that this project did not
+    install, change packages on hold, or finish packages that are installed by half. V(checked) does only that.
   - With V(removed) purges what was written down for a part, and says what of it was there before. What was written down
     stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours.
   - Without a record, nothing is removed.
@@ -22,17 +24,23 @@ options:
   state:
     description: What to do.
     type: str
-    choices: [noted, removed, forgotten]
+    choices: [noted, checked, removed, forgotten]
     default: noted
   packages:
     description:
-      - For V(noted), what is about to be installed, as apt-get takes it.
+      - For V(noted) and V(checked), what is about to be installed, as apt-get or dnf takes it. Those that are installed
+        are passed over.
       - For V(removed), names that are the part's; those that stay because they were there before are returned.
     type: list
     elements: str
     default: []
   options:
     description: Further options that apt-get is given for the installation.
+    type: list
+    elements: str
+    default: []
+  own:
+    description: Patterns of names of packages that the part may remove, downgrade or finish.
     type: list
     elements: str
     default: []
@@ -50,7 +58,7 @@ attributes:
     description: Not supported.
     support: none
   platform:
-    description: Debian and Ubuntu. On other systems nothing is recorded or removed.
+    description: Debian and Ubuntu; on RHEL nothing is removed.
     support: full
     platforms: posix
 """
@@ -109,19 +117,22 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver import packages as listed
 from ansible.module_utils.gaudi.driver.facts import DEB
 from ansible.module_utils.gaudi.driver.troubles import recognised
-from ansible.module_utils.gaudi.engine import brought
+from ansible.module_utils.gaudi.engine import brought, transaction
+from ansible.module_utils.gaudi.engine.transaction import DEBIAN
+from ansible.module_utils.gaudi.node import package_look
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
-from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "part": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["noted", "removed", "forgotten"], "default": "noted"},
+    "state": {"type": "str", "choices": ["noted", "checked", "removed", "forgotten"], "default": "noted"},
     "packages": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
+    "own": {"type": "list", "elements": "str", "default": []},
     "record": {"type": "path", "default": paths.BROUGHT},
 }
 ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
@@ -148,19 +159,31 @@ def installed(module: AnsibleModule, names: list[str]) -> list[str]:
     return sorted(set(listed.parse(out)) & set(names))
 
 
-def note(module: AnsibleModule, record: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Return the record with the packages that an installation will add."""
+def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -> list[str]:
+    """Return the packages that an installation adds; fail the module if it would harm packages of others."""
     params = module.params
-    new = brought.new_of(said(module, brought.simulation(params["options"], params["packages"])))
-    after: dict[str, list[str]] = brought.noted(record, params["part"], new)
-    return after
+    # Of a package without a version, an installed one stays as it is.
+    absent = package_look.missing(module, family, [name for name in params["packages"] if "=" not in name])
+    packages = [name for name in params["packages"] if "=" in name or name in absent]
+    ours = {name for names in record.values() for name in names}
+    if not packages:
+        return []
+    options = params["options"] if family == DEBIAN else []
+    try:
+        found = package_look.simulate(
+            module, family, {params["part"]: packages}, ours=ours, own=params["own"], options=options
+        )
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    return list(found.new)
 
 
 def remove(module: AnsibleModule, ours: list[str]) -> list[str]:
     """Remove a part's remaining packages; return them."""
     there = installed(module, ours)
     if there:
-        refusal = brought.needed_by_others(brought.going_of(said(module, brought.removal(there, simulate=True))), ours)
+        simulated = transaction.parse(DEBIAN, said(module, brought.removal(there, simulate=True)))
+        refusal = brought.needed_by_others(simulated.removed, ours)
         if refusal:
             module.fail_json(msg=str(refusal), refused_id=refusal.id)
         if not module.check_mode:
@@ -168,30 +191,34 @@ def remove(module: AnsibleModule, ours: list[str]) -> list[str]:
     return there
 
 
+def write(path: Path, record: dict[str, list[str]]) -> None:
+    """Write the record, or remove one that is empty."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    write_json(path, {"packages": record}, mode=0o644) if record else path.unlink()
+
+
 def main() -> None:
-    """Read, ask apt, write or remove."""
-    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, path = module.params, Path(module.params["record"])
-    if module.get_bin_path("apt-get") is None:
+    """Read, ask the package manager, write or remove."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params, path, family = module.params, Path(module.params["record"]), package_look.family_of(module)
+    if not family or (family != DEBIAN and params["state"] == "removed"):
         module.exit_json(changed=False, packages=[], ours=[], stays=[])
     try:
         record = (read_json(path, FORM) or {"packages": {}})["packages"]
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. Move it away: then nothing counts as ours.", refused_id="record_damaged")
-    part, state, after = params["part"], params["state"], record
-    ours: list[str] = record.get(part, [])
-    packages: list[str] = []
-    if state == "noted":
-        after = note(module, record)
-        packages = ours = after.get(part, [])
+    part, state, after, packages = params["part"], params["state"], record, []
+    if state in ("noted", "checked"):
+        packages = simulate(module, family, record)
     elif state == "removed":
-        packages = remove(module, ours)
-    else:
-        after = brought.without(record, part)
-    stays = installed(module, [name for name in params["packages"] if name not in ours and "=" not in name])
+        packages = remove(module, record.get(part, []))
+    if state in ("noted", "forgotten"):
+        after = brought.noted(record, part, packages) if state == "noted" else brought.without(record, part)
+    ours: list[str] = (after if state == "noted" else record).get(part, [])
+    packages = ours if state == "noted" else packages
+    stays = installed(module, [name for name in params["packages"] if name not in ours]) if state == "removed" else []
     if after != record and not module.check_mode:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        write_json(path, {"packages": after}, mode=0o644) if after else path.unlink()
+        write(path, after)
     module.exit_json(changed=state == "removed" and bool(packages), packages=packages, ours=ours, stays=stays)
 
 

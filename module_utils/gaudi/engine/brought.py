@@ -6,35 +6,14 @@ interrupted run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..base.refusal import Refusal
-
-# "Inst docker.io (20.10.24 ...)" is a new package, "Inst docker.io [20.10.23] (20.10.24 ...)" an upgrade; a removal is
-# Remv, or Purg with --purge. Names may have an architecture.
-_NEW = re.compile(r"^Inst (?P<name>[^\s:]+)\S* \(", re.MULTILINE)
-_GOES = re.compile(r"^(?:Remv|Purg) (?P<name>[^\s:]+)", re.MULTILINE)
-
-
-def simulation(words: Sequence[str], packages: Sequence[str]) -> list[str]:
-    """Return the command that simulates an installation; words: further options of apt-get."""
-    return ["apt-get", "--simulate", "--quiet", "--no-install-recommends", *words, "install", *packages]
 
 
 def removal(packages: Sequence[str], *, simulate: bool) -> list[str]:
     """Return the command that removes packages with their configuration, or simulates that."""
     return ["apt-get", *(["--simulate"] if simulate else []), "--yes", "--quiet", "purge", *packages]
-
-
-def new_of(simulated: str) -> list[str]:
-    """Return the packages that a simulated installation adds, without upgrades."""
-    return list(dict.fromkeys(match["name"] for match in _NEW.finditer(simulated)))
-
-
-def going_of(simulated: str) -> list[str]:
-    """The packages that a simulated removal takes away."""
-    return list(dict.fromkeys(match["name"] for match in _GOES.finditer(simulated)))
 
 
 def noted(record: Mapping[str, Sequence[str]], part: str, packages: Iterable[str]) -> dict[str, list[str]]:

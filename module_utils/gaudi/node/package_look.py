@@ -1,0 +1,167 @@
+"""Simulate an installation with the package manager of a node, before anything is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from ..driver.troubles import recognised
+from ..engine import packages as engine_packages
+from ..engine import transaction
+from ..engine.transaction import DEBIAN, RHEL, Transaction
+
+ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+APT = Path("/etc/apt")
+APT_LISTS = Path("/var/lib/apt/lists")
+YUM = Path("/etc/yum.repos.d")
+_SOURCES = (".list", ".sources")
+
+
+def family_of(module: AnsibleModule) -> str:
+    """Return the family of the node's package manager; "" without one that is known here."""
+    if module.get_bin_path("apt-get") is not None:
+        return DEBIAN
+    return RHEL if module.get_bin_path("dnf") is not None else ""
+
+
+def missing(module: AnsibleModule, family: str, packages: Sequence[str]) -> list[str]:
+    """Return those of some packages that are not installed, from the system's package database."""
+    names = [name.partition("=")[0] for name in packages]
+    if not names:
+        return []
+    if family == DEBIAN:
+        # Status 1 if it does not know one of them; the others are still listed.
+        query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *names]
+        _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
+        installed: Collection[str] = engine_packages.installed_of_dpkg(out)
+    else:
+        query = ["rpm", "--query", "--queryformat=%{NAME}\\n", *names]
+        _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
+        installed = out.splitlines()
+    return [package for package, name in zip(packages, names) if name not in installed]
+
+
+def simulate(
+    module: AnsibleModule,
+    family: str,
+    wanted: Mapping[str, Sequence[str]],
+    *,
+    ours: Collection[str],
+    own: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> Transaction:
+    """Return what an installation would do. Raises Refusal if it would harm packages of others, or cannot be done.
+
+    wanted: packages by the part of this project that asks for them. ours: packages that this project installed. own:
+    patterns of names that the part treats by rules of its own. options: further options of the package manager.
+    """
+    packages = [package for names in wanted.values() for package in names]
+
+    def result(names: Sequence[str]) -> Transaction:
+        found: Transaction = transaction.parse(family, _said(module, family, names, options, _help(wanted, names)))
+        return found
+
+    def cause(name: str) -> list[str]:
+        def harms(package: str) -> bool:
+            found = result([package])
+            return name in (*found.removed, *found.downgraded, *found.held)
+
+        return ([package for package in packages if harms(package)] if len(packages) > 1 else []) or packages
+
+    whole = result(packages)
+    others = whole.without([*ours, *own])
+    if "--allow-change-held-packages" in options:
+        others = replace(others, held=())
+    affected = (*others.removed, *others.downgraded, *others.held)
+    causes = cause(affected[0]) if affected else []
+    refusal = transaction.refusal(others, lambda _: causes, _help(wanted, causes or packages))
+    if refusal is not None:
+        raise refusal
+    return whole
+
+
+def _help(wanted: Mapping[str, Sequence[str]], packages: Sequence[str]) -> str:
+    part = next((part for part, names in wanted.items() if set(names) & set(packages)), "weights")
+    return transaction.HELP.get(part, transaction.HELP["weights"])
+
+
+def _said(module: AnsibleModule, family: str, packages: Sequence[str], options: Sequence[str], help: str) -> str:
+    command = transaction.simulation(family, packages, options)
+    code, out, err = module.run_command(command, environ_update=ENVIRONMENT)
+    # dnf ends with status 1 after a transaction that it was told not to do.
+    if code != 0 and not (family == RHEL and "Operation aborted" in out + err):
+        raise _reason(module, family, f"{out}\n{err}", packages, help) or Refusal(
+            "apt_failed", printable((err or out).strip())
+        )
+    return str(out)
+
+
+def _reason(module: AnsibleModule, family: str, printed: str, packages: Sequence[str], help: str) -> Refusal | None:
+    """Return why packages cannot be installed; None if the package manager's words are not known."""
+    found: Refusal | None = transaction.cannot(printed, packages, help)
+    if found is not None and found.id == "packages_do_not_fit" and family == DEBIAN:
+        _, holds, _ = module.run_command(["apt-mark", "showhold"], environ_update=ENVIRONMENT)
+        held = transaction.held_among(holds.split(), printed)
+        return transaction.on_hold(packages, held) if held else found
+    return found or recognised(printed)
+
+
+@contextmanager
+def private_lists(
+    module: AnsibleModule, family: str, indexes: Mapping[str, str], *, update: bool = False
+) -> Iterator[list[str]]:
+    """Give the options with which the package manager also knows repositories that are not configured on the node.
+
+    indexes: by name, what such a repository contains: the text of its file Packages for apt, its section for dnf.
+    update: whether the node's own repositories are read as well, as where they never were. All of it is in a temporary
+    directory of root's. Raises Refusal if apt cannot read them.
+    """
+    with TemporaryDirectory(prefix="gaudi-serving-") as name:
+        folder = Path(name)
+        if family == RHEL:
+            for index, section in indexes.items():
+                (folder / f"{index}.repo").touch(mode=0o600)
+                (folder / f"{index}.repo").write_text(section, encoding="utf-8")
+            yield [f"--setopt=reposdir={YUM},{folder}"]
+            return
+        options = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"]
+        _make_lists(folder, indexes, keep=not update)
+        sources = ["-o", f"Dir::Etc::SourceParts={folder / 'sources'}"]
+        # The indexes are files here; the node's own repositories are only asked where they have to be.
+        read = sources if update else [*sources, "-o", "Dir::Etc::SourceList=/dev/null"]
+        if not update:
+            read[1] = f"Dir::Etc::SourceParts={folder / 'ours'}"
+        command = ["apt-get", "--quiet", *options, *read, "-o", "APT::Get::List-Cleanup=0"]
+        command += ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "update"]
+        code, out, err = module.run_command(command, environ_update=ENVIRONMENT)
+        if code != 0:
+            raise recognised(err) or recognised(out) or Refusal("apt_failed", printable((err or out).strip()))
+        yield [*options, *sources]
+
+
+def _make_lists(folder: Path, indexes: Mapping[str, str], *, keep: bool) -> None:
+    """Write private lists and sources of apt. keep: with the lists that the node has."""
+    for name in ("lists/partial", "cache/archives/partial", "sources", "ours"):
+        (folder / name).mkdir(parents=True)
+    parts = APT / "sources.list.d"
+    for file in parts.iterdir() if parts.is_dir() else ():
+        if file.suffix in _SOURCES:
+            (folder / "sources" / file.name).symlink_to(file)
+    for file in APT_LISTS.iterdir() if keep and APT_LISTS.is_dir() else ():
+        if file.is_file() and file.name != "lock" and os.access(file, os.R_OK):
+            (folder / "lists" / file.name).symlink_to(file)
+    for name, text in indexes.items():
+        (folder / name).mkdir()
+        (folder / name / "Packages").write_text(text, encoding="utf-8")
+        # Nothing is installed from it, so that nothing has to be signed.
+        line = f"deb [trusted=yes] file:{folder / name} ./\n"
+        for place in ("sources", "ours"):
+            (folder / place / f"gaudi-serving-{name}.list").write_text(line, encoding="utf-8")
