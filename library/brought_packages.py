@@ -40,7 +40,7 @@ options:
     elements: str
     default: []
   own:
-    description: Patterns of names of packages that the part may remove, downgrade or finish.
+    description: How names of packages begin that the part may remove, downgrade or finish.
     type: list
     elements: str
     default: []

@@ -105,6 +105,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "driver/offered": ("driver/test_packages.py",),
     "engine/openpgp": ("base/test_values.py", "simulator/test_packages.py"),
     "node/engine_look": ("engine/test_origin.py",),
+    "node/package_look": ("engine/test_transaction.py",),
     # Parts of one report, one measurement, one look at links.
     "fabric/burn_in": ("fabric/test_nics.py", "library/test_fabric_check.py"),
     "fabric/drawing": ("fabric/test_report.py",),

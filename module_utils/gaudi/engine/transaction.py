@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 
 from ..base.refusal import Refusal
 
@@ -67,11 +66,11 @@ class Transaction:
     held: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
 
-    def without(self, names: Collection[str]) -> Transaction:
-        """Return the same without what happens to packages whose names match one of some patterns."""
+    def without(self, names: Collection[str], beginnings: Sequence[str] = ()) -> Transaction:
+        """Return the same without what happens to packages of these names, or with names that begin like this."""
 
         def kept(packages: Iterable[str]) -> tuple[str, ...]:
-            return tuple(name for name in packages if not any(fnmatch(name, pattern) for pattern in names))
+            return tuple(name for name in packages if name not in names and not name.startswith(tuple(beginnings)))
 
         return Transaction(
             self.new, self.upgraded, kept(self.downgraded), kept(self.removed), kept(self.held), kept(self.unfinished)

@@ -61,7 +61,7 @@ def simulate(
     """Return what an installation would do. Raises Refusal if it would harm packages of others, or cannot be done.
 
     wanted: packages by the part of this project that asks for them. ours: packages that this project installed. own:
-    patterns of names that the part treats by rules of its own. options: further options of the package manager.
+    how names of packages begin that the part treats by rules of its own. options: further options of the package manager.
     """
     packages = [package for names in wanted.values() for package in names]
 
@@ -77,7 +77,7 @@ def simulate(
         return ([package for package in packages if harms(package)] if len(packages) > 1 else []) or packages
 
     whole = result(packages)
-    others = whole.without([*ours, *own])
+    others = whole.without(ours, own)
     if "--allow-change-held-packages" in options:
         others = replace(others, held=())
     affected = (*others.removed, *others.downgraded, *others.held)
