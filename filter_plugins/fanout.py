@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.fanout import images, measuring, recipes, rounds
+from ansible.module_utils.gaudi.fanout import addresses, images, measuring, recipes, rounds
 
 
 class FilterModule:
@@ -21,6 +21,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
         return {
+            "without_address": addresses.without_address,
             "weights_round": rounds.weights_round,
             "weights_storage": rounds.weights_storage,
             "weights_writer": rounds.weights_writer,

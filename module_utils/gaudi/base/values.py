@@ -72,6 +72,18 @@ def reached(value: object, what: str) -> str:
     return matching(value, what, _REACHED, "a host name or an address of IPv4, such as 10.20.0.11")
 
 
+def routed(value: object, what: str) -> str:
+    """The address of a node's default route; ``what`` is the option that replaces it where there is none."""
+    if not value:
+        raise Refusal(
+            "no_default_route",
+            "This node has no default route of IPv4, so that other nodes cannot know at which address they take "
+            f"weights from it. Set {what} to a name or an address of IPv4 at which they reach it; or set a "
+            "gaudi_weights_site of its own, and it fetches weights by itself.",
+        )
+    return reached(value, what)
+
+
 def program(value: object, what: str) -> str:
     """The path of a program on the node."""
     return matching(value, what, _PROGRAM, "an absolute path of letters, digits and ._+-, such as /usr/bin/python3")
@@ -98,6 +110,7 @@ KINDS: Mapping[str, Reader] = {
     "program": program,
     "proxy": proxy,
     "reached": reached,
+    "routed": routed,
     "word": word,
 }
 

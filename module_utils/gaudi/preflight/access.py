@@ -36,9 +36,9 @@ def refusal(printed: str, *, shell_has_root: bool) -> Refusal:
     if _TTY.search(words) or (shell_has_root and re.match(r"(sudo|doas|su): ", words)):
         return Refusal(
             "root_needs_tty",
-            f"sudo works only from a terminal on this node ({words}): requiretty is set in sudoers, and modules are sent "
-            "without one (pipelining). Add 'Defaults:USER !requiretty' to a file below /etc/sudoers.d, or run with "
-            "ANSIBLE_PIPELINING=false.",
+            f"sudo works only from a terminal on this node ({words}): requiretty is set in sudoers, and modules are "
+            "sent without one (pipelining). Add 'Defaults:USER !requiretty' to a file below /etc/sudoers.d, or run "
+            "with ANSIBLE_PIPELINING=false.",
         )
     if shell_has_root:
         return Refusal(
@@ -71,14 +71,14 @@ def _refused(words: str) -> Refusal:
     if _ABSENT.search(words):
         return Refusal(
             "root_program_missing",
-            f"The program for becoming root is not on the node ({words}). Install sudo, connect as root, or name another "
-            "program with ansible_become_method.",
+            f"The program for becoming root is not on the node ({words}). Install sudo, connect as root, or name "
+            "another program with ansible_become_method.",
         )
     if _POWERLESS.search(words):
         return Refusal(
             "root_program_powerless",
-            f"sudo cannot make anybody root on this node ({words}). Give it the owner root and the setuid bit, on a file "
-            "system without nosuid; in a container, allow new privileges.",
+            f"sudo cannot make anybody root on this node ({words}). Give it the owner root and the setuid bit, on a "
+            "file system without nosuid; in a container, allow new privileges.",
         )
     if _EXPIRED.search(words):
         return Refusal(

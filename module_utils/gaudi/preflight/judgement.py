@@ -109,6 +109,10 @@ class Seen:
     os_release: str = ""
     kernel: str = ""
     cmdline: str = ""
+    address: str = ""
+    """The IPv4 address of its default route; "" without one."""
+    weights_shared: bool = False
+    """Whether the weights root is on a file system that nodes share."""
     meminfo: str = ""
     cpuinfo: str = ""
     daemon_json: str = ""
@@ -278,6 +282,8 @@ def _told(
             "system": checks.parse_os_release(seen.os_release).get("PRETTY_NAME"),
             "kernel": seen.kernel,
             "cards": len(seen.topology.get("cards", [])),
+            "address": seen.address,
+            "weights_shared": seen.weights_shared,
         },
     }
 

@@ -43,7 +43,7 @@ def test_no_form_lets_a_line_or_a_quote_through(kind: str, value: str) -> None:
     try:
         taken = values.KINDS[kind](value, "x")
     except Refusal as refusal:
-        assert refusal.id in ("wrong_form", "control_character", "empty", "too_long")
+        assert refusal.id in ("wrong_form", "control_character", "empty", "too_long", "no_default_route")
     else:
         assert not LETHAL.search(taken)
         assert kind in ("no_proxy", "index") or "$" not in taken

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from ansible.module_utils.gaudi.preflight import access
 
-ROOT = Path(__file__).resolve().parents[3]
 PREMATURE = "Task failed: Premature end of stream waiting for become success.\n>>> Standard Error\n"
 TTY = "sudo: sorry, you must have a tty to run sudo"
 
@@ -65,25 +59,3 @@ def test_sudo_that_needs_a_terminal_is_not_blamed_on_python() -> None:
         for part in ("requiretty", "pipelining", "ANSIBLE_PIPELINING=false"):
             assert part in str(refusal)
     assert access.refusal("/bin/sh: 1: /usr/bin/python3: not found", shell_has_root=True).id == "no_python"
-
-
-@pytest.mark.report("N01")
-def test_the_preflight_says_it(tmp_path: Path) -> None:
-    sudo, play = tmp_path / "sudo", tmp_path / "play.yml"
-    sudo.write_text(f"#!/bin/sh\necho '{TTY}' >&2\nexit 1\n")
-    sudo.chmod(0o755)
-    play.write_text(
-        f"[{{hosts: localhost, connection: local, gather_facts: false, become: true, become_exe: {sudo}, "
-        "become_user: nobody, roles: [preflight]}]\n"
-    )
-    ran = subprocess.run(
-        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", str(play)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-    )
-    assert ran.returncode == 2
-    assert "1 problem, nothing was changed" in ran.stdout
-    assert "requiretty" in ran.stdout
-    assert "Python" not in ran.stdout

@@ -1070,6 +1070,15 @@ def test_hugepages_that_fit_and_numbers_that_yaml_reads_another_way(run: Run) ->
     assert run(gaudi_preflight, preflight(inventory=right))["problems"] == []
 
 
+@pytest.mark.report("N08")
+def test_the_address_of_the_default_route(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An address of the machine itself has a route, 255.255.255.255 and those without one are refused by the kernel.
+    monkeypatch.setattr(gaudi_preflight, "ANYWHERE", "127.0.0.1")
+    assert run(gaudi_preflight, preflight())["node"]["address"] == "127.0.0.1"
+    monkeypatch.setattr(gaudi_preflight, "ANYWHERE", "255.255.255.255")
+    assert run(gaudi_preflight, preflight())["node"]["address"] == ""
+
+
 def test_room_is_asked_for_where_the_engine_keeps_images(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     daemon = tmp_path / "daemon.json"

@@ -14,6 +14,7 @@ ROLE = Path(__file__).resolve().parents[3] / "roles/preflight"
 # sudo that lets everybody become root: it runs the shell that Ansible asks it to.
 ALLOWS = 'while [ "$1" != /bin/sh ]; do shift; done\nPATH={bin}:$PATH exec "$@"\n'
 REFUSES = 'echo "sudo: a password is required" >&2; exit 1\n'
+TTY = 'echo "sudo: sorry, you must have a tty to run sudo" >&2; exit 1\n'
 BROKEN = "echo \"ModuleNotFoundError: No module named 'encodings'\" >&2; exit 1\n"
 
 
@@ -34,6 +35,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     hosts = {
         "fine": {},
         "refused": {"ansible_become_exe": program(folder / "refuses", REFUSES)},
+        "terminal": {"ansible_become_exe": program(folder / "terminal", TTY)},
         "somebody": {"ansible_become_exe": program(folder / "pretends", ALLOWS.format(bin=folder / "somebody"))},
         "without": {"ansible_python_interpreter": "/nowhere/python3"},
         "broken": {"ansible_python_interpreter": program(folder / "python3", BROKEN)},
@@ -73,11 +75,17 @@ def test_root_and_python_are_there(said: dict[str, str]) -> None:
     assert said["fine"] == ""
 
 
-@pytest.mark.parametrize(("host", "seen"), [("refused", "a password is required"), ("somebody", "id -u printed 1000")])
-def test_root_is_refused(said: dict[str, str], host: str, seen: str) -> None:
-    assert said[host].startswith(
-        f"{host}: 1 problem, nothing was changed.\n  1. The user of this connection may not become"
-    )
+@pytest.mark.parametrize(
+    ("host", "cause", "seen"),
+    [
+        ("refused", "--ask-become-pass", "a password is required"),
+        ("somebody", "may not become root", "id -u printed 1000"),
+        pytest.param("terminal", "requiretty", "must have a tty", marks=pytest.mark.report("N01")),
+    ],
+)
+def test_root_is_refused(said: dict[str, str], host: str, cause: str, seen: str) -> None:
+    assert said[host].startswith(f"{host}: 1 problem, nothing was changed.\n  1. ")
+    assert cause in said[host]
     assert seen in said[host]
     assert "Python" not in said[host]
 
