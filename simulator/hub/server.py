@@ -7,11 +7,12 @@ import fnmatch
 import json
 import secrets
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,10 +37,10 @@ class Server(ThreadingHTTPServer):
 class Fault:
     """Something that goes wrong with files whose name matches, so many times.
 
-    status: answer with it (and Retry-After, if retry_after is set); cut_after: close the connection after so many
-    bytes of an answer; flip: turn the bits of one byte of it; ignore_range: send the whole file whatever was asked;
-    rate: bytes per second of one answer. where: "list", "resolve" or "content", and for files in Xet storage "access",
-    "reconstruction" or "xorb"; of those three only xorbs can be cut or flipped.
+    status: answer with it (and Retry-After, if retry_after is set, headers and body); cut_after: close the connection
+    after so many bytes of an answer; flip: turn the bits of one byte of it; ignore_range: send the whole file whatever
+    was asked; rate: bytes per second of one answer. where: "list", "resolve" or "content", and for files in Xet storage
+    "access", "reconstruction" or "xorb"; of those three only xorbs can be cut or flipped.
     """
 
     name: str = "*"
@@ -51,6 +52,8 @@ class Fault:
     flip: bool = False
     ignore_range: bool = False
     rate: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Hub:
         port: int = 0,
         cdn_port: int = 0,
         front: type[Handler] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.repositories: dict[str, Repository] = {}
         self.tokens: set[str] = set()
@@ -93,8 +97,12 @@ class Hub:
             Server((address, number), type(f"{kind.__name__}Of", (kind,), {"hub": self}))
             for kind, number in ((front or Front, port), (Delivery, cdn_port))
         ]
-        host = name or address
-        self.endpoint, self.delivery = (f"http://{host}:{server.server_address[1]}" for server in self.servers)
+        if tls:
+            for server in self.servers:
+                # The handshake is each connection's own: one that fails or waits keeps no other from connecting.
+                server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        host, scheme = name or address, "https" if tls else "http"
+        self.endpoint, self.delivery = (f"{scheme}://{host}:{server.server_address[1]}" for server in self.servers)
 
     def repository(self, name: str, folder: Path, **more: Any) -> Repository:
         """Add a repository with one commit of a folder's files."""
@@ -170,7 +178,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle(self) -> None:
         """Answer until the client has had enough, however it goes."""
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
             super().handle()
 
     def do_HEAD(self) -> None:
@@ -228,7 +236,8 @@ class Handler(BaseHTTPRequestHandler):
         """Whether a fault answered in place of the hub."""
         if fault is None or not fault.status:
             return False
-        self.send(fault.status, {"Retry-After": fault.retry_after} if fault.retry_after else {})
+        asked = {"Retry-After": fault.retry_after} if fault.retry_after else {}
+        self.send(fault.status, {**fault.headers, **asked}, fault.body)
         return True
 
     def send_file(self, file: File, headers: dict[str, str]) -> None:

@@ -137,6 +137,7 @@ def test_a_bucket_file_is_no_link_out_of_its_folder(tmp_path: Path) -> None:
     assert serving_plan.read_file(str(weights / "absent.txt")) is None
 
 
+@pytest.mark.report("W13")
 def test_a_link_within_the_weights_or_a_hubs_cache_is_read(tmp_path: Path) -> None:
     snapshot, blobs = tmp_path / "m/snapshots/c0", tmp_path / "m/blobs"
     snapshot.mkdir(parents=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import urllib3
 from gaudi.base.refusal import Refusal
 from gaudi.jobs.decisions import progress_text
 from gaudi_weights import contents, fetch, manifest, staging, transfer
 from gaudi_weights.model import RemoteFile, SourceFailure, Stop, Stopped, choose
+from gaudi_weights.network import Connections
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request, Source
 
@@ -79,6 +79,7 @@ def test_a_branch_becomes_the_commit_it_names(hub: Hub, tmp_path: Path, progress
 
 
 @pytest.mark.parametrize("cut", [0, 1, 300_000, SHARD - 1])
+@pytest.mark.report("W11")
 def test_a_cut_connection_is_continued_at_the_byte(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, cut: int
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_cut_connection_is_continued_at_the_byte(
     ("missing", "sentence"),
     [({"sha": None}, "does not say which commit"), ({"size": None}, r"does not tell the size of 'config\.json'")],
 )
+@pytest.mark.report("W12")
 def test_a_list_without_what_is_needed_of_it_is_refused(
     hub: Hub,
     tmp_path: Path,
@@ -145,7 +147,7 @@ class TestWithoutChecksums:
 
     def fetch(self, hub: Hub, tmp_path: Path, stop: Stop, size: int) -> None:
         place = transfer.Place(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
-        bringing = transfer.Transfer(urllib3.PoolManager(), transfer.RateLimit(0), stop, patience=30)
+        bringing = transfer.Transfer(Connections(source(hub), 1), transfer.RateLimit(0), stop, patience=30)
         bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path, lambda count: None)
 
     def test_more_than_the_file_is_fetched_anew(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
@@ -254,14 +256,6 @@ class TestContinuing:
         assert not arrived.has(SECOND, known)
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [(None, None), ("7", 7.0), ("1e9", 60.0), ("-3", 0.0), ("soon", None), ("Thu, 01 Jan 1970 00:00:42 GMT", 12.0)],
-)
-def test_retry_after(header: str | None, seconds: float | None) -> None:
-    assert transfer.pause_asked(header, 30.0) == seconds
-
-
 @pytest.mark.parametrize("sent", [0, 1_000_000])
 def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
     tmp_path: Path, progress: Progress, hub: Hub, sent: int
@@ -324,12 +318,12 @@ def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, pr
     """Also at times that 900 seconds cannot be added to and taken from without a rounding error."""
     leap, asked = Leap(), []
     leap.now = 900.65
-    assert leap.now + transfer.PATIENCE_SECONDS - transfer.PATIENCE_SECONDS > leap.now
+    assert leap.now + 900.0 - 900.0 > leap.now
 
     def gone(wanted: Source) -> dict[str, Any]:
         progress.received += 1
         asked.append(wanted)
-        raise SourceFailure("it went", passing=True, waited=transfer.PATIENCE_SECONDS)
+        raise SourceFailure("it went", passing=True, waited=900.0)
 
     with pytest.raises(Refusal, match="it went"):
         fetch.first_that_serves(wish(tmp_path, source(hub)), gone, progress, leap)
@@ -553,6 +547,7 @@ def test_another_revision_is_refused_and_the_first_kept(
     same(asked.target, tmp_path / "hub")
 
 
+@pytest.mark.report("W09")
 def test_a_missing_shard_is_refused_before_the_weights(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:

@@ -163,6 +163,7 @@ def test_an_index_names_files_of_its_folder_alone(victim: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.safetensors.index.json"])
 @pytest.mark.parametrize("leads", ["victim", "/dev/zero"])
+@pytest.mark.report("W13")
 def test_weights_that_are_links_to_elsewhere_are_refused(victim: Path, tmp_path: Path, name: str, leads: str) -> None:
     folder = tmp_path / "weights"
     folder.mkdir()

@@ -96,6 +96,7 @@ def test_progress_and_result_are_left_for_the_job(hub: Hub, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("xet", [False, True], ids=["http", "xet"])
+@pytest.mark.report("W10")
 def test_killed_at_random_points_it_loses_nothing(tmp_path: Path, xet: bool) -> None:
     rounds = int(os.environ.get("GAUDI_WEIGHTS_KILLS", "5"))
     seed = int(os.environ.get("GAUDI_WEIGHTS_SEED", str(secrets.randbelow(10**6))))

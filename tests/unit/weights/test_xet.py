@@ -18,11 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import urllib3
 from gaudi.base.refusal import Refusal
 from gaudi_weights import fetch, xet
 from gaudi_weights.hub_huggingface import HuggingFace
 from gaudi_weights.model import SourceFailure, Stop, Stopped
+from gaudi_weights.network import Connections
 from gaudi_weights.progress import Progress
 
 from simulator.hub import xet as storage
@@ -124,8 +124,10 @@ def test_with_a_rate_limit_plain_http(hub: Hub, tmp_path: Path, progress: Progre
     assert ways(hub) == (0, 3)
 
 
-def test_few_files_come_at_once_since_each_holds_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = xet.Storage(urllib3.PoolManager(), tmp_path)
+def test_few_files_come_at_once_since_each_holds_a_piece(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = xet.Storage(Connections(source(hub), 1), tmp_path)
     monkeypatch.setattr(made, "_access", lambda *_: xet.Access("http://127.0.0.1", "token", 0))
     monkeypatch.setattr(made, "_part", lambda access, name, size, begin, end: iter([name.encode()]))
     begun = [made.blocks("renew", {}, f"{number}", 10, 0) for number in range(xet.STREAMS)]
@@ -136,9 +138,11 @@ def test_few_files_come_at_once_since_each_holds_a_piece(tmp_path: Path, monkeyp
     assert [block for block in third if block] == [b"third"]
 
 
-def test_who_waited_for_others_does_not_fail_as_slowly_as_they(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waited_for_others_does_not_fail_as_slowly_as_they(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[str] = []
-    made = xet.Storage(urllib3.PoolManager(), tmp_path)
+    made = xet.Storage(Connections(source(hub), 1), tmp_path)
 
     def silent(renew: str, headers: dict[str, str]) -> xet.Access:
         asked.append(renew)

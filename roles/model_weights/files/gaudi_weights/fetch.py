@@ -15,12 +15,13 @@ from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
 from . import contents, manifest
-from .hubs import connect, pool_for
-from .model import RemoteFile, SourceFailure, Stop, Stopped, choose, listed
+from .hubs import connect
+from .model import RemoteFile, SourceFailure, Stop, Stopped, at, choose, listed
+from .network import Connections
 from .progress import Progress
 from .request import Request, Source
 from .staging import already_whole, check_room, clear, only_one, publish, put_right
-from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, PATIENCE_SECONDS, RateLimit, Transfer, size
+from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, RateLimit, Transfer, size
 
 # What a server reads of measurements; whatever else lies beside them is not taken.
 MEASURED_ENDINGS = (".json", ".npz")
@@ -108,9 +109,9 @@ class Fetch:
         # hf_xet reads ahead: a limit would slow the writing, not the network traffic.
         unlimited = replace(source, xet=source.xet and not wish.rate_limit)
         self.hub = connect(unlimited, wish.staging / record.SCRATCH)
-        patience = PATIENCE_SECONDS if len(wish.sources) == 1 else HASTE_SECONDS
+        patience = wish.wait_limit if len(wish.sources) == 1 else min(HASTE_SECONDS, wish.wait_limit)
         self.transfer = Transfer(
-            pool_for(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience, progress.waits
+            Connections(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience, progress.waits
         )
 
     def files(self) -> list[RemoteFile]:
@@ -245,33 +246,58 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
 def first_that_serves(
     wish: Request, work: Callable[[Source], dict[str, Any]], progress: Progress, stop: Stop
 ) -> dict[str, Any]:
-    """Ask the sources in their order; all of them again, with patience, while one is only away. Raises Refusal."""
-    deadline, pause, arrived = stop.clock() + HASTE_SECONDS, FIRST_PAUSE, 0
-    said: set[str] = set()
+    """Ask the sources in their order; again while one of them is only away, or asks to wait. Raises Refusal.
+
+    Before the first byte, a source that is away is waited for a minute, and one that had too many requests as long as
+    it asks; after it, both. Nothing is waited for longer than the request's limit.
+    """
+    began, pause, arrived = stop.clock(), FIRST_PAUSE, 0
+    soon, late = began + min(HASTE_SECONDS, wish.wait_limit), began + wish.wait_limit
+    failures: dict[str, SourceFailure] = {}
+    due: dict[str, float] = {}  # when a source may be asked again that asked to wait
+    told: set[str] = set()
     while True:
-        failures = []
         for source in wish.sources:
+            if stop.clock() < due.get(source.name, 0.0) - 0.001:
+                continue
             try:
                 return work(source)
             except SourceFailure as failure:
-                failures.append(failure)
-                if str(failure) not in said:
+                failures[source.name] = failure
+                due[source.name] = stop.clock() + (failure.retry_after or 0.0)
+                if str(failure) not in told:
                     print(failure, flush=True)
-                    said.add(str(failure))
+                    told.add(str(failure))
+                waited = failure.waited
             if progress.received > arrived:  # something came: a source lives
                 arrived, pause = progress.received, FIRST_PAUSE
                 # In this order, so that a caller who waited the whole time has no rounding error left to wait for.
-                deadline = stop.clock() + (PATIENCE_SECONDS - failures[-1].waited)
-        asked = max(failure.retry_after or 0.0 for failure in failures)
-        left = deadline - stop.clock()
-        if not any(failure.passing for failure in failures) or left <= asked:
-            raise Refusal(
-                "no_source_serves", f"no source can serve {wish.target.name}: {'; '.join(map(str, failures))}"
-            )
-        progress.waits(f"no source serves now ({'; '.join(map(str, failures))}), asked again for {left:.0f} s at most")
-        if stop.wait(asked or min(pause, left)):
+                soon = late = stop.clock() + (wish.wait_limit - waited)
+        now = stop.clock()
+        left = {
+            name: (late if failure.limited else soon) - now for name, failure in failures.items() if failure.passing
+        }
+        hopeful = {name for name, seconds in left.items() if seconds > max(due[name] - now, 0.0)}
+        if not hopeful:
+            why = "; ".join(too_late(failure, due[name] - now, wish) for name, failure in failures.items())
+            raise Refusal("no_source_serves", f"no source can serve {wish.target.name}: {why}")
+        longest = max(left[name] for name in hopeful)
+        asked = min(max(due[name] - now, 0.0) for name in hopeful)
+        until = f"as it asks, the next time at {at(asked)}" if asked else f"for {longest:.0f} s at most"
+        progress.waits(f"no source serves now ({'; '.join(map(str, failures.values()))}), asked again {until}")
+        if stop.wait(asked or min(pause, longest)):
             raise Stopped
         pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def too_late(failure: SourceFailure, asked: float, wish: Request) -> str:
+    """Why a source does not serve; with the time, where it asks to wait longer than anything is waited for."""
+    if not failure.passing or asked <= 0.0:
+        return str(failure)
+    return (
+        f"{failure}. It asks to wait until {at(asked)} ({asked:.0f} s), and no more than {wish.wait_limit:.0f} s are "
+        "waited in all (model_weights_wait_limit). Run this again then"
+    )
 
 
 def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from typing import Any
 
 import urllib3
 from gaudi.node import beneath
+from gaudi.weights import answers
 
-from .hubs import Hub, pool_for
+from .hubs import Hub
 from .model import RemoteFile, SourceFailure
+from .network import Connections, bundle
 from .request import Source
-from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, Place, address, origin, refusal_of
+from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, Place, address, origin
 
 LFS = "application/vnd.git-lfs+json"
 POINTER = re.compile(
@@ -36,6 +38,7 @@ LARGEST = "100m"
 REFUSED = re.compile(r"Authentication failed|could not read (Username|Password)|returned error: 40[13]")
 UNKNOWN = re.compile(r"couldn't find remote ref|not our ref|unadvertised object|no such remote ref")
 ABSENT = re.compile(r"repository .* not found|returned error: 404|does not appear to be a git repository")
+NETWORK = re.compile(r"unable to access|RPC failed|could not read (Username|Password)|Authentication failed|HTTP code")
 PASSING = re.compile(
     r"returned error: (429|5\d\d)|Could not resolve|Failed to connect|Connection (refused|reset|timed out)|Empty reply|"
     r"transfer closed|Operation too slow|early EOF|unexpected disconnect|Couldn't connect|Recv failure|hung up"
@@ -52,7 +55,7 @@ class Git(Hub):
         self.folder = scratch / "git"
         self.address = f"{source.endpoint}/{source.repository}"
         self.lfs = f"{self.address.removesuffix('.git')}.git/info/lfs"
-        self.pool = pool_for(source, 4)
+        self.pool = Connections(source, 4)
         self.blobs: dict[str, str] = {}  # git's hash by name, of files whose content git brings
 
     def files(self) -> list[RemoteFile]:
@@ -121,17 +124,18 @@ class Git(Hub):
             url,
             body=json.dumps(wanted),
             headers={"Accept": LFS, "Content-Type": LFS, "User-Agent": "gaudi-serving", **self.credentials()},
-            redirect=False,
-            retries=False,
+            preload_content=False,
             timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
         )
         if response.status != OK:
-            refusal = refusal_of(response, url, elsewhere=False)
-            raise refusal if isinstance(refusal, SourceFailure) else SourceFailure(str(refusal))
+            raise self.pool.refusal(response, url, elsewhere=False)
         try:
             answer: dict[str, Any] = json.loads(response.data)["objects"][0]
             if "error" in answer:
-                raise SourceFailure(f"{address(url)} does not have {file.name}: {answer['error'].get('message')}")
+                code = int(answer["error"].get("code") or 0)
+                message = answers.message_of({}, json.dumps(answer["error"]).encode(), [self.token])
+                lacks = "does not have" if code in (404, 410) else f"refuses ({code})"
+                raise SourceFailure(f"{address(url)} {lacks} {file.name}: {message}", passing=answers.is_passing(code))
             action = answer["actions"]["download"]
             href, headers = str(action["href"]), {str(k): str(v) for k, v in action.get("header", {}).items()}
         except (ValueError, LookupError, TypeError) as error:
@@ -156,6 +160,7 @@ class Git(Hub):
         said = done.stderr.decode(errors="replace").strip()
         if UNKNOWN.search(said):
             raise SourceFailure(f"{self.where} has no revision {self.source.revision}: pin one that exists")
+        self.ask_again(said)
         if REFUSED.search(said):
             token = "the token" if self.token else "to serve without a token"
             raise SourceFailure(f"{self.where} refuses {token}: give this source one that may read it")
@@ -163,6 +168,27 @@ class Git(Hub):
             raise SourceFailure(f"{self.where} does not exist, or is private and this token may not see it")
         last = said.splitlines()[-1] if said else f"status {done.returncode}"
         raise SourceFailure(f"{self.where} cannot be listed: git says {last!r}", passing=bool(PASSING.search(said)))
+
+    def ask_again(self, said: str) -> None:
+        """Raise SourceFailure with the cause that a host or proxy gives: git shows neither headers nor messages.
+
+        A missing repository and a refused token have sentences of their own.
+        """
+        if not NETWORK.search(said):
+            return
+        url = f"{self.address}/info/refs?service=git-upload-pack"
+        response = self.pool.request(
+            "GET",
+            url,
+            headers={"User-Agent": "git/gaudi-serving", **self.credentials()},
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
+        )
+        try:
+            if response.status >= 400 and response.status not in (401, 404):
+                raise self.pool.refusal(response, url, elsewhere=False)
+        finally:
+            response.close()
 
     def environment(self) -> dict[str, str]:
         """The environment of git: no configuration, no prompt, and for this host a helper that reads the token's file.
@@ -173,9 +199,11 @@ class Git(Hub):
         settings = {
             "http.lowSpeedLimit": "1",
             "http.lowSpeedTime": f"{SILENCE_SECONDS:.0f}",
-            "http.proxy": self.source.proxy or "",
+            "http.proxy": self.source.proxy_for(self.address) or "",
             "credential.helper": "",
         }
+        if os.environ.get("SSL_CERT_FILE"):
+            settings["http.sslCAInfo"] = bundle() or ""
         if self.token:
             name = shlex.quote(self.source.user)
             path = shlex.quote(str(self.source.token_file))

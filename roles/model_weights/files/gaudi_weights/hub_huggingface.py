@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,10 +12,11 @@ from huggingface_hub import HfApi, constants, errors, hf_hub_url, set_client_fac
 from urllib3.util import parse_url
 
 from . import xet
-from .hubs import Hub, pool_for
-from .model import RemoteFile, SourceFailure, first_line
+from .hubs import Hub
+from .model import RemoteFile, SourceFailure
+from .network import Connections, refused, trust, unreached
 from .request import Source
-from .transfer import Place, Way, origin, pause_asked
+from .transfer import Place, Way, origin
 
 TIMEOUT = 60.0  # seconds for one question to a hub
 
@@ -29,12 +29,13 @@ class HuggingFace(Hub):
         self.token = source.token()
         # hf_xet can be told of a proxy by the environment only; through one, plain HTTP serves.
         self.xet_wanted = source.xet and not source.proxy and xet.installed()
-        self.storage = xet.Storage(pool_for(source, xet.STREAMS), scratch)
+        self.storage = xet.Storage(Connections(source, xet.STREAMS), scratch)
         self.over_xet: set[str] = set()
         self.lock = threading.Lock()
-        # Sources are asked one after the other, so the library's one client can be each one's in turn. It reads nothing
-        # from the environment: the inventory alone decides where requests go.
-        set_client_factory(lambda: httpx2.Client(proxy=source.proxy, follow_redirects=True, trust_env=False))
+        # Sources are asked one after the other, so the library's one client can be each one's in turn. It reads no
+        # proxy from the environment: the inventory alone decides where requests go.
+        proxy = source.proxy_for(source.endpoint)
+        set_client_factory(lambda: httpx2.Client(proxy=proxy, verify=trust(), follow_redirects=True, trust_env=False))
         # False: without a token of ours, none that lies in somebody's home is sent either.
         self.api = HfApi(endpoint=source.endpoint, token=self.token or False, library_name="gaudi-serving")
 
@@ -60,16 +61,11 @@ class HuggingFace(Hub):
                 "may read it"
             ) from error
         except errors.HfHubHTTPError as error:
-            status = error.response.status_code
-            if status in (401, 403):
-                raise SourceFailure(f"{where} refuses the token (status {status}): give this source another") from error
-            raise SourceFailure(
-                f"{where} cannot be listed: status {status}",
-                passing=status == 429 or status >= 500,
-                retry_after=pause_asked(error.response.headers.get("Retry-After"), time.time()),
-            ) from error
+            if error.response.status_code == 401:
+                raise SourceFailure(f"{where} refuses the token (status 401): give this source another") from error
+            raise self.refusal(error) from error
         except (httpx2.HTTPError, OSError) as error:
-            raise SourceFailure(f"{where} cannot be reached: {first_line(error)}", passing=True) from error
+            raise unreached(error, source, source.endpoint) from error
         if not info.sha:
             raise SourceFailure(f"{where} does not say which commit {source.revision} is")
         # A branch becomes the commit it names now: what is listed and what is fetched are the same.
@@ -87,6 +83,11 @@ class HuggingFace(Hub):
                 )
             )
         return found
+
+    def refusal(self, error: errors.HfHubHTTPError) -> SourceFailure:
+        """What an answer means that the library has no error of its own for."""
+        answer = error.response
+        return refused(answer.status_code, answer.headers, answer.content, self.source, str(answer.url), self.where)
 
     def place(self, file: RemoteFile) -> Place:
         """The resolve address; the token is for the hub only, not for the target of a redirect."""

@@ -7,16 +7,22 @@ modelscope_hub is what the package modelscope itself lists and downloads with (s
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
+# Read when the library is loaded: it would wait in its own clock, where neither a stop nor the job's followers reach.
+os.environ["MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS"] = "1"
+
+import requests
 from modelscope_hub import HubApi, errors
 from modelscope_hub.config import HubConfig
 
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
+from .network import bundle, refused, unreached
 from .request import Source
 from .transfer import Place
 
@@ -37,26 +43,26 @@ class ModelScope(Hub):
         """All files of the revision; directories are left out. Raises SourceFailure with what to do."""
         source, where = self.source, self.where
         try:
-            with only_proxy(source.proxy, source.endpoint):
+            with settings_for(source):
                 listed = self.api.list_repo_files(source.repository, "model", revision=source.revision)
         except errors.NotExistError as error:
             raise SourceFailure(
                 f"{where} or its revision {source.revision} does not exist, or is private and this token may not see "
                 "it: correct them in catalog/models, or give this source another token"
             ) from error
-        except (errors.AuthenticationError, errors.PermissionDeniedError) as error:
+        except errors.AuthenticationError as error:
             raise SourceFailure(
                 f"{where} refuses {'the' if self.token else 'to serve without a'} token (status {error.status_code}): "
                 "accept the model's licence on the hub, and give this source a token of that account"
             ) from error
-        except (errors.ServerError, errors.RateLimitError) as error:
-            raise SourceFailure(
-                f"{where} cannot be listed: status {error.status_code}",
-                passing=True,
-                retry_after=getattr(error, "retry_after", None),
-            ) from error
-        except errors.NetworkError as error:
-            raise SourceFailure(f"{where} cannot be reached", passing=True) from error
+        except errors.APIError as error:
+            answer = getattr(error, "response", None)
+            headers = answer.headers if answer is not None else {}
+            body = json.dumps(error.response_body).encode()
+            status = error.status_code or 500
+            raise refused(status, headers, body, source, f"{source.endpoint}/", self.where) from error
+        except (errors.NetworkError, requests.RequestException) as error:
+            raise unreached(error, source, source.endpoint) from error
         except errors.HubError as error:
             raise SourceFailure(f"{where} cannot be listed: {error.message}") from error
         found = []
@@ -76,17 +82,34 @@ class ModelScope(Hub):
         return Place(url, {"Authorization": f"Bearer {self.token}", "Cookie": f"m_session_id={self.token}"})
 
 
+def in_latin1(proxy: str) -> str:
+    """A proxy's address of which requests, which sends accounts in Latin-1, sends the same bytes as the others."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return proxy
+    user, password = (
+        quote(unquote(text or "").encode().decode("latin-1"), safe="") for text in (parts.username, parts.password)
+    )
+    return f"{parts.scheme}://{user}:{password}@{parts.netloc.rpartition('@')[2]}"
+
+
 @contextlib.contextmanager
-def only_proxy(proxy: str | None, endpoint: str) -> Iterator[None]:
-    """Make the library's requests use the inventory's proxy and no other: the library has no option for it.
+def settings_for(source: Source) -> Iterator[None]:
+    """Have the library use the inventory's proxy alone, and the certificates that the node trusts instead of its own.
+
+    It has no options for them.
 
     Accounts of a .netrc are not sent either. The environment belongs to this process alone.
     """
-    names = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
+    names = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "curl_ca_bundle", "requests_ca_bundle"}
+    proxy = source.proxy_for(source.endpoint)
+    proxy = in_latin1(proxy) if proxy else None
     before = dict(os.environ)
     for name in [name for name in before if name.lower() in names]:
         del os.environ[name]
-    chosen = {f"{urlsplit(endpoint).scheme}_proxy": proxy} if proxy else {"no_proxy": "*"}
+    chosen = {f"{urlsplit(source.endpoint).scheme}_proxy": proxy} if proxy else {"no_proxy": "*"}
+    if trusted := bundle():
+        chosen["REQUESTS_CA_BUNDLE"] = trusted
     os.environ.update({**chosen, "NETRC": os.devnull})
     try:
         yield

@@ -6,7 +6,6 @@ import importlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-import urllib3
 from gaudi.weights.hub_kinds import hub_kind
 
 from .model import RemoteFile
@@ -34,13 +33,6 @@ class Hub(ABC):
     def content(self, file: RemoteFile) -> bytes | None:
         """The content of a file that came with the list, None for all others. It is checked like any other."""
         return None
-
-
-def pool_for(source: Source, connections: int) -> urllib3.PoolManager:
-    """Connections to a source, through its proxy if it has one; nothing is taken from the environment."""
-    if source.proxy:
-        return urllib3.ProxyManager(source.proxy, maxsize=connections)
-    return urllib3.PoolManager(maxsize=connections)
 
 
 def connect(source: Source, scratch: Path) -> Hub:

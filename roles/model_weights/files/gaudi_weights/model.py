@@ -17,19 +17,35 @@ class SourceFailure(Exception):
     """One source cannot give the model; another one may. The text is one sentence for a person.
 
     passing: asking again later may help; retry_after: seconds the source asked for; waited: seconds that were spent
-    waiting for it without success.
+    waiting for it without success; limited: it had too many requests, and will answer when their time is over.
     """
 
-    def __init__(self, text: str, passing: bool = False, retry_after: float | None = None, waited: float = 0.0) -> None:
+    def __init__(
+        self,
+        text: str,
+        passing: bool = False,
+        retry_after: float | None = None,
+        waited: float = 0.0,
+        limited: bool = False,
+    ) -> None:
         super().__init__(text)
         self.passing = passing
         self.retry_after = retry_after
         self.waited = waited
+        self.limited = limited
 
 
 def first_line(error: Exception) -> str:
     """The first line of an error, which is the sentence; the rest is for programmers."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def at(seconds: float) -> str:
+    """The time of day in so many seconds, for a sentence; with the date if it is not today."""
+    then = time.time() + seconds
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    day, clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(then)).split()
+    return f"{clock} UTC" if day == today else f"{day} {clock} UTC"
 
 
 def listed(names: Iterable[str]) -> str:

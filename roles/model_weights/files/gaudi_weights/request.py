@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
@@ -26,7 +29,9 @@ class Source:
     endpoint/repository). The token lies in a root-only file; only its path is known here. revision: a commit id, a
     branch or a tag. user: who the token belongs to, where git asks for both. xet: whether hf_xet may fetch what a hub
     keeps in that storage. token_over_http: whether the token may go where there is no TLS.
-    files: SHA-256 by name of files that the catalogue pins, whatever the source states of them.
+    files: SHA-256 by name of files that the catalogue pins, whatever the source states of them. proxy: an address,
+    with an account where the proxy wants one; no_proxy: hosts, domains and networks that are reached without it, by
+    commas.
     """
 
     name: str
@@ -40,10 +45,13 @@ class Source:
     xet: bool = True
     token_over_http: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
+    no_proxy: str = ""
 
     def __post_init__(self) -> None:
         """Refuse an account in the address, and a token that others could read; raises Refusal."""
         check_source(self.name, self.endpoint, self.token_file is not None, self.token_over_http)
+        if self.proxy is not None:
+            check_proxy(self.name, self.proxy)
 
     def token(self) -> str | None:
         """The token itself, read when it is needed and kept in no record."""
@@ -56,10 +64,49 @@ class Source:
                 "token_unreadable", f"the token of source {self.name} cannot be read from {self.token_file}"
             ) from error
 
+    def proxy_for(self, url: str) -> str | None:
+        """The proxy for an address; None where it is reached without one."""
+        if self.proxy is None or without_proxy(urlsplit(url).hostname or "", self.no_proxy):
+            return None
+        return self.proxy
+
     @property
     def pinned(self) -> bool:
         """Whether the revision names content and not a branch that moves."""
         return COMMIT.fullmatch(self.revision) is not None
+
+
+def check_proxy(name: str, proxy: str) -> None:
+    """Raise Refusal for a proxy that not every kind of source can use. The sentence does not quote its password."""
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise Refusal(
+            "proxy_unusable",
+            f"The proxy of source {name} is not the address of an HTTP proxy. SOCKS is not supported. Write it as "
+            "http://HOST:PORT, with an account as http://USER:PASSWORD@HOST:PORT and special characters "
+            "percent-encoded",
+        )
+
+
+def without_proxy(host: str, exceptions: str) -> bool:
+    """Whether exceptions (names, domains, addresses, networks, or *) name a host."""
+    items = [item.strip("[]").lower() for item in exceptions.replace(",", " ").split()]
+    if "*" in items:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        names = [item.partition(":")[0].lstrip("*.") for item in items]
+        return any(name and f".{host.lower()}".endswith(f".{name}") for name in names)
+    for item in items:
+        with contextlib.suppress(ValueError):  # it is a name
+            if address in ipaddress.ip_network(item, strict=False):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -69,7 +116,8 @@ class Request:
     rate_limit: bytes per second, 0 for none; extra_room: bytes a later conversion needs on the same file system;
     reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes, to mend what is
     wrong; measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model;
-    mounted_on: what must be mounted before anything is written; root_option: the variable of the site that names the
+    mounted_on: what must be mounted before anything is written; wait_limit: seconds that are waited at most for a
+    source that is away or asks to wait; root_option: the variable of the site that names the
     folder which the target lies in, empty where none does.
     """
 
@@ -84,6 +132,7 @@ class Request:
     recheck: bool = False
     measured_cards: int = 0
     mounted_on: Path | None = None
+    wait_limit: float = 900.0
     root_option: str = "gaudi_weights_root"
 
     @property
@@ -122,6 +171,7 @@ def load(path: Path) -> Request:
                     xet=bool(entry.get("xet", True)),
                     token_over_http=bool(entry.get("token_over_http", False)),
                     files=dict(entry.get("files") or {}),
+                    no_proxy=str(entry.get("no_proxy") or ""),
                 )
                 for entry in content["sources"]
             ),
@@ -134,6 +184,7 @@ def load(path: Path) -> Request:
             recheck=bool(content["recheck"]),
             measured_cards=int(content["measured_cards"]),
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
+            wait_limit=float(content.get("wait_limit", 900)),
         )
     except Refusal:
         raise

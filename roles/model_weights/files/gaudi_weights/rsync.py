@@ -44,6 +44,11 @@ class Peer:
         return self.address.split("/")[2].rpartition("@")[2]
 
 
+def direct() -> dict[str, str]:
+    """The environment of rsync: without a proxy, which is for hosts outside the site."""
+    return {**{key: text for key, text in os.environ.items() if not key.upper().endswith("_PROXY")}, "LC_ALL": "C"}
+
+
 def receive(
     peer: Peer,
     folder: Path,
@@ -68,9 +73,7 @@ def receive(
     with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as said:
         asked.write(b"".join(os.fsencode(name) + b"\0" for name in names))
         asked.seek(0)
-        with subprocess.Popen(
-            command, stdin=asked, stdout=subprocess.PIPE, stderr=said, env={**os.environ, "LC_ALL": "C"}
-        ) as ran:
+        with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=said, env=direct()) as ran:
             for line in ran.stdout or ():
                 heard(os.fsdecode(line.rstrip(b"\n")).partition(" ")[2])
         said.seek(0)

@@ -9,26 +9,25 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 from urllib.parse import urljoin, urlsplit
 
 import urllib3
 from gaudi.base.units import human_bytes
 from gaudi.node import beneath, folders
 
-from .model import RemoteFile, SourceFailure, Stop, Stopped
+from .model import RemoteFile, SourceFailure, Stop, Stopped, at
 
 BLOCK = 512 * 1024  # bytes
 CONNECT_SECONDS = 15.0
 # Seconds without a byte after which this attempt ends; a slow stream of bytes does not count as silence.
 SILENCE_SECONDS = 60.0
-PATIENCE_SECONDS = 900.0  # how long the only source may be unreachable; outages of ten minutes happen
-HASTE_SECONDS = 60.0  # the same before the first byte, and where there is another source to ask
+# How long a source may be unreachable before the first byte, and where there is another one to ask.
+HASTE_SECONDS = 60.0
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-MOST_ASKED = 60.0  # seconds of a server's wish to wait that are granted
 REDIRECTS = 5
 OK, PARTIAL, RANGE_WRONG = 200, 206, 416
 
@@ -51,6 +50,16 @@ class Place:
     url: str
     headers: dict[str, str]
     instead: Callable[[Mapping[str, str]], Way | None] = lambda headers: None
+
+
+class Client(Protocol):
+    """What asks a source: its connections, through its proxy where it has one."""
+
+    def request(self, method: str, url: str, **more: Any) -> urllib3.BaseHTTPResponse:
+        """Ask once."""
+
+    def refusal(self, response: urllib3.BaseHTTPResponse, url: str, elsewhere: bool) -> SourceFailure:
+        """What a refusing answer means."""
 
 
 class RateLimit:
@@ -101,7 +110,7 @@ class Transfer:
 
     def __init__(
         self,
-        pool: urllib3.PoolManager,
+        pool: Client,
         limit: RateLimit,
         stop: Stop,
         patience: float,
@@ -138,17 +147,22 @@ class Transfer:
                 if isinstance(error, SourceFailure) and not error.passing:
                     raise
                 failure, asked = error, getattr(error, "retry_after", None)
+                limited = getattr(error, "limited", False)
             if size(folder, file.name) > before:  # something came: the source lives
                 deadline, pause = self.stop.clock() + self.patience, FIRST_PAUSE
             left = deadline - self.stop.clock()
             if left <= (asked or 0.0):
+                gone = f"could not be fetched for {self.patience:.0f} s" if left <= 0 else "cannot be fetched now"
                 raise SourceFailure(
-                    f"{file.name} could not be fetched for {self.patience:.0f} s ({failure}); what has arrived is "
-                    "kept, run the same again when the source is back",
+                    f"{file.name} {gone} ({failure}); what has arrived is kept, run the same again when the source is "
+                    "back",
                     passing=True,
-                    waited=self.patience,
+                    retry_after=asked,
+                    waited=self.patience - max(left, 0.0),
+                    limited=limited,
                 ) from failure
-            self.waits(f"{file.name} does not come ({failure}), asked again for {left:.0f} s at most")
+            until = f"as it asks, the next time at {at(asked)}" if asked else f"for {left:.0f} s at most"
+            self.waits(f"{file.name} does not come ({failure}), asked again {until}")
             if self.stop.wait(asked or min(pause, left)):
                 raise Stopped
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -215,8 +229,6 @@ class Transfer:
                 "GET",
                 url,
                 headers=asked,
-                redirect=False,
-                retries=False,
                 preload_content=False,
                 timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
             )
@@ -236,7 +248,9 @@ class Transfer:
             raise SourceFailure(f"{address(place.url)} redirects more than {REDIRECTS} times")
         try:
             if response.status not in (OK, PARTIAL):
-                raise refusal_of(response, url, origin(url) != origin(place.url))
+                if response.status == RANGE_WRONG:
+                    raise WrongBytes("the source has fewer bytes than are here already")
+                raise self.pool.refusal(response, url, origin(url) != origin(place.url))
             if response.status == PARTIAL:
                 check_range(response.headers.get("Content-Range"), start, file)
             yield iter(partial(response.read1, BLOCK), b""), start if response.status == PARTIAL else 0
@@ -285,36 +299,3 @@ def check_range(header: str | None, start: int, file: RemoteFile) -> None:
     expected = f"bytes {start}-{file.size - 1}/{file.size}"
     if header != expected:
         raise WrongBytes(f"asked for {expected!r}, got {header!r}")
-
-
-FINAL = {
-    401: "it wants a token, or does not take this one: give this source another",
-    403: "this token may not read it: accept the model's licence on the hub with the token's account",
-    404: "there is no such file at this revision: correct the repository or revision in catalog/models",
-    410: "it is gone for good: correct the repository or revision in catalog/models",
-}
-
-
-def refusal_of(response: urllib3.BaseHTTPResponse, url: str, elsewhere: bool) -> Exception:
-    """What a refusing status means for a person and for the next try; elsewhere: after a redirect to another host."""
-    if response.status == RANGE_WRONG:
-        return WrongBytes("the source has fewer bytes than are here already")
-    # Elsewhere a refusal is of a signed address that has expired; the next try is given a fresh one.
-    if response.status in FINAL and not elsewhere:
-        return SourceFailure(f"{address(url)} answers {response.status}: {FINAL[response.status]}")
-    pause = pause_asked(response.headers.get("Retry-After"), time.time())
-    return SourceFailure(f"{address(url)} answers {response.status}", passing=True, retry_after=pause)
-
-
-def pause_asked(header: str | None, now: float) -> float | None:
-    """Seconds a server asks to wait (Retry-After: a number or a date), at most a minute of them."""
-    if not header:
-        return None
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(header).timestamp() - now
-        except ValueError:
-            return None
-    return min(max(seconds, 0.0), MOST_ASKED)

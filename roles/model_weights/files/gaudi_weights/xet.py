@@ -30,7 +30,7 @@ from typing import Any
 import urllib3
 
 from .model import SourceFailure, first_line
-from .transfer import BLOCK, CONNECT_SECONDS, SILENCE_SECONDS, origin
+from .transfer import BLOCK, CONNECT_SECONDS, SILENCE_SECONDS, Client, origin
 
 # Files at once. Each holds a piece of up to 64 MB, and the library asks for the next one meanwhile.
 STREAMS = 2
@@ -68,7 +68,7 @@ class Access:
 class Storage:
     """Xet storage of one repository. pool: connections to the hub; scratch: a folder for what the library writes."""
 
-    def __init__(self, pool: urllib3.PoolManager, scratch: Path) -> None:
+    def __init__(self, pool: Client, scratch: Path) -> None:
         self.pool = pool
         self.scratch = scratch
         self.streams = threading.BoundedSemaphore(STREAMS)
@@ -101,9 +101,7 @@ class Storage:
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=CONNECT_SECONDS)
         until = time.monotonic() + 2 * CONNECT_SECONDS
         try:
-            response = self.pool.request(
-                "GET", renew, headers=headers, redirect=False, retries=False, preload_content=False, timeout=timeout
-            )
+            response = self.pool.request("GET", renew, headers=headers, preload_content=False, timeout=timeout)
             try:
                 said = b""
                 while (block := response.read1(ANSWER)) and len(said) < ANSWER and time.monotonic() < until:
