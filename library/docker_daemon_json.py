@@ -7,28 +7,40 @@ DOCUMENTATION = r"""
 module: docker_daemon_json
 short_description: Merge settings into the Docker engine's daemon.json
 description:
-  - Merges settings into /etc/docker/daemon.json. Keys of other people stay as they are; a file that is not valid JSON
-    is refused with its line, never overwritten.
+  - Merges settings into the engine's configuration file, /etc/docker/daemon.json or the one that the engine is started
+    with. Keys of other people stay as they are; a file that is not valid JSON is refused with its line, never
+    overwritten. A link to a file in a folder of root's is followed.
+  - Reads the arguments of the engine's unit and process. A key that is set by a flag is not merged, since the
+    engine does not start with both; a flag that contradicts a setting is refused with the name of the unit's file.
+  - An engine that this project did not install gets the runtimes, and settings of the site. One that this project
+    installed, or is about to install, also gets live-restore and log rotation where the site sets none.
   - Asks a running engine what it has taken up, so that a run that was interrupted between writing and reloading
     is mended by the next. What the engine does not tell is read from its process (variables of its unit, such as
     proxies), or remembered until the engine starts again.
   - Has systemd read the engine's unit again where its file or a drop-in changed.
-  - Does not reload or restart anything; C(apply) says what it takes.
+  - Does not reload or restart anything; C(apply) says what it takes. A restart that running containers of others would
+    not survive is refused.
+  - With V(restored), restores the earlier file after the engine did not return with the new one, starts the engine, and
+    fails with the engine's last messages.
 author: gaudi-serving
 attributes:
   check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
   diff_mode: {support: full, description: The whole file before and after.}
 options:
+  state:
+    description: Whether to merge settings, or to restore the file that O(restore) names.
+    type: str
+    choices: [merged, restored]
+    default: merged
   path:
-    description: The configuration file.
+    description: The configuration file of an engine that is started without C(--config-file).
     type: path
     default: /etc/docker/daemon.json
-  settings:
-    description: Keys that must hold as given.
-    type: dict
-    default: {}
-  defaults:
-    description: Keys that are set together, and only if none of them is set yet.
+  live_restore:
+    description: Whether containers keep running while the engine restarts.
+    type: bool
+  log_options:
+    description: Options of the log driver json-file. Not used if the engine's file or its flags configure logs.
     type: dict
     default: {}
   runtimes:
@@ -65,6 +77,19 @@ options:
         log.
     type: dict
     default: {}
+  restore:
+    description: RV(restore) of the run before, for V(restored).
+    type: dict
+    default: {}
+  cause:
+    description: Message of the task that failed, for V(restored).
+    type: str
+    default: ""
+  by_others:
+    description:
+      - Whether the engine was installed by others, as RV(container_runtime_info#module:origin) reports it. Without it, the
+        record of M(brought_packages) counts.
+    type: bool
   backup:
     description: Keep a backup of the earlier file beside it.
     type: bool
@@ -74,8 +99,8 @@ options:
 EXAMPLES = r"""
 - name: Register the runtime
   docker_daemon_json:
-    settings: {live-restore: true}
-    defaults: {log-driver: json-file, log-opts: {max-size: 50m, max-file: "3"}}
+    live_restore: true
+    log_options: {max-size: 50m, max-file: "3"}
     runtimes: {habana: {path: /usr/bin/habana-container-runtime, runtimeArgs: []}}
 """
 
@@ -85,6 +110,27 @@ apply:
   returned: always
   type: str
   sample: reload
+path:
+  description: The engine's configuration file.
+  returned: always
+  type: str
+  sample: /etc/docker/daemon.json
+live_restore:
+  description: Value of live-restore that the engine must report; null if none is required.
+  returned: always
+  type: bool
+  sample: true
+notes:
+  description: Settings that are not used, and why.
+  returned: always
+  type: list
+  elements: str
+  sample: ["live-restore is not set: the engine is in swarm mode. Its restart ends all containers."]
+restore:
+  description: Data for V(restored) - the changed file, and its backup, empty if there was no file.
+  returned: always
+  type: dict
+  sample: {"target": "/etc/docker/daemon.json", "backup": "/etc/docker/daemon.json.4242.2026-11-21@03:30:00~"}
 answers:
   description: Whether a running engine was asked, and answered.
   returned: always
@@ -122,8 +168,8 @@ refused_id:
   sample: not_json
 """
 
-import json
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -133,58 +179,40 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.engine import configuration
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.engine import flags as arguments
+from ansible.module_utils.gaudi.node import engine_config, tuning
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
+from ansible.module_utils.gaudi.node.engine_config import unit_properties
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    "state": {"type": "str", "choices": ["merged", "restored"], "default": "merged"},
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},
-    "settings": {"type": "dict", "default": {}},
-    "defaults": {"type": "dict", "default": {}},
+    "live_restore": {"type": "bool"},
+    "log_options": {"type": "dict", "default": {}},
     "runtimes": {"type": "dict", "default": {}},
     "additions": {"type": "dict", "default": {}},
     "wish": tuning.WISH,
     # The addresses of proxies may hold a password.
     "beside": {"type": "dict", "default": {}, "no_log": True},
+    "restore": {"type": "dict", "default": {}},
+    "cause": {"type": "str", "default": ""},
+    "by_others": {"type": "bool"},
     "backup": {"type": "bool", "default": True},
 }
 
 
-PROC = Path("/proc")
 DROP_INS = [
     Path(root, "docker.service.d") for root in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
 ]
-# What systemd is asked of the engine's unit.
-ENGINE = ("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles")
 # Changes that need a restart and that the engine cannot be queried for. The file ends with the next boot, which also
 # starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
-
-
-def engine_info(module: AnsibleModule) -> dict[str, Any]:
-    """Return the running engine's docker info; {} if no engine is installed or running."""
-    docker = module.get_bin_path("docker")
-    if docker is None:
-        return {}
-    code, out, _err = module.run_command([docker, "info", "--format", "{{json .}}"])
-    if code != 0:
-        return {}
-    info: dict[str, Any] = json.loads(out)
-    # If the engine does not answer, the client still exits with status 0.
-    return {} if info.get("ServerErrors") else info
-
-
-def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
-    """Return properties of the engine's unit as systemd has it."""
-    _code, out, _err = module.run_command(["systemctl", "show", "docker.service", f"--property={','.join(names)}"])
-    found: dict[str, str] = {}
-    for line in out.splitlines():
-        name, _, value = line.partition("=")
-        # EnvironmentFiles has a line for each.
-        found[name] = f"{found[name]} {value}" if name in found else value
-    return found
+# Lines of the engine's log in a message.
+LOG_LINES = 10
 
 
 def systemd_is_late(said: dict[str, str]) -> bool:
@@ -199,19 +227,26 @@ def systemd_is_late(said: dict[str, str]) -> bool:
     return said.get("NeedDaemonReload") == "yes" or bool(unread) or not all(Path(file).exists() for file in read)
 
 
+def ensure_unit_is_read(module: AnsibleModule) -> None:
+    """Have systemd read the engine's unit again if one of its files changed."""
+    if systemd_is_late(unit_properties(module, *engine_config.PROPERTIES)) and not module.check_mode:
+        module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+
+
 def stale_environment(module: AnsibleModule) -> list[str]:
     """Return variables of the engine's process that differ from its unit's current ones."""
-    unit = unit_properties(module, *ENGINE)
-    if systemd_is_late(unit) and not module.check_mode:
-        module.run_command(["systemctl", "daemon-reload"], check_rc=True)
-        unit = unit_properties(module, *ENGINE)
+    unit = unit_properties(module, *engine_config.PROPERTIES)
     if unit.get("MainPID", "0") == "0":
         return []
-    process = (PROC / unit["MainPID"] / "environ").read_bytes().decode(errors="replace")
-    files = [Path(word) for word in unit.get("EnvironmentFiles", "").split() if word.startswith("/")]
-    texts = {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
+    process = engine_config.text_of(engine_config.PROC / unit["MainPID"] / "environ")
+    texts = engine_config.environment_files(unit)
     own = texts.pop(docker_daemon.OWN_VARIABLES, "")
-    return docker_daemon.stale_environment(unit.get("Environment", ""), process, "".join(texts.values()), own)
+    # Before the file is written in check mode, or removed from the unit.
+    own = module.params["beside"].get(docker_daemon.OWN_VARIABLES, own)
+    # Drop-ins of ours that earlier releases wrote hold the variables themselves, and are replaced after this.
+    replaced = "".join(engine_config.text_of(Path(path)) for path in module.params["beside"])
+    wanted = unit.get("Environment", "")
+    return docker_daemon.stale_environment(wanted, process, "".join(texts.values()), own, replaced)
 
 
 def waiting(module: AnsibleModule) -> list[str]:
@@ -236,87 +271,157 @@ def note_waiting(keys: list[str]) -> None:
     write_json(WAITING, {"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}, durable=False)
 
 
-def validate(module: AnsibleModule, file: str, target: str) -> bool:
-    """Let the installed engine check a file, if it can; fail the module with its message if it refuses."""
+def validate(module: AnsibleModule, engine: configuration.Engine, file: str, target: str) -> bool:
+    """Let the installed engine check a file with its unit's flags, if it can; fail the module if it refuses."""
     dockerd = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin"])
     if dockerd is None:
         return False
     _code, usage, _err = module.run_command([dockerd, "--help"])
     if "--validate" not in usage:
         return False
-    code, out, err = module.run_command([dockerd, "--validate", "--config-file", file])
+    words = arguments.without_config_file(engine.command)
+    code, out, err = module.run_command([dockerd, "--validate", "--config-file", file, *words])
     if code != 0:
         module.fail_json(
-            msg=f"The installed engine refuses {target} with our settings in it, so it was left as it was: "
+            msg=f"The installed engine refuses {target} with our settings in it, so it was not changed: "
             f"{printable((err or out).strip())}",
+            refused_id="engine_refuses_file",
             stdout=out,
             stderr=err,
         )
     return True
 
 
-def write(module: AnsibleModule, path: str, text: str, restart: list[str]) -> dict[str, Any]:
+def write(
+    module: AnsibleModule, engine: configuration.Engine, file: engine_config.ConfigFile, text: str, restart: list[str]
+) -> dict[str, Any]:
     """Replace the file in one rename after the engine has checked it; return data for the result.
 
     restart: keys that now wait for a restart.
     """
-    Path(path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    target = file.target
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     # Beside its target, so that it can be put in place by a rename.
-    handle, name = tempfile.mkstemp(dir=str(Path(path).parent))
+    handle, name = tempfile.mkstemp(dir=str(target.parent))
     module.add_cleanup_file(name)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
-    report: dict[str, Any] = {"validated": validate(module, name, path)}
-    exists = Path(path).exists()
+    report: dict[str, Any] = {"validated": validate(module, engine, name, file.path)}
+    exists = target.exists()
     if exists and module.params["backup"]:
-        report["backup_file"] = module.backup_local(path)
+        # Beside the path that the engine is given, also where that is a link.
+        report["backup_file"] = module.backup_local(file.path)
     if restart:
         note_waiting(restart)
     # atomic_move keeps owner and mode of an existing file.
-    module.atomic_move(name, path)
+    module.atomic_move(name, str(target))
     if not exists:
-        module.set_mode_if_different(path, "0644", False)
+        module.set_mode_if_different(str(target), "0644", False)
+    if not exists or module.params["backup"]:
+        report["restore"] = {"target": str(target), "backup": report.get("backup_file", "")}
     return report
 
 
-def note(module: AnsibleModule, after: str, *, changed: bool) -> dict[str, Any]:
+def note(module: AnsibleModule, desired: dict[str, Any], path: str, after: str, *, changed: bool) -> dict[str, Any]:
     """Keep the record of the wish; return data for the result. after: the text of the file.
 
     Written last, so that settings which the engine refuses do not replace the record of another run.
     """
-    params, files = module.params, module.params["beside"]
-    content = {
-        "files": files,
-        "daemon": {part: params[part] for part in ("settings", "defaults", "runtimes", "additions")},
-    }
-    noted, wish = tuning.note(params["wish"], content, {**files, params["path"]: after}, {}, module.check_mode)
+    files = module.params["beside"]
+    content = {"files": files, "daemon": desired}
+    noted, wish = tuning.note(module.params["wish"], content, {**files, path: after}, {}, module.check_mode)
     return {"changed": changed or noted, "wish": wish}
 
 
-def main() -> None:
-    """Merge, compare with the file and the running engine, write what differs."""
-    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    path, params = module.params["path"], module.params
-    before = Path(path).read_text(encoding="utf-8") if Path(path).exists() else ""
-    try:
-        existing = docker_daemon.parse(before, path)
-        merged = docker_daemon.merge(existing, params, path)
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    keys = docker_daemon.changed_keys(existing, merged)
-    info = engine_info(module)
-    late = waiting(module) if info else []
-    stale = sorted({*keys, *late, *docker_daemon.drift(info, merged), *stale_environment(module)}) if info else []
-    apply = docker_daemon.apply_with(stale)
-    result: dict[str, Any] = {"changed": bool(keys), "answers": bool(info), "keys": stale or keys, "apply": apply}
-    after = docker_daemon.render(merged) if keys else before
+def restore(module: AnsibleModule) -> None:
+    """Restore the earlier file, start the engine with it, and fail with the engine's last messages."""
+    target, backup = module.params["restore"].get("target"), module.params["restore"].get("backup")
+    lines = ["journalctl", "--unit=docker.service", f"--lines={LOG_LINES}", "--no-pager", "--output=cat"]
+    _code, log, _err = module.run_command(lines)
+    done = "its configuration file was not changed by this run"
+    if target and backup:
+        handle, name = tempfile.mkstemp(dir=str(Path(target).parent))
+        os.close(handle)
+        shutil.copyfile(backup, name)
+        module.atomic_move(name, target)
+        done = f"{target} was restored from {backup}"
+    elif target:
+        Path(target).unlink()
+        done = f"{target}, which this run had created, was removed"
+    # A unit that failed too often in a short time is not started otherwise.
+    module.run_command(["systemctl", "reset-failed", "docker.service", "docker.socket"])
+    for verb in ("start", "reload"):
+        module.run_command(["systemctl", verb, "docker.service"])
+    returned = "answers again" if engine_config.engine_info(module) else "still does not answer"
+    module.fail_json(
+        msg=f"The engine did not take up its configuration: {printable(module.params['cause'])} "
+        f"Now {done}, and the engine {returned}. Its last messages: {printable(log.strip()) or 'none'}",
+        refused_id="engine_did_not_return",
+        log=log.splitlines(),
+    )
+
+
+def requested(params: dict[str, Any]) -> configuration.Requested:
+    """Return the settings of the site."""
+    return configuration.Requested(
+        live_restore=params["live_restore"],
+        log_options=params["log_options"],
+        runtimes=params["runtimes"],
+        additions=params["additions"],
+        proxies=arguments.environment_file(params["beside"].get(docker_daemon.OWN_VARIABLES, "")),
+    )
+
+
+def merge(module: AnsibleModule) -> dict[str, Any]:
+    """Merge, compare with the file and the running engine, write what differs; return the result. Raises Refusal."""
+    ensure_unit_is_read(module)
+    engine = engine_config.read_engine(module, by_others=module.params["by_others"])
+    path = configuration.config_file(engine, module.params["path"])
+    file = engine_config.read_config(path)
+    before = docker_daemon.decode(file.raw, path, engine.version)
+    existing = docker_daemon.parse(before, path)
+    decision = configuration.decide(engine, existing, requested(module.params), path)
+    keys = docker_daemon.changed_keys(existing, decision.merged)
+    file.check_writable(keys)
+    late = waiting(module) if engine.info else []
+    environment = configuration.own_variables(engine, stale_environment(module), module.params["beside"])
+    stale = sorted({*keys, *late, *docker_daemon.drift(engine.info, decision.compared), *environment})
+    apply = docker_daemon.apply_with(stale) if engine.info else "nothing"
+    if apply == "restart" and not decision.survives:
+        needing = docker_daemon.needs_restart(stale)
+        configuration.check_restart(decision, needing, engine_config.running_containers(module), ours=engine.ours)
+    result: dict[str, Any] = {
+        "changed": bool(keys),
+        "answers": bool(engine.info),
+        "keys": stale if engine.info else keys,
+        "apply": apply,
+        "path": path,
+        "live_restore": decision.compared.get("live-restore"),
+        "notes": list(decision.notes),
+        "restore": {},
+    }
+    after = docker_daemon.render(decision.merged) if keys else before
     if keys:
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
         if not module.check_mode:
-            restart = docker_daemon.needs_restart([*keys, *late])
-            result.update(write(module, path, after, restart))
-    if params["wish"]:
-        result.update(note(module, after, changed=bool(keys)))
+            result.update(write(module, engine, file, after, docker_daemon.needs_restart([*keys, *late])))
+    if module.params["wish"]:
+        text = after if keys else file.raw.decode("utf-8")
+        result.update(note(module, decision.desired, str(file.target), text, changed=bool(keys)))
+    return result
+
+
+def main() -> None:
+    """Merge settings, or restore the earlier file."""
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if module.params["state"] == "restored":
+        restore(module)
+    try:
+        result = merge(module)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    for sentence in result["notes"]:
+        module.warn(sentence)
     module.exit_json(**result)
 
 

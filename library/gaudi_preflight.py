@@ -171,9 +171,19 @@ options:
     type: bool
     default: true
   daemon_json:
-    description: The engine's configuration file. It is only read, and refused when it cannot be merged with.
+    description:
+      - The engine's configuration file. It is only read, and refused when it cannot be merged with. An engine that is
+        started with C(--config-file) has its own.
     type: path
     default: /etc/docker/daemon.json
+  engine:
+    description:
+      - Settings that the role container_runtime merges into that file - C(live_restore), C(log_options), C(runtimes),
+        C(additions) and C(proxies), as M(docker_daemon_json) takes them. Those that the engine does not allow
+        are problems.
+      - Without it the engine's configuration is not changed, and only checked.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -296,9 +306,10 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.recipes import key_of
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
+from ansible.module_utils.gaudi.engine import configuration, daemon
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.fabric import asked, verdict
-from ansible.module_utils.gaudi.node import folders, instances, links
+from ansible.module_utils.gaudi.node import engine_config, folders, instances, links
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
@@ -310,6 +321,7 @@ from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_f
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
 from ansible.module_utils.gaudi.weights import record as weights
+from ansible.module_utils.parsing.convert_bool import boolean
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -344,12 +356,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "found": {"type": "dict", "default": {}},
     "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
+    # The addresses of proxies may hold a password.
+    "engine": {"type": "dict", "default": {}, "no_log": True},
     "host_nics": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
 }
 
 # The address whose route Ansible's fact default_ipv4 asks for.
 ANYWHERE = "8.8.8.8"
+# The engine's client waits as long as the engine does.
+ANSWERS_WITHIN = ("timeout", "--kill-after=5", "20")
 # What the role serving_image records of the images of the node.
 IMAGES = Path(paths.STATE) / "images.json"
 
@@ -382,7 +398,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         weights_shared=bool(weights_folders.shared_by_nodes(params["weights_root"], read_text("/proc/self/mountinfo"))),
         meminfo=read_text("/proc/meminfo"),
         cpuinfo=read_text("/proc/cpuinfo"),
-        daemon_json=read_text(params["daemon_json"]),
+        **look_at_configuration(module),
         packages=package_versions(module),
         runtime=bool(params["habana_path"]) and os.access(params["habana_path"], os.X_OK),
         engine=engine,
@@ -434,6 +450,33 @@ def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) ->
         if (image in recorded if docker is None else has_image(module, docker, image))
     }
     return judgement.Engine(names, "; ".join(complaints), recorded, renamed, frozenset(there))
+
+
+def look_at_configuration(module: AnsibleModule) -> dict[str, Any]:
+    """Return where the engine keeps images, and what keeps its configuration from being changed."""
+    asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN)
+    path, refused = configuration.config_file(found, module.params["daemon_json"]), "daemon_json"
+    known = {"data_root": found.info.get("DockerRootDir", "")}
+    try:
+        file = engine_config.read_config(path)
+        existing = daemon.parse(daemon.decode(file.raw, path, found.version), path)
+        known["data_root"] = daemon.data_root(found.info, found.flags, existing)
+        refused = ""
+        if not asked:
+            configuration.check_suitable(found, existing, path)
+            return known
+        live = asked.get("live_restore")
+        requested = configuration.Requested(**{**asked, "live_restore": None if live is None else boolean(live)})
+        decision = configuration.decide(found, existing, requested, path)
+        changed = daemon.changed_keys(existing, decision.merged)
+        file.check_writable(changed)
+        needing = daemon.needs_restart([*changed, *daemon.drift(found.info, decision.compared)] if found.info else [])
+        if needing and not decision.survives:
+            running = engine_config.running_containers(module, ANSWERS_WITHIN)
+            configuration.check_restart(decision, needing, running, ours=found.ours)
+    except Refusal as refusal:
+        return {**known, "engine_problems": [checks.Problem(refused or refusal.id, str(refusal))]}
+    return {**known, "engine_notes": decision.notes}
 
 
 def has_image(module: AnsibleModule, docker: str, image: str) -> bool:

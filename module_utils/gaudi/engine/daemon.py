@@ -1,4 +1,7 @@
-"""The Docker engine's configuration file: parse it, merge our settings into a user's, and say how to apply a change."""
+"""The Docker engine's configuration file: parse it, merge our settings into a user's, and tell how to apply a change.
+
+What decides whether a change is allowed on a node is in ``configuration``; the engine's arguments are in ``flags``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.refusal import Refusal
+from . import flags as arguments
 
 # Keys a running dockerd takes up on SIGHUP ("Configuration reload behavior" in dockerd's reference);
 # every other key needs a restart.
@@ -30,10 +34,51 @@ RELOADABLE = frozenset(
     }
 )
 DEFAULT_DATA_ROOT = "/var/lib/docker"
+# In docker info: images are kept by containerd; and the sockets of one that the engine did not start itself.
+_CONTAINERD_STORE = ["driver-type", "io.containerd.snapshotter.v1"]
+_CONTAINERD_SOCKETS = ("/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock")
+_CONTAINERD_ROOT = "/var/lib/containerd"
 # What an engine reads of its environment for its own connections ("Configure the daemon to use a proxy").
 # Proxies from the inventory are in a file that only root can read, beside our drop-in.
 OWN_VARIABLES = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+
+
+_MARK = b"\xef\xbb\xbf"
+# The first release that reads a file with a byte order mark (moby, pull request 44777).
+_READS_MARKS = 23
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def decode(raw: bytes, path: str, version: str = "") -> str:
+    """Return a daemon.json as text, without a byte order mark.
+
+    version: the engine's, "" if none is installed. Raises Refusal for a byte order mark that this engine refuses, and
+    for any other encoding than UTF-8.
+    """
+    marked = raw.startswith(_MARK)
+    if marked and version and major(version) < _READS_MARKS:
+        raise Refusal(
+            "byte_order_mark",
+            f"{path} begins with a byte order mark. Engine {version} refuses that; engines since {_READS_MARKS}.0 read "
+            "it. Save the file as UTF-8 without a byte order mark.",
+        )
+    try:
+        return raw[len(_MARK) if marked else 0 :].decode("utf-8")
+    except UnicodeDecodeError as error:
+        offset = error.start + (len(_MARK) if marked else 0)
+        kind = " (it looks like UTF-16)" if raw.startswith(_UTF16) else ""
+        raise Refusal(
+            "not_utf8",
+            f"{path} is not valid UTF-8{kind}: byte 0x{raw[offset]:02x} at offset {offset}. JSON must be UTF-8. Save "
+            "the file as UTF-8.",
+        ) from error
+
+
+def major(version: str) -> int:
+    """Return the first number in a version; 0 if it has none."""
+    number = re.search(r"\d+", version)
+    return int(number[0]) if number else 0
 
 
 def parse(text: str, path: str) -> dict[str, Any]:
@@ -58,27 +103,52 @@ def parse(text: str, path: str) -> dict[str, Any]:
     return document
 
 
-def data_root(text: str) -> str:
-    """Return where the engine keeps images, from the text of a valid daemon.json."""
-    return str(parse(text, "daemon.json").get("data-root") or DEFAULT_DATA_ROOT)
+def data_root(info: Mapping[str, Any], flags: arguments.Flags, existing: Mapping[str, Any]) -> str:
+    """Return where the engine keeps images: as it tells itself, else by its flags, else by its file.
+
+    info: what ``docker info`` prints, {} without a running engine. With containerd's image store, images are in the
+    directory of the containerd that the engine uses, whose default is meant where that runs on its own.
+    """
+    root = str(
+        info.get("DockerRootDir")
+        or next(iter(reversed(flags.get("data-root", ()))), "")
+        or existing.get("data-root")
+        or existing.get("graph")
+        or DEFAULT_DATA_ROOT
+    )
+    store = [_CONTAINERD_STORE] if _CONTAINERD_STORE in (info.get("DriverStatus") or []) else []
+    address = str((info.get("Containerd") or {}).get("Address") or "")
+    return _CONTAINERD_ROOT if store and address in _CONTAINERD_SOCKETS else root
 
 
-def merge(existing: Mapping[str, Any], wishes: Mapping[str, Mapping[str, Any]], path: str) -> dict[str, Any]:
+def merge(
+    existing: Mapping[str, Any],
+    desired: Mapping[str, Mapping[str, Any]],
+    path: str,
+    flags: arguments.Flags | None = None,
+) -> dict[str, Any]:
     """Return ``existing`` with our settings merged in; every other key stays as it was.
 
-    ``wishes`` has four parts. ``settings`` replace what is there. ``defaults`` belong together, and are only used if
+    ``desired`` has four parts. ``settings`` replace what is there. ``defaults`` belong together, and are only used if
     none of their keys is set: our options for a log driver would stop an engine that uses another driver. ``runtimes``
-    are added to a user's own. ``additions`` are appended to lists, without duplicates. Raises Refusal, with the file,
-    if a key's value has the wrong type.
+    are added to a user's own. ``additions`` are appended to lists, without duplicates. A key that ``flags`` set is not
+    merged: the engine does not start if a flag and the file set the same key. Raises Refusal, with the file, if a key's
+    value has the wrong type.
     """
+    set_by_flags: Mapping[str, Any] = flags or {}
     merged: dict[str, Any] = dict(existing)
-    if not wishes["defaults"].keys() & existing.keys():
-        merged.update(wishes["defaults"])
-    merged.update(wishes["settings"])
-    if wishes["runtimes"]:
-        merged["runtimes"] = {**_expect(existing, "runtimes", dict, path), **wishes["runtimes"]}
-    for key, values in wishes["additions"].items():
-        if values:
+    if not desired["defaults"].keys() & {*existing, *set_by_flags}:
+        merged.update(desired["defaults"])
+    merged.update({key: value for key, value in desired["settings"].items() if key not in set_by_flags})
+    runtimes = {
+        name: runtime
+        for name, runtime in desired["runtimes"].items()
+        if f"{name}={runtime['path']}" not in set_by_flags.get("runtimes", ())
+    }
+    if runtimes:
+        merged["runtimes"] = {**_expect(existing, "runtimes", dict, path), **runtimes}
+    for key, values in desired["additions"].items():
+        if values and key not in set_by_flags:
             old = _expect(existing, key, list, path)
             merged[key] = [*old, *(value for value in dict.fromkeys(values) if value not in old)]
     return merged
@@ -142,19 +212,30 @@ def needs_restart(keys: Sequence[str]) -> list[str]:
     return sorted(set(keys) - RELOADABLE)
 
 
-def stale_environment(unit: str, process: str, other_files: str, own_file: str = "") -> list[str]:
+def stale_environment(unit: str, process: str, other_files: str, own_file: str = "", replaced: str = "") -> list[str]:
     """Return the variables whose values in a running engine differ from its unit's current ones, sorted.
 
     unit: what ``systemctl show --property=Environment --value`` prints. process: /proc/PID/environ of the engine.
     other_files: the text of the unit's environment files, which systemd does not print and which override the unit's
     own; variables named there are not judged. own_file: the text of our file among them (``OWN_VARIABLES``), which is
-    judged. Only names are returned, as values may be secrets.
+    judged. replaced: text of our drop-ins on the node, whose variables the unit loses. Only names are returned, as
+    values may be secrets.
     """
-    wanted = {**_pairs(_words(unit)), **_pairs(own_file.splitlines())}
+    inline = {
+        name: value
+        for name, value in words_as_pairs(unit).items()
+        if not re.search(rf"Environment=\W?{name}=", replaced)
+    }
+    wanted = {**inline, **_pairs(own_file.splitlines())}
     running = _pairs(process.split("\0"))
     stale = {name for name, value in wanted.items() if running.get(name) != value}
     gone = {name for name in PROXIES if name in running and name not in wanted}
     return sorted(name for name in stale | gone if name not in other_files)
+
+
+def words_as_pairs(environment: str) -> dict[str, str]:
+    """Return the variables of a unit, from what systemd prints of its property Environment."""
+    return _pairs(_words(environment))
 
 
 def _words(text: str) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any, Optional
 from ..base import paths
 from ..base.listeners import Listener
 from ..base.places import is_below
-from ..base.refusal import Refusal
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
 from ..engine import daemon
@@ -115,7 +114,12 @@ class Seen:
     """Whether the weights root is on a file system that nodes share."""
     meminfo: str = ""
     cpuinfo: str = ""
-    daemon_json: str = ""
+    data_root: str = daemon.DEFAULT_DATA_ROOT
+    """Where the engine keeps images; "" if its configuration cannot be read."""
+    engine_problems: Sequence[Problem] = ()
+    """Why the engine cannot be used, or its configuration cannot be changed."""
+    engine_notes: Sequence[str] = ()
+    """Settings of the engine that are not used."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that a release has a word on."""
     runtime: bool = False
@@ -249,6 +253,7 @@ def judge(
         *compatibility.firmware(_cards(asked, seen), _release(asked)),
         *compatibility.other_warnings(seen.topology.get("findings", [])),
         *checks.silent_engine(seen.engine.silent),
+        *seen.engine_notes,
         *(_coming_finding(asked, coming, seen) for coming in seen.coming),
         *([] if site.require_pins else moving),
         *_plan_findings(asked, plans, seen, handed),
@@ -408,10 +413,10 @@ def _unpinned(asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen
 
 
 def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
-    """Return the space that missing images and weights need. Raises Refusal for an unreadable daemon.json."""
+    """Return the space that missing images and weights need; without images if their directory is not known."""
     plans, root = servable(asked["plans"]), asked["weights_root"].rstrip("/")
-    folder = daemon.data_root(seen.daemon_json)
-    absent = sorted({plan["image"] for plan in plans} - seen.engine.images)
+    folder = seen.data_root
+    absent = sorted({plan["image"] for plan in plans} - seen.engine.images) if folder else []
     # Images that are built here share most of their layers.
     counted = absent[:1] if asked["image_built"] else absent
     found = [Wish(f"image {image}", folder, asked["image_bytes"]) for image in counted]
@@ -442,26 +447,17 @@ def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:
 
 
 def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
-    """Return the paths whose free space must be read before ``judge``; without images if daemon.json is damaged."""
-    found = {wish.path for plan in servable(asked["plans"]) for wish in recipe_wishes(plan)}
-    try:
-        return found | {wish.path for wish in wishes(asked, seen)}
-    except Refusal:
-        return found
-
-
-def _images(seen: Seen) -> dict[str, str]:
-    """Return the engine's image directory; {} if daemon.json is damaged."""
-    try:
-        return {daemon.data_root(seen.daemon_json): "images"}
-    except Refusal:
-        return {}
+    """Return the paths whose free space must be read before ``judge``."""
+    recipes = {wish.path for plan in servable(asked["plans"]) for wish in recipe_wishes(plan)}
+    return recipes | {wish.path for wish in wishes(asked, seen)}
 
 
 def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
     """Return the directories that a run reads or fills, each with its purpose."""
     plans, root = servable(asked["plans"]), asked["weights_root"]
-    found = {paths.STATE: "what is known of instances and jobs", **_images(seen)}
+    found = {paths.STATE: "what is known of instances and jobs"}
+    if seen.data_root:
+        found[seen.data_root] = "images"
     if asked["plans"]:
         found[root] = "weights"
     for plan in plans:
@@ -478,14 +474,11 @@ def _room(wish: Wish, seen: Seen) -> Room:
 
 
 def _of_space(asked: Mapping[str, Any], seen: Seen, others: Sequence[Room]) -> list[Problem]:
-    """Whether there is room for images and weights that are not there, and for others; and whether the engine can be
-    configured.
+    """Whether the engine can be configured; and whether there is disk space for missing images and weights, and for
+    others.
     """
-    try:
-        daemon.parse(seen.daemon_json, asked["daemon_json"])
-    except Refusal as refusal:
-        return [Problem("daemon_json", str(refusal))]
-    return checks.check_room([*others, *(_room(wish, seen) for wish in wishes(asked, seen))])
+    room = checks.check_room([*others, *(_room(wish, seen) for wish in wishes(asked, seen))])
+    return [*seen.engine_problems, *room]
 
 
 def _plan_findings(

@@ -1,0 +1,265 @@
+"""Decide what this project changes in an engine's configuration, how the engine applies it, and what is refused.
+
+An engine that this project did not install gets the runtime, and what the site's inventory sets itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base.refusal import Refusal
+from . import daemon
+from . import flags as arguments
+
+# Keys of ``proxies`` in daemon.json, which are flags as well, by the variable of the engine's environment.
+_PROXY_KEYS = {"HTTP_PROXY": "http-proxy", "HTTPS_PROXY": "https-proxy", "NO_PROXY": "no-proxy"}
+# Settings of an engine that this project installs, where the site sets none; and live-restore.
+LOG_OPTIONS = {"max-size": "50m", "max-file": "5"}
+_IN_SWARM = ("active", "pending", "locked")
+_UNIT = "the unit docker.service"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Facts about an engine: what it tells itself, its arguments, and its files."""
+
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """What docker info prints; empty if no engine answers."""
+    version: str = ""
+    """Of the engine or its program; "" if none is installed."""
+    installed: bool = False
+    """Whether a program of an engine is on the node."""
+    ours: bool = False
+    """Whether this project installed it."""
+    command: Sequence[str] = ()
+    """The words of the unit's command."""
+    process: Sequence[str] = ()
+    """The words of the running process's command line."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Text of the unit's files (fragment, drop-ins, environment files) by path."""
+
+    @property
+    def flags(self) -> dict[str, list[str]]:
+        """Return flags of the unit and of the process; the unit's count where both set one."""
+        unit = arguments.parse(self.command) if arguments.is_dockerd(self.command) else {}
+        running = arguments.parse(self.process) if arguments.is_dockerd(self.process) else {}
+        return {**running, **unit}
+
+    @property
+    def managed_as_ours(self) -> bool:
+        """Whether our defaults are for this engine; one that is not there yet is installed by this project."""
+        return self.ours or not self.installed
+
+    def source_of(self, key: str) -> str:
+        """Return what sets a key by a flag, for messages."""
+        in_unit = key in arguments.parse(self.command)
+        return arguments.named_in(key, self.files) or (_UNIT if in_unit else "the command line of the running engine")
+
+    def swarm(self) -> bool:
+        """Whether the engine is part of a swarm."""
+        return (self.info.get("Swarm") or {}).get("LocalNodeState") in _IN_SWARM
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Settings of the site; what it does not set is empty."""
+
+    live_restore: bool | None = None
+    log_options: Mapping[str, Any] = field(default_factory=dict)
+    runtimes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    additions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    proxies: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the engine's environment."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The merged configuration, and what of it is compared with the running engine."""
+
+    merged: dict[str, Any]
+    desired: dict[str, dict[str, Any]]
+    """The parts that were merged, as ``daemon.merge`` takes them."""
+    compared: dict[str, Any]
+    survives: bool
+    """Whether running containers survive a restart of the engine."""
+    notes: tuple[str, ...] = ()
+
+
+def config_file(engine: Engine, path: str) -> str:
+    """Return the configuration file that the engine reads."""
+    return next(iter(reversed(engine.flags.get(arguments.CONFIG_FILE, ()))), "") or path
+
+
+def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> Decision:
+    """Merge what is requested into an engine's configuration.
+
+    existing: the content of its file. Raises Refusal, before anything is changed, for an engine that cannot run
+    instances, and for settings that contradict each other.
+    """
+    flags = engine.flags
+    check_suitable(engine, existing, path)
+    _check_twice(engine, existing, path)
+    desired, notes = _desired(engine, requested)
+    notes += _judge_proxies(engine, existing, requested, path)
+    _check_contradictions(engine, desired)
+    merged = daemon.merge(existing, desired, path, flags)
+    if requested.log_options and not desired["defaults"].items() <= merged.items():
+        setter = next((engine.source_of(key) for key in ("log-driver", "log-opts") if key in flags), path)
+        notes.append(f"container_runtime_log_options is not used: {setter} configures logs already.")
+    live = merged.get("live-restore")
+    if live is None:
+        live = engine.info.get("LiveRestoreEnabled", False)
+    if "live-restore" in flags:
+        live = arguments.as_bool(flags["live-restore"][-1])
+    return Decision(
+        merged=merged,
+        desired=desired,
+        compared=merged if engine.managed_as_ours else _ours_of(merged, desired),
+        survives=bool(live) and not engine.swarm(),
+        notes=tuple(notes),
+    )
+
+
+def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return the parts to merge, and notes on what is left out."""
+    ours = engine.managed_as_ours
+    live, log_options = requested.live_restore, requested.log_options or (LOG_OPTIONS if ours else {})
+    notes = []
+    if engine.swarm():
+        if live:
+            raise Refusal(
+                "swarm_live_restore",
+                "container_runtime_live_restore is true, but the engine is in swarm mode, which does not allow "
+                "live-restore. Set container_runtime_live_restore: false, or let the node leave the swarm.",
+            )
+        if live is None and ours:
+            notes.append("live-restore is not set: the engine is in swarm mode. Its restart ends all containers.")
+    elif live is None and ours and "live-restore" not in engine.flags:
+        live = True
+    return {
+        "settings": {} if live is None else {"live-restore": live},
+        "defaults": {"log-driver": "json-file", "log-opts": dict(log_options)} if log_options else {},
+        "runtimes": {name: dict(runtime) for name, runtime in requested.runtimes.items()},
+        "additions": {key: list(values) for key, values in requested.additions.items()},
+    }, notes
+
+
+def _ours_of(merged: Mapping[str, Any], desired: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the part of a configuration that this project wants; the engine's owner applies the rest."""
+    keys = {*desired["settings"], *desired["defaults"]}
+    found = {key: merged[key] for key in keys & merged.keys()}
+    found.update({key: list(values) for key, values in desired["additions"].items() if values and key in merged})
+    runtimes = merged.get("runtimes", {})
+    return {**found, "runtimes": {name: runtimes[name] for name in desired["runtimes"] if name in runtimes}}
+
+
+def check_suitable(engine: Engine, existing: Mapping[str, Any], path: str) -> None:
+    """Refuse an engine whose containers are not run by the node's root. Raises Refusal."""
+    options = {str(option).partition(",")[0] for option in engine.info.get("SecurityOptions") or ()}
+    flags = engine.flags
+    if "name=rootless" in options or arguments.as_bool((flags.get("rootless") or [""])[-1]):
+        raise Refusal(
+            "engine_rootless",
+            "The engine that answers is rootless, but instances need devices and files of the node's root. Run an "
+            "engine as root on this node, and stop the rootless one or unset DOCKER_HOST and docker's context for "
+            "root.",
+        )
+    remapped = (flags.get("userns-remap") or [""])[-1] or existing.get("userns-remap")
+    if "name=userns" in options or remapped:
+        setter = engine.source_of("userns-remap") if "userns-remap" in flags else path
+        raise Refusal(
+            "engine_userns_remap",
+            f"{setter} sets userns-remap: root in containers is another user of the node, who may neither open the "
+            "cards' devices nor read the instances' files. Remove userns-remap and restart the engine, or use another "
+            "node.",
+        )
+
+
+def _check_twice(engine: Engine, existing: Mapping[str, Any], path: str) -> None:
+    """Refuse a key that is a flag and in the file. Raises Refusal."""
+    proxies = existing.get("proxies")
+    keys = {*existing, *(proxies if isinstance(proxies, Mapping) else ())}
+    twice = sorted((keys & engine.flags.keys()) - arguments.MERGED)
+    if twice:
+        raise Refusal(
+            "flag_and_key",
+            f"{path} sets {', '.join(twice)}, and so does {engine.source_of(twice[0])} by a flag. The engine does not "
+            "start with both. Remove one of them.",
+        )
+
+
+def _check_contradictions(engine: Engine, desired: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a setting that a flag contradicts. Raises Refusal."""
+    flags = engine.flags
+    wrong = []
+    for key, value in desired["settings"].items():
+        if key in flags and arguments.as_bool(flags[key][-1]) is not value:
+            wrong.append((key, str(value).lower(), flags[key][-1]))
+    for name, runtime in desired["runtimes"].items():
+        for given in flags.get("runtimes", ()):
+            if given.partition("=")[0] == name and given.partition("=")[2] != runtime["path"]:
+                wrong.append(("runtimes", f"{name}={runtime['path']}", given))
+    for key, values in desired["additions"].items():
+        present = {value.rstrip("/") for value in flags.get(key, ())}
+        lacking = [value for value in values if value.rstrip("/") not in present]
+        if key in flags and lacking:
+            wrong.append((key, ", ".join(lacking), ", ".join(flags[key])))
+    for key, value, given in wrong:
+        raise Refusal(
+            "flag_contradicts",
+            f"{engine.source_of(key)} sets {key} to {given} by a flag, but {value} is needed. The engine does not "
+            "start if the file sets it as well. Change the flag, or remove it so that the file can set it.",
+        )
+
+
+def _judge_proxies(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> list[str]:
+    """Compare proxies of the engine's file or flags, which win over its environment, with those of the inventory.
+
+    Raises Refusal for a proxy that differs; hosts without a proxy are a note. No value is shown, as it may be secret.
+    """
+    section = existing.get("proxies")
+    found = dict(section) if isinstance(section, Mapping) else {}
+    found.update({key: engine.flags[key][-1] for key in _PROXY_KEYS.values() if key in engine.flags})
+    notes = []
+    for name, key in _PROXY_KEYS.items():
+        if not found.get(key) or requested.proxies.get(name) in (None, "", found[key]):
+            continue
+        setter = engine.source_of(key) if key in engine.flags else f"{path} (proxies)"
+        differs = (
+            f"{setter} sets {key}, which differs from container_runtime_{name.lower()}. The engine uses the former."
+        )
+        if name != "NO_PROXY":
+            raise Refusal("proxies_differ", f"{differs} Set both to the same value, or remove {key} there.")
+        notes.append(differs)
+    return notes
+
+
+def own_variables(engine: Engine, names: Sequence[str], files: Mapping[str, str]) -> list[str]:
+    """Return those of some variables for which the engine is restarted: on one of others, those of our own file.
+
+    files: the text of our files, by path.
+    """
+    if not engine.info:
+        return []
+    texts = files.get(daemon.OWN_VARIABLES, ""), engine.files.get(daemon.OWN_VARIABLES, "")
+    own = {name for text in texts for name in arguments.environment_file(text)}
+    return [name for name in names if engine.managed_as_ours or name in own]
+
+
+def check_restart(decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool) -> None:
+    """Refuse a restart of the engine that containers of others would not survive. Raises Refusal.
+
+    keys: what needs the restart. containers: whether it is an instance of this project, by name of a running container.
+    ours: whether this project installed the engine; instances on it start again by themselves.
+    """
+    ended = sorted(name for name, own in containers.items() if not (own and ours))
+    if ended and not decision.survives:
+        raise Refusal(
+            "restart_ends_containers",
+            f"The engine must be restarted for {', '.join(keys)}, which would end running containers: "
+            f"{', '.join(ended)}. live-restore is off, or the engine is in swarm mode. Set "
+            "container_runtime_live_restore: true (not in swarm mode), or stop these containers first, or remove the "
+            "options from the inventory that need the restart.",
+        )

@@ -1,0 +1,197 @@
+"""Read what a Docker engine runs with: its own answers, its process, its unit, and its configuration file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..base import paths
+from ..base.documents import Damaged
+from ..base.refusal import Refusal
+from ..engine import configuration, daemon
+from ..engine import flags as arguments
+from ..serving.plan import LABEL_PLAN
+from .documents import read_json
+
+PROC = Path("/proc")
+PID_FILE = Path("/run/docker.pid")
+BROUGHT = Path(paths.BROUGHT)
+# What systemd is asked of the engine's unit.
+PROPERTIES = (
+    *("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles"),
+    *("FragmentPath", "ExecStart"),
+)
+# Folders whose files a package manager of their own replaces.
+_GENERATED = ("/nix/",)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """The engine's configuration file."""
+
+    path: str
+    """As the engine is given it."""
+    target: Path
+    """The file that a link leads to, else the path itself."""
+    raw: bytes
+    writable: bool
+
+    def check_writable(self, keys: Sequence[str]) -> None:
+        """Refuse a file that is not to be changed; keys: what has to be set. Raises Refusal."""
+        if keys and not self.writable:
+            leads = "" if str(self.target) == self.path else f", a link to {self.target},"
+            raise Refusal(
+                "daemon_json_fixed",
+                f"{self.path}{leads} cannot be changed: it is generated, immutable or on a read-only file system. "
+                f"{', '.join(keys)} must be set there. Set them where the file is made, or replace it by a plain file.",
+            )
+
+
+def engine_info(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the running engine's docker info; {} if no engine is installed or running.
+
+    limit: a command in front that ends the client if the engine does not answer.
+    """
+    docker = module.get_bin_path("docker")
+    if docker is None:
+        return {}
+    code, out, _err = module.run_command([*limit, docker, "info", "--format", "{{json .}}"])
+    if code != 0:
+        return {}
+    info: dict[str, Any] = json.loads(out)
+    # If the engine does not answer, the client still exits with status 0.
+    return {} if info.get("ServerErrors") else info
+
+
+def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
+    """Return properties of the engine's unit as systemd has it."""
+    _code, out, _err = module.run_command(["systemctl", "show", "docker.service", f"--property={','.join(names)}"])
+    found: dict[str, str] = {}
+    for line in out.splitlines():
+        name, _, value = line.partition("=")
+        # EnvironmentFiles has a line for each.
+        found[name] = f"{found[name]} {value}" if name in found else value
+    return found
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text; "" if it is missing or cannot be read."""
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def environment_files(unit: dict[str, str]) -> dict[str, str]:
+    """Return the text of the unit's environment files by path."""
+    files = [Path(word) for word in unit.get("EnvironmentFiles", "").split() if word.startswith("/")]
+    return {str(file): text_of(file) for file in files if file.is_file()}
+
+
+def read_engine(
+    module: AnsibleModule, limit: Sequence[str] = (), by_others: bool | None = None
+) -> configuration.Engine:
+    """Read the facts about the engine that its configuration is decided by.
+
+    by_others: whether others installed it; without it, the record of installed packages counts.
+    """
+    info, unit = engine_info(module, limit), unit_properties(module, *PROPERTIES)
+    texts = environment_files(unit)
+    named = [unit.get("FragmentPath", ""), *unit.get("DropInPaths", "").split()]
+    variables = daemon.words_as_pairs(unit.get("Environment", ""))
+    for text in texts.values():
+        variables.update(arguments.environment_file(text))
+    program = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin", "/usr/local/bin"])
+    client = module.get_bin_path("docker")
+    return configuration.Engine(
+        info=info,
+        version=str(info.get("ServerVersion", "")) if info else _version(module, program) if program else "",
+        installed=bool(program or client),
+        ours=_is_ours(module) if by_others is None else not by_others,
+        command=arguments.unit_command(unit.get("ExecStart", ""), variables),
+        process=_command_line(unit.get("MainPID", "0")),
+        files={**{path: text_of(Path(path)) for path in named if path}, **texts},
+    )
+
+
+def _version(module: AnsibleModule, program: str) -> str:
+    status, out, _err = module.run_command([program, "--version"])
+    return out.partition("version ")[2].partition(",")[0] if status == 0 else ""
+
+
+def _is_ours(module: AnsibleModule) -> bool:
+    """Whether this project installed the engine."""
+    try:
+        record = read_json(BROUGHT, {"packages": {str: [str]}})
+    except Damaged as damage:
+        module.warn(f"{damage}. The engine counts as installed by others.")
+        return False
+    return bool((record or {"packages": {}})["packages"].get("engine"))
+
+
+def _command_line(main: str) -> list[str]:
+    """Return the engine's command line: of its unit's process, or of the one that its own file names."""
+    for number in (main, text_of(PID_FILE).strip()):
+        words = text_of(PROC / number / "cmdline").split("\0") if number.strip("0").isdigit() else []
+        if arguments.is_dockerd(words):
+            return words[:-1]
+    return []
+
+
+def read_config(path: str) -> ConfigFile:
+    """Read the configuration file; a link to a file in a folder of root's is followed. Raises Refusal for others."""
+    named = Path(path)
+    linked = named.is_symlink()
+    target = Path(os.path.realpath(named)) if linked else named
+    if linked and not target.exists():
+        raise Refusal(
+            "daemon_json_link",
+            f"{path} is a link to {named.readlink()}, which does not exist. Create that file, or remove the link.",
+        )
+    if target.exists() and not target.is_file():
+        kind = "a directory" if target.is_dir() else "not a regular file"
+        raise Refusal(
+            "daemon_json_no_file",
+            f"{target} is {kind}, where the engine's configuration file is expected. Move it away, or name the right "
+            "file.",
+        )
+    if linked:
+        _check_owners(path, target)
+    folder = next(parent for parent in target.parents if parent.exists())
+    writable = os.access(folder, os.W_OK) and (not target.exists() or os.access(target, os.W_OK))
+    generated = str(target).startswith(_GENERATED)
+    return ConfigFile(path, target, target.read_bytes() if target.exists() else b"", writable and not generated)
+
+
+def _check_owners(path: str, target: Path) -> None:
+    """Refuse a link into a folder that another user than root may change. Raises Refusal."""
+    others = [folder for folder in target.parents if folder.stat().st_uid not in (0, os.geteuid())]
+    if others:
+        raise Refusal(
+            "daemon_json_link",
+            f"{path} is a link to {target}, but {others[0]} belongs to another user than root. Root does not write "
+            "there. Move the file to a folder of root's, or replace the link by the file.",
+        )
+
+
+def running_containers(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, bool]:
+    """Return the names of running containers, and whether each is an instance of this project.
+
+    limit: as for engine_info. Raises Refusal if the engine does not answer.
+    """
+    listing = [*limit, "docker", "ps", "--format", f'{{{{.Names}}}}\t{{{{.Label "{LABEL_PLAN}"}}}}']
+    status, out, err = module.run_command(listing)
+    if status != 0:
+        raise Refusal(
+            "containers_unknown",
+            f"docker ps failed with status {status} ({err.strip()}), so it is not known what a restart of the engine "
+            "would end. Make the engine answer, then run again.",
+        )
+    pairs = (line.partition("\t")[::2] for line in out.splitlines() if line)
+    return {name: bool(label.strip()) for name, label in pairs}
