@@ -87,8 +87,8 @@ options:
     default: ""
   by_others:
     description:
-      - Whether the engine was installed by others, as RV(container_runtime_info#module:origin) reports it. Without it, the
-        record of M(brought_packages) counts.
+      - Whether the engine was installed by others, as RV(container_runtime_info#module:origin) reports it. Without it,
+        the record of M(brought_packages) counts.
     type: bool
   backup:
     description: Keep a backup of the earlier file beside it.
@@ -227,10 +227,17 @@ def systemd_is_late(said: dict[str, str]) -> bool:
     return said.get("NeedDaemonReload") == "yes" or bool(unread) or not all(Path(file).exists() for file in read)
 
 
-def ensure_unit_is_read(module: AnsibleModule) -> None:
-    """Have systemd read the engine's unit again if one of its files changed."""
-    if systemd_is_late(unit_properties(module, *engine_config.PROPERTIES)) and not module.check_mode:
-        module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+def read_engine(module: AnsibleModule) -> configuration.Engine:
+    """Read the engine, after systemd has read its unit again if one of the unit's files changed."""
+    others = module.params["by_others"]
+    engine: configuration.Engine = engine_config.read_engine(module, by_others=others)
+    if not engine.installed or module.check_mode:
+        return engine
+    if not systemd_is_late(unit_properties(module, *engine_config.PROPERTIES)):
+        return engine
+    module.run_command(["systemctl", "daemon-reload"], check_rc=True)
+    again: configuration.Engine = engine_config.read_engine(module, by_others=others)
+    return again
 
 
 def stale_environment(module: AnsibleModule) -> list[str]:
@@ -311,7 +318,7 @@ def write(
     if exists and module.params["backup"]:
         # Beside the path that the engine is given, also where that is a link.
         report["backup_file"] = module.backup_local(file.path)
-    if restart:
+    if restart and engine.installed:
         note_waiting(restart)
     # atomic_move keeps owner and mode of an existing file.
     module.atomic_move(name, str(target))
@@ -374,8 +381,7 @@ def requested(params: dict[str, Any]) -> configuration.Requested:
 
 def merge(module: AnsibleModule) -> dict[str, Any]:
     """Merge, compare with the file and the running engine, write what differs; return the result. Raises Refusal."""
-    ensure_unit_is_read(module)
-    engine = engine_config.read_engine(module, by_others=module.params["by_others"])
+    engine = read_engine(module)
     path = configuration.config_file(engine, module.params["path"])
     file = engine_config.read_config(path)
     before = docker_daemon.decode(file.raw, path, engine.version)
@@ -384,7 +390,8 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
     keys = docker_daemon.changed_keys(existing, decision.merged)
     file.check_writable(keys)
     late = waiting(module) if engine.info else []
-    environment = configuration.own_variables(engine, stale_environment(module), module.params["beside"])
+    environment = stale_environment(module) if engine.info else []
+    environment = configuration.own_variables(engine, environment, module.params["beside"])
     stale = sorted({*keys, *late, *docker_daemon.drift(engine.info, decision.compared), *environment})
     apply = docker_daemon.apply_with(stale) if engine.info else "nothing"
     if apply == "restart" and not decision.survives:

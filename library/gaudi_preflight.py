@@ -178,10 +178,13 @@ options:
     default: /etc/docker/daemon.json
   engine:
     description:
-      - Settings that the role container_runtime merges into that file - C(live_restore), C(log_options), C(runtimes),
-        C(additions) and C(proxies), as M(docker_daemon_json) takes them. Those that the engine does not allow
-        are problems.
+      - Settings that the role container_runtime merges into that file - C(live_restore), C(log_options), C(runtimes)
+        and C(additions), as M(docker_daemon_json) takes them. Those that the engine does not allow are problems.
       - Without it the engine's configuration is not changed, and only checked.
+    type: dict
+    default: {}
+  engine_proxies:
+    description: Proxies of the engine by variable, which are compared with those of its configuration file.
     type: dict
     default: {}
 """
@@ -356,8 +359,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "found": {"type": "dict", "default": {}},
     "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
+    "engine": {"type": "dict", "default": {}},
     # The addresses of proxies may hold a password.
-    "engine": {"type": "dict", "default": {}, "no_log": True},
+    "engine_proxies": {"type": "dict", "default": {}, "no_log": True},
     "host_nics": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
 }
@@ -466,7 +470,8 @@ def look_at_configuration(module: AnsibleModule) -> dict[str, Any]:
             configuration.check_suitable(found, existing, path)
             return known
         live = asked.get("live_restore")
-        requested = configuration.Requested(**{**asked, "live_restore": None if live is None else boolean(live)})
+        given = {**asked, "live_restore": None if live is None else boolean(live)}
+        requested = configuration.Requested(**given, proxies=module.params["engine_proxies"])
         decision = configuration.decide(found, existing, requested, path)
         changed = daemon.changed_keys(existing, decision.merged)
         file.check_writable(changed)

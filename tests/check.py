@@ -104,6 +104,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "driver/dkms": ("driver/test_kernels.py",),
     "driver/offered": ("driver/test_packages.py",),
     "engine/openpgp": ("base/test_values.py", "simulator/test_packages.py"),
+    "node/engine_config": ("engine/test_engine_config.py",),
     "node/engine_look": ("engine/test_origin.py",),
     "node/package_look": ("engine/test_transaction.py",),
     # Parts of one report, one measurement, one look at links.

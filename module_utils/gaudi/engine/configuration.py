@@ -241,8 +241,6 @@ def own_variables(engine: Engine, names: Sequence[str], files: Mapping[str, str]
 
     files: the text of our files, by path.
     """
-    if not engine.info:
-        return []
     texts = files.get(daemon.OWN_VARIABLES, ""), engine.files.get(daemon.OWN_VARIABLES, "")
     own = {name for text in texts for name in arguments.environment_file(text)}
     return [name for name in names if engine.managed_as_ours or name in own]

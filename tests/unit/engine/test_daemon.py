@@ -106,8 +106,8 @@ def test_a_key_of_the_wrong_kind_is_refused(existing: dict[str, Any], words: str
 
 
 def test_where_images_are_kept() -> None:
-    assert docker_daemon.data_root('{"data-root": "/srv/docker"}') == "/srv/docker"
-    assert docker_daemon.data_root("") == "/var/lib/docker"
+    assert docker_daemon.data_root({}, {}, {"data-root": "/srv/docker"}) == "/srv/docker"
+    assert docker_daemon.data_root({}, {}, {}) == "/var/lib/docker"
 
 
 # Shape of ``docker info --format '{{json .}}'``, Debian's docker.io 20.10.24, shortened.

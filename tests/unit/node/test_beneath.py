@@ -309,6 +309,7 @@ PLACES = {
     "module_utils/gaudi/node/documents.py": OURS,
     "module_utils/gaudi/node/driver_look.py": SYSTEM_FILES,
     "module_utils/gaudi/node/engine_look.py": f"{OURS}; {SYSTEM_FILES}",
+    "module_utils/gaudi/node/engine_config.py": SYSTEM_FILES,
     "module_utils/gaudi/node/files.py": OURS,
     "module_utils/gaudi/node/kept.py": f"{OURS}; {SYSTEM_FILES}",
     "module_utils/gaudi/node/links.py": f"{OURS}; {SYSTEM_FILES}",

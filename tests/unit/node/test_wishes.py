@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.engine import configuration
+from ansible.module_utils.gaudi.node import engine_config, tuning
 
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
@@ -128,6 +129,10 @@ def test_a_damaged_record_is_written_anew_and_names_nobody(host: Host, kind: str
     assert json.loads(host.record.read_text())["written"]["by"] == "controller-1"
 
 
+def without_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_config, "read_engine", lambda _module, **_: configuration.Engine())
+
+
 def daemon(host: Host, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the role of the engine does."""
     host.beside.write_text(proxy)
@@ -141,7 +146,7 @@ def daemon(host: Host, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> di
 
 
 def test_another_proxy_is_told_and_no_digest_of_it_can_be_guessed(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("library.docker_daemon_json.engine_info", lambda _module: {})
+    without_engine(monkeypatch)
     first = daemon(host, "controller-1", PASSWORD)
     assert daemon(host, "controller-1", PASSWORD)["changed"] is False
     assert PASSWORD not in json.dumps(first)
@@ -152,8 +157,8 @@ def test_another_proxy_is_told_and_no_digest_of_it_can_be_guessed(host: Host, mo
 
 
 def test_another_mirror_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("library.docker_daemon_json.engine_info", lambda _module: {})
-    monkeypatch.setattr("library.docker_daemon_json.validate", lambda _module, _file, _target: False)
+    without_engine(monkeypatch)
+    monkeypatch.setattr("library.docker_daemon_json.validate", lambda *_: False)
     first, second = (daemon(host, f"controller-{each}", "", (f"https://mirror-{each}",)) for each in (1, 2))
     assert "written by controller-2 at" in end(first)["msg"]
     assert "msg" not in end(second)
@@ -161,11 +166,11 @@ def test_another_mirror_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_wish_that_the_engine_refuses_is_nobody_s(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(module: AnsibleModule, _file: str, _target: str) -> bool:
+    def refuses(module: AnsibleModule, *_: object) -> bool:
         module.fail_json(msg="The installed engine refuses it.")
         return False
 
-    monkeypatch.setattr("library.docker_daemon_json.engine_info", lambda _module: {})
+    without_engine(monkeypatch)
     first = daemon(host, "controller-1", "")
     monkeypatch.setattr("library.docker_daemon_json.validate", refuses)
     assert "refuses" in daemon(host, "controller-2", "", ("https://mirror-2",))["msg"]

@@ -17,12 +17,14 @@ Answer = tuple[int, str, str]
 
 
 PS = "timeout --kill-after=5 20 docker ps"
+INFO = "timeout --kill-after=5 20 docker info"
 # An engine that runs as its unit says: systemd names no process of it, so that none is looked at. It runs no container.
 # Nothing that systemd knows is to be mounted.
 QUIET: Mapping[str, Answer] = {
     "systemctl show docker.service": (0, "MainPID=0\n", ""),
     "systemctl show *.mount": (0, "", ""),
     PS: (0, "", ""),
+    INFO: (1, "", "Cannot connect to the Docker daemon"),
 }
 
 

@@ -117,7 +117,7 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
         "fabric_check_plans",
     }
     handed_on |= {"container_runtime_builds", "container_runtime_habana_follows"}
-    handed_on |= {"preflight_driver", "preflight_driver_repository", "gaudi_driver_drain"}
+    handed_on |= {"preflight_driver", "preflight_driver_repository", "preflight_engine_proxies", "gaudi_driver_drain"}
     # The wish of one run of playbooks/uninstall.yml.
     handed_on |= {"container_runtime_remove_images"}
     # What is fetched into which folder is the catalogue's; where from, and how, is the site's.
@@ -150,7 +150,6 @@ DECIDED = {
     "settle | Ensure our unit runs now and at boot": "check mode",
     "__host_tuning_foreseen": "check mode",
     "__vllm_service_foreseen": "check mode",
-    "__container_runtime_restarts": "check mode; else the engine's answer decides",
     # An address that is wrong is said early; whoever needs a package has the index read.
     "vendor_index | Read the package index again": "read once more where a package is needed and not there",
     "habana | Ensure apt has read it where a package of it is needed (Debian, Ubuntu)": "spares a second reading",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.preflight import compatibility, judgement
-from ansible.module_utils.gaudi.preflight.checks import Room
+from ansible.module_utils.gaudi.preflight.checks import Problem, Room
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
 from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
 
@@ -81,7 +81,7 @@ def test_a_node_that_has_everything_has_no_problem() -> None:
         ({"os_release": "ID=arch\n"}, "system_unknown"),
         ({"weights": {}, "space": {"/data/models/m": Space("/data", 5)}}, "weights"),
         ({"engine": Engine(), "space": {"/var/lib/docker": ROOM}}, "disk"),
-        ({"daemon_json": "{"}, "daemon_json"),
+        ({"engine_problems": [Problem("daemon_json", "x")]}, "daemon_json"),
         ({"instances": {"one": Instance(keys=["bob"])}}, "keys"),
         ({"instances": {"one": Instance(lacking=["/x"])}}, "files"),
         ({"instances": {"one": Instance(unknown_host="no such name")}}, "host"),
@@ -97,8 +97,8 @@ def test_what_is_read_of_space_is_what_is_judged() -> None:
     coming = Coming({"fetch": FETCH, "convert": None, "instance": "one"}, 10, 0, exists=False, occupied=False)
     seen = replace(NODE, weights={}, engine=Engine(), coming=[coming], python="3.11")
     assert judgement.places(asked, seen) == {"/var/lib/docker", "/data/models/m", "/data/models"}
-    # A configuration that cannot be read says nothing of where images lie; that is a problem of its own.
-    assert judgement.places(asked, replace(seen, daemon_json="{")) == set()
+    # A configuration that cannot be read does not tell where images are; that is a problem of its own.
+    assert judgement.places(asked, replace(seen, data_root="")) == {"/data/models/m", "/data/models"}
     space = dict.fromkeys(judgement.places(asked, seen), Space("/", 20))
     (problem,) = judge(replace(seen, space=space), weights_reserve=1)["problems"]
     # 30 bytes less the 10 that are there, and the reserve. The plan's own weights are those that come.
@@ -118,9 +118,9 @@ def test_whatever_a_run_reads_or_brings_has_its_folder_looked_at() -> None:
     assert judgement.kept_in(asked, NODE) == {**always, **weights, **more}
     assert judgement.kept_in({**DEFAULTS, "plans": [{"refused": "one: no"}]}, NODE) == {**always, **weights}
     assert judgement.kept_in({**DEFAULTS, "plans": []}, NODE) == always
-    moved = replace(NODE, daemon_json='{"data-root": "/data/docker"}')
+    moved = replace(NODE, data_root="/data/docker")
     assert "/data/docker" in judgement.kept_in({**DEFAULTS, "plans": []}, moved)
-    assert "images" not in judgement.kept_in({**DEFAULTS, "plans": []}, replace(NODE, daemon_json="{")).values()
+    assert "images" not in judgement.kept_in({**DEFAULTS, "plans": []}, replace(NODE, data_root="")).values()
 
 
 def test_an_instance_that_nothing_is_planned_for_and_that_has_lost_its_weights_is_a_finding() -> None:

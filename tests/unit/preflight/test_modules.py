@@ -17,7 +17,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.node import folders, instances
+from ansible.module_utils.gaudi.node import engine_config, folders, instances
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
@@ -58,7 +58,7 @@ INFO = {
     "RegistryConfig": {},
 }
 WISHES: dict[str, Any] = {
-    "settings": {"live-restore": True},
+    "live_restore": True,
     "runtimes": {"habana": {"path": "/usr/bin/habana-container-runtime", "runtimeArgs": []}},
 }
 
@@ -73,7 +73,12 @@ def test_a_new_file_is_written_readable_for_all(run: Run, tmp_path: Path) -> Non
     assert ran["changed"]
     assert ran["apply"] == "nothing", "no engine runs, so none has to take it up"
     assert not ran["validated"]
-    assert json.loads(path.read_text()) == {**WISHES["settings"], "runtimes": WISHES["runtimes"]}
+    assert json.loads(path.read_text()) == {
+        "live-restore": True,
+        "log-driver": "json-file",
+        "log-opts": {"max-size": "50m", "max-file": "5"},
+        "runtimes": WISHES["runtimes"],
+    }
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
     assert [file.name for file in path.parent.iterdir()] == ["daemon.json"]
 
@@ -123,7 +128,7 @@ def test_what_the_engine_refuses_is_not_put_in_place(run: Run, tmp_path: Path) -
     }
     ran = run(docker_daemon_json, {**WISHES, "path": str(path)}, answers)
     assert ran["failed"]
-    assert ran["msg"].endswith("left as it was: unable to configure the Docker daemon: hosts")
+    assert ran["msg"].endswith("not changed: unable to configure the Docker daemon: hosts")
     assert path.read_text() == '{"hosts": "x"}'
     assert [file.name for file in tmp_path.iterdir()] == ["daemon.json"]
 
@@ -156,7 +161,7 @@ def test_a_file_that_is_not_json_is_left_alone(run: Run, tmp_path: Path) -> None
 def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What lasts until the next boot."""
     monkeypatch.setattr(docker_daemon_json, "WAITING", tmp_path / "run" / "docker-restart.json")
-    monkeypatch.setattr(docker_daemon_json, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(engine_config, "PROC", tmp_path / "proc")
     monkeypatch.setattr(docker_daemon_json, "DROP_INS", [tmp_path / "docker.service.d"])
     return tmp_path
 
@@ -168,11 +173,11 @@ def unit(started: float = 0.0, /, **properties: str) -> dict[str, Answer]:
 
 
 def test_what_the_engine_does_not_tell_is_remembered_until_it_starts_again(run: Run, boot: Path) -> None:
-    arguments = {**WISHES, "path": str(boot / "daemon.json"), "defaults": {"log-opts": {"max-size": "50m"}}}
+    arguments = {**WISHES, "path": str(boot / "daemon.json"), "log_options": {"max-size": "50m"}}
     running = {**docker_info(), **unit(1)}
     assert run(docker_daemon_json, arguments, running)["apply"] == "restart"
     cut_off = run(docker_daemon_json, arguments, running)
-    assert (cut_off["changed"], cut_off["apply"], cut_off["keys"]) == (False, "restart", ["log-opts"])
+    assert (cut_off["changed"], cut_off["apply"], cut_off["keys"]) == (False, "restart", ["log-driver", "log-opts"])
     again = {**docker_info(), **unit(time.clock_gettime(time.CLOCK_MONOTONIC) + 1)}
     assert run(docker_daemon_json, arguments, again)["apply"] == "nothing"
 
@@ -203,7 +208,7 @@ def with_environment(boot: Path, environment: str, **properties: str) -> dict[st
 def test_an_engine_with_another_proxy_is_restarted(
     run: Run, boot: Path, running: str, wanted: str, keys: list[str]
 ) -> None:
-    arguments = {**WISHES, "path": str(boot / "daemon.json")}
+    arguments = {**WISHES, "path": str(boot / "daemon.json"), "by_others": False}
     run(docker_daemon_json, arguments)
     ran = run(docker_daemon_json, arguments, with_environment(boot, running, Environment=wanted))
     assert (ran["changed"], ran["keys"], ran["apply"]) == (False, keys, "restart" if keys else "nothing")

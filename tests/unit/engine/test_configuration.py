@@ -1,0 +1,290 @@
+"""What is merged into an engine's configuration, and what is refused before anything is changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.engine import configuration, daemon
+from ansible.module_utils.gaudi.engine.configuration import Engine, Requested
+
+PATH = "/etc/docker/daemon.json"
+DROP_IN = "/etc/systemd/system/docker.service.d/log.conf"
+HABANA = {"habana": {"path": "/usr/bin/habana-container-runtime", "runtimeArgs": []}}
+SITE = Requested(runtimes=HABANA)
+OURS = Engine(info={"LiveRestoreEnabled": False}, installed=True, ours=True)
+FOREIGN = replace(OURS, ours=False)
+SWARM = {"Swarm": {"LocalNodeState": "active"}}
+
+
+def with_flags(engine: Engine, *words: str) -> Engine:
+    return replace(
+        engine, command=["/usr/bin/dockerd", *words], files={DROP_IN: f"ExecStart=dockerd {' '.join(words)}"}
+    )
+
+
+def decide(engine: Engine, existing: dict[str, Any] | None = None, requested: Requested = SITE) -> dict[str, Any]:
+    merged: dict[str, Any] = configuration.decide(engine, existing or {}, requested, PATH).merged
+    return merged
+
+
+def refused(engine: Engine, existing: dict[str, Any] | None = None, requested: Requested = SITE) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        configuration.decide(engine, existing or {}, requested, PATH)
+    return caught.value
+
+
+def test_decide_own_engine_gets_all_defaults() -> None:
+    assert decide(OURS) == {
+        "live-restore": True,
+        "log-driver": "json-file",
+        "log-opts": {"max-size": "50m", "max-file": "5"},
+        "runtimes": HABANA,
+    }
+    assert decide(Engine()) == decide(OURS), "an engine that is not there yet is installed by this project"
+
+
+def test_decide_engine_of_others_gets_the_runtime_alone() -> None:
+    assert decide(FOREIGN, {"debug": True}) == {"debug": True, "runtimes": HABANA}
+
+
+def test_decide_engine_of_others_gets_what_the_site_sets() -> None:
+    requested = replace(SITE, live_restore=True, log_options={"max-size": "1m"}, additions={"registry-mirrors": ["a"]})
+    assert decide(FOREIGN, {}, requested) == {
+        "live-restore": True,
+        "log-driver": "json-file",
+        "log-opts": {"max-size": "1m"},
+        "registry-mirrors": ["a"],
+        "runtimes": HABANA,
+    }
+
+
+def test_decide_what_an_earlier_release_merged_stays() -> None:
+    merged = decide(OURS)
+    assert decide(FOREIGN, merged) == merged
+
+
+def test_decide_engine_of_others_is_compared_in_our_settings_alone() -> None:
+    theirs = {"log-driver": "journald", "live-restore": True, "runtimes": {"kata": {"path": "/k"}}}
+    decision = configuration.decide(FOREIGN, theirs, SITE, PATH)
+    assert daemon.drift({"LoggingDriver": "json-file", "Runtimes": HABANA}, decision.compared) == []
+    assert daemon.drift({"Runtimes": {}}, decision.compared) == ["runtimes"]
+
+
+@pytest.mark.report("E05")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--live-restore", "--log-driver=journald", "--log-opt", "max-size=10m"],
+        ["--live-restore=true", "--log-opt=max-size=10m"],
+        ["--live-restore=false", "--log-driver", "json-file"],
+    ],
+)
+def test_decide_keys_of_flags_are_not_merged(words: list[str]) -> None:
+    assert decide(with_flags(OURS, *words)) == {"runtimes": HABANA}
+    running = replace(OURS, process=["/usr/bin/dockerd", *words])
+    assert decide(running) == {"runtimes": HABANA}, "a reload is refused for flags of the process"
+
+
+@pytest.mark.report("E05")
+@pytest.mark.parametrize(
+    ("words", "requested"),
+    [
+        (["--live-restore=false"], replace(SITE, live_restore=True)),
+        (["--live-restore"], replace(SITE, live_restore=False)),
+        (["--registry-mirror", "https://a"], replace(SITE, additions={"registry-mirrors": ["https://b"]})),
+        (["--insecure-registry=a"], replace(SITE, additions={"insecure-registries": ["b"]})),
+        (["--add-runtime", "habana=/opt/other"], SITE),
+    ],
+)
+def test_decide_contradicting_flag_is_refused_with_its_file(words: list[str], requested: Requested) -> None:
+    refusal = refused(with_flags(FOREIGN, *words), {}, requested)
+    assert refusal.id == "flag_contradicts"
+    assert str(refusal).startswith(DROP_IN)
+
+
+def test_decide_flag_that_sets_the_same_is_enough() -> None:
+    words = ["--registry-mirror=https://a/", f"--add-runtime=habana={HABANA['habana']['path']}", "--live-restore"]
+    requested = replace(SITE, live_restore=True, additions={"registry-mirrors": ["https://a"]})
+    assert decide(with_flags(FOREIGN, *words), {}, requested) == {}
+
+
+# Messages of dockerd 20.10.24 for each: "... are specified both as a flag and in the configuration file: ...".
+@pytest.mark.report("E05")
+@pytest.mark.parametrize(
+    ("words", "existing"),
+    [
+        (["--log-driver=journald"], {"log-driver": "json-file"}),
+        (["--log-opt", "max-size=10m"], {"log-opts": {"max-size": "1m"}}),
+        (["-H", "fd://"], {"hosts": ["unix:///x"]}),
+        (["--dns-opt", "y"], {"dns-opts": ["x"]}),
+        (["--http-proxy=http://a"], {"proxies": {"http-proxy": "http://a"}}),
+    ],
+)
+def test_decide_flag_and_key_together_are_refused(words: list[str], existing: dict[str, Any]) -> None:
+    refusal = refused(with_flags(OURS, *words), existing)
+    assert refusal.id == "flag_and_key"
+    assert PATH in str(refusal)
+    assert DROP_IN in str(refusal)
+
+
+def test_decide_runtimes_may_be_flags_and_keys() -> None:
+    existing = {"runtimes": {"kata": {"path": "/k"}}}
+    assert decide(with_flags(FOREIGN, "--add-runtime=kata=/k"), existing)["runtimes"].keys() == {"kata", "habana"}
+
+
+@pytest.mark.report("E06")
+@pytest.mark.parametrize("state", ["active", "pending", "locked"])
+def test_decide_swarm_gets_no_live_restore(state: str) -> None:
+    swarm = replace(OURS, info={"Swarm": {"LocalNodeState": state}})
+    decision = configuration.decide(swarm, {}, SITE, PATH)
+    assert "live-restore" not in decision.merged
+    assert "swarm" in " ".join(decision.notes)
+    assert refused(swarm, {}, replace(SITE, live_restore=True)).id == "swarm_live_restore"
+    assert decide(swarm, {}, replace(SITE, live_restore=False))["live-restore"] is False
+
+
+def test_decide_engine_outside_a_swarm_gets_live_restore() -> None:
+    assert decide(replace(OURS, info={"Swarm": {"LocalNodeState": "inactive"}}))["live-restore"] is True
+
+
+@pytest.mark.report("E06")
+@pytest.mark.parametrize(
+    ("engine", "existing", "id_"),
+    [
+        (
+            replace(FOREIGN, info={"SecurityOptions": ["name=seccomp,profile=default", "name=userns"]}),
+            {},
+            "userns_remap",
+        ),
+        (FOREIGN, {"userns-remap": "default"}, "userns_remap"),
+        (with_flags(FOREIGN, "--userns-remap=default"), {}, "userns_remap"),
+        (replace(FOREIGN, info={"SecurityOptions": ["name=rootless"]}), {}, "rootless"),
+        (with_flags(FOREIGN, "--rootless"), {}, "rootless"),
+    ],
+)
+def test_decide_engine_with_other_users_is_refused(engine: Engine, existing: dict[str, Any], id_: str) -> None:
+    assert refused(engine, existing).id == f"engine_{id_}"
+
+
+PROXIED = replace(SITE, proxies={"HTTPS_PROXY": "http://u:secret@a:1", "NO_PROXY": "localhost"})
+
+
+@pytest.mark.report("E08")
+def test_decide_proxies_of_the_file_are_compared() -> None:
+    same = {"proxies": {"https-proxy": "http://u:secret@a:1", "no-proxy": "localhost"}}
+    assert configuration.decide(FOREIGN, same, PROXIED, PATH).notes == ()
+    assert configuration.decide(FOREIGN, {"proxies": {"http-proxy": "http://b"}}, PROXIED, PATH).notes == ()
+    (note,) = configuration.decide(FOREIGN, {"proxies": {"no-proxy": "x"}}, PROXIED, PATH).notes
+    assert "no-proxy" in note
+    for engine, existing in (
+        (FOREIGN, {"proxies": {"https-proxy": "http://u:other@a:1"}}),
+        (with_flags(FOREIGN, "--https-proxy", "http://u:other@a:1"), {}),
+    ):
+        refusal = refused(engine, existing, PROXIED)
+        assert refusal.id == "proxies_differ"
+        assert "https-proxy" in str(refusal)
+        assert "container_runtime_https_proxy" in str(refusal)
+        assert "u:" not in str(refusal)
+
+
+def test_decide_log_options_that_are_not_used_are_a_note() -> None:
+    requested = replace(SITE, log_options={"max-size": "1m"})
+    (note,) = configuration.decide(with_flags(OURS, "--log-driver=journald"), {}, requested, PATH).notes
+    assert DROP_IN in note
+    assert configuration.decide(OURS, {}, requested, PATH).notes == ()
+    (note,) = configuration.decide(OURS, {"log-driver": "journald"}, requested, PATH).notes
+    assert PATH in note
+
+
+@pytest.mark.report("E16")
+@pytest.mark.parametrize(
+    ("engine", "existing", "containers", "ended"),
+    [
+        (FOREIGN, {}, {"theirs": False}, True),
+        (FOREIGN, {}, {"vllm-chat": True}, True),
+        (FOREIGN, {}, {}, False),
+        (FOREIGN, {"live-restore": True}, {"theirs": False}, False),
+        (with_flags(FOREIGN, "--live-restore"), {}, {"theirs": False}, False),
+        (replace(FOREIGN, info={"LiveRestoreEnabled": True}), {}, {"theirs": False}, False),
+        (replace(FOREIGN, info=SWARM), {"live-restore": True}, {"theirs": False}, True),
+        (with_flags(OURS, "--live-restore=false"), {}, {"vllm-chat": True}, False),
+        (with_flags(OURS, "--live-restore=false"), {}, {"vllm-chat": True, "theirs": False}, True),
+        (OURS, {}, {"theirs": False}, False),
+    ],
+)
+def test_check_restart_that_ends_containers_of_others_is_refused(
+    engine: Engine, existing: dict[str, Any], containers: dict[str, bool], ended: bool
+) -> None:
+    decision = configuration.decide(engine, existing, SITE, PATH)
+    if not ended:
+        configuration.check_restart(decision, ["log-opts"], containers, ours=engine.ours)
+        return
+    with pytest.raises(Refusal, match="log-opts") as caught:
+        configuration.check_restart(decision, ["log-opts"], containers, ours=engine.ours)
+    assert caught.value.id == "restart_ends_containers"
+
+
+def test_config_file_of_a_flag_is_followed() -> None:
+    assert configuration.config_file(OURS, PATH) == PATH
+    assert configuration.config_file(with_flags(OURS, "--config-file=/srv/d.json"), PATH) == "/srv/d.json"
+
+
+@pytest.mark.report("E13")
+def test_data_root_is_the_engines_own() -> None:
+    flags = with_flags(OURS, "-g", "/srv/flag").flags
+    file = {"data-root": "/srv/file"}
+    assert daemon.data_root({"DockerRootDir": "/srv/real"}, flags, file) == "/srv/real"
+    assert daemon.data_root({}, flags, file) == "/srv/flag"
+    assert daemon.data_root({}, {}, {"graph": "/srv/old"}) == "/srv/old"
+
+
+@pytest.mark.report("E13")
+@pytest.mark.parametrize(
+    ("address", "root"),
+    [
+        ("/run/containerd/containerd.sock", "/var/lib/containerd"),
+        ("/var/run/docker/containerd/containerd.sock", "/srv/real"),
+    ],
+)
+def test_data_root_with_containerds_image_store_is_containerds(address: str, root: str) -> None:
+    info = {
+        "DockerRootDir": "/srv/real",
+        "Driver": "overlayfs",
+        "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]],
+        "Containerd": {"Address": address},
+    }
+    assert daemon.data_root(info, {}, {}) == root
+    assert daemon.data_root({**info, "DriverStatus": [["Backing Filesystem", "extfs"]]}, {}, {}) == "/srv/real"
+
+
+@pytest.mark.report("E09")
+@pytest.mark.parametrize(
+    ("version", "accepted"), [("23.0.1", True), ("28.2.2", True), ("", True), ("20.10.24+dfsg1", False)]
+)
+def test_decode_byte_order_mark_is_accepted_as_the_engine_does(version: str, accepted: bool) -> None:
+    raw = b'\xef\xbb\xbf{"debug": true}'
+    if accepted:
+        assert daemon.decode(raw, PATH, version) == '{"debug": true}'
+        return
+    with pytest.raises(Refusal, match=f"{PATH}.*{version[:7]}") as caught:
+        daemon.decode(raw, PATH, version)
+    assert caught.value.id == "byte_order_mark"
+
+
+@pytest.mark.report("E10")
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ('{"labels": ["ort=Köln"]}'.encode("latin-1"), "0xf6 at offset 18"),
+        (b'\xef\xbb\xbf{"a": "\xe4"}', "0xe4 at offset 10"),
+        ('{"a": 1}'.encode("utf-16"), "UTF-16.*offset 0"),
+    ],
+)
+def test_decode_other_encoding_is_refused_with_its_byte(raw: bytes, words: str) -> None:
+    with pytest.raises(Refusal, match=words) as caught:
+        daemon.decode(raw, PATH, "28.2.2")
+    assert caught.value.id == "not_utf8"
+    assert PATH in str(caught.value)

@@ -1,0 +1,419 @@
+"""The engine's configuration on a node: its file, its unit, and what happens where the engine does not return."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.node import engine_config
+
+from library import docker_daemon_json, gaudi_preflight
+from tests.unit.preflight.conftest import INFO, PS, Answer, Ran, Run
+from tests.unit.preflight.test_modules import WISHES, docker_info, plan, preflight, unit
+
+RUNTIME = WISHES["runtimes"]
+SITE = {"runtimes": RUNTIME}
+VERSION: dict[str, Answer] = {"dockerd --version": (0, "Docker version 20.10.24+dfsg1, build 5d6db84\n", "")}
+
+
+@pytest.fixture(autouse=True)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node whose state until the next boot, processes and record of packages are below a folder of its own."""
+    monkeypatch.setattr(docker_daemon_json, "WAITING", tmp_path / "run" / "docker-restart.json")
+    monkeypatch.setattr(docker_daemon_json, "DROP_INS", [])
+    monkeypatch.setattr(engine_config, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(engine_config, "PID_FILE", tmp_path / "docker.pid")
+    monkeypatch.setattr(engine_config, "BROUGHT", tmp_path / "brought.json")
+    (tmp_path / "etc").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def file(node: Path) -> Path:
+    return node / "etc" / "daemon.json"
+
+
+def exec_start(*words: str) -> str:
+    line = " ".join(["/usr/bin/dockerd", *words])
+    return f"{{ path=/usr/bin/dockerd ; argv[]={line} ; ignore_errors=no ; pid=1 }}"
+
+
+@pytest.fixture
+def merge(run: Run, file: Path) -> Callable[..., Ran]:
+    def start(answers: dict[str, Answer] | None = None, check: bool = False, **given: Any) -> Ran:
+        return run(docker_daemon_json, {**SITE, "path": str(file), **given}, answers or {}, check)
+
+    return start
+
+
+Merge = Callable[..., Ran]
+
+
+@pytest.mark.report("E05")
+def test_merge_flags_of_drop_in_and_environment_file_are_left_out(merge: Merge, node: Path, file: Path) -> None:
+    options, drop_in = node / "default", node / "log.conf"
+    options.write_text('DOCKER_OPTS="--live-restore --log-opt max-size=10m"\n')
+    drop_in.write_text("[Service]\nExecStart=\nExecStart=/usr/bin/dockerd --log-driver=journald $DOCKER_OPTS\n")
+    shown = {
+        "ExecStart": exec_start("--log-driver=journald", "$DOCKER_OPTS"),
+        "EnvironmentFiles": f"{options} (ignore_errors=yes)",
+        "DropInPaths": str(drop_in),
+    }
+    answers = {**docker_info(LoggingDriver="journald"), **unit(**shown)}
+    ran = merge(answers, by_others=False)
+    assert json.loads(file.read_text()) == {"runtimes": RUNTIME}
+    assert ran["apply"] == "reload"
+    refused = merge(answers, by_others=False, live_restore=False)
+    assert refused["refused_id"] == "flag_contradicts"
+    assert str(options) in refused["msg"]
+
+
+def test_merge_flags_of_a_process_without_a_unit_are_left_out(merge: Merge, node: Path, file: Path) -> None:
+    (node / "docker.pid").write_text("77\n")
+    (node / "proc/77").mkdir(parents=True)
+    (node / "proc/77/cmdline").write_text("/opt/bin/dockerd\0--log-driver\0journald\0--live-restore\0")
+    merge({**docker_info(), **unit(MainPID="0")}, by_others=False)
+    assert json.loads(file.read_text()) == {"runtimes": RUNTIME}
+
+
+def test_merge_config_file_of_the_unit_is_the_one_that_changes(merge: Merge, node: Path, file: Path) -> None:
+    other = node / "other.json"
+    ran = merge({**docker_info(), **unit(ExecStart=exec_start(f"--config-file={other}"))})
+    assert (ran["path"], file.exists()) == (str(other), False)
+    assert json.loads(other.read_text()) == {"runtimes": RUNTIME}
+
+
+@pytest.mark.report("E05")
+def test_merge_new_engine_validates_with_the_flags_of_its_unit(merge: Merge, file: Path) -> None:
+    answers: dict[str, Answer] = {
+        **docker_info(),
+        **unit(ExecStart=exec_start("-H", "fd://", f"--config-file={file}")),
+        "dockerd --help": (0, "  --validate   Validate daemon configuration and exit\n", ""),
+        "dockerd --validate": (1, "", "unable to configure the Docker daemon with file x\n"),
+    }
+    ran = merge(answers)
+    (command,) = (line for line in ran.commands if "--validate" in line)
+    assert command.endswith(" -H fd://")
+    assert (ran["refused_id"], file.exists()) == ("engine_refuses_file", False)
+
+
+@pytest.mark.parametrize(
+    ("record", "live"),
+    [('{"packages": {"engine": ["docker.io"]}}', True), ('{"packages": {"driver": ["x"]}}', None), ("{", None)],
+)
+def test_merge_defaults_are_for_an_engine_of_ours(merge: Merge, node: Path, file: Path, record: str, live: Any) -> None:
+    (node / "brought.json").write_text(record)
+    ran = merge(docker_info(LiveRestoreEnabled=False))
+    assert ran["live_restore"] is live
+    assert ("log-driver" in json.loads(file.read_text())) is bool(live)
+
+
+def test_merge_engine_of_others_is_not_restarted_for_what_others_changed(merge: Merge, node: Path, file: Path) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("HTTP_PROXY=http://old\0")
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
+    file.write_text('{"log-driver": "journald"}')
+    running = {**docker_info(), **unit(MainPID="12", Environment="HTTP_PROXY=http://new")}
+    assert merge(running, by_others=True)["apply"] == "reload", "for the runtime"
+    assert merge(running, by_others=True)["apply"] == "nothing"
+    assert merge(running, by_others=False)["keys"] == ["HTTP_PROXY", "live-restore", "log-driver"]
+
+
+def test_merge_proxy_that_would_end_containers_is_refused_before_a_change(merge: Merge, node: Path, file: Path) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("PATH=/bin\0")
+    beside = {"/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env": "HTTPS_PROXY=http://u:p%40ss@a:1\n"}
+    running = {
+        **docker_info(LiveRestoreEnabled=False),
+        **unit(MainPID="12"),
+        "docker ps": (0, "database\t\n", ""),
+    }
+    refused = merge(running, by_others=True, beside=beside)
+    assert (refused["refused_id"], file.exists()) == ("restart_ends_containers", False)
+    assert "database" in refused["msg"]
+    assert "HTTPS_PROXY" in refused["msg"]
+    assert "p%40ss" not in json.dumps(refused.result)
+    assert merge({**running, "docker ps": (0, "", "")}, by_others=True, beside=beside)["apply"] == "restart"
+    unknown = {**running, "docker ps": (1, "", "Cannot connect")}
+    assert merge(unknown, by_others=True, beside=beside)["refused_id"] == "containers_unknown"
+
+
+@pytest.mark.report("E15")
+def test_merge_proxy_with_escaped_characters_is_the_one_of_the_process(merge: Merge, node: Path) -> None:
+    value = "HTTPS_PROXY=http://u:p%40ss%25@a:1"
+    beside = {"/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env": f"{value}\n"}
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text(f"{value}\0")
+    running = {**docker_info(), **unit(MainPID="12")}
+    assert merge(running, beside=beside)["apply"] == "reload", "for the runtime"
+    assert merge(running, beside=beside)["apply"] == "nothing"
+
+
+@pytest.mark.report("E08")
+def test_merge_proxies_of_the_file_that_win_are_refused(merge: Merge, file: Path) -> None:
+    file.write_text('{"proxies": {"https-proxy": "http://other:1"}}')
+    beside = {"/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env": "HTTPS_PROXY=http://a:1\n"}
+    assert merge(docker_info(), beside=beside)["refused_id"] == "proxies_differ"
+    file.write_text('{"proxies": {"https-proxy": "http://a:1"}}')
+    assert merge(docker_info(), beside=beside)["changed"]
+
+
+@pytest.mark.report("E06")
+def test_merge_swarm_gets_no_live_restore_and_a_warning(merge: Merge, file: Path) -> None:
+    swarm = docker_info(Swarm={"LocalNodeState": "active"}, LiveRestoreEnabled=False)
+    ran = merge({**swarm, "docker ps": (0, "", "")}, by_others=False, log_options={"max-size": "1m"})
+    assert "live-restore" not in json.loads(file.read_text())
+    assert "swarm" in ran["notes"][0]
+
+
+@pytest.mark.report("E09")
+def test_merge_byte_order_mark_is_read_where_the_engine_reads_it(merge: Merge, file: Path) -> None:
+    text = b'\xef\xbb\xbf{"debug": true}'
+    file.write_bytes(text)
+    assert merge(VERSION)["refused_id"] == "byte_order_mark"
+    assert file.read_bytes() == text
+    merge(docker_info(ServerVersion="23.0.1"))
+    assert json.loads(file.read_text(encoding="utf-8")) == {"debug": True, "runtimes": RUNTIME}
+
+
+@pytest.mark.report("E09")
+def test_merge_settled_file_with_a_byte_order_mark_stays(merge: Merge, file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps({"runtimes": RUNTIME}).encode())
+    before = file.read_bytes()
+    wish = {"record": str(file.with_name("wish.json")), "of": "The settings", "by": "here"}
+    ran = merge(docker_info(ServerVersion="28.2.2"), wish=wish)
+    assert file.read_bytes() == before
+    assert ran["wish"]["files"].keys() == {str(file)}
+
+
+@pytest.mark.report("E10")
+def test_merge_other_bytes_are_refused_with_path_and_offset(merge: Merge, file: Path) -> None:
+    file.write_bytes(b'{"labels": ["ort=K\xf6ln"]}')
+    ran = merge()
+    assert ran["refused_id"] == "not_utf8"
+    assert f"{file} " in ran["msg"]
+    assert "offset 18" in ran["msg"]
+
+
+@pytest.mark.report("E12")
+def test_merge_link_is_followed_and_its_target_keeps_its_mode(merge: Merge, node: Path, file: Path) -> None:
+    target = node / "managed.json"
+    target.write_text('{"debug": true}')
+    target.chmod(0o640)
+    file.symlink_to("../managed.json")
+    ran = merge(docker_info())
+    assert file.is_symlink()
+    assert json.loads(target.read_text()) == {"debug": True, "runtimes": RUNTIME}
+    assert target.stat().st_mode & 0o777 == 0o640
+    assert (ran["backup_file"].startswith(str(file)), ran["restore"]["target"]) == (True, str(target))
+    assert not merge(docker_info())["changed"]
+
+
+@pytest.mark.report("E12")
+@pytest.mark.parametrize(
+    ("leads", "id_"),
+    [
+        ("nothing.json", "daemon_json_link"),
+        ("daemon.json", "daemon_json_link"),
+        (".", "daemon_json_no_file"),
+        ("/dev/null", "daemon_json_no_file"),
+    ],
+)
+def test_merge_link_to_no_file_is_refused(merge: Merge, file: Path, leads: str, id_: str) -> None:
+    file.symlink_to(leads)
+    ran = merge()
+    assert (ran["refused_id"], file.is_symlink()) == (id_, True)
+    assert str(file.parent) in ran["msg"] or "/dev/null" in ran["msg"]
+
+
+@pytest.mark.report("E12")
+def test_merge_link_into_a_read_only_place_is_refused_only_for_a_change(
+    merge: Merge, node: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = node / "store.json"
+    target.write_text(json.dumps({"runtimes": RUNTIME}))
+    file.symlink_to(target)
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) not in (target, target.parent))
+    assert not merge(docker_info())["changed"]
+    ran = merge(docker_info(), live_restore=True)
+    assert ran["refused_id"] == "daemon_json_fixed"
+    assert str(target) in ran["msg"]
+    assert "live-restore" in ran["msg"]
+
+
+def test_merge_link_into_a_folder_of_a_user_is_refused(merge: Merge, node: Path, file: Path) -> None:
+    home = node / "home"
+    home.mkdir()
+    (home / "daemon.json").write_text("{}")
+    file.symlink_to(home / "daemon.json")
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to another user")
+    os.chown(home, 12345, 12345)
+    ran = merge()
+    assert (ran["refused_id"], str(home) in ran["msg"]) == ("daemon_json_link", True)
+
+
+def test_merge_directory_in_place_of_the_file_is_refused(merge: Merge, file: Path) -> None:
+    file.mkdir()
+    ran = merge()
+    assert (ran["refused_id"], str(file) in ran["msg"]) == ("daemon_json_no_file", True)
+
+
+# What the journal of Debian 12 shows of an engine that is given a flag and a key.
+LOG = (
+    "unable to configure the Docker daemon with file /etc/docker/daemon.json: the following directives are specified "
+    "both as a flag and in the configuration file: log-driver: (from flag: journald, from file: json-file)\n"
+    "docker.service: Failed with result 'exit-code'.\n"
+)
+SYSTEMD: dict[str, Answer] = {
+    "journalctl --unit=docker.service": (0, LOG, ""),
+    "systemctl reset-failed docker.service": (0, "", ""),
+    "systemctl start docker.service": (0, "", ""),
+    "systemctl reload docker.service": (0, "", ""),
+}
+
+
+@pytest.mark.report("E05")
+@pytest.mark.parametrize("before", ['{"debug": true}', None])
+def test_restore_earlier_file_returns_and_the_engine_starts(
+    run: Run, merge: Merge, file: Path, before: str | None
+) -> None:
+    if before is not None:
+        file.write_text(before)
+    restore = merge(docker_info())["restore"]
+    assert "habana" in file.read_text()
+    arguments = {"state": "restored", "restore": restore, "cause": "Unable to restart service docker.service"}
+    ran = run(docker_daemon_json, arguments, {**SYSTEMD, **docker_info()})
+    assert ran["failed"]
+    assert ran["refused_id"] == "engine_did_not_return"
+    assert (file.read_text() if file.exists() else None) == before
+    for part in ("Unable to restart", "log-driver", str(file), "answers again"):
+        assert part in ran["msg"]
+    order = [line for line in ran.commands if line.startswith("systemctl")]
+    assert order[:2] == ["systemctl reset-failed docker.service docker.socket", "systemctl start docker.service"]
+
+
+def test_restore_without_a_change_only_starts_the_engine(run: Run, merge: Merge, file: Path) -> None:
+    merge(docker_info())
+    restore = merge(docker_info())["restore"]
+    assert restore == {}
+    down: dict[str, Answer] = {**SYSTEMD, "docker info": (1, "", "Cannot connect")}
+    ran = run(docker_daemon_json, {"state": "restored", "restore": restore, "cause": "x"}, down)
+    assert "still does not answer" in ran["msg"]
+    assert file.exists()
+
+
+# gaudi_preflight
+
+ASKED = {"runtimes": RUNTIME}
+
+
+def inspect(run: Run, file: Path, answers: dict[str, Answer] | None = None, **engine: Any) -> Ran:
+    proxies = engine.pop("proxies", {})
+    arguments = preflight(daemon_json=str(file), engine={**ASKED, **engine}, engine_proxies=proxies)
+    return run(gaudi_preflight, arguments, {"docker": (1, "", ""), **(answers or {})})
+
+
+def info(**changes: Any) -> dict[str, Answer]:
+    return {INFO: docker_info(**changes)["docker info"]}
+
+
+@pytest.mark.parametrize(
+    ("content", "engine", "words"),
+    [
+        pytest.param(b'{"labels": ["\xe4"]}', {}, "offset 13", marks=pytest.mark.report("E10")),
+        pytest.param(b'{"a": 1,}', {}, "line 1", marks=pytest.mark.report("E14")),
+        pytest.param(b"{} {}", {}, "line 1, column 4", marks=pytest.mark.report("E14")),
+        pytest.param(b"// comment\n{}", {}, "line 1, column 1", marks=pytest.mark.report("E14")),
+        pytest.param(b'{"runtimes": null}', {}, "'runtimes'", marks=pytest.mark.report("E18")),
+        pytest.param(
+            b'{"registry-mirrors": "a"}',
+            {"additions": {"registry-mirrors": ["b"]}},
+            "'registry-mirrors'",
+            marks=pytest.mark.report("E18"),
+        ),
+    ],
+)
+def test_preflight_file_that_cannot_be_merged_is_a_problem(
+    run: Run, file: Path, content: bytes, engine: dict[str, Any], words: str
+) -> None:
+    file.write_bytes(content)
+    (problem,) = inspect(run, file, **engine)["problems"]
+    assert problem["id"] in ("daemon_json", "wrong_type")
+    assert str(file) in problem["message"]
+    assert words in problem["message"]
+
+
+@pytest.mark.report("E18")
+@pytest.mark.parametrize("content", [None, "", "{}"])
+def test_preflight_missing_or_empty_file_is_no_problem(run: Run, file: Path, content: str | None) -> None:
+    if content is not None:
+        file.write_text(content)
+    assert inspect(run, file)["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "content", "answers", "engine", "id_"),
+    [
+        pytest.param(
+            {"ExecStart": exec_start("--live-restore=false")}, "{}", {}, {"live_restore": "true"}, "flag_contradicts",
+            marks=pytest.mark.report("E05"),
+        ),
+        pytest.param(
+            {"ExecStart": exec_start("--log-driver=journald")}, '{"log-driver": "json-file"}', {}, {}, "flag_and_key",
+            marks=pytest.mark.report("E05"),
+        ),
+        pytest.param(
+            {}, "{}", info(Swarm={"LocalNodeState": "active"}), {"live_restore": True}, "swarm_live_restore",
+            marks=pytest.mark.report("E06"),
+        ),
+        pytest.param(
+            {}, "{}", info(SecurityOptions=["name=userns"]), {}, "engine_userns_remap",
+            marks=pytest.mark.report("E06"),
+        ),
+        pytest.param(
+            {}, '{"proxies": {"https-proxy": "http://b"}}', info(), {"proxies": {"HTTPS_PROXY": "http://a"}},
+            "proxies_differ", marks=pytest.mark.report("E08"),
+        ),
+        pytest.param(
+            {}, "{}", {**info(LiveRestoreEnabled=False), f"{PS} --format {{{{.Names}}}}": (0, "db\t\n", "")},
+            {"log_options": {"max-size": "1m"}}, "restart_ends_containers", marks=pytest.mark.report("E16"),
+        ),
+    ],
+)  # fmt: skip
+def test_preflight_settings_that_the_engine_does_not_allow_are_a_problem(
+    run: Run,
+    file: Path,
+    shown: dict[str, str],
+    content: str,
+    answers: dict[str, Answer],
+    engine: dict[str, Any],
+    id_: str,
+) -> None:
+    file.write_text(content)
+    ran = inspect(run, file, {**unit(MainPID="0", **shown), **answers}, **engine)
+    assert [problem["id"] for problem in ran["problems"]] == [id_]
+
+
+@pytest.mark.report("E13")
+@pytest.mark.parametrize("source", ["engine", "flag", "file"])
+def test_preflight_disk_space_is_the_one_below_the_engines_root(run: Run, node: Path, file: Path, source: str) -> None:
+    (node / "config.json").write_text("{}")
+    root = str(node / "images")
+    answers: dict[str, Answer] = {"docker image": (1, "", "no such image")}
+    if source == "engine":
+        answers.update(info(DockerRootDir=root))
+    elif source == "flag":
+        (node / "default").write_text(f"DOCKER_OPTS='-g {root}'\n")
+        files = f"{node / 'default'} (ignore_errors=yes)"
+        answers.update(unit(MainPID="0", ExecStart=exec_start("$DOCKER_OPTS"), EnvironmentFiles=files))
+    else:
+        file.write_text(json.dumps({"data-root": root}))
+    arguments = preflight(plans=[plan(node, 1)], daemon_json=str(file), image_bytes=1 << 60)
+    (problem,) = run(gaudi_preflight, arguments, answers)["problems"]
+    assert problem["id"] == "disk"
+    assert f"({root})" in problem["message"]
