@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from . import cmdline, grub, state, sysctl
+from . import cmdline, grub, state, sysctl, tuners
 from . import files as host_files
 from .boot import Boot
 from .cmdline import Needed
@@ -59,6 +59,8 @@ class Seen:
     clock_set: float
     """By how many seconds the wall clock was set forward since our unit started."""
     tuned_profile: str | None
+    tuners: Mapping[str, Mapping[str, str]]
+    """Files of other active programs that set governors, by unit and path."""
     server: Sequence[str | None]
     """Maker, model and firmware version."""
     texts: Mapping[str, str | None]
@@ -233,6 +235,8 @@ class Inspection:
             *boot.unread(),
             *state.lost_at_next_update_grub(self.needed, boot.entries, boot.follows()),
             *state.other_tuners(seen.tuned_profile),
+            *tuners.findings(seen.tuners),
+            *(state.cpu_findings(seen.cpus) if self.wanted["cpu"] and not seen.container else []),
             *state.absences(self.items, container=seen.container),
             *state.restarts(self.limits, running),
             *state.record_lost(self.paths["former"], self.lost),

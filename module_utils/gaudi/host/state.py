@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base import documents
+from ..base.cpulist import format_cpulist
 from ..base.refusal import Refusal
 from . import cmdline as kernel_cmdline
 from . import sysctl
@@ -46,7 +47,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Cpu:
-    """One online processor; None or empty if the kernel has no such control."""
+    """One processor; None or empty if the kernel has no such control, or if the processor is offline."""
 
     number: int
     governor: str | None
@@ -54,6 +55,14 @@ class Cpu:
     """Name of each idle state and whether it may be entered."""
     governors: Sequence[str] = ()
     """The governors its driver offers."""
+    online: bool = True
+    unread: Sequence[str] = ()
+    """Controls that the kernel has and does not show: "governor", "idle states"."""
+
+    @property
+    def can_run_fast(self) -> bool:
+        """Whether its driver offers the governor."""
+        return self.governor is not None and (GOVERNOR in (self.governor, *self.governors) or not self.governors)
 
 
 @dataclass(frozen=True)
@@ -168,22 +177,81 @@ def lost_at_next_update_grub(
 def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[Item]:
     """Return the rows about processors. ``enabled``: our unit exists and starts at boot."""
     configured = "gaudi-host-tuning.service" if enabled else _NOTHING
-    governors = sorted({cpu.governor for cpu in cpus if cpu.governor is not None})
-    deep = sorted({name for cpu in cpus for name, on in cpu.idle_states.items() if on and name not in SHALLOW})
-    states = any(cpu.idle_states for cpu in cpus)
+    governors = _by_value((cpu.governor, cpu.number) for cpu in cpus if cpu.governor is not None)
+    deep = _by_value((name, cpu.number) for cpu in cpus for name, on in cpu.idle_states.items() if on)
+    deep = {name: numbers for name, numbers in deep.items() if name not in SHALLOW}
+    states = [cpu.number for cpu in cpus if cpu.idle_states]
+    fast = all(cpu.governor == GOVERNOR for cpu in cpus if cpu.can_run_fast)
+    able = any(cpu.can_run_fast for cpu in cpus)
     lines = (
-        ("governor of every CPU", GOVERNOR, ", ".join(governors), bool(governors), "no cpufreq driver"),
-        ("C-states deeper than C1", "off", f"on: {', '.join(deep)}" if deep else "off", states, "no idle states"),
+        (
+            "governor of every CPU",
+            GOVERNOR,
+            _on(governors, [number for numbers in governors.values() for number in numbers]),
+            fast,
+            able,
+            "no cpufreq driver",
+        ),
+        (
+            "C-states deeper than C1",
+            "off",
+            f"on: {_on(deep, states)}" if deep else "off" if states else "",
+            not deep,
+            bool(states),
+            "no idle states",
+        ),
     )
     items = []
-    for label, want, now, there, without in lines:
+    for label, want, now, right, there, without in lines:
         if container or not there:
-            reason = "the host's" if container else without
-            items.append(Item(label, want, configured, reason, _NOTHING, ABSENT, lacking=not container))
+            reason = "the host's" if container else now or without
+            items.append(Item(label, want, configured, reason, _NOTHING, ABSENT, lacking=reason == without))
         else:
-            state = OK if enabled and now == want else WRONG
+            state = OK if enabled and right else WRONG
             items.append(Item(label, want, configured, now, want if enabled else "unknown", state))
     return items
+
+
+def _by_value(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    """Return the processors of each value."""
+    found: dict[str, list[int]] = {}
+    for value, number in pairs:
+        found.setdefault(value, []).append(number)
+    return dict(sorted(found.items()))
+
+
+def _on(values: Mapping[str, Sequence[int]], everyone: Sequence[int]) -> str:
+    """Return values in one line, with the processors of each that not all of them have."""
+    return ", ".join(
+        value if set(numbers) == set(everyone) else f"{value} on CPU {format_cpulist(numbers)}"
+        for value, numbers in values.items()
+    )
+
+
+def cpu_findings(cpus: Sequence[Cpu]) -> list[str]:
+    """Say which processors cannot be set, and why."""
+    online = [cpu for cpu in cpus if cpu.online]
+    offline = [cpu.number for cpu in cpus if not cpu.online]
+    has_governor = any(cpu.governor is not None for cpu in online)
+    unread = _by_value((control, cpu.number) for cpu in online for control in cpu.unread)
+    without = [cpu.number for cpu in online if cpu.governor is None and "governor" not in cpu.unread and has_governor]
+    slow = _by_value((str(cpu.governor), cpu.number) for cpu in online if cpu.governor and not cpu.can_run_fast)
+    return [
+        *(
+            [f"CPU {format_cpulist(offline)}: offline. The governor and the idle states are set when they come online."]
+            if offline
+            else []
+        ),
+        *([f"CPU {format_cpulist(without)}: no cpufreq driver, so no governor is set there."] if without else []),
+        *(
+            f"CPU {format_cpulist(numbers)}: {control} not readable, so nothing of it is set there."
+            for control, numbers in unread.items()
+        ),
+        *(
+            f"CPU {format_cpulist(numbers)}: the driver does not offer the governor {GOVERNOR}, so it stays {governor}."
+            for governor, numbers in slow.items()
+        ),
+    ]
 
 
 def slowed(cpus: Sequence[Cpu]) -> bool:

@@ -23,12 +23,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..host import cmdline, grub, inspection, state, sysctl
+from ..host import cmdline, grub, inspection, state, sysctl, tuners
 from ..host.boot import Boot
 from ..host.sysctl import normal
 from .documents import make_room, read_json, read_text
 from .files import write_json
 
+ROOT = Path("/")
 BOOT = Path("/boot")
 GRUB_DEFAULTS = Path("/etc/default/grub")
 GRUB_CONFIG = Path("/boot/grub/grub.cfg")
@@ -106,6 +107,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
             name: time.time() - Path(paths[name]).stat().st_mtime for name in _RUN if Path(paths[name]).exists()
         },
         tuned_profile=_text(TUNED),
+        tuners=_tuners(module) if wanted["cpu"] and not container else {},
         server=[_text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")],
         texts=texts,
         obstacles={name: obstacle(Path(path)) for name, path in paths.items()},
@@ -171,17 +173,44 @@ def _boot(module: AnsibleModule) -> Boot:
 
 
 def _cpus() -> list[state.Cpu]:
-    found = []
-    for path in sorted(CPUS.glob("cpu[0-9]*")):
-        if _text(path / "online") == "0":
-            continue
-        states = {
-            _text(folder / "name") or folder.name: _text(folder / "disable") == "0"
-            for folder in sorted(path.glob("cpuidle/state*"))
+    """Read the processors, in the order of their numbers."""
+    folders = [path for path in CPUS.glob("cpu[0-9]*") if path.name[3:].isdigit()]
+    return [_cpu(path) for path in sorted(folders, key=lambda path: int(path.name[3:]))]
+
+
+def _cpu(path: Path) -> state.Cpu:
+    """Read one processor. An offline one has no controls, and with an unread control only that one is unknown."""
+    number = int(path.name[3:])
+    if _text(path / "online") == "0":
+        return state.Cpu(number, None, {}, online=False)
+    states = {
+        _text(folder / "name") or folder.name: _text(folder / "disable") for folder in path.glob("cpuidle/state[0-9]*")
+    }
+    governor = path / "cpufreq/scaling_governor"
+    governed, offered = _text(governor), _text(governor.with_name("scaling_available_governors")) or ""
+    return state.Cpu(
+        number,
+        governed,
+        {name: disable == "0" for name, disable in sorted(states.items()) if disable is not None},
+        offered.split(),
+        unread=[
+            *(["governor"] if governed is None and governor.exists() else []),
+            *(["idle states"] if None in states.values() else []),
+        ],
+    )
+
+
+def _tuners(module: AnsibleModule) -> dict[str, dict[str, str]]:
+    """Return the files of other programs that set governors and that are active."""
+    units = _units(module, "ActiveState", "UnitFileState", of=tuners.TUNERS)
+    return {
+        unit: {
+            f"/{path.relative_to(ROOT)}": _text(path) or ""
+            for pattern in tuners.TUNERS[unit].files
+            for path in sorted(ROOT.glob(pattern.lstrip("/")))
         }
-        governors = (_text(path / "cpufreq/scaling_available_governors") or "").split()
-        found.append(state.Cpu(int(path.name[3:]), _text(path / "cpufreq/scaling_governor"), states, governors))
-    return found
+        for unit in tuners.active(units)
+    }
 
 
 def _firmware(cpus: Sequence[state.Cpu], *, virtual: bool) -> state.Firmware:

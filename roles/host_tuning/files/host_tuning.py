@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 
 try:
+    from gaudi.base.cpulist import format_cpulist
     from gaudi.base.documents import Damaged
     from gaudi.host.document import damaged, parse, refresh, waits
     from gaudi.host.state import GOVERNOR, SHALLOW
@@ -38,17 +39,52 @@ BEFORE = Path("/run/gaudi-serving/cpu_before.json")
 STATE = Path("/var/lib/gaudi-serving/host_tuning.json")
 
 
-def changes(cpus: Path) -> dict[str, str]:
+class Failures:
+    """Controls that cannot be read or set, with the processors concerned. An offline processor has none."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._processors: dict[str, list[int]] = {}
+
+    def note(self, control: Path, error: OSError, what: str) -> None:
+        """Keep one that failed."""
+        number = next(part[3:] for part in control.parts if part[:3] == "cpu" and part[3:].isdigit())
+        said = f"{control.parent.name}/{control.name} cannot be {what} ({error.strerror})"
+        self._processors.setdefault(said, []).append(int(number))
+
+    def read(self, control: Path) -> str | None:
+        """Return what a control says; None, and kept, if it cannot be read."""
+        try:
+            return control.read_text().strip()
+        except OSError as error:
+            self.note(control, error, "read")
+            return None
+
+    def write(self, control: Path, value: str) -> bool:
+        """Set a control; False, and kept, if it cannot be set."""
+        try:
+            control.write_text(value)
+        except OSError as error:
+            self.note(control, error, "set")
+            return False
+        return True
+
+    def lines(self) -> list[str]:
+        """Return a sentence for each kind of failure."""
+        return [f"CPU {format_cpulist(numbers)}: {said}" for said, numbers in sorted(self._processors.items())]
+
+
+def changes(cpus: Path, failures: Failures) -> dict[str, str]:
     """Return the controls that are to change, relative to ``cpus``, and their new values."""
     found: dict[str, str] = {}
     for governor in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")):
-        offered = (governor.parent / "scaling_available_governors").read_text().split()
-        if GOVERNOR in offered and governor.read_text().strip() != GOVERNOR:
+        offered = failures.read(governor.parent / "scaling_available_governors") or ""
+        if GOVERNOR in offered.split() and failures.read(governor) not in (GOVERNOR, None):
             found[str(governor.relative_to(cpus))] = GOVERNOR
     for state in sorted(cpus.glob("cpu[0-9]*/cpuidle/state[0-9]*")):
-        disable = state / "disable"
-        if (state / "name").read_text().strip() not in SHALLOW and disable.read_text().strip() == "0":
-            found[str(disable.relative_to(cpus))] = "1"
+        name = failures.read(state / "name")
+        if name is not None and name not in SHALLOW and failures.read(state / "disable") == "0":
+            found[str((state / "disable").relative_to(cpus))] = "1"
     return found
 
 
@@ -61,39 +97,45 @@ def kept_values(before: Path) -> dict[str, str] | None:
         return None
 
 
-def apply(cpus: Path, before: Path) -> int:
-    """Set the controls; keep the value each had the first time. Returns how many were set."""
-    kept = kept_values(before) or {}
-    todo = changes(cpus)
-    for control in todo:
-        kept.setdefault(control, (cpus / control).read_text().strip())
-    before.parent.mkdir(parents=True, exist_ok=True)
+def keep(before: Path, kept: dict[str, str]) -> None:
+    """Write the values of the controls before the first change."""
+    before.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     make_room(before)
     write_text(before, json.dumps(kept, indent=1) + "\n", mode=0o644)
-    for control, value in todo.items():
-        (cpus / control).write_text(value)
-    return len(todo)
+
+
+def apply(cpus: Path, before: Path) -> int:
+    """Set the controls; keep the value each had the first time. Returns how many were set, and prints what failed."""
+    kept, failures = kept_values(before) or {}, Failures()
+    todo = changes(cpus, failures)
+    for control in todo:
+        value = failures.read(cpus / control)
+        if value is not None:
+            kept.setdefault(control, value)
+    keep(before, kept)
+    count = sum(failures.write(cpus / control, value) for control, value in todo.items())
+    print("\n".join(failures.lines()), end="\n" if failures.lines() else "")
+    return count
 
 
 def restore(cpus: Path, before: Path) -> tuple[int, list[str]]:
-    """Put back what was kept, where the processor is still online and has what we set.
+    """Put back what was kept, where the processor is still online and has what we set; print what failed.
 
     Returns how many were put back, and the controls that somebody changed since.
     """
     kept = kept_values(before)
     if not kept:
         return 0, []
-    there = {control: value for control, value in kept.items() if (cpus / control).exists()}
-    theirs = [
-        control
-        for control in there
-        if (cpus / control).read_text().strip() != (GOVERNOR if control.endswith("scaling_governor") else "1")
-    ]
-    for control, value in there.items():
-        if control not in theirs:
-            (cpus / control).write_text(value)
+    failures = Failures()
+    current = {control: failures.read(cpus / control) for control in kept if (cpus / control).exists()}
+    ours = {control: GOVERNOR if control.endswith("scaling_governor") else "1" for control in current}
+    theirs = [control for control, value in current.items() if value not in (ours[control], None)]
+    count = sum(
+        failures.write(cpus / control, kept[control]) for control in current if current[control] == ours[control]
+    )
+    print("\n".join(failures.lines()), end="\n" if failures.lines() else "")
     before.unlink()
-    return len(there) - len(theirs), theirs
+    return count, theirs
 
 
 def main() -> int:

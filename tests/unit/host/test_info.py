@@ -467,6 +467,7 @@ def test_what_the_node_keeps_is_compared_with_what_is_so(debian: Host) -> None:
     assert debian.run()["document_kept"] is False
 
 
+@pytest.mark.report("H09")
 def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = debian.root / "active_profile"
     profile.write_text("virtual-guest\n")

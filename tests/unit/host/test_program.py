@@ -98,7 +98,33 @@ def test_without_cpufreq_and_cpuidle_there_is_nothing_to_do(program: ModuleType,
 def test_a_governor_the_kernel_does_not_offer_is_left(program: ModuleType, tmp_path: Path) -> None:
     cpu(tmp_path, 0, "schedutil")
     (tmp_path / "cpu0/cpufreq/scaling_available_governors").write_text("schedutil\n")
-    assert "cpu0/cpufreq/scaling_governor" not in program.changes(tmp_path)
+    assert "cpu0/cpufreq/scaling_governor" not in program.changes(tmp_path, program.Failures())
+
+
+def test_a_control_that_cannot_be_read_or_set_ends_nothing(
+    program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As sysfs answers for an offline processor, and for a driver that takes no other governor."""
+    cpus, before = tmp_path / "cpu", tmp_path / "before.json"
+    for number in range(4):
+        cpu(cpus, number, "powersave", deep="1")
+    for number in (1, 2):
+        (cpus / f"cpu{number}/cpufreq/scaling_available_governors").unlink()
+    real = Path.write_text
+
+    def write(self: Path, text: str, **options: Any) -> int:
+        if self == cpus / "cpu3/cpufreq/scaling_governor":
+            raise OSError(16, "Device or resource busy")
+        return real(self, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    # Governor of CPU 0, and C2 of all.
+    assert program.apply(cpus, before) == 5
+    said = capsys.readouterr().out
+    assert "CPU 1-2: cpufreq/scaling_available_governors cannot be read (No such file or directory)\n" in said
+    assert "CPU 3: cpufreq/scaling_governor cannot be set (Device or resource busy)\n" in said
+    assert program.restore(cpus, before)[0] == 5
+    assert (cpus / "cpu0/cpufreq/scaling_governor").read_text() == "powersave"
 
 
 def document(needed: list[Needed], waits: bool = True, cause: str = "") -> dict[str, Any]:

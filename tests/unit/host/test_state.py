@@ -105,8 +105,30 @@ def test_processors() -> None:
     assert set(states(host_state.cpu_items(FAST, enabled=True, container=False)).values()) == {"ok"}
     assert set(states(host_state.cpu_items(FAST, enabled=False, container=False)).values()) == {"wrong"}
     governor, idle = host_state.cpu_items(SLOW, enabled=True, container=False)
-    assert (governor.now, governor.state) == ("performance, powersave", "wrong")
-    assert (idle.now, idle.state) == ("on: C6", "wrong")
+    assert (governor.now, governor.state) == ("performance on CPU 0, powersave on CPU 1", "wrong")
+    assert (idle.now, idle.state) == ("on: C6 on CPU 1", "wrong")
+
+
+def test_processors_are_reported_one_by_one_and_end_nothing() -> None:
+    shallow = {"POLL": True, "C1": True, "C6": False}
+    cpus = [
+        *(Cpu(number, "performance", shallow, ("performance", "powersave")) for number in range(4)),
+        *(Cpu(number, None, {}, online=False) for number in (4, 5)),
+        Cpu(6, None, shallow),
+        Cpu(7, None, {"POLL": True}, unread=("governor", "idle states")),
+        *(Cpu(number, "schedutil", shallow, ("schedutil",)) for number in (8, 9, 11)),
+    ]
+    governor, idle = host_state.cpu_items(cpus, enabled=True, container=False)
+    assert (governor.state, idle.state) == ("ok", "ok")
+    assert governor.now == "performance on CPU 0-3, schedutil on CPU 8-9,11"
+    said = host_state.cpu_findings(cpus)
+    assert [sentence.partition(":")[0] for sentence in said] == ["CPU 4-5", "CPU 6", "CPU 7", "CPU 7", "CPU 8-9,11"]
+    for sentence, word in zip(
+        said, ("offline", "no cpufreq", "governor not", "idle states not", "stays schedutil"), strict=True
+    ):
+        assert word in sentence
+    governor, _idle = host_state.cpu_items(cpus[-3:], enabled=True, container=False)
+    assert (governor.now, governor.state, governor.lacking) == ("schedutil", "not here", False)
 
 
 def test_processors_of_a_virtual_machine() -> None:
