@@ -134,6 +134,11 @@ reasons:
   type: list
   elements: str
   sample: ["--max-num-seqs 32 -> 64", "VLLM_GRAPH_RESERVED_MEM 0.1 added"]
+firewall:
+  description: Whether there is a record of rules of ours in the node's firewall, which M(vllm_service_firewall) writes.
+  type: bool
+  returned: always
+  sample: false
 installed:
   description: Whether the unit is on the node.
   type: bool
@@ -325,6 +330,11 @@ def is_settled(units: list[dict[str, str]], state: Mapping[str, Any], folder: Pa
     return all(unit == SETTLED for unit in units) and not silent and not (folder / FORMER_KEYS).exists()
 
 
+def there(unit: Path, folder: Path) -> dict[str, bool]:
+    """Return which files of the instance are on the node."""
+    return {"installed": unit.exists(), "firewall": (folder / paths.FIREWALL).exists()}
+
+
 def main() -> None:
     """Read, compare, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -347,7 +357,7 @@ def main() -> None:
         way_back_over=over,
         current=not running or bool(here["current"]),
         settled=is_settled(units, here["state"], PLANS / instance),
-        installed=unit.exists(),
+        **there(unit, PLANS / instance),
         reasons=[*(reasons(PLANS / instance, unit, module.params) if running else []), *outlived],
     )
 

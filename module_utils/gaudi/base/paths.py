@@ -23,6 +23,8 @@ GUARD = f"{PROGRAMS}/guard"
 """The guard, as containers import it."""
 LET_THROUGH = "let_through.json"
 """Below an instance's directory: what the preflight let through when it was set up; absent where that is nothing."""
+FIREWALL = "firewall.json"
+"""Below an instance's directory: the rules that the node's firewall has for it."""
 KEYS_FILE = "guard/keys.json"
 """Below an instance's directory: digests of the keys that open it."""
 DOOR = "door"
@@ -129,6 +131,7 @@ TABLE = (
     Owned(f"{INSTANCES}/*", "vllm_service", "0700", ("instance_keys",)),
     Owned(f"{INSTANCES}/*/environment", "vllm_service", "0600"),
     Owned(f"{INSTANCES}/*/explanation.json", "vllm_service", "0600"),
+    Owned(f"{INSTANCES}/*/firewall.json", "vllm_service_firewall", "0600"),
     Owned(f"{INSTANCES}/*/guard", "instance_keys", "0700"),
     Owned(f"{INSTANCES}/*/guard/keys.json", "instance_keys", "0600"),
     Owned(f"{INSTANCES}/*/let_through.json", "vllm_service", "0600"),

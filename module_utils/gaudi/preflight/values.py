@@ -11,6 +11,7 @@ from ..base.refusal import Refusal
 from ..fabric import burn_in, classes, runs
 from ..image.addresses import apt_key, apt_sources, asked, check_reached, git_config, pip_config
 from ..image.recipe import check_pushed
+from ..serving.firewall import networks
 
 # By option. Empty means: not set.
 FORMS: Mapping[str, values.Reader] = {
@@ -47,6 +48,7 @@ WISHES: Mapping[str, Callable[[Any], object]] = {
     "serving_image_git_accounts": lambda value: git_config({}, value),
     "serving_image_git_mirrors": lambda value: git_config(value, ()),
     "serving_image_python_indexes": pip_config,
+    "vllm_service_firewall_sources": lambda value: networks(value, "vllm_service_firewall_sources"),
 }
 SOURCES = "model_weights_sources"
 

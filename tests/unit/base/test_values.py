@@ -105,9 +105,10 @@ def test_the_defaults_of_the_roles_have_their_forms() -> None:
         ("fabric_check_tests", [{"collective": "all_reduce", 5: 5, "a": 1}], "5"),
         ("fabric_check_tests", [{"collective": "all2all", "size": 4}], "needs 8 bytes at least"),
         ("fabric_check_burn_in", ["everything"], "everything"),
+        ("vllm_service_firewall_sources", ["10.20.0.0/16", "gateway"], "gateway"),
     ],
 )
-def test_a_wish_of_a_measurement_is_refused_before_a_node_is_changed(name: str, value: object, words: str) -> None:
+def test_a_wish_is_refused_before_a_node_is_changed(name: str, value: object, words: str) -> None:
     (said,) = landing_faults(name, value)
     assert words in said
     assert said.endswith(".")

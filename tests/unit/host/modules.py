@@ -38,10 +38,13 @@ def script(
     def get_bin_path(_self: object, program: str, **_options: object) -> str | None:
         return f"/usr/sbin/{program}" if program in programs else None
 
-    def run_command(_self: object, command: list[str], environ_update: Mapping[str, str]) -> tuple[int, str, str]:
-        assert environ_update["LC_ALL"] == "C"
+    def run_command(
+        self: AnsibleModule, command: list[str], environ_update: Mapping[str, str] | None = None
+    ) -> tuple[int, str, str]:
+        given = {**self.run_command_environ_update, **(environ_update or {})}
+        assert given["LC_ALL"] == "C"
         if languages is not None:
-            languages.append(environ_update.get("LANG"))
+            languages.append(given.get("LANG"))
         run.append(command)
         return programs[command[0].rpartition("/")[2]](command)
 

@@ -267,3 +267,56 @@ def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, mo
     assert run_main("library.node_files", {"files": files})["changed"] is True
     assert sorted(path.name for path in theirs.parent.iterdir()) == ["50-plan.conf", "local.conf"]
     assert theirs.read_text() == "[Service]\nNice=5\n"
+
+
+@pytest.mark.parametrize(
+    ("opens", "recorded", "runs_it", "state"),
+    [
+        (False, False, False, "absent"),
+        (True, False, True, "present"),
+        (True, True, True, "present"),
+        # The option is off again.
+        (False, True, True, "absent"),
+    ],
+)
+def test_the_firewall_is_read_only_where_a_site_opens_it_or_did(
+    opens: bool, recorded: bool, runs_it: bool, state: str
+) -> None:
+    given = {"vllm_service_open_firewall": opens, "__vllm_service_changes": {"firewall": recorded}}
+    assert runs("verify.yml", "vllm_service_firewall", **given) is runs_it
+    (task,) = [task for task in tasks("verify.yml") if "vllm_service_firewall" in task]
+    assert evaluate(task["vllm_service_firewall"]["state"], PLAN, **given) == state
+    names = [task["name"] for task in tasks("verify.yml")]
+    assert names.index("verify | Look at the container, and ask the instance") < names.index(task["name"])
+
+
+def test_the_firewall_is_closed_before_an_instance_is_forgotten() -> None:
+    modules = [next(iter(task.keys() - {"name", "when"})) for task in tasks("remove.yml")]
+    (closes,) = [task for task in tasks("remove.yml") if "vllm_service_firewall" in task]
+    assert closes["vllm_service_firewall"]["state"] == "absent"
+    assert "when" not in closes
+    assert tasks("remove.yml")[-1]["ansible.builtin.import_tasks"] == "erase.yml"
+    assert modules.index("vllm_service_firewall") < len(modules) - 1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "checking", "tries"),
+    [
+        (["127.0.0.1", "::1", "localhost", "127.0.0.2"], False, False),
+        (["127.0.0.1", "0.0.0.0"], False, True),
+        (["10.20.0.11"], False, True),
+        (["localhost.example"], False, True),
+        (["0.0.0.0"], True, False),
+        ([], False, False),
+    ],
+)
+def test_only_what_others_are_to_reach_is_tried_from_the_controller(
+    hosts: list[str], checking: bool, tries: bool
+) -> None:
+    plans = [{**PLAN, "listen": {"host": host, "port": 1}} for host in hosts]
+    (task,) = [task for task in tasks("wished.yml") if "vllm_service_reach" in task]
+    found = [
+        evaluate(f"{{{{ {one} }}}}", PLAN, ansible_check_mode=checking, vllm_service_plans=plans)
+        for one in task["when"]
+    ]
+    assert all(found) is tries

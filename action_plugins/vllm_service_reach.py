@@ -1,0 +1,102 @@
+"""Try from the controller whether others reach instances, and warn with the cause where they do not."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.values import is_loopback
+from ansible.module_utils.gaudi.serving import reach
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "plans": {"type": "list", "elements": "dict", "required": True},
+    "opened": {"type": "bool", "default": False},
+}
+# Seconds for one connection, and for all of them, the resolution of names included.
+TIMEOUT = 3
+LONGEST = 5
+
+
+def try_once(address: str, port: int) -> str:
+    """Return why no HTTP server answers at an address; empty where one does. No proxy is ever asked."""
+    connection = http.client.HTTPConnection(address, port, timeout=TIMEOUT)
+    connected = False
+    try:
+        connection.connect()
+        connected = True
+        connection.request("GET", "/health")
+        connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        return reach.cause(error, TIMEOUT, connected=connected)
+    finally:
+        connection.close()
+    return ""
+
+
+def try_all(targets: Mapping[str, tuple[str, int]]) -> dict[str, str]:
+    """Return the causes by instance, all tried at once. What has not ended in time counts as not answered."""
+    causes = dict.fromkeys(targets, reach.cause(TimeoutError(), LONGEST))
+
+    def one(instance: str, address: str, port: int) -> None:
+        causes[instance] = try_once(address, port)
+
+    # Daemons: looking up a name has no time limit of its own.
+    threads = [threading.Thread(target=one, args=(name, *target), daemon=True) for name, target in targets.items()]
+    deadline = time.monotonic() + LONGEST
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return {instance: why for instance, why in causes.copy().items() if why}
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
+    """The action."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Connect; ask the node for its firewalls where that fails."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
+        variables = task_vars or {}
+        node = str(variables.get("inventory_hostname", "the node"))
+        result.update(changed=False, unreached=[])
+        listening = [plan["listen"] for plan in options["plans"] if not is_loopback(plan["listen"]["host"])]
+        if not listening or self._connection.transport == "local":
+            return result
+        seen: dict[str, Any] = {}
+        known = str(variables.get("ansible_host") or node)
+        if is_loopback(known):
+            seen = self._look(listening, variables)
+            known = next(iter(seen.get("addresses", ())), known)
+        targets = reach.targets(options["plans"], known)
+        causes = try_all(targets)
+        if causes and not seen:
+            seen = self._look(listening, variables)
+        result["unreached"] = [
+            reach.sentence(instance, node, targets[instance], why, seen.get("firewalls"), opened=options["opened"])
+            for instance, why in causes.items()
+        ]
+        if causes:
+            result["warnings"] = result["unreached"]
+        return result
+
+    def _look(self, listening: Sequence[Mapping[str, Any]], variables: dict[str, Any]) -> dict[str, Any]:
+        """Ask the node for its firewalls and addresses."""
+        seen: dict[str, Any] = self._execute_module(
+            module_name="vllm_service_reach", module_args={"host": listening[0]["host"]}, task_vars=variables
+        )
+        return seen

@@ -1,0 +1,158 @@
+"""The controller tries what others are to reach, without a key and without a proxy, and only warns."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from action_plugins import vllm_service_reach
+from tests.unit.host.modules import run_main, script
+from tests.unit.node.test_firewall import ADDRESSES, ROUTES
+from tests.unit.serving.test_firewall import NFT, STRICT
+from tests.unit.serving.test_reach import plan
+
+NODE = {"firewalls": ["ufw"], "addresses": ["10.20.0.11", "192.0.2.4"]}
+
+
+@pytest.fixture
+def guarded() -> Iterator[tuple[int, list[dict[str, str]]]]:
+    """A server that wants a key: its port, and the headers of each request."""
+    seen: list[dict[str, str]] = []
+
+    class Guard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(dict(self.headers))
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server.server_address[1], seen
+        server.shutdown()
+
+
+def test_any_answer_counts_and_neither_key_nor_proxy_is_used(
+    guarded: tuple[int, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, seen = guarded
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        refused = closed.getsockname()[1]
+    causes = vllm_service_reach.try_all({"one": ("127.0.0.1", port), "two": ("127.0.0.1", refused)})
+    assert list(causes) == ["two"]
+    assert "refused" in causes["two"]
+    assert [headers for headers in seen if "authorization" in {name.lower() for name in headers}] == []
+    assert len(seen) == 1
+
+
+def test_what_hangs_ends_with_the_time_that_all_have_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_service_reach, "TIMEOUT", 0.05)
+    monkeypatch.setattr(vllm_service_reach, "LONGEST", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        targets = {str(number): silent.getsockname() for number in range(8)}
+        causes = vllm_service_reach.try_all(targets)
+    assert set(causes) == set(targets)
+    release = threading.Event()
+    monkeypatch.setattr(vllm_service_reach, "try_once", lambda *_: release.wait(30))
+    assert "nothing answered" in vllm_service_reach.try_all({"name": ("a name that is looked up", 1)})["name"]
+    release.set()
+
+
+class Tried:
+    """One run of the action, with what it tried and asked the node."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        plans: list[dict[str, Any]],
+        why: str,
+        variables: dict[str, Any],
+        transport: str,
+    ) -> None:
+        self.tried: list[tuple[str, int]] = []
+        self.asked: list[dict[str, Any]] = []
+        tried, asked = self.tried, self.asked
+
+        def try_once(address: str, port: int) -> str:
+            tried.append((address, port))
+            return why
+
+        patch.setattr(vllm_service_reach, "try_once", try_once)
+
+        class Scripted(vllm_service_reach.ActionModule):
+            def __init__(self) -> None:
+                self._task = SimpleNamespace(args={"plans": plans}, check_mode=False, diff=False, async_val=0)
+                self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None), transport=transport)
+
+            def _execute_module(self, **options: Any) -> dict[str, Any]:
+                asked.append(options["module_args"])
+                return dict(NODE)
+
+        self.answer = Scripted().run(None, {"inventory_hostname": "gaudi-01", **variables})
+
+
+@pytest.mark.parametrize(
+    ("plans", "why", "variables", "tried", "asks"),
+    [
+        # What only the node reaches is not tried, and a node that is reached is not asked anything.
+        ([plan("chat", "127.0.0.1")], "refused", {}, [], False),
+        ([plan("chat", "0.0.0.0")], "", {"ansible_host": "10.20.0.11"}, ["10.20.0.11"], False),
+        ([plan("chat", "0.0.0.0")], "", {}, ["gaudi-01"], False),
+        ([plan("chat", "0.0.0.0"), plan("own", "::1")], "refused", {}, ["gaudi-01"], True),
+        # Through a tunnel the controller knows no address of the node but the node's own.
+        ([plan("chat", "0.0.0.0")], "", {"ansible_host": "127.0.0.1"}, ["10.20.0.11"], True),
+        ([plan("chat", "192.0.2.4")], "", {"ansible_host": "127.0.0.1"}, ["192.0.2.4"], True),
+    ],
+)
+def test_what_is_tried_and_when_the_node_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+    plans: list[dict[str, Any]],
+    why: str,
+    variables: dict[str, Any],
+    tried: list[str],
+    asks: bool,
+) -> None:
+    run = Tried(monkeypatch, plans, why, variables, "ssh")
+    assert [address for address, _ in run.tried] == tried
+    assert bool(run.asked) is asks
+    warned = bool(why and tried)
+    assert not run.answer.get("failed")
+    assert bool(run.answer.get("warnings")) is warned
+    assert [text for text in run.answer["unreached"] if "http://gaudi-01:30001" in text and "ufw" in text] == (
+        run.answer["unreached"]
+    )
+
+
+def test_a_run_on_the_node_itself_proves_nothing_and_tries_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Tried(monkeypatch, [plan("chat", "0.0.0.0")], "refused", {}, "local")
+    assert (run.tried, run.asked, run.answer["unreached"]) == ([], [], [])
+
+
+def test_the_node_names_its_firewalls_and_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: dict[str, Any] = {
+        "ip": lambda command: (0, ROUTES if "route" in command else ADDRESSES, ""),
+        "nft": lambda _: (0, NFT + STRICT, ""),
+        "ufw": lambda _: (0, "Status: inactive\n", ""),
+        "firewall-cmd": lambda _: (252, "", "not running\n"),
+    }
+    script(monkeypatch, programs)
+    found = run_main("library.vllm_service_reach", {"host": "0.0.0.0"})
+    assert found["addresses"] == ["192.0.2.4", "10.20.0.11"]
+    assert found["firewalls"] == ["nftables (table inet filter, chain input: policy drop)"]
+    programs["ufw"] = lambda _: (0, "Status: active\n", "")
+    assert run_main("library.vllm_service_reach", {"host": "0.0.0.0"})["firewalls"] == ["ufw"]
+    programs["firewall-cmd"] = lambda command: (0, "running\n" if "--state" in command else "public\n", "")
+    assert run_main("library.vllm_service_reach", {"host": "0.0.0.0"})["firewalls"] == [
+        "firewalld (zone public)",
+        "ufw",
+    ]
