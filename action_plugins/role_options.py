@@ -20,7 +20,7 @@ from ansible.module_utils.gaudi.preflight import options as rules
 from ansible.module_utils.gaudi.preflight.checks import Problem
 from ansible.module_utils.gaudi.preflight.values import key_faults, landing_faults, network_faults, push_faults
 
-from plugin_utils import role_options
+from plugin_utils import certificates, role_options
 
 ARGUMENT_SPEC: dict[str, Any] = {"options": {"type": "list", "elements": "str", "default": []}}
 
@@ -54,6 +54,9 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
             or keys.faults(name, read.value)
             or list(landing_faults(name, read.value))
         )
+        if name in certificates.OPTIONS and not said:
+            said, ended = certificates.judged(name, str(read.value or ""))
+            findings += ended
         problems += [Problem("option", sentence) for sentence in said]
         wrong |= {name} if said else set()
     known, asked = host.read(keys.OPTION), host.read("gaudi_serving_instances")

@@ -162,6 +162,22 @@ options:
     description: The repository with its packages, which may hold a password. Empty where the node knows one.
     type: str
     default: ""
+  http_proxy:
+    description: Proxy for http to that repository. It may hold a password. Without one the environment's are used.
+    type: str
+    default: ""
+  https_proxy:
+    description: Proxy for https, likewise.
+    type: str
+    default: ""
+  no_proxy:
+    description: Hosts that are reached without them.
+    type: str
+    default: ""
+  certificates:
+    description: Certificates in PEM that are trusted there beside the node's own.
+    type: str
+    default: ""
   found:
     description: What was found before the node was asked, C(problems) and C(findings) as M(role_options) returns them.
     type: dict
@@ -356,6 +372,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "driver": {"type": "dict", "default": {}},
     "reboots": {"type": "bool", "default": False},
     "driver_repository": {"type": "str", "default": "", "no_log": True},
+    "http_proxy": {"type": "str", "default": "", "no_log": True},
+    "https_proxy": {"type": "str", "default": "", "no_log": True},
+    "no_proxy": {"type": "str", "default": "", "no_log": False},
+    "certificates": {"type": "str", "default": ""},
     "found": {"type": "dict", "default": {}},
     "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -654,6 +674,7 @@ def look_at_driver(
     if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime):
         return driver_first.DriverFirst()
     given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
+    given.update({name: params[name] for name in ("http_proxy", "https_proxy", "no_proxy", "certificates")})
     try:
         look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
         decided, (not_offered, kernel_packages) = look.judgement(), look.offers()

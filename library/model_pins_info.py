@@ -35,7 +35,11 @@ options:
     type: bool
     default: false
   proxy:
-    description: Address of a proxy to the hub.
+    description: Address of a proxy to the hub, such as C(http://proxy.example:3128). It may hold a password.
+    type: str
+    default: ""
+  certificates:
+    description: Certificates in PEM that are trusted beside the system's own.
     type: str
     default: ""
   timeout:
@@ -84,6 +88,7 @@ import hashlib
 import json
 import re
 import signal
+import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -103,7 +108,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "revision": {"type": "str", "default": "main"},
     "token": {"type": "str", "no_log": True},
     "token_over_http": {"type": "bool", "default": False, "no_log": False},
-    "proxy": {"type": "str", "default": ""},
+    "proxy": {"type": "str", "default": "", "no_log": True},
+    "certificates": {"type": "str", "default": ""},
     "timeout": {"type": "int", "default": 60},
 }
 # Bytes of a file listing, with some hundred bytes for each file.
@@ -134,7 +140,11 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
         # Only for the hub, not for hosts that it redirects to.
         request.add_unredirected_header("Authorization", f"Bearer {params['token']}")
     proxies = {"http": params["proxy"], "https": params["proxy"]} if params["proxy"] else {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    context = ssl.create_default_context()
+    if params["certificates"]:
+        context.load_verify_locations(cadata=params["certificates"])
+    handlers = urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
+    opener = urllib.request.build_opener(*handlers)
     with within(params["timeout"]), opener.open(request, timeout=params["timeout"]) as answer:
         content: bytes = answer.read(limit + 1)
     if len(content) > limit:
@@ -184,20 +194,36 @@ def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
     return revision, dict(sorted(files.items()))
 
 
+def with_scheme(proxy: str) -> str:
+    """Return the address of a proxy with its scheme. Raises Refusal for one that Python cannot use, such as SOCKS."""
+    return values.site_proxy(proxy if "://" in proxy else f"http://{proxy}", "pin_proxy")
+
+
+def unreadable(repository: str, error: Exception) -> Refusal:
+    """Why a hub could not be asked. The proxy's own answer is not the hub's."""
+    if re.search(r"\b407\b", str(error)):
+        return Refusal(
+            "proxy_wants_account",
+            f"{repository} cannot be asked for: the proxy wants an account, or refuses the one that it gets (status "
+            "407). Correct pin_proxy, or gaudi_http_proxy and gaudi_https_proxy.",
+        )
+    return Refusal("hub_unreadable", f"{repository} cannot be asked for: {error}. Look at the endpoint.")
+
+
 def main() -> None:
     """Ask, compute, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     try:
         values.address(params["endpoint"], "endpoint")
+        if params["proxy"]:
+            params["proxy"] = with_scheme(params["proxy"])
         values.check_source("of the pins", params["endpoint"], bool(params["token"]), params["token_over_http"])
         revision, files = pinned(params)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-        failed = Refusal(
-            "hub_unreadable", f"{params['repository']} cannot be asked for: {error}. Look at the endpoint."
-        )
+        failed = unreadable(params["repository"], error)
         module.fail_json(msg=str(failed), refused_id=failed.id)
     module.exit_json(changed=False, revision=revision, files=files)
 

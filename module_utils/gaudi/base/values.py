@@ -20,6 +20,10 @@ _ADDRESS = re.compile(rf"https?://({_LOGIN})?{_HOST}(/[A-Za-z0-9._~/%+=,:@?&-]*)
 # yum knows variables: $releasever, $basearch.
 _INDEX = re.compile(rf"(https?://({_LOGIN})?{_HOST}|file://)(/[A-Za-z0-9._~/%+=,:@$-]*)?")
 _PROXY = re.compile(rf"((https?|socks5h?)://)?({_LOGIN})?{_HOST}/?")
+# Of the whole site: every program that fetches something can use it. All but the letters that no program needs encoded
+# are written as %40; apt, pip and Go decode them alike.
+_ENCODED = r"(?:[A-Za-z0-9._~!*+,;=&()-]|%[0-9A-Fa-f]{2})"
+_SITE_PROXY = re.compile(rf"http://({_ENCODED}+(:{_ENCODED}*)?@)?{_HOST}/?")
 _NO_PROXY = re.compile(r"[A-Za-z0-9.*:/\[\]_, -]*")
 _PROGRAM = re.compile(r"(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:+=~_/-]*")
@@ -55,6 +59,32 @@ def proxy(value: object, what: str) -> str:
     """The address of a proxy."""
     form = "an address such as http://proxy.example:3128, other characters of a password as %40"
     return _hidden(value, what, _PROXY, form)
+
+
+def engine_proxy(value: object, what: str) -> str:
+    """The address of a proxy for the engine, which refuses a % that begins no encoded character."""
+    said = proxy(value, what)
+    if re.search(r"%(?![0-9A-Fa-f]{2})", said):
+        raise Refusal(
+            "wrong_form",
+            f"{what} has a % that begins no encoded character such as %40. Write % itself as %25. Its value is not "
+            "shown: it may hold a secret.",
+        )
+    return said
+
+
+def site_proxy(value: object, what: str) -> str:
+    """The address of a proxy that everything outside the site is reached through."""
+    form = (
+        "an address such as http://proxy.example:3128 (no SOCKS, no https://, no path), with characters of an account "
+        "such as @ : / # % $ and blanks written as %40 %3A %2F %23 %25 %24 %20"
+    )
+    said = _hidden(value, what, _SITE_PROXY, form)
+    port = re.search(r":([0-9]+)/?$", said.rpartition("@")[2])
+    hidden = "".join(login(said))
+    if (port and not 0 < int(port[1]) < 1 << 16) or any(ord(letter) < 0x20 or ord(letter) == 0x7F for letter in hidden):
+        return _hidden(None, what, _SITE_PROXY, form)
+    return said
 
 
 def no_proxy(value: object, what: str) -> str:
@@ -111,6 +141,7 @@ KINDS: Mapping[str, Reader] = {
     "proxy": proxy,
     "reached": reached,
     "routed": routed,
+    "site_proxy": site_proxy,
     "word": word,
 }
 

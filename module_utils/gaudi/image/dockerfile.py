@@ -27,6 +27,9 @@ PROGRAMS_FOLDER = "programs"
 PACKAGES_FOLDER = "packages"
 """In the build's context: constraints.txt and, where there is one, lock.txt."""
 
+CERTIFICATES = "ca"
+"""The secret with the certificates that a build trusts, where the site has some of its own."""
+
 # Secrets that a step can get, each a file: sources of apt and their key, configurations of git and pip.
 _APT, _APT_KEY, _GIT, _PIP = "apt", "apt_key", "git", "pip"
 _SECRETS = {
@@ -82,6 +85,17 @@ def dockerfile(recipe: Recipe) -> str:
     # Vendor images set an entry point; a plan's argument vector is the whole command.
     lines += ["ENTRYPOINT []", 'CMD ["bash"]']
     return "\n".join(lines) + "\n"
+
+
+def with_certificates(text: str) -> str:
+    """Return a Dockerfile whose steps have the site's certificates as a secret too, readable by apt's own account.
+
+    They are not part of the recipe: an image is the same with or without them.
+    """
+    mount = f"RUN --mount=type=secret,id={CERTIFICATES},mode=0444"
+    return "".join(
+        f"{mount} \\\n    {line[4:]}" if line.startswith("RUN --mount=") else line for line in text.splitlines(True)
+    )
 
 
 def constraints(recipe: Recipe) -> str:

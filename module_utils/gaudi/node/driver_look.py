@@ -32,6 +32,7 @@ from ..engine.packages import family_of
 from ..preflight.checks import Room, check_room, instance_of
 from . import folders
 from .documents import read_json
+from .web import through
 
 ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
@@ -237,7 +238,8 @@ class Look:
         if self.given.get("repository") and self.wanted.format == DEB:
             # The repository is configured on the node only when nothing is refused; until then it is asked only here.
             try:
-                asked = index_of(self.given["repository"], self.suite)
+                with through(self.given["repository"], self.given):
+                    asked = index_of(self.given["repository"], self.suite)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
             except Refusal as refusal:
                 return [refusal], headers

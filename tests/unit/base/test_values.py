@@ -17,6 +17,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon
 from ansible.module_utils.gaudi.engine.openpgp import fingerprints
 from ansible.module_utils.gaudi.preflight.values import FORMS, WISHES, landing_faults
+from ansible.parsing.dataloader import DataLoader
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -85,11 +86,11 @@ def test_a_password_is_in_no_sentence() -> None:
 
 
 def test_the_defaults_of_the_roles_have_their_forms() -> None:
-    declared = role_options.declared()
-    assert set(FORMS) <= set(declared.options)
+    host = role_options.Host(DataLoader(), {})
+    assert set(FORMS) <= set(role_options.declared().options)
     for name in FORMS:
         # A variable of the site has none.
-        assert list(landing_faults(name, declared.defaults.get(name, ""))) == []
+        assert list(landing_faults(name, host.default(name) or "")) == []
         assert list(landing_faults(name, HOSTILE)) != []
 
 
@@ -175,9 +176,9 @@ def test_an_account_of_an_index_is_for_root_alone() -> None:
 
 
 def test_the_account_of_a_keys_address_is_in_no_failing_task() -> None:
-    """get_url says its address when it fails, and hides what it is given as a password."""
+    """A failure prints its address, and hides what it is given as a password."""
     tasks = yaml.safe_load((ROLES / "container_runtime/tasks/vendor_index.yml").read_text(encoding="utf-8"))
-    (fetch,) = [task["ansible.builtin.get_url"] for task in tasks if "ansible.builtin.get_url" in task]
+    (fetch,) = [task["fetched_key"] for task in tasks if "fetched_key" in task]
     address = f"https://reader:{HIDDEN.replace('-', '%2D')}@vault.example/key.asc"
     found = {
         name: evaluate("container_runtime", fetch[name], container_runtime_habana_key=address)

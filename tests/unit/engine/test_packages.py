@@ -298,6 +298,11 @@ def test_an_index_that_a_run_wrote_and_did_not_read_is_read_by_the_next(
         # An engine that cannot be asked has taken up nothing.
         ({"container_runtime_daemon": {**DAEMON, "answers": False}}, True),
         ({"__container_runtime_proxies_written": {"written": ["/proxy.conf"]}}, True),
+        # The engine reads a registry's certificate at each pull.
+        (
+            {"__container_runtime_proxies_written": {"written": ["/etc/docker/certs.d/r.example/gaudi-serving.crt"]}},
+            False,
+        ),
     ],
 )
 def test_an_engine_that_runs_as_its_files_say_is_left_alone(given: dict[str, Any], unsettled: bool) -> None:

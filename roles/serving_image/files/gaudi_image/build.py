@@ -18,7 +18,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
-from gaudi.image.dockerfile import PACKAGES_FOLDER, PROGRAMS_FOLDER
+from gaudi.image.dockerfile import CERTIFICATES, PACKAGES_FOLDER, PROGRAMS_FOLDER, with_certificates
 from gaudi.image.inside import PROGRAM, answer, question
 from gaudi.image.output import Follower, failure
 from gaudi.image.recipe import BASE, BASE_DIGEST
@@ -272,7 +272,8 @@ def write_context(request: Request, folder: Path) -> Path:
         (packages / "lock.txt").write_text(request.lock, encoding="utf-8")
     for path in context.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.parent.name == "cards" else 0o644)
-    (folder / DOCKERFILE).write_text(request.dockerfile, encoding="utf-8")
+    text = with_certificates(request.dockerfile) if CERTIFICATES in request.secrets else request.dockerfile
+    (folder / DOCKERFILE).write_text(text, encoding="utf-8")
     return context
 
 

@@ -20,6 +20,11 @@ export PIP_ROOT_USER_ACTION=ignore GIT_TERMINAL_PROMPT=0
 export PYTHONDONTWRITEBYTECODE=1
 if [ -e "$secrets/pip" ]; then export PIP_CONFIG_FILE="$secrets/pip"; fi
 if [ -e "$secrets/git" ]; then export GIT_CONFIG_GLOBAL="$secrets/git"; fi
+# The site's certificates with a system's own, for Python, pip, git and curl; apt has an option.
+if [ -e "$secrets/ca" ]; then
+  export SSL_CERT_FILE="$secrets/ca" REQUESTS_CA_BUNDLE="$secrets/ca" PIP_CERT="$secrets/ca"
+  export GIT_SSL_CAINFO="$secrets/ca" CURL_CA_BUNDLE="$secrets/ca"
+fi
 if [ -n "${GAUDI_BUILD_PATH:-}" ]; then export PATH="$GAUDI_BUILD_PATH:$PATH"; fi
 
 refuse() { # ID SENTENCE
@@ -31,6 +36,7 @@ apt() {
   if [ -e "$secrets/apt" ]; then
     set -- -o "Dir::Etc::SourceList=$secrets/apt" -o Dir::Etc::SourceParts=/dev/null "$@"
   fi
+  if [ -e "$secrets/ca" ]; then set -- -o "Acquire::https::CaInfo=$secrets/ca" "$@"; fi
   apt-get -o Acquire::Retries=3 "$@"
 }
 

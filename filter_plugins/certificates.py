@@ -1,0 +1,47 @@
+"""Read the site's certificates on the controller, and choose a proxy for an address."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.access import BUNDLE, bundle_variables, dnf_access, proxy_of, registry_certificates
+from ansible.module_utils.gaudi.base.refusal import Refusal
+
+from plugin_utils import certificates
+
+
+def ca_certificates(value: str) -> str:
+    """Return the certificates in PEM, of the path of a file or of a text; empty stays empty."""
+    try:
+        return certificates.pem_of(value)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+def ca_bundle(value: str) -> str:
+    """Return where a node has the certificates that the site names, with its own; empty stays empty."""
+    return BUNDLE if value else ""
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., object]]:
+        """Name the filters."""
+        return {
+            "bundle_variables": bundle_variables,
+            "ca_bundle": ca_bundle,
+            "ca_certificates": ca_certificates,
+            "dnf_access": dnf_access,
+            "proxy_of": proxy_of,
+            "registry_certificates": registry_certificates,
+        }

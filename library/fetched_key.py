@@ -1,0 +1,149 @@
+#!/usr/bin/python
+"""Fetch the key of a package repository, through the site's proxy."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fetched_key
+short_description: Fetch the key of a package repository, through the site's proxy
+description:
+  - Unlike C(ansible.builtin.get_url) it takes a proxy with an account as an option, which no list of processes shows.
+  - The file is fetched each time, since what is there may come from another address; it is written where it differs.
+author: gaudi-serving
+options:
+  url:
+    description: Address of the key, without an account.
+    type: str
+    required: true
+  url_username:
+    description: Account of the address.
+    type: str
+  url_password:
+    description: Password of that account.
+    type: str
+  checksum:
+    description: What the file must have, such as C(sha256:...). Empty accepts any.
+    type: str
+    default: ""
+  dest:
+    description: Path that the key is written to, readable by everybody.
+    type: path
+    required: true
+  http_proxy:
+    description: Proxy for http. Without a proxy those of the environment are used.
+    type: str
+    default: ""
+  https_proxy:
+    description: Proxy for https.
+    type: str
+    default: ""
+  no_proxy:
+    description: Hosts that are reached without them.
+    type: str
+    default: ""
+  certificates:
+    description: Certificates in PEM that are trusted beside the node's own.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Fetches nothing; only a file that is missing counts as a change.
+    support: partial
+  diff_mode:
+    description: Not supported.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Fetch a key
+  fetched_key:
+    url: https://mirror.example/key.asc
+    dest: /usr/share/keyrings/example.asc
+"""
+
+RETURN = r"""
+refused_id:
+  description: Which refusal it is, where there is one.
+  type: str
+  returned: on failure
+  sample: checksum_differs
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import web
+from ansible.module_utils.gaudi.node.beneath import replacing
+from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.urls import fetch_url
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "url": {"type": "str", "required": True},
+    "url_username": {"type": "str"},
+    "url_password": {"type": "str", "no_log": True},
+    "checksum": {"type": "str", "default": ""},
+    "dest": {"type": "path", "required": True},
+    "http_proxy": {"type": "str", "default": "", "no_log": True},
+    "https_proxy": {"type": "str", "default": "", "no_log": True},
+    "no_proxy": {"type": "str", "default": "", "no_log": False},
+    "certificates": {"type": "str", "default": ""},
+}
+# Bytes: a page that stands in a key's place is not read to its end.
+LARGEST = 1024 * 1024
+SECONDS = 20
+OK = 200
+
+
+def fetched(module: NodeModule) -> bytes:
+    """Return the content; fails the module with the server's answer."""
+    url = module.params["url"]
+    with web.through(url, module.params):
+        response, info = fetch_url(module, url, timeout=SECONDS)
+        if response is None or (info["status"] != OK and not url.startswith("file:")):
+            module.fail_json(msg="Request failed", status_code=info["status"], response=info["msg"], url=url)
+        content: bytes = response.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        module.fail_json(msg="Request failed", response=f"it is larger than {LARGEST >> 20} MiB, and no key", url=url)
+    return content
+
+
+def check(content: bytes, checksum: str) -> None:
+    """Refuse a file with another checksum."""
+    algorithm, _, digest = checksum.partition(":")
+    if not checksum:
+        return
+    if algorithm not in hashlib.algorithms_guaranteed or algorithm.startswith("shake"):
+        raise Refusal(
+            "checksum_unknown", f"The checksum of a key begins with its algorithm, as sha256:..., not {algorithm!r}."
+        )
+    actual = hashlib.new(algorithm, content).hexdigest()
+    if actual != digest.strip().lower():
+        raise Refusal("checksum_differs", f"The key has the checksum {algorithm}:{actual}, but {checksum} is required.")
+
+
+def main() -> None:
+    """Fetch, compare, write."""
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    dest = Path(module.params["dest"])
+    if module.check_mode:
+        module.exit_json(changed=not dest.exists())
+    content = fetched(module)
+    try:
+        check(content, module.params["checksum"])
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    changed = not dest.is_file() or dest.read_bytes() != content
+    if changed:
+        dest.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        with replacing(dest, None, 0o644, durable=False) as out:
+            out.write(content)
+    elif dest.stat().st_mode & 0o777 != 0o644:
+        changed = True
+        dest.chmod(0o644)
+    module.exit_json(changed=changed)
+
+
+if __name__ == "__main__":
+    main()

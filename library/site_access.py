@@ -1,0 +1,149 @@
+#!/usr/bin/python
+"""Write how the programs of a node reach what is outside the site."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: site_access
+short_description: Write how the programs of a node reach what is outside the site
+description:
+  - Writes the site's proxies and certificates below C(/etc/gaudi-serving/access), as configuration of apt and pip and
+    as a bundle with the certificates of the node's own system. Nothing else on the node is changed; a program uses them
+    where a task names the files in its environment.
+author: gaudi-serving
+options:
+  http_proxy:
+    description: Proxy for http. Its address may hold a password. Empty for none.
+    type: str
+    default: ""
+  https_proxy:
+    description: Proxy for https, likewise.
+    type: str
+    default: ""
+  no_proxy:
+    description: Hosts that are reached without them.
+    type: str
+    default: ""
+  certificates:
+    description: Certificates of the site's own authorities, in PEM. Empty for none.
+    type: str
+    default: ""
+  python_index:
+    description: Python index that the environment is for. Empty leaves pip's file as it is while there is a proxy.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing.
+    support: full
+  diff_mode:
+    description: Not supported, as the files may hold a password.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Write proxies and certificates
+  site_access:
+    https_proxy: http://proxy.example:3128
+    certificates: "{{ lookup('ansible.builtin.file', '/etc/site/ca.pem') }}"
+  register: access
+
+- name: Install a package through them
+  ansible.builtin.apt:
+    name: rsync
+  environment: "{{ access.environment }}"
+"""
+
+RETURN = r"""
+environment:
+  description: >-
+    Variables for programs that fetch something; none where nothing is set, and in check mode while a file is missing.
+  type: dict
+  returned: always
+  sample: {APT_CONFIG: /etc/gaudi-serving/access/apt.conf}
+bundle:
+  description: Path of the bundle of certificates; empty without certificates of the site.
+  type: str
+  returned: always
+  sample: /etc/gaudi-serving/access/ca-certificates.crt
+written:
+  description: Paths that were, or would be, written or removed.
+  type: list
+  elements: str
+  returned: always
+  sample: [/etc/gaudi-serving/access/apt.conf]
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.gaudi.base import access
+from ansible.module_utils.gaudi.node import web
+from ansible.module_utils.gaudi.node.files import write_text
+from ansible.module_utils.gaudi.node.module import NodeModule
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "http_proxy": {"type": "str", "default": "", "no_log": True},
+    "https_proxy": {"type": "str", "default": "", "no_log": True},
+    "no_proxy": {"type": "str", "default": "", "no_log": False},
+    "certificates": {"type": "str", "default": ""},
+    "python_index": {"type": "str", "default": "", "no_log": True},
+}
+FOLDER = Path(access.FOLDER)
+ACCOUNTS = 0o600
+OPEN = 0o644
+
+
+def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
+    """Return text and permissions by path; an empty text for a file that is not to exist."""
+    proxies, no_proxy, certificates = (params["http_proxy"], params["https_proxy"]), params["no_proxy"], ""
+    if params["certificates"]:
+        certificates = web.bundle(params["certificates"])
+    files = {
+        access.APT_CONF: (access.apt_conf(*proxies, certificates=bool(certificates)), True),
+        access.BUNDLE: (certificates, False),
+    }
+    if params["python_index"] or not any(proxies):
+        files[access.PIP_CONF] = (access.pip_conf(access.proxy_of(params["python_index"], *proxies, no_proxy)), True)
+    return {FOLDER / Path(path).name: (text, ACCOUNTS if secret else OPEN) for path, (text, secret) in files.items()}
+
+
+def differing(files: dict[Path, tuple[str, int]]) -> list[Path]:
+    """Return the paths that are not as wanted."""
+    found = []
+    for path, (text, mode) in files.items():
+        there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        if there != text or path.is_file() != bool(text) or (text and path.stat().st_mode & 0o777 != mode):
+            found.append(path)
+    return found
+
+
+def main() -> None:
+    """Compare, write what differs unless in check mode, and say how programs find it."""
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    files = wanted(params)
+    changed = differing(files)
+    for path in [] if module.check_mode else changed:
+        text, mode = files[path]
+        if text:
+            for folder in (FOLDER.parent, FOLDER):
+                folder.mkdir(exist_ok=True)
+                # Whatever the umask is: apt's own account reads there.
+                folder.chmod(0o755)
+            write_text(path, text, mode=mode)
+        else:
+            path.unlink(missing_ok=True)
+    environment = access.environment(
+        params["http_proxy"], params["https_proxy"], params["no_proxy"], certificates=bool(params["certificates"])
+    )
+    if files.get(FOLDER / "pip.conf", ("", 0))[0]:
+        environment["PIP_CONFIG_FILE"] = access.PIP_CONF
+    if module.check_mode and changed:
+        environment = {}
+    bundle = access.BUNDLE if params["certificates"] else ""
+    module.exit_json(changed=bool(changed), written=sorted(map(str, changed)), environment=environment, bundle=bundle)
+
+
+if __name__ == "__main__":
+    main()

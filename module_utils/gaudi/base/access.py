@@ -1,0 +1,135 @@
+"""How a node's programs reach what is outside the site: proxies, and the certificates that servers there may have.
+
+No account of a proxy is put into an environment or an argument, which other users of a node can read: programs that
+take one get it in a file of root's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from .paths import CONFIGURATION
+from .values import is_loopback, login, without_login
+
+FOLDER = f"{CONFIGURATION}/access"
+APT_CONF = f"{FOLDER}/apt.conf"
+"""Proxies and certificates, as apt reads them where APT_CONFIG names the file; the node's own files win over it."""
+PIP_CONF = f"{FOLDER}/pip.conf"
+"""The proxy, as pip reads it where PIP_CONFIG_FILE names the file."""
+BUNDLE = f"{FOLDER}/ca-certificates.crt"
+"""The node's own certificates and the site's."""
+
+REGISTRIES = "/etc/docker/certs.d"
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+# Variables with the path of a bundle: OpenSSL and Python, requests, pip, git, curl.
+BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
+
+
+def bypassed(host: str, no_proxy: str) -> bool:
+    """Whether a host is reached without a proxy.
+
+    no_proxy: names, which stand for the names below them as well, addresses, networks and ``*``, with commas between
+    them. The machine itself is always reached without one.
+    """
+    host = host.strip("[]").lower().rstrip(".")
+    if is_loopback(host):
+        return True
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        number = None
+    for entry in (each.strip().lower() for each in no_proxy.replace(" ", ",").split(",")):
+        if entry == "*":
+            return True
+        name = entry.rpartition(":")[0] if entry.count(":") == 1 else entry
+        if number is not None:
+            try:
+                if number in ipaddress.ip_network(name.strip("[]"), strict=False):
+                    return True
+            except ValueError:
+                continue
+        elif (domain := name.lstrip("*.")) and (host == domain or host.endswith(f".{domain}")):
+            return True
+    return False
+
+
+def proxy_of(address: str, http_proxy: str, https_proxy: str, no_proxy: str) -> str:
+    """Return the proxy that an address is reached through; "" for none."""
+    split = urlsplit(address)
+    if split.scheme not in ("http", "https") or bypassed(split.hostname or "", no_proxy):
+        return ""
+    return https_proxy if split.scheme == "https" else http_proxy
+
+
+def without_proxy(no_proxy: str) -> str:
+    """Return a list of hosts for programs that do not leave out the machine itself on their own."""
+    given = [entry for each in no_proxy.replace(" ", ",").split(",") if (entry := each.strip())]
+    return ",".join([*(name for name in LOCAL if name not in given), *given])
+
+
+def apt_conf(http_proxy: str, https_proxy: str, *, certificates: bool) -> str:
+    """Return apt's configuration; "" where it needs none."""
+    lines = [
+        f'Acquire::{scheme}::Proxy "{address}";'
+        for scheme, address in (("http", http_proxy), ("https", https_proxy))
+        if address
+    ]
+    lines += [f'Acquire::https::CaInfo "{BUNDLE}";'] if certificates else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def pip_conf(proxy: str) -> str:
+    """Return pip's configuration; "" without a proxy."""
+    return f"[global]\nproxy = {proxy}\n" if proxy else ""
+
+
+def environment(http_proxy: str, https_proxy: str, no_proxy: str, *, certificates: bool) -> dict[str, str]:
+    """Return the variables for a program that fetches something: {} where the site sets nothing.
+
+    They name files. The proxies themselves are among them only without an account.
+    """
+    found: dict[str, str] = {}
+    if apt_conf(http_proxy, https_proxy, certificates=certificates):
+        found["APT_CONFIG"] = APT_CONF
+    proxies: Mapping[str, str] = {"http_proxy": http_proxy, "https_proxy": https_proxy}
+    found.update({name: address for name, address in proxies.items() if address and "@" not in address})
+    if http_proxy or https_proxy:
+        found["no_proxy"] = without_proxy(no_proxy)
+    return {**found, **bundle_variables(BUNDLE if certificates else "")}
+
+
+def bundle_variables(bundle: str) -> dict[str, str]:
+    """Return the variables that name a bundle of certificates; {} without one."""
+    return dict.fromkeys(BUNDLE_VARIABLES, bundle) if bundle else {}
+
+
+def dnf_access(repository: str, http_proxy: str, https_proxy: str, no_proxy: str, bundle: str) -> dict[str, str]:
+    """Return what dnf's file of a repository has: proxy, username, password and bundle, those that there are."""
+    found = {}
+    proxy = proxy_of(repository, http_proxy, https_proxy, no_proxy)
+    if proxy:
+        found["proxy"] = without_login(proxy)
+        name, password = login(proxy)
+        found.update({"username": name, "password": password} if name else {})
+    return {**found, **({"bundle": bundle} if bundle and repository.startswith("https://") else {})}
+
+
+def registry_certificates(registries: Iterable[str], certificates: str) -> list[dict[str, str]]:
+    """Return files for the module node_files, so that Docker trusts certificates at registries, or does not any more.
+
+    registries: names as an image's begins with, or addresses. An image without a registry is Docker Hub's, whose
+    certificate is no site's. Docker reads every *.crt there (its docs, "Verify repository client with certificates").
+    """
+    hosts = []
+    for registry in registries:
+        host = registry.rpartition("://")[2].partition("/")[0].rpartition("@")[2]
+        if re.fullmatch(r"[A-Za-z0-9[][A-Za-z0-9._:\]-]*", host) and (
+            "." in host or ":" in host or host == "localhost"
+        ):
+            hosts.append(host)
+    content = {"content": certificates} if certificates else {"state": "absent"}
+    return [{"path": f"{REGISTRIES}/{host}/gaudi-serving.crt", **content} for host in dict.fromkeys(hosts)]

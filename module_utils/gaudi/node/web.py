@@ -1,0 +1,58 @@
+"""Ask servers outside the site from a module, through the site's proxy and with its certificates."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ..base.access import proxy_of
+
+# The certificates of a system, on Debian and Ubuntu, and on RHEL.
+SYSTEM_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
+
+
+def bundle(certificates: str) -> str:
+    """Return the node's own certificates and further ones (PEM)."""
+    system = next((path for path in SYSTEM_BUNDLES if path.is_file()), None)
+    own = system.read_text(encoding="utf-8", errors="replace") if system else ""
+    return f"{own}{'' if own.endswith(chr(10)) or not own else chr(10)}{certificates}"
+
+
+@contextmanager
+def through(address: str, access: Mapping[str, str]) -> Iterator[None]:
+    """Have Python ask an address through the site's proxy, and trust its certificates, within the block.
+
+    access: ``http_proxy``, ``https_proxy``, ``no_proxy``, and ``certificates`` in PEM; where the site sets none, the
+    environment of the process counts as before. It is changed for this process alone, whose /proc/PID/environ does not
+    show it.
+    """
+    changed: dict[str, str | None] = {}
+    with ExitStack() as stack:
+        proxies = [access.get(name, "") for name in ("http_proxy", "https_proxy")]
+        if any(proxies):
+            proxy = proxy_of(address, *proxies, access.get("no_proxy", ""))
+            names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
+            changed.update(dict.fromkeys((*names, "no_proxy", "NO_PROXY")))
+            changed.update({"http_proxy": proxy, "https_proxy": proxy} if proxy else {})
+        if access.get("certificates"):
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".crt"))
+            file.write(bundle(access["certificates"]))
+            file.flush()
+            changed["SSL_CERT_FILE"] = file.name
+        before = {name: os.environ.get(name) for name in changed}
+        _set(changed)
+        try:
+            yield
+        finally:
+            _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

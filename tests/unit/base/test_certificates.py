@@ -1,0 +1,58 @@
+"""Certificates of the site: which texts are some, which have expired, and what is never quoted."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.module_utils.gaudi.base import certificates
+from ansible.module_utils.gaudi.base.refusal import Refusal
+
+from tests.unit.node.outside import Authority
+
+SITE = Authority("Site CA")
+OLD = Authority("Old CA", days=-2)
+
+
+def refused(text: str) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        certificates.normalised(text, "gaudi_ca_certificates")
+    return caught.value
+
+
+def test_what_is_around_certificates_is_left_out() -> None:
+    text = f"# subject=CN = Site CA\r\n{SITE.pem}\nother words\n{OLD.pem}".replace("\n", "\r\n")
+    assert certificates.normalised(text, "x") == f"{SITE.pem}{OLD.pem}"
+    assert certificates.normalised(" \n", "x") == ""
+
+
+def test_an_expired_one_is_named() -> None:
+    found = certificates.certificates(SITE.pem + OLD.pem, "x")
+    assert [each.name for each in found] == ["Site CA", "Old CA"]
+    (ended,) = certificates.expired(found, f"{SITE.certificate.not_valid_after_utc:%Y-%m-%d}")
+    assert str(ended) == f"certificate 2 (Old CA), until {OLD.certificate.not_valid_after_utc:%Y-%m-%d}"
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        (f"{SITE.pem}{SITE.private}", "private_key_in_certificates"),
+        (SITE.private, "private_key_in_certificates"),
+        ("-----BEGIN RSA PRIVATE KEY-----\ncut off", "private_key_in_certificates"),
+        ("no PEM", "no_certificates"),
+        (SITE.pem.replace("CERTIFICATE", "CERTIFICATE REQUEST"), "no_certificates"),
+        ("-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n", "certificate_damaged"),
+        (SITE.pem * 300, "certificates_too_large"),
+    ],
+)
+def test_what_is_no_certificate_is_refused_and_not_quoted(text: str, id_: str) -> None:
+    refusal = refused(text)
+    assert refusal.id == id_
+    assert SITE.private.splitlines()[1] not in str(refusal)
+    assert "gaudi_ca_certificates" in str(refusal)
+
+
+@pytest.mark.parametrize("body", ["AAAA", "MAA=", "MIIB"])
+def test_a_damaged_one_is_named_by_its_place(body: str) -> None:
+    text = f"{SITE.pem}-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
+    with pytest.raises(Refusal, match="certificate 2") as caught:
+        certificates.certificates(text, "x")
+    assert caught.value.id == "certificate_damaged"

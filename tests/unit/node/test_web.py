@@ -1,0 +1,57 @@
+"""Modules that ask servers outside, through a proxy with an account and with the site's certificates."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.gaudi.node import web
+from ansible.module_utils.urls import open_url
+
+from tests.unit.node.outside import Authority, Key, proxy, serving
+
+SITE = Authority()
+
+
+def read(address: str) -> bytes:
+    with open_url(address, timeout=10) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+def test_a_server_outside_is_asked_through_the_proxy_and_with_the_sites_certificates(tmp_path: Path) -> None:
+    with serving(Key, SITE.server(tmp_path)) as port, proxy() as (address, site):
+        url = f"https://127.0.0.1.:{port}/key.asc"
+        given = {"https_proxy": address, "certificates": SITE.pem}
+        before = dict(os.environ)
+        with web.through(url.replace("127.0.0.1.", "outside.example"), given):
+            # The name is the proxy's to resolve; the certificate is for the address.
+            assert read(f"https://127.0.0.1:{port}/key.asc") == Key.content
+        assert dict(os.environ) == before
+        assert site.asked == [f"127.0.0.1:{port}"]
+        assert site.accounts == ["reader:p@ss%:/#$ x"]
+
+
+def test_without_the_sites_certificates_it_is_not_trusted(tmp_path: Path) -> None:
+    with serving(Key, SITE.server(tmp_path)) as port, pytest.raises(OSError, match=r"(?i)certificate"):
+        read(f"https://127.0.0.1:{port}/key.asc")
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_an_exception_takes_no_proxy_of_the_environment_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with (
+        serving(Key) as port,
+        web.through("http://inside.example", {"http_proxy": "http://p:1", "no_proxy": ".example"}),
+    ):
+        assert read(f"http://127.0.0.1:{port}/") == Key.content
+
+
+def test_where_the_site_sets_none_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Key), proxy("") as (address, site):
+        monkeypatch.setenv("http_proxy", address.replace("@", ""))
+        monkeypatch.setenv("no_proxy", "")
+        with web.through("http://outside.example/", {}), pytest.raises(OSError, match=r"50|refused|reset|Remote"):
+            read("http://outside.example:1/")
+        assert site.asked == ["http://outside.example:1/"]
