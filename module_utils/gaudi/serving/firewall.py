@@ -20,6 +20,7 @@ FIREWALLD, UFW = "firewalld", "ufw"
 # Of the record: the form of node/documents.py.
 FORM = {"rules": [{"firewall": str, "zone": str, "source": str, "port": int}]}
 ANY = ""
+_UFW_LOG = ("log", "log-all")
 _OURS = re.compile(r"gaudi_serving_\w+")
 
 
@@ -138,9 +139,12 @@ def ufw_has(listed: str, rule: Rule, instance: str) -> tuple[bool, ...] | None:
     for line in listed.splitlines():
         if not line.startswith("ufw "):
             continue
-        words, _, said = line[len("ufw ") :].partition(" comment ")
-        if words.split() == _ufw_listed(rule):
-            return (True,) if said and shlex.split(said) == [comment(instance)] else None
+        text, _, said = line[len("ufw ") :].partition(" comment ")
+        words = [word for word in text.split() if word not in _UFW_LOG]
+        # ufw would replace an equal rule that denies or limits, and the comment of one that allows.
+        if words[1:] == _ufw_listed(rule)[1:]:
+            mine = words[0] == "allow" and said and shlex.split(said) == [comment(instance)]
+            return (True,) if mine else None
     return (False,)
 
 

@@ -70,5 +70,5 @@ def sentence(
     if any(not each.startswith(OPENED) for each in firewalls):
         return f"{said} Open TCP port {port} there; this project does not change these rules."
     if opened:
-        return f"{said} Its port is open there: check vllm_service_firewall_sources and the network between."
+        return f"{said} A rule of ours admits this port: check vllm_service_firewall_sources, and rules before ours."
     return f"{said} Open TCP port {port} there, or set vllm_service_open_firewall: true."

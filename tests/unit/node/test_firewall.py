@@ -172,8 +172,9 @@ def test_what_others_opened_stays(firewalld: Machine) -> None:
 
 
 @pytest.mark.parametrize("said", ["", " comment 'the gateway'", " comment 'gaudi-serving chat-2'"])
-def test_a_rule_of_ufw_without_our_comment_stays(ufw: Machine, said: str) -> None:
-    ufw.ufw = [f"allow 30001/tcp{said}", "allow 22/tcp", "allow from 10.20.0.0/16"]
+@pytest.mark.parametrize("verdict", ["allow", "deny", "limit log"])
+def test_a_rule_of_ufw_without_our_comment_stays(ufw: Machine, verdict: str, said: str) -> None:
+    ufw.ufw = [f"{verdict} 30001/tcp{said}", "allow 22/tcp", "allow from 10.20.0.0/16"]
     before = list(ufw.ufw)
     assert ufw.run()["changed"] is False
     assert ufw.run(state="absent")["changed"] is False
