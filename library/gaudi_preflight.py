@@ -418,6 +418,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         os_release=read_text("/etc/os-release"),
         kernel=read_text("/proc/sys/kernel/osrelease").strip(),
         cmdline=read_text("/proc/cmdline"),
+        path=module.connection_path,
         address=default_address(),
         weights_shared=bool(weights_folders.shared_by_nodes(params["weights_root"], read_text("/proc/self/mountinfo"))),
         meminfo=read_text("/proc/meminfo"),

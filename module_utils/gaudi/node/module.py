@@ -1,18 +1,36 @@
-"""The module object of this project: every program that a module runs prints untranslated messages."""
+"""The module object of this project: it does not depend on the locale, PATH and umask of the connection."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 # The C library ignores LANGUAGE where the locale is C (gettext(3)).
 UNTRANSLATED = {"LC_ALL": "C"}
+# Where programs of the system administrator are; sudo without secure_path and su keep a PATH without them.
+SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+# Files and directories without a mode of their own are for everybody to read: programs that do not run as root, as
+# apt's _apt, read them. Secrets have modes of their own.
+UMASK = 0o022
 
 
 class NodeModule(AnsibleModule):
-    """AnsibleModule whose run_command() sets the locale C, as output is parsed."""
+    """AnsibleModule that finds programs of SYSTEM, and has UMASK; run_command() sets the locale C, as output is parsed.
+
+    ``connection_path`` is the PATH that the connection has.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.run_command_environ_update = dict(UNTRANSLATED)
+        self.connection_path = os.environ.get("PATH", "")
+        os.environ["PATH"] = with_system(self.connection_path)
+        os.umask(UMASK)
+
+
+def with_system(path: str) -> str:
+    """Return a PATH with the directories of SYSTEM behind the others."""
+    there = [folder for folder in path.split(os.pathsep) if folder]
+    return os.pathsep.join([*there, *(folder for folder in SYSTEM if folder not in there)])

@@ -99,6 +99,20 @@ def damaged_plan(file: str, instance: str, is_planned: bool) -> str:
     return f"{instance}: {file} is damaged, so that nobody knows what the instance was made of; {then}."
 
 
+def check_path(path: str) -> list[Problem]:
+    """Refuse root's PATH in which dpkg, modprobe and dkms miss the programs that they start."""
+    if {"/usr/sbin", "/sbin"} & set(path.split(":")):
+        return []
+    return [
+        Problem(
+            "path_without_sbin",
+            f"root's PATH is {path or 'empty'} on this node, without /usr/sbin, but installing packages and "
+            "loading the driver need programs there. Set secure_path in sudoers (Defaults secure_path=/usr/local/sbin:"
+            "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin), or PATH in /etc/environment.",
+        )
+    ]
+
+
 def check_system(os_release: Mapping[str, str]) -> list[Problem]:
     """Refuse a system that the roles do not support; a rebuild counts as the system that it rebuilds."""
     seen_id, seen_version = _rebuilt(os_release), os_release.get("VERSION_ID", "")

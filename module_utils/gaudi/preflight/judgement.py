@@ -108,6 +108,8 @@ class Seen:
     os_release: str = ""
     kernel: str = ""
     cmdline: str = ""
+    path: str = "/usr/sbin:/usr/bin"
+    """root's PATH, as tasks have it."""
     address: str = ""
     """The IPv4 address of its default route; "" without one."""
     weights_shared: bool = False
@@ -237,6 +239,7 @@ def judge(
         *seen.unmounted,
         *checks.check_cards(seen.topology, site.expected_cards, ENDED_BY_A_DRIVER if driver.awaited else ()),
         *driver.problems,
+        *(checks.check_path(seen.path) if driver.first or seen.engine.silent else []),
         *compatibility.unknown_names(asked["allow_mismatch"], levels),
         *([] if driver.awaited else runtime_problems(asked, seen)),
         *(found for plan in plans for found in _of_plan(asked, plan, seen, ports)),

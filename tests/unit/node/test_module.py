@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,24 @@ def test_run_command_on_a_german_node_prints_english(monkeypatch: pytest.MonkeyP
     with patch_module_args({}):
         module = NodeModule(argument_spec={})
     assert "LC_ALL=C\n" in module.run_command(["env"])[1]
+
+
+def test_a_path_without_sbin_and_a_narrow_umask_change_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+    before = os.umask(0o077)
+    try:
+        with patch_module_args({}):
+            module = NodeModule(argument_spec={})
+        assert module.connection_path == "/usr/local/bin:/usr/bin:/bin"
+        path = module.run_command(["sh", "-c", "echo $PATH"])[1].strip()
+        assert path == "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+        (tmp_path / "etc").mkdir(mode=0o755)
+        (tmp_path / "etc/source").write_text("x")
+        module.atomic_move(str(tmp_path / "etc/source"), str(tmp_path / "etc/new"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "etc").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "etc/new").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "library").glob("*.py")), ids=lambda path: path.stem)

@@ -92,6 +92,16 @@ def test_each_reading_that_is_wrong_is_one_problem(changes: dict[str, Any], prob
     assert ids(judge(replace(NODE, **changes), image_bytes=11)) == [problem]
 
 
+@pytest.mark.parametrize("path", ["/usr/local/bin:/usr/bin:/bin", ""])
+def test_a_path_without_sbin_is_refused_where_something_is_installed(path: str) -> None:
+    node = replace(NODE, path=path)
+    assert ids(judge(node)) == []
+    assert ids(judge(node, driver=DriverFirst(first=True))) == ["path_without_sbin"]
+    (problem,) = judge(replace(node, engine=Engine(silent="no engine", images=frozenset({"image"}))))["problems"]
+    assert "secure_path" in problem["message"]
+    assert ids(judge(replace(node, path=f"{path}:/sbin"), driver=DriverFirst(first=True))) == []
+
+
 def test_what_is_read_of_space_is_what_is_judged() -> None:
     asked = {**DEFAULTS, "plans": [PLAN], "weights_reserve": 1}
     coming = Coming({"fetch": FETCH, "convert": None, "instance": "one"}, 10, 0, exists=False, occupied=False)
