@@ -18,9 +18,12 @@ from ansible.module_utils.gaudi.driver.troubles import recognised
 LAST = 1500
 
 
-def driver_trouble(said: str) -> str:
-    """Return what is wrong and what to do, with the end of what was said; only that where nobody knows it."""
-    trouble = recognised(said)
+def driver_trouble(said: str, repository: str = "") -> str:
+    """Return what is wrong and what to do, with the end of what was printed; only that if no pattern matches.
+
+    repository: the address of the driver's packages.
+    """
+    trouble = recognised(said, repository)
     words = printable_lines(said.strip()[-LAST:])
     return f"{trouble}\nIt said: {words}" if trouble else words
 
@@ -28,6 +31,6 @@ def driver_trouble(said: str) -> str:
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[[str], str]]:
+    def filters(self) -> dict[str, Callable[..., str]]:
         """Name the filters."""
         return {"driver_trouble": driver_trouble}

@@ -74,7 +74,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import web
+from ansible.module_utils.gaudi.node import apt, web
 from ansible.module_utils.gaudi.node.beneath import replacing
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.urls import fetch_url
@@ -99,7 +99,7 @@ OK = 200
 def fetched(module: NodeModule) -> bytes:
     """Return the content; fails the module with the server's answer."""
     url = module.params["url"]
-    with web.through(url, module.params):
+    with web.through(url, module.params), apt.reached(apt.route(module, url, module.params)):
         response, info = fetch_url(module, url, timeout=SECONDS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):
             module.fail_json(msg="Request failed", status_code=info["status"], response=info["msg"], url=url)

@@ -261,7 +261,7 @@ def main() -> None:
         judged, (not_offered, for_kernels) = node.judgement(), node.offers()
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    refusals = [*judged.refusals, *not_offered, *node.no_room()]
+    refusals = [*judged.refusals, *node.boot(judged)[0], *not_offered, *node.no_room()]
     unverified, (preferences, unattended) = node.unverified(), node.texts()
     asked = {"never": [], "before": refusals, "after": unverified, "removal": node.removal()}
     stopping = asked[module.params["refuse"]]

@@ -148,8 +148,8 @@ options:
   driver:
     description:
       - Where the role gaudi_driver follows, what it is to do - C(facts), the content of C(catalog/driver.yml),
-        C(suite), and the wishes C(replace), C(take_over), C(drain) and C(no_way_back), as M(gaudi_driver_info) has
-        them.
+        C(suite), the C(fingerprint) of its repository's key, and the wishes C(replace), C(take_over), C(drain) and
+        C(no_way_back), as M(gaudi_driver_info) has them.
       - Without it a node without a driver is refused.
     type: dict
     default: {}
@@ -178,6 +178,23 @@ options:
     description: Certificates in PEM that are trusted there beside the node's own.
     type: str
     default: ""
+  habana_source:
+    description:
+      - The repository that the role container_runtime installs the vendor's runtime from.
+    type: dict
+    suboptions:
+      repository:
+        description: Its address, without an account. Empty where there is none.
+        type: str
+        default: ""
+      suite:
+        description: Its suite. Empty means the system's codename.
+        type: str
+        default: ""
+      fingerprint:
+        description: Fingerprint of the key that signs it.
+        type: str
+        default: ""
   found:
     description: What was found before the node was asked, C(problems) and C(findings) as M(role_options) returns them.
     type: dict
@@ -328,7 +345,7 @@ from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.engine import configuration, daemon
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.fabric import asked, verdict
-from ansible.module_utils.gaudi.node import engine_config, folders, instances, links
+from ansible.module_utils.gaudi.node import apt, engine_config, folders, instances, links
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
@@ -376,6 +393,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": "", "no_log": False},
     "certificates": {"type": "str", "default": ""},
+    "habana_source": {
+        "type": "dict",
+        "options": {
+            "repository": {"type": "str", "default": ""},
+            "suite": {"type": "str", "default": ""},
+            "fingerprint": {"type": "str", "default": ""},
+        },
+    },
     "found": {"type": "dict", "default": {}},
     "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -666,6 +691,19 @@ def look_at_recipes(module: AnsibleModule, before: Mapping[str, Mapping[str, Any
     return {"has": has, "lacks": lacks}
 
 
+def look_at_sources(params: Mapping[str, Any]) -> list[Refusal]:
+    """Return why the node's own source for a repository of this run could not be used; changes nothing."""
+    wanted = [{**params["driver"], "repository": params["driver_repository"]}, params["habana_source"] or {}]
+    refusals = []
+    for source in wanted:
+        if source.get("repository"):
+            try:
+                apt.existing_source(source["repository"], source.get("suite", ""), source.get("fingerprint", ""))
+            except Refusal as refusal:
+                refusals.append(refusal)
+    return refusals
+
+
 def look_at_driver(
     module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
@@ -682,7 +720,8 @@ def look_at_driver(
     except Refusal as refusal:
         refused: driver_first.DriverFirst = driver_first.refused([refusal], foreseen=foreseen)
         return refused
-    refusals = [*decided.refusals, *not_offered]
+    unbootable, reported = look.boot(decided)
+    refusals = [*decided.refusals, *unbootable, *not_offered]
     stopped = look.found.instances if decided.replaces else ()
     told: driver_first.DriverFirst = driver_first.told(
         look.wanted.version,
@@ -694,7 +733,7 @@ def look_at_driver(
         replace=wishes["replace"],
     )
     # Packages, images and weights may share a file system.
-    return replace(told, rooms=tuple(look.rooms)) if told.first else told
+    return replace(told, rooms=tuple(look.rooms), findings=(*told.findings, *reported)) if told.first else told
 
 
 def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Answer]:
@@ -728,6 +767,7 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     seen = look(module)
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
+    driver = driver_first.with_sources(driver, look_at_sources(module.params))
     driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
     if not driver.first:
         cards = inventory.read(module.params["inventory"])[0].expected_cards

@@ -101,6 +101,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("faults/entry", "faults/words"), ("faults/test_known.py",)),
     # One listing of apt, dpkg or DKMS each.
     "driver/apt_files": ("driver/test_packages.py",),
+    "driver/boot": ("driver/test_module.py", "driver/test_troubles.py"),
     "driver/dkms": ("driver/test_kernels.py",),
     "driver/offered": ("driver/test_packages.py",),
     "engine/openpgp": ("base/test_values.py", "simulator/test_packages.py"),
@@ -128,6 +129,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "image/parts": ("image/test_recipe.py",),
     "image/table": ("image/test_contents.py",),
     # Reading and writing is tested by the modules that read and write.
+    "node/apt": ("apt/test_config.py", "apt/test_faults.py", "apt/test_sources.py"),
     "node/containers": ("vllm_service/test_changes.py", "node/test_run_once.py"),
     "node/driver_look": ("driver/test_module.py",),
     "node/files": ("node/test_beneath.py", "node/test_documents.py"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 _NUMBERS = re.compile(r"[0-9]+|[^0-9]+")
 # Images beside a bootable kernel: RHEL's rescue image, and backups of packages.
-_NO_KERNEL = re.compile(r"rescue|\.old$|\.bak$")
+_NO_KERNEL = re.compile(r"rescue|\.(?:old|bak|new|tmp|save|orig|dpkg-\w+|old-dkms)$")
 
 
 def sort_key(kernel: str) -> tuple[tuple[int, str], ...]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ..apt import faults
 from ..base.refusal import Refusal
+from .boot import FREE_BOOT
 
 # The lock that all package managers take.
 DATABASE = "dpkg's database"
@@ -39,10 +41,12 @@ _HELD = re.compile(
     r"held packages were changed|Unable to correct problems, you have held broken packages", re.IGNORECASE
 )
 _NO_SPACE = re.compile(r"No space left on device|You don't have enough free space in (?P<where>/\S+?)\.?(\s|$)")
-_NOT_TRUSTED = re.compile(
-    r"NO_PUBKEY|signatures? couldn't be verified|is not signed|EXPKEYSIG|BADSIG|invalid signature"
+# lz4, zstd and gzip of mkinitramfs have their own messages for a file system that is full.
+_BOOT_FULL = re.compile(
+    r"Error 24 : Write error|cannot write compressed block|error 25 : Write error|error 70 : Write error"
+    r"|(?:/boot|initrd\S*|mkinitramfs|update-initramfs)[^\n]*No space left on device"
+    r"|No space left on device[^\n]*\n(?:[^\n]*\n){0,5}?[^\n]*(?:mkinitramfs|update-initramfs)"
 )
-_KEY = re.compile(r"NO_PUBKEY (?P<key>[0-9A-F]+)")
 _UNREACHABLE = re.compile(
     r"(?:Failed to fetch|Could not (?:connect to|resolve)|Connection (?:refused|timed out)|Unable to connect to) *"
     r"(?P<where>[^\s']*)"
@@ -62,9 +66,12 @@ _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?"
 _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
 
 
-def recognised(said: str) -> Refusal | None:
-    """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences."""
-    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said) or _of_a_repository(said)
+def recognised(said: str, repository: str = "") -> Refusal | None:
+    """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences.
+
+    repository: the address of the driver's, "" if it is not known.
+    """
+    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said, repository) or _of_a_repository(said)
 
 
 def left_over(name: str) -> Refusal:
@@ -159,11 +166,16 @@ def _of_modprobe(said: str) -> Refusal | None:
     return None
 
 
-def _of_apt(said: str) -> Refusal | None:
+def _of_apt(said: str, repository: str) -> Refusal | None:
     if match := _LOCKED.search(said):
         return locked(match["who"] or match["process"] or "", match["file"] or DATABASE)
     if _INTERRUPTED.search(said):
         return interrupted()
+    if _BOOT_FULL.search(said):
+        return Refusal(
+            "boot_full",
+            f"/boot is full: the initramfs of a kernel could not be written. {FREE_BOOT} apt finishes then.",
+        )
     if match := _NO_SPACE.search(said):
         return Refusal(
             "no_room_for_packages",
@@ -176,14 +188,8 @@ def _of_apt(said: str) -> Refusal | None:
             "A package that is on hold keeps the release from being installed. apt-mark showhold lists them; "
             "apt-mark unhold the one in the way.",
         )
-    if _NOT_TRUSTED.search(said):
-        signer = _KEY.search(said)
-        key = f" (key {signer['key']})" if signer else ""
-        return Refusal(
-            "repository_not_trusted",
-            f"A package repository is not signed by the key that this site names for it{key}. Nothing was installed "
-            "from it. Compare gaudi_driver_key and gaudi_driver_key_fingerprint with what the vendor publishes.",
-        )
+    if found := _of_repositories(said, repository):
+        return found
     if match := _NO_VERSION.search(said):
         return Refusal(
             "package_version_nowhere",
@@ -198,6 +204,20 @@ def _of_apt(said: str) -> Refusal | None:
             "the installed one needs gaudi_driver_replace: true.",
         )
     return None
+
+
+def _of_repositories(said: str, repository: str) -> Refusal | None:
+    """Return the fault of the driver's repository, then that of another one, from what apt-get update printed."""
+    printed = faults.parse(said)
+    for fault in printed:
+        if fault.kind in ("conflict", "unreadable"):
+            return faults.unreadable(fault, [])
+    # Files of packages are named without a suite.
+    found = [fault for fault in printed if fault.suite and fault.kind != "absent"]
+    ours = [fault for fault in found if faults.is_ours(fault, repository, "")]
+    if ours:
+        return faults.refusal(ours[0])
+    return faults.of_any(found[0], known=bool(repository)) if found else None
 
 
 def _of_a_repository(said: str) -> Refusal | None:

@@ -45,6 +45,22 @@ def fingerprints(armoured: str) -> list[str]:
     return found
 
 
+def keyring(content: bytes) -> list[str]:
+    """Return the fingerprints of all primary keys of a keyring that apt reads, armoured or binary, in upper case.
+
+    Raises Refusal for any other file.
+    """
+    if content.lstrip().startswith(b"-----BEGIN"):
+        return fingerprints(content.decode("ascii", "replace").strip() + "\n")
+    try:
+        found = [_fingerprint(body) for tag, body in _packets(content) if tag == _PUBLIC_KEY]
+    except (IndexError, ValueError) as error:
+        raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
+    if not found:
+        raise Refusal("not_openpgp_keys", "the file of the key holds no OpenPGP keys.")
+    return found
+
+
 def _fingerprint(body: bytes) -> str:
     """Section 5.5.4: a hash of the key's packet, with its length before it."""
     if body[0] == 4:

@@ -25,12 +25,12 @@ from ..base.refusal import Refusal
 from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
 from ..cards.users import describe_user
-from ..driver import apt_files, decision, dkms, kernels, offered, packages, room
+from ..driver import apt_files, boot, decision, dkms, kernels, offered, packages, room
 from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
 from ..preflight.checks import Room, check_room, instance_of
-from . import folders
+from . import apt, folders
 from .documents import read_json
 from .web import through
 
@@ -39,6 +39,11 @@ OS_RELEASE = Path("/etc/os-release")
 # Not uname, which is the same on every simulated node; a file can be replaced by a mount.
 RUNNING = Path("/proc/sys/kernel/osrelease")
 BOOT = Path("/boot")
+EFI = Path("/sys/firmware/efi")
+LOCKDOWN = Path("/sys/kernel/security/lockdown")
+ENFORCED = Path("/sys/module/module/parameters/sig_enforce")
+INITRAMFS = Path("/var/lib/initramfs-tools")
+DKMS_SETTINGS = Path("/etc/dkms")
 DEVICES = Path("/dev/accel")
 MODULES = Path("/lib/modules")
 PCI = Path("/sys/bus/pci/devices")
@@ -67,17 +72,18 @@ def said(module: AnsibleModule, command: Sequence[str]) -> str:
     return str(out)
 
 
-def index_of(repository: str, suite: str) -> str:
+def index_of(repository: str, suite: str, variables: Mapping[str, str]) -> str:
     """Read a repository's package index without configuring apt for it.
 
-    Nothing is installed from it, so its signature is not checked. Raises Refusal if the repository does not answer, or
+    variables: of the environment, which say how the address is reached. Nothing is installed from it, so its signature
+    is not checked. Raises Refusal if the repository does not answer, or
     lacks the suite.
     """
     place = f"{repository.rstrip('/')}/dists/{suite}/main/binary-amd64/Packages"
     seen = ""
     for name in (f"{place}.gz", place):
         try:
-            with open_url(name, timeout=INDEX_SECONDS) as answer:
+            with apt.reached(variables), open_url(name, timeout=INDEX_SECONDS) as answer:
                 packed = io.BytesIO(answer.read(INDEX_LIMIT + 1))
             # A few kilobytes may unpack to any size, and their signature is not checked here.
             text = (gzip.GzipFile(fileobj=packed) if name.endswith(".gz") else packed).read(INDEX_LIMIT + 1)
@@ -138,6 +144,43 @@ def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
     """Return the mount point of a path, the wanted bytes, and the free bytes."""
     mount, free = folders.space_at(Path(path))
     return mount, wanted, free
+
+
+def _boot_files() -> boot.BootFiles:
+    """Read what lies beside the kernels."""
+    mount, free = folders.space_at(BOOT)
+    return boot.BootFiles(
+        files={path.name: path.stat().st_size for path in BOOT.glob("*") if path.is_file() and not path.is_symlink()},
+        modules=frozenset(path.name for path in MODULES.glob("*")),
+        kept=frozenset(path.name for path in INITRAMFS.glob("*")),
+        filesystem=mount,
+        free=free,
+    )
+
+
+def _secure_boot() -> boot.SecureBoot:
+    """Read whether the kernel takes modules that this node signs itself."""
+    variable = EFI / "efivars" / boot.SECURE_BOOT
+    on = variable.is_file() and boot.is_on(variable.read_bytes())
+    enforced = ENFORCED.is_file() and ENFORCED.read_text(encoding="ascii").strip() == "Y"
+    if not (on or enforced):
+        return boot.SecureBoot()
+    # The kernel's copy of shim's list and the firmware's own have each certificate as it is.
+    lists = [
+        *(EFI / "mok-variables").glob("MokListRT*"),
+        *(EFI / "efivars").glob("MokListRT*"),
+        *(EFI / "efivars").glob("db-*"),
+    ]
+    accepted = b"".join(path.read_bytes() for path in lists)
+    framework = [DKMS_SETTINGS / "framework.conf", *sorted((DKMS_SETTINGS / "framework.conf.d").glob("*.conf"))]
+    named = [name for file in framework if file.is_file() for name in boot.configured_keys(file.read_text("utf-8"))]
+    keys = [ROOT / name.lstrip("/") for name in dict.fromkeys((*named, *boot.KEYS))]
+    return boot.SecureBoot(
+        on=on,
+        lockdown=LOCKDOWN.read_text(encoding="ascii") if LOCKDOWN.is_file() else "",
+        enforced=enforced,
+        keys=tuple((str(key), key.read_bytes() in accepted if lists else None) for key in keys if key.is_file()),
+    )
 
 
 class Look:
@@ -239,7 +282,8 @@ class Look:
             # The repository is configured on the node only when nothing is refused; until then it is asked only here.
             try:
                 with through(self.given["repository"], self.given):
-                    asked = index_of(self.given["repository"], self.suite)
+                    route = apt.route(self.module, self.given["repository"], self.given)
+                    asked = index_of(self.given["repository"], self.suite, route)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
             except Refusal as refusal:
                 return [refusal], headers
@@ -263,6 +307,17 @@ class Look:
         for kernel, (lacking, _) in () if unread else self.packages_lacking.items():
             refusals.append(offered.headers_refusal(listed, lacking, kernel))
         return [refusal for refusal in refusals if refusal], comes
+
+    def boot(self, judged: Judgement) -> tuple[list[Refusal], list[str]]:
+        """Return what of the boot process keeps a driver from being built and loaded, and what is only reported."""
+        steps = judged.steps
+        if not (steps.install or steps.mend or steps.build) or self.wanted.format != DEB:
+            return [], []
+        files = _boot_files()
+        kept, reported = boot.left_over(files)
+        unsigned, suspected = boot.not_enrolled(_secure_boot())
+        kernels_rebuilt = (self.found.kernel, self.found.next_kernel)
+        return [*unsigned, *kept, *boot.no_space(files, kernels_rebuilt)], [*suspected, *reported]
 
     def _shown(self, listed: Mapping[str, Sequence[str]]) -> str:
         """Return apt's descriptions of offered packages; "" for rpms."""

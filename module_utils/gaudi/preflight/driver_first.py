@@ -59,6 +59,12 @@ def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst
     return dataclasses.replace(driver, findings=(*driver.findings, lost))
 
 
+def with_sources(driver: DriverFirst, refusals: Sequence[Refusal]) -> DriverFirst:
+    """Add why a source of packages that the node has already cannot be used."""
+    problems = dict.fromkeys(Problem(refusal.id, str(refusal)) for refusal in refusals)
+    return dataclasses.replace(driver, problems=(*driver.problems, *problems))
+
+
 def refused(refusals: Sequence[Refusal], *, foreseen: bool) -> DriverFirst:
     """Return the refusals of a driver as problems. foreseen: as in told()."""
     return DriverFirst(awaited=foreseen, problems=tuple(Problem(refusal.id, str(refusal)) for refusal in refusals))

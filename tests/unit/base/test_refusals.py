@@ -18,6 +18,7 @@ ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 # Ids that several files give, each for the same thing. Any other id belongs to one file.
 SHARED = {
     "begun_with_other_options": "half a conversion that these options do not continue",
+    "boot_full": "no space for the initramfs of a kernel",
     "card_counts_differ": "two numbers of cards that must be the same are not",
     "config_unreadable": "a model's config.json",
     "control_character": "text that is not one line",
@@ -36,6 +37,7 @@ SHARED = {
     "no_room": "the free space of a file system",
     "no_such_instance": "a name that no instance of the node has",
     "no_such_module": "a module id that no card of the node has",
+    "no_such_suite": "a repository without the suite, or none at its address",
     "not_a_file": "a name that stands for no file",
     "not_a_json_object": "JSON that is no object",
     "not_a_kernel_setting": "a name of sysctl",
@@ -58,6 +60,7 @@ SHARED = {
     "out_of_range": "a number outside its limits",
     "range_backwards": "a lowest number above the highest",
     "record_damaged": "a JSON file that is there and does not hold what it must",
+    "repository_down": "a repository that does not answer",
     "request_unreadable": "the request of a job",
     "reservations_damaged": "the file of reservations",
     "serial_changed": "another card in the place of one that is known",

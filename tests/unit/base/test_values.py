@@ -177,7 +177,7 @@ def test_an_account_of_an_index_is_for_root_alone() -> None:
 
 def test_the_account_of_a_keys_address_is_in_no_failing_task() -> None:
     """A failure prints its address, and hides what it is given as a password."""
-    tasks = yaml.safe_load((ROLES / "container_runtime/tasks/vendor_index.yml").read_text(encoding="utf-8"))
+    tasks = yaml.safe_load((ROLES / "container_runtime/tasks/vendor_source.yml").read_text(encoding="utf-8"))
     (fetch,) = [task["fetched_key"] for task in tasks if "fetched_key" in task]
     address = f"https://reader:{HIDDEN.replace('-', '%2D')}@vault.example/key.asc"
     found = {

@@ -173,6 +173,7 @@ def test_whoever_installs_packages_now_is_not_disturbed() -> None:
     assert ids(decide(bare(holder="712 (apt)"))) == []
 
 
+@pytest.mark.report("A07")
 def test_packages_of_others_are_not_mended() -> None:
     (refusal,) = decide(node(packages=halves("unpacked ok"), others=("gcc-12", "vim"))).refusals
     assert refusal.id == "other_packages_half_installed"
@@ -203,6 +204,7 @@ def test_the_installers_driver_is_taken_over_by_wish() -> None:
     assert ids(decide(found, replace=True, take_over=True)) == []
 
 
+@pytest.mark.report("S06")
 def test_the_kernels_own_driver_gives_way() -> None:
     found = bare(file=IN_TREE, modules=frozenset({"habanalabs"}))
     judged = decide(found)

@@ -13,6 +13,7 @@ from tests.unit.driver.made import FACTS, lsmod
 KERNEL = "6.8.0-110-generic"
 
 
+@pytest.mark.report("A15")
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -60,6 +61,7 @@ def test_what_an_interrupted_install_leaves(status: str, left: bool) -> None:
     assert dkms.left_over(dkms.parse(status), "1.24.0-1007") is left
 
 
+@pytest.mark.report("A12")
 @pytest.mark.parametrize(
     ("status", "lost"),
     [
@@ -83,6 +85,7 @@ def test_a_kernel_update_that_loses_the_driver_is_seen(status: str, lost: bool) 
     assert bool(said) is lost
 
 
+@pytest.mark.report("A15")
 @pytest.mark.parametrize(
     ("images", "chosen", "expected"),
     [
@@ -94,6 +97,7 @@ def test_a_kernel_update_that_loses_the_driver_is_seen(status: str, lost: bool) 
             "",
             "5.14.0-427.el9.x86_64",
         ),
+        (["vmlinuz-6.1.0-9-amd64", "vmlinuz-6.1.0-10-amd64", "vmlinuz-6.1.0-11-amd64.dpkg-bak"], "", "6.1.0-10-amd64"),
         (["vmlinuz-6.17.0-22-generic"], "/boot/vmlinuz-6.8.0-45-generic", "6.8.0-45-generic"),
     ],
 )

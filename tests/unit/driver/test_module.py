@@ -17,7 +17,7 @@ import pytest
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
-from ansible.module_utils.gaudi.driver import packages, room
+from ansible.module_utils.gaudi.driver import boot, packages, room
 from ansible.module_utils.gaudi.node import driver_look, folders
 
 from filter_plugins.driver_trouble import driver_trouble
@@ -52,6 +52,8 @@ class System:
         for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
             patch.setattr(driver_look, name, root / path)
         patch.setattr(driver_look, "MODULES", root / "modules")
+        for name in ("EFI", "LOCKDOWN", "ENFORCED", "INITRAMFS", "DKMS_SETTINGS"):
+            patch.setattr(driver_look, name, root / name.lower())
         patch.setattr(driver_look, "APT_LISTS", root / "lists")
         patch.setattr(driver_look, "ROOT", root)
         patch.setattr(driver_look, "DPKG", root / "dpkg")
@@ -227,6 +229,7 @@ def test_a_kernel_that_boots_next_is_seen(run: Run, system: System) -> None:
     assert "linux-headers-6.17.0-22-generic" in ran["kernel_packages"]
 
 
+@pytest.mark.report("A11")
 def test_what_the_repositories_do_not_have_is_refused(run: Run, system: System) -> None:
     offers = "".join(f"{name} | 1.23.0-695 | https://x noble/main amd64 Packages\n" for name in DEBS)
     system.answers["apt-cache madison"] = (0, offers, "")
@@ -493,3 +496,92 @@ def test_words_of_a_tool_come_with_what_they_mean() -> None:
     assert said.startswith("dpkg was interrupted on this node.")
     assert said.endswith("It said: E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
     assert driver_trouble("nobody knows\n") == "nobody knows"
+
+
+SHIM = "605dab50-e046-4300-abb6-3dd810dd8b23"
+KERNEL_FILES = (f"vmlinuz-{KERNEL}", f"initrd.img-{KERNEL}", f"config-{KERNEL}")
+
+
+def secure_boot(system: System, *, on: bool = True, enrolled: bytes = b"", lockdown: str = "none [integrity]") -> None:
+    """Firmware with Secure Boot, the certificates that shim has, and a key of DKMS."""
+    (system.root / "efi/efivars").mkdir(parents=True)
+    (system.root / "efi/efivars" / boot.SECURE_BOOT).write_bytes(bytes([6, 0, 0, 0, on]))
+    (system.root / "efi/efivars" / f"MokListRT-{SHIM}").write_bytes(b"\x06\0\0\0header" + enrolled)
+    (system.root / "lockdown").write_text(f"{lockdown}\n")
+    (system.root / "var/lib/dkms").mkdir(parents=True)
+    (system.root / "var/lib/dkms/mok.pub").write_bytes(b"a certificate")
+
+
+@pytest.mark.report("A10")
+def test_a_key_that_secure_boot_does_not_know_is_refused_before_the_driver_changes(run: Run, system: System) -> None:
+    secure_boot(system, enrolled=b"another certificate of somebody"[:11])
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, system.answers)
+    assert ran["refused_id"] == "secure_boot_key_not_enrolled"
+    assert "mokutil --import" in ran["msg"]
+
+
+@pytest.mark.report("A10")
+def test_a_node_with_secure_boot_and_nothing_to_build_is_left_alone(run: Run, system: System) -> None:
+    system.installed()
+    secure_boot(system)
+    assert run(gaudi_driver_info, GIVEN, system.answers)["refusals"] == []
+
+
+@pytest.mark.parametrize(
+    "firmware",
+    [
+        {"enrolled": b"a certificate"},
+        {"on": False},
+        # shim validates nothing (mokutil --disable-validation): the kernel is not locked down.
+        {"lockdown": "[none] integrity confidentiality"},
+    ],
+)
+def test_a_driver_that_the_kernel_will_load_is_not_refused(run: Run, system: System, firmware: dict[str, Any]) -> None:
+    secure_boot(system, **firmware)
+    assert run(gaudi_driver_info, GIVEN, system.answers)["refusals"] == []
+
+
+def boot_files(system: System, *names: str, size: int = 0, modules: tuple[str, ...] = (KERNEL,)) -> None:
+    """Files beside the kernels, each of a size, and the kernels that have modules."""
+    (system.root / "boot").mkdir(exist_ok=True)
+    for name in names:
+        with (system.root / "boot" / name).open("wb") as file:
+            file.truncate(size)
+    for name in modules:
+        (system.root / "modules" / name).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.mark.report("A09")
+def test_a_full_boot_is_refused_before_anything_is_changed(run: Run, system: System) -> None:
+    boot_files(system, *KERNEL_FILES, size=90 << 20)
+    free = {"/boot": 80 << 20}
+    other = folders.space_at
+    system.patch.setattr(
+        folders, "space_at", lambda path: ("/boot", free["/boot"]) if path == system.root / "boot" else other(path)
+    )
+    ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, system.answers)
+    assert ran["refused_id"] == "boot_full"
+    assert "80 MiB are free on /boot" in ran["msg"]
+    assert "autoremove" in ran["msg"]
+    free["/boot"] = 120 << 20
+    assert run(gaudi_driver_info, GIVEN, system.answers)["refusals"] == []
+    # Two kernels are rebuilt: the next one comes too.
+    boot_files(system, "vmlinuz-6.8.0-60-generic", "initrd.img-6.8.0-60-generic", size=90 << 20)
+    boot_files(system, modules=("6.8.0-60-generic",))
+    ran = run(gaudi_driver_info, GIVEN, {**system.answers, "dpkg-query --show": (1, "", "")})
+    assert "boot_full" in [refusal["id"] for refusal in ran["refusals"]]
+
+
+@pytest.mark.report("A09")
+@pytest.mark.parametrize("modules", [(KERNEL,), (KERNEL, "7.0.0-1-generic")])
+def test_files_of_a_kernel_that_does_not_exist_are_refused_if_they_count_as_the_newest(
+    run: Run, system: System, modules: tuple[str, ...]
+) -> None:
+    boot_files(system, *KERNEL_FILES, modules=modules)
+    boot_files(system, "vmlinuz-6.9.0-1-generic.dpkg-bak", "initrd.img-6.9.0-1-generic.dpkg-bak")
+    if len(modules) > 1:
+        # A newer one that is whole.
+        boot_files(system, "vmlinuz-7.0.0-1-generic", "initrd.img-7.0.0-1-generic")
+    ran = run(gaudi_driver_info, GIVEN, {**system.answers, "dpkg-query --show": (1, "", "")})
+    assert ("boot_left_over" in [refusal["id"] for refusal in ran["refusals"]]) is (len(modules) == 1)
+    assert ran["next_kernel"] == (KERNEL if len(modules) == 1 else "7.0.0-1-generic")

@@ -63,10 +63,11 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "6.17.0-22-generic has no",
         ),
         ("modprobe: FATAL: Module habanalabs is in use.", "module_in_use", "unload habanalabs:"),
-        (
+        pytest.param(
             "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 712 (unattended-upgr)",
             "packages_locked",
             "(712 (unattended-upgr)) and holds /var/lib/dpkg/lock-frontend.",
+            marks=pytest.mark.report("A06"),
         ),
         (
             "dpkg: error: dpkg frontend lock was locked by another process with pid 712\nNote: removing the lock file",
@@ -119,7 +120,7 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
         (
             "E: Failed to fetch http://10.0.0.1/debian/dists/noble/InRelease  Connection refused",
             "repository_down",
-            "http://10.0.0.1/debian/dists/noble/InRelease",
+            "http://10.0.0.1/debian noble",
         ),
         (
             "E:The repository 'file:/srv/habana noble Release' does not have a Release file.",
@@ -170,6 +171,28 @@ def test_what_is_said_has_a_cause(said: str, id_: str, words: str) -> None:
     assert found is not None
     assert found.id == id_
     assert words in str(found)
+
+
+@pytest.mark.report("A09")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "update-initramfs: Generating /boot/initrd.img-6.8.0-45-generic\nError 24 : Write error : cannot write "
+        "compressed block\nE: mkinitramfs failure lz4 24\nupdate-initramfs: failed for /boot/initrd.img-6.8.0",
+        "zstd: error 70 : Write error : cannot write block : No space left on device",
+        "cp: error writing '/boot/initrd.img-6.8.0-45-generic.new': No space left on device",
+        "gzip: stdout: No space left on device\nE: mkinitramfs failure gzip 1\nupdate-initramfs: failed for "
+        "/boot/initrd.img-6.1.0-18-amd64 with 1.",
+        "cpio: write error: No space left on device\nE: mkinitramfs failure cpio 141",
+    ],
+)
+def test_a_full_boot_is_named(said: str) -> None:
+    found = recognised(said)
+    assert found is not None
+    assert found.id == "boot_full"
+    assert "/boot is full" in str(found)
+    assert "autoremove" in str(found)
+    assert "apt-get clean" not in str(found)
 
 
 def test_the_cause_comes_before_its_effects() -> None:

@@ -154,6 +154,7 @@ def test_clocks_within_the_tolerance_are_accepted(off: float) -> None:
     assert preflight.check_clock(1e9 + off, 1e9, 60) == []
 
 
+@pytest.mark.report("A18")
 @pytest.mark.parametrize(
     ("off", "words"),
     [

@@ -139,6 +139,9 @@ class FakeLook:
     def judgement(self) -> Any:
         return type("Judgement", (), {"steps": INSTALL, "refusals": (), "replaces": False})
 
+    def boot(self, _judged: Any) -> tuple[list[Refusal], list[str]]:
+        return [], []
+
     def offers(self) -> tuple[list[Refusal], list[str]]:
         return ([NO_HEADERS] if "old" in self.given["repository"] else []), [HEADERS]
 

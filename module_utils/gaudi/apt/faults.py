@@ -1,0 +1,332 @@
+"""Errors of ``apt-get update`` by repository: which repository has which fault, and what to do about it.
+
+The patterns match apt's messages under LC_ALL=C.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from ..base.refusal import Refusal
+from ..base.values import without_login
+from .sources import Source, same_repository
+
+# "Err:3 URI SUITE InRelease", with the reason on the next lines.
+_ERR = re.compile(r"^Err:\d+ (?P<uri>\S+) (?P<suite>\S+)[^\n]*\n(?P<why>(?:  [^\n]*\n?)+)", re.MULTILINE)
+# A message may go on in further lines, which begin with a blank or with anything else than a mark.
+_MESSAGE = re.compile(r"^(?P<mark>[WE]): (?P<text>.*?)(?=^[WEN]: |^Err:|\Z)", re.MULTILINE | re.DOTALL)
+_ADDRESS = re.compile(r"(?P<uri>(?:https?|file|copy|ftp|mirror\+?\w*|cdrom)://?[^\s'\"]+)(?: (?P<suite>[^\s'\"]+))?")
+_INDEX = re.compile(
+    r"^(?P<uri>.+?)/dists/(?P<suite>.+?)/(?:InRelease|Release(?:\.gpg)?|[^/]+/(?:binary|source|i18n|dep11|cnf).*)$"
+)
+_LOCK = re.compile(
+    r"Could not get lock (?P<file>/\S+?)\.?(?: It is held by process (?P<who>\d+ \([^)]*\)))?(?=[.\s]|$)"
+)
+_CONFLICT = re.compile(
+    r"Conflicting values set for option (?P<option>Signed-By|Trusted) regarding source (?P<uri>\S+) (?P<suite>\S+?):? "
+    r"(?P<one>.*?) !=(?P<other>.*)"
+)
+_UNREADABLE = re.compile(r"(?:Malformed|Unable to parse|Type '[^']*' is not known)[^\n]*?(?P<file>/[^\s,]+)")
+_KEY = re.compile(r"(?:NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG) (?P<key>[0-9A-F]{8,40})")
+_CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to) (?P<host>[^\s:']+)", re.IGNORECASE)
+_RESOLVE = re.compile(
+    r"(?:Could not resolve|Temporary failure resolving|Something wicked happened resolving) '(?P<host>[^':]+)"
+)
+
+# Fault by message, in this order: causes before their consequences.
+_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "certificate",
+        re.compile(r"[Cc]ertificate verification failed|certificate is NOT trusted|SSL certificate problem"),
+    ),
+    ("proxy_denied", re.compile(r"407\s+|Proxy Authentication Required|Invalid response from proxy: HTTP/\S+ 407")),
+    ("denied", re.compile(r"\b40[13]\s+\S")),
+    ("key_expired", re.compile(r"EXPKEYSIG|EXPSIG|REVKEYSIG")),
+    ("key_missing", re.compile(r"NO_PUBKEY")),
+    (
+        "signature",
+        re.compile(
+            r"BADSIG|invalid signature|signatures? (?:couldn't be verified|were invalid|verification)|"
+            r"is not signed|NODATA|no longer signed|Clearsigned file isn't valid"
+        ),
+    ),
+    ("clock_behind", re.compile(r"is not valid yet")),
+    ("expired", re.compile(r"Release file for \S+ is expired|\(invalid since")),
+    ("changed", re.compile(r"changed its '(?:Origin|Label|Suite|Codename|Version)' value|Conflicting distribution")),
+    ("unresolved", _RESOLVE),
+    ("timeout", re.compile(r"timed out|Timeout|connection timeout")),
+    (
+        "no_connection",
+        re.compile(
+            r"Connection refused|No route to host|Network is unreachable|Could not connect|"
+            r"Unable to connect|Invalid response from proxy"
+        ),
+    ),
+    (
+        "absent",
+        re.compile(r"does(?:n't| not) have a Release file|no longer has a Release file|\b404\s+|File not found"),
+    ),
+    ("broken", re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress|Failed to fetch|\b5\d\d\s+\S")),
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of one repository.
+
+    ``kind``: a name of _KINDS, "conflict", "lock", "unreadable", or "other". ``uri``, ``suite``: as apt prints them,
+    without an account; "" for a fault of no repository. ``message``: apt's, on one line. ``detail``: the key, the host
+    that did not answer, the file or the process.
+    """
+
+    kind: str
+    uri: str
+    suite: str
+    message: str
+    detail: str = ""
+
+    @property
+    def repository(self) -> str:
+        """Return the address and suite."""
+        return f"{self.uri} {self.suite}".strip()
+
+
+def parse(printed: str) -> list[Fault]:
+    """Return the faults that apt-get update printed, the first reason for each repository."""
+    found: list[Fault] = []
+    for match in _ERR.finditer(printed):
+        found.append(_fault(match["uri"], match["suite"], match["why"]))
+    for match in _MESSAGE.finditer(printed):
+        text = " ".join(match["text"].split())
+        if lock := _LOCK.search(text):
+            found.append(Fault("lock", "", "", text, lock["who"] or lock["file"]))
+        elif conflict := _CONFLICT.search(text):
+            uri = without_login(conflict["uri"]).rstrip("/")
+            found.append(
+                Fault(
+                    "conflict",
+                    uri,
+                    conflict["suite"],
+                    text,
+                    f"{conflict['one'].strip() or 'none'} and {conflict['other'].strip() or 'none'}",
+                )
+            )
+        elif unreadable := _UNREADABLE.search(text):
+            found.append(Fault("unreadable", "", "", text, unreadable["file"]))
+        elif address := _ADDRESS.search(text):
+            uri, suite = address["uri"].rstrip("'.,:;"), address["suite"] or ""
+            if text.startswith("Failed to fetch"):
+                suite = ""
+            if index := _INDEX.match(uri):
+                uri, suite = index["uri"], index["suite"]
+            fault = _fault(uri, suite, text)
+            if fault.kind != "other" or match["mark"] == "E":
+                found.append(fault)
+    return _once(found)
+
+
+def _fault(uri: str, suite: str, why: str) -> Fault:
+    message = " ".join(why.split())
+    kind = next((kind for kind, pattern in _KINDS if pattern.search(message)), "other")
+    host = urlsplit(uri).hostname or ""
+    detail = ""
+    if match := _KEY.search(message):
+        detail = match["key"]
+    elif match := (_RESOLVE.search(message) if kind == "unresolved" else _CONNECT.search(message)):
+        detail = match["host"]
+        # apt names the proxy's host where it goes through one.
+        if kind in ("unresolved", "no_connection", "timeout") and detail != host:
+            kind = "proxy"
+    return Fault(kind, without_login(uri).rstrip("/"), suite.strip("/") or suite, message, detail)
+
+
+def _once(faults: Iterable[Fault]) -> list[Fault]:
+    """Keep of each repository the most telling fault; those of no repository once each."""
+    order = [kind for kind, _ in _KINDS]
+    best: dict[tuple[str, str, str], Fault] = {}
+    for fault in faults:
+        key = (fault.uri, fault.suite, "" if fault.uri else fault.message)
+        known = best.get(key)
+        if known is None or _rank(fault, order) < _rank(known, order):
+            best[key] = fault
+    return list(best.values())
+
+
+def _rank(fault: Fault, order: Sequence[str]) -> int:
+    if fault.kind in ("conflict", "proxy"):
+        return -1
+    return order.index(fault.kind) if fault.kind in order else len(order)
+
+
+def is_ours(fault: Fault, repository: str, suite: str) -> bool:
+    """Whether a fault is the one of a repository and suite."""
+    if not repository or not fault.uri or not same_repository(fault.uri, repository):
+        return False
+    named, wanted = fault.suite.strip("/"), suite.strip("/")
+    return not named or not wanted or named == wanted or named.startswith(f"{wanted}/")
+
+
+def other(fault: Fault, sources: Sequence[Source]) -> str:
+    """Return a warning about a repository that is not this project's."""
+    files = _files(fault, sources)
+    where = f", of {' and '.join(files)}" if files else ""
+    if not fault.uri:
+        return f"apt-get update: {fault.message}"
+    return (
+        f"apt could not read the repository {fault.repository}{where}: {fault.message} This run does not need it and "
+        "leaves it alone."
+    )
+
+
+def _files(fault: Fault, sources: Sequence[Source]) -> list[str]:
+    found = [
+        source.file
+        for source in sources
+        if same_repository(source.uri, fault.uri) and (not fault.suite or source.suite.strip("/") == fault.suite)
+    ]
+    return list(dict.fromkeys(found or [source.file for source in sources if same_repository(source.uri, fault.uri)]))
+
+
+def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
+    """Return the refusal for sources that apt cannot read, so that no repository is read."""
+    if fault.kind == "conflict":
+        files = _files(fault, sources)
+        return Refusal(
+            "sources_in_conflict",
+            f"apt reads no repository on this node, as {' and '.join(files) or 'two sources'} name different keys for "
+            f"{fault.repository} ({fault.detail}). Keep one of them, or give both the same Signed-By, then run again.",
+        )
+    return Refusal(
+        "sources_not_readable",
+        f"apt reads no repository on this node, as it cannot read {fault.detail} ({fault.message}). Correct that "
+        "file, then run again.",
+    )
+
+
+def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = ()) -> Refusal:
+    """Return why the site's repository cannot be used.
+
+    options: prefix of the options that describe it. files: where it is configured.
+    """
+    where = f"the repository {fault.repository}" + (f" ({', '.join(files)})" if files else "")
+    key = f" (key {fault.detail})" if fault.detail else ""
+    names = f"{options}_repository"
+    if fault.kind in ("key_missing", "signature"):
+        return Refusal(
+            "repository_not_trusted",
+            f"A package repository is not signed by the key that this site names for it{key}: {where}. Nothing was "
+            f"installed from it. Compare {options}_key and {options}_key_fingerprint with what the vendor publishes.",
+        )
+    if fault.kind == "key_expired":
+        return Refusal(
+            "repository_key_expired",
+            f"The key that signs {where} has expired or was revoked{key}. Fetch the vendor's current key and name it "
+            f"in {options}_key and {options}_key_fingerprint; compare the node's clock as well.",
+        )
+    if fault.kind == "certificate":
+        return Refusal(
+            "repository_certificate",
+            f"The certificate of {where} is signed by an authority that apt does not trust on this node, or is not "
+            f"valid ({fault.message}). If the server has a certificate of the site's own authority, name its file in "
+            "gaudi_ca_certificates.",
+        )
+    if fault.kind in ("proxy", "proxy_denied"):
+        who = f" ({fault.detail})" if fault.kind == "proxy" and fault.detail else ""
+        what = "rejects its account (407)" if fault.kind == "proxy_denied" else "does not answer"
+        return Refusal(
+            "repository_behind_proxy",
+            f"The proxy{who} in front of {where} {what}: {fault.message} Check gaudi_http_proxy and "
+            "gaudi_https_proxy, the environment's proxy and Acquire::http::Proxy of apt.",
+        )
+    if fault.kind == "denied":
+        return Refusal(
+            "repository_denies",
+            f"The server of {where} denies access: {fault.message} Check the account in {names}.",
+        )
+    if fault.kind in ("clock_behind", "expired"):
+        return Refusal(
+            "repository_out_of_date",
+            f"By the node's clock the Release file of {where} is not valid "
+            f"{'yet' if fault.kind == 'clock_behind' else 'any more'}: {fault.message} Compare the clock "
+            "(timedatectl), and synchronise the mirror.",
+        )
+    if fault.kind == "changed":
+        return Refusal(
+            "repository_changed",
+            f"apt wants a confirmation for {where}: {fault.message} If the change is the vendor's, run apt-get update "
+            "--allow-releaseinfo-change on the node.",
+        )
+    if fault.kind == "absent":
+        return Refusal(
+            "no_such_suite",
+            f"There is no package repository at {fault.repository}. Look at {names} and {options}_suite.",
+        )
+    cause = {
+        "unresolved": f"the node does not resolve the name {fault.detail}. Check the node's DNS and {names}",
+        "timeout": f"it does not answer in time. Check {names}, the node's proxy and firewalls in between",
+        "no_connection": f"nothing accepts connections there. Check {names}, and whether the server is up",
+    }.get(fault.kind, f"{fault.message} Check {names}, the node's proxy, and whether the server is up")
+    return Refusal("repository_down", f"A package repository does not answer ({fault.repository}): {cause}.")
+
+
+def of_any(fault: Fault, *, known: bool) -> Refusal:
+    """Return the fault of a repository that is not the driver's, or may not be.
+
+    known: the driver's repository is known to be another one.
+    """
+    if known:
+        return Refusal(
+            "other_repository_fails",
+            f"apt could not read the repository {fault.repository}, which is not the driver's: {fault.message} Repair "
+            "it on the node, or remove its source.",
+        )
+    if fault.kind in ("key_missing", "key_expired", "signature"):
+        key = f" (key {fault.detail})" if fault.detail else ""
+        return Refusal(
+            "repository_not_trusted",
+            f"The repository {fault.repository} is not signed by a key that apt trusts for it{key}. If it is "
+            "gaudi_driver_repository, compare gaudi_driver_key and gaudi_driver_key_fingerprint; else repair its key "
+            "or remove its source.",
+        )
+    return Refusal(
+        "repository_down",
+        f"apt could not read the repository {fault.repository}: {fault.message} If it is gaudi_driver_repository, "
+        "check its address and the node's proxy; else repair it or remove its source.",
+    )
+
+
+def judge(faults: Sequence[Fault], sources: Sequence[Source], repository: str, suite: str, options: str) -> list[str]:
+    """Return warnings about the repositories of others. Raises Refusal if apt reads nothing, or not the one of ours."""
+    for fault in faults:
+        if fault.kind in ("conflict", "unreadable"):
+            raise unreadable(fault, sources)
+    for fault in faults:
+        if is_ours(fault, repository, suite):
+            raise refusal(fault, options, _files(fault, sources))
+    return [other(fault, sources) for fault in faults]
+
+
+def with_version(policy: str, field: str) -> set[str]:
+    """Return the packages that ``apt-cache policy`` shows a version for in a field, Installed or Candidate."""
+    found, name = set(), ""
+    for line in policy.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            name = line[:-1]
+        elif line.startswith(f"  {field}: ") and "(none)" not in line:
+            found.add(name)
+    return found
+
+
+def not_offered(names: Sequence[str], others: Sequence[str]) -> Refusal:
+    """Return the refusal for packages that no repository offers, with the faults that may be the reason."""
+    because = (
+        f" These repositories could not be read, and one of them may have them: {' '.join(others)}" if others else ""
+    )
+    return Refusal(
+        "packages_not_offered",
+        f"No package repository of this node offers {', '.join(names)}.{because} Repair or add the repository that "
+        "has them, then run again.",
+    )

@@ -1,0 +1,148 @@
+"""Read apt's sources, keyrings and settings, and have it read its repositories."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..apt import config, faults, sources
+from ..apt.faults import Fault
+from ..apt.sources import Source
+from ..base.refusal import Refusal
+from ..engine.openpgp import keyring
+
+ETC = Path("/etc/apt")
+OS_RELEASE = Path("/etc/os-release")
+LISTS = Path("/var/lib/apt/lists")
+# Seconds between two attempts while another program has the lock of the lists, for which apt does not wait.
+LOCK_PAUSE = 2
+# The last characters of unknown output.
+LAST = 1500
+
+
+def read_sources() -> list[Source]:
+    """Return all enabled sources of the node, in apt's order."""
+    parts = ETC / "sources.list.d"
+    files = [
+        ETC / "sources.list",
+        *sorted(file for suffix in ("list", "sources") for file in parts.glob(f"*.{suffix}")),
+    ]
+    found: list[Source] = []
+    for file in files:
+        if file.is_file():
+            found += sources.parse(str(file), file.read_text(encoding="utf-8", errors="replace"))
+    return found
+
+
+def keys_of(path: str) -> list[str]:
+    """Return the fingerprints in a keyring, or in all keyrings that apt trusts for ""; [] if it cannot be read."""
+    files = [Path(path)] if path else [ETC / "trusted.gpg", *sorted((ETC / "trusted.gpg.d").glob("*.[ga][ps][gc]"))]
+    found: list[str] = []
+    for file in files:
+        if file.is_file():
+            try:
+                found += keyring(file.read_bytes())
+            except Refusal:
+                # No keys that apt would read either.
+                continue
+    return found
+
+
+def existing_source(repository: str, suite: str, fingerprint: str) -> str:
+    """Return the file of the node's own source for a repository; "" if there is none. Raises Refusal.
+
+    suite: "" means the codename of the system.
+    """
+    file: str = sources.existing(read_sources(), repository, suite or codename(), fingerprint, keys_of)
+    return file
+
+
+def environment(module: AnsibleModule, url: str) -> dict[str, str]:
+    """Return environment variables with which a program reaches an address as apt does; {} where apt sets nothing."""
+    program = module.get_bin_path("apt-config")
+    if program is None:
+        return {}
+    status, out, _ = module.run_command([program, "dump"])
+    found = config.route(config.parse(out) if status == 0 else {}, url)
+    proxy = found.proxy
+    if found.detector and os.access(found.detector, os.X_OK):
+        status, out, _ = module.run_command([found.detector, url])
+        printed = config.detected(out) if status == 0 else None
+        proxy = proxy if printed is None else printed
+    variables = dict.fromkeys(("http_proxy", "https_proxy"), proxy) if proxy else {}
+    if proxy == "":
+        variables = {"no_proxy": "*"}
+    return {
+        **{name: str(value) for name, value in variables.items()},
+        **({"SSL_CERT_FILE": found.ca} if found.ca else {}),
+    }
+
+
+def route(module: AnsibleModule, url: str, access: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of environment() for what the site has not set itself.
+
+    access: the site's ``http_proxy``, ``https_proxy`` and ``certificates``.
+    """
+    own = environment(module, url)
+    if access.get("http_proxy") or access.get("https_proxy"):
+        own = {name: value for name, value in own.items() if not name.endswith("_proxy")}
+    if access.get("certificates"):
+        own.pop("SSL_CERT_FILE", None)
+    return own
+
+
+@contextmanager
+def reached(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process within the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def age() -> float:
+    """Return the seconds since apt last read its repositories; infinity if it never did."""
+    if not any(LISTS.glob("*_Packages*")):
+        return float("inf")
+    return time.time() - LISTS.stat().st_mtime
+
+
+def update(module: AnsibleModule, lock_timeout: int) -> tuple[list[Fault], str]:
+    """Have apt read all repositories; return the faults, and the output if it failed without any.
+
+    Waits while another program has the lock of the lists. Raises Refusal if that takes too long.
+    """
+    # any: apt otherwise ends with 0 if a repository does not answer, and this prints the same messages.
+    command = [module.get_bin_path("apt-get", required=True), "-o", "APT::Update::Error-Mode=any", "update"]
+    until = time.monotonic() + lock_timeout
+    while True:
+        status, out, err = module.run_command(command)
+        found = faults.parse(f"{out}\n{err}")
+        locks = [fault for fault in found if fault.kind == "lock"]
+        if not locks:
+            return found, "" if status == 0 or found else f"{out}\n{err}".strip()[-LAST:]
+        if time.monotonic() >= until:
+            raise Refusal(
+                "package_lists_locked",
+                f"Another program has read package lists for {lock_timeout} s ({locks[0].message}). Run again when it "
+                "is done.",
+            )
+        time.sleep(LOCK_PAUSE)
+
+
+def codename() -> str:
+    """Return the codename of the system, which suites are named by; "" if it has none."""
+    match = re.search(r'^VERSION_CODENAME="?([a-z]+)', OS_RELEASE.read_text(encoding="utf-8"), re.MULTILINE)
+    return match[1] if match else ""

@@ -1,0 +1,112 @@
+"""The route that apt's configuration describes, and an index that is read along it."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from ansible.module_utils.gaudi.apt import config
+from ansible.module_utils.gaudi.apt.config import Route
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import apt
+from ansible.module_utils.gaudi.node.driver_look import index_of
+from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.testing import patch_module_args
+
+DUMPED = """\
+Acquire "";
+Acquire::http "";
+Acquire::http::Proxy "http://u:p%40x@proxy.example:3128/";
+Acquire::http::Proxy::near.example "DIRECT";
+Acquire::http::Proxy::far.example "http://far.example:8080";
+Acquire::https::CaInfo "/etc/site ca.pem";
+"""
+GENERAL = "http://u:p%40x@proxy.example:3128/"
+
+
+@pytest.mark.report("A04")
+@pytest.mark.parametrize(
+    ("dumped", "url", "route"),
+    [
+        (DUMPED, "http://vault.example/debian", Route(GENERAL)),
+        (DUMPED, "https://vault.example/debian", Route(GENERAL, ca="/etc/site ca.pem")),
+        (DUMPED, "http://NEAR.example/debian", Route("")),
+        (DUMPED, "http://far.example:81/debian", Route("http://far.example:8080")),
+        ('acquire::HTTPS::Proxy "DIRECT";\n' + DUMPED, "https://vault.example", Route("", ca="/etc/site ca.pem")),
+        ('Acquire::http::Proxy "false";', "http://x", Route("false")),
+        ('Acquire::http::Proxy-Auto-Detect "/usr/bin/find-proxy";', "http://x", Route(None, "/usr/bin/find-proxy")),
+        ('Acquire::http::ProxyAutoDetect "/usr/bin/find-proxy";', "https://x", Route(None, "/usr/bin/find-proxy")),
+        ('Acquire::https::vault.example::CaInfo "/v.pem";', "https://vault.example/x", Route(ca="/v.pem")),
+        ("", "http://x", Route()),
+    ],
+)
+def test_the_route_is_apts(dumped: str, url: str, route: Route) -> None:
+    assert config.route(config.parse(dumped), url) == route
+
+
+@pytest.mark.parametrize(
+    ("printed", "proxy"), [("http://p:1\n", "http://p:1"), ("DIRECT\n", ""), ("", None), ("\n", None)]
+)
+def test_what_a_detector_prints(printed: str, proxy: str | None) -> None:
+    assert config.detected(printed) == proxy
+
+
+class Proxy(http.server.BaseHTTPRequestHandler):
+    """Answers for each host."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        body = b"Package: habanalabs-dkms\nVersion: 1\n" if self.path.endswith("Packages") else b""
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def proxy() -> Iterator[str]:
+    Proxy.asked = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> NodeModule:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with patch_module_args({}):
+        return NodeModule(argument_spec={})
+
+
+@pytest.mark.report("A04")
+@pytest.mark.skipif(shutil.which("apt-config") is None, reason="apt is not installed")
+@pytest.mark.parametrize("detects", [False, True])
+def test_an_index_is_read_through_the_proxy_that_only_apt_knows(
+    module: NodeModule, proxy: str, detects: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detector = tmp_path / "detect"
+    detector.write_text(f"#!/bin/sh\necho {proxy}\n")
+    detector.chmod(0o755)
+    line = f'Acquire::http::Proxy-Auto-Detect "{detector}";' if detects else f'Acquire::http::Proxy "{proxy}";'
+    (tmp_path / "apt.conf").write_text(f'Dir::Etc::parts "/nowhere";\n{line}\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    repository = "http://vault.invalid/debian"
+    with pytest.raises(Refusal) as refused:
+        index_of(repository, "jammy", {})
+    assert refused.value.id == "repository_not_read"
+    assert "habanalabs-dkms" in index_of(repository, "jammy", apt.environment(module, repository))
+    assert Proxy.asked[-1].startswith("http://vault.invalid/debian/dists/jammy/")

@@ -1,0 +1,271 @@
+"""Errors of apt-get update: which repository has them, and what is to be done about it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.apt import faults
+from ansible.module_utils.gaudi.apt.sources import Source
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.driver.troubles import recognised
+from ansible.module_utils.gaudi.node import apt
+from ansible.module_utils.testing import patch_module_args
+from hypothesis import given
+from hypothesis import strategies as st
+
+from library import apt_update
+
+URI, SUITE = "https://vault.example/debian", "jammy"
+SOURCES = [Source("/etc/apt/sources.list.d/a.list", URI, SUITE)]
+# The reasons are those of apt 2.6 (Debian 12) and 2.4 (Ubuntu 22.04) under LC_ALL=C.
+UNKNOWN_CA = (
+    "Certificate verification failed: The certificate is NOT trusted. The certificate issuer is unknown.  "
+    "Could not handshake: Error in the certificate verification. [IP: 10.0.0.1 443]"
+)
+EXPIRED = "The following signatures were invalid: EXPKEYSIG 0E44AF0EAD0EF0E5 Vendor"
+MISSING = (
+    "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY 0E44AF0EAD0EF0E5"
+)
+
+
+def err(why: str, uri: str = URI, suite: str = SUITE) -> str:
+    return f"Ign:1 http://x y InRelease\nErr:2 {uri} {suite} InRelease\n  {why}\nReading package lists...\n"
+
+
+def gpg(why: str, uri: str = URI) -> str:
+    return f"W: GPG error: {uri} {SUITE} InRelease: {why}\nE: The repository '{uri} {SUITE} InRelease' is not signed."
+
+
+CASES: list[tuple[str, str, str]] = [
+    pytest.param(err(UNKNOWN_CA), "repository_certificate", "gaudi_ca_certificates", marks=pytest.mark.report("A17")),
+    (f"E: Failed to fetch {URI}/dists/{SUITE}/InRelease  {UNKNOWN_CA}", "repository_certificate", "gaudi_ca_cert"),
+    (gpg(MISSING), "repository_not_trusted", "(key 0E44AF0EAD0EF0E5)"),
+    (gpg(EXPIRED), "repository_key_expired", "has expired"),
+    (err("Could not resolve 'vault.example'"), "repository_down", "does not resolve the name vault.example"),
+    (err("Temporary failure resolving 'vault.example'"), "repository_down", "the name vault.example"),
+    (err("Could not resolve 'proxy.example'"), "repository_behind_proxy", "(proxy.example)"),
+    (
+        err("Could not connect to 10.0.0.9:3128 (10.0.0.9). - connect (111: Connection refused)"),
+        "repository_behind_proxy",
+        "(10.0.0.9)",
+    ),
+    (err("Invalid response from proxy: HTTP/1.1 407 Proxy Authentication Required"), "repository_behind_proxy", "407"),
+    (err("407  Proxy Authentication Required [IP: 10.0.0.9 3128]"), "repository_behind_proxy", "407"),
+    (err("401  Unauthorized [IP: 10.0.0.1 443]"), "repository_denies", "account"),
+    (err("403  Forbidden [IP: 10.0.0.1 443]"), "repository_denies", "403"),
+    (
+        err("Could not connect to vault.example:443 (10.0.0.1). - connect (111: Connection refused)"),
+        "repository_down",
+        "nothing accepts connections",
+    ),
+    (
+        err("Could not connect to vault.example:443 (10.0.0.1), connection timed out"),
+        "repository_down",
+        "in time",
+    ),
+    (f"E: The repository '{URI} {SUITE} Release' does not have a Release file.", "no_such_suite", "_suite"),
+    pytest.param(
+        f"E: Release file for {URI}/dists/{SUITE}/InRelease is not valid yet (invalid for another 5h 2min 3s).",
+        "repository_out_of_date",
+        "clock",
+        marks=pytest.mark.report("A18"),
+    ),
+    (
+        f"E: Release file for {URI}/dists/{SUITE}/InRelease is expired (invalid since 3d 1h).",
+        "repository_out_of_date",
+        "any more",
+    ),
+    pytest.param(
+        f"E: Repository '{URI} {SUITE} InRelease' changed its 'Label' value from 'a' to 'b'",
+        "repository_changed",
+        "'Label' value from 'a' to 'b'",
+        marks=pytest.mark.report("A18"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("printed", "id_", "words"), CASES)
+def test_a_fault_of_our_repository_ends_with_its_cause(printed: str, id_: str, words: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        faults.judge(faults.parse(printed), SOURCES, URI, SUITE, "gaudi_driver")
+    assert refused.value.id == id_
+    assert words in str(refused.value)
+    assert "Compare gaudi_driver_key " not in str(refused.value) or id_ == "repository_not_trusted"
+
+
+@pytest.mark.report("A02")
+@pytest.mark.parametrize(("printed", "id_", "words"), CASES)
+def test_a_fault_of_another_repository_is_a_warning_with_its_file(printed: str, id_: str, words: str) -> None:
+    (warning,) = faults.judge(faults.parse(printed), SOURCES, "https://ours.example/debian", SUITE, "gaudi_driver")
+    assert f"{URI} {SUITE}, of {SOURCES[0].file}" in warning
+    assert "gaudi_driver" not in warning, (id_, words)
+
+
+@pytest.mark.report("A02")
+@pytest.mark.parametrize("why", [MISSING, EXPIRED])
+def test_an_unrelated_repository_is_not_blamed_on_the_drivers_key(why: str) -> None:
+    found = recognised(gpg(why), "https://ours.example/debian")
+    assert found is not None
+    assert found.id == "other_repository_fails"
+    assert URI in str(found)
+    assert "gaudi_driver_key" not in str(found)
+    ours = recognised(gpg(why), URI)
+    assert ours is not None
+    assert "gaudi_driver_key" in str(ours)
+
+
+@pytest.mark.report("A01")
+def test_sources_in_conflict_are_named_by_their_files() -> None:
+    printed = (
+        f"E: Conflicting values set for option Signed-By regarding source {URI}/ {SUITE}: "
+        "/usr/share/keyrings/a.gpg != \nE: The list of sources could not be read."
+    )
+    two = [*SOURCES, Source("/etc/apt/sources.list.d/habana.sources", f"{URI}/", SUITE)]
+    with pytest.raises(Refusal) as refused:
+        faults.judge(faults.parse(printed), two, URI, SUITE, "gaudi_driver")
+    assert refused.value.id == "sources_in_conflict"
+    assert all(source.file in str(refused.value) for source in two)
+    found = recognised(printed)
+    assert found is not None
+    assert found.id == "sources_in_conflict"
+
+
+def test_a_file_that_apt_cannot_read_is_named() -> None:
+    printed = "E: Malformed line 1 in source list /etc/apt/sources.list.d/b.list (type)\nE: The list of sources could"
+    with pytest.raises(Refusal, match=r"sources\.list\.d/b\.list"):
+        faults.judge(faults.parse(printed), [], "", "", "gaudi_driver")
+
+
+def test_another_suite_of_our_repository_is_somebody_elses() -> None:
+    (warning,) = faults.judge(faults.parse(err("404  Not Found", suite="noble")), [], URI, SUITE, "gaudi_driver")
+    assert f"{URI} noble" in warning
+
+
+@given(st.text(max_size=300))
+def test_any_output_is_read(printed: str) -> None:
+    for fault in faults.parse(printed):
+        assert fault.message
+
+
+needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Real apt with folders of its own, and a repository in a folder."""
+    for name in ("etc/apt.conf.d", "etc/preferences.d", "etc/sources.list.d", "etc/trusted.gpg.d"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("state/lists/partial", "cache/archives/partial", "repository/dists/jammy/main/binary-amd64"):
+        (tmp_path / name).mkdir(parents=True)
+    index = (
+        "Package: toy\nVersion: 1\nArchitecture: amd64\nFilename: pool/toy.deb\nSize: 1\nSHA256: " + "0" * 64 + "\n\n"
+    )
+    (tmp_path / "repository/dists/jammy/main/binary-amd64/Packages").write_text(index)
+    digest = f" {hashlib.sha256(index.encode()).hexdigest()} {len(index)} main/binary-amd64/Packages\n"
+    release = f"Suite: jammy\nComponents: main\nArchitectures: amd64\nSHA256:\n{digest}"
+    (tmp_path / "repository/dists/jammy/Release").write_text(release)
+    (tmp_path / "status").touch()
+    options = {
+        "Dir": str(tmp_path),
+        "Dir::Etc": "etc",
+        "Dir::Etc::trustedparts": "trusted.gpg.d",
+        "Dir::State": "state",
+        "Dir::State::status": str(tmp_path / "status"),
+        "Dir::Cache": "cache",
+        "APT::Architecture": "amd64",
+        "APT::Sandbox::User": "root",
+        "Acquire::Retries": "0",
+        "Acquire::Languages": "none",
+        "Acquire::http::Proxy": "DIRECT",
+    }
+    (tmp_path / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in options.items()))
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.setattr(apt, "ETC", tmp_path / "etc")
+    monkeypatch.setattr(apt, "LISTS", tmp_path / "state/lists")
+    return tmp_path
+
+
+@pytest.fixture
+def update(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    def start(**arguments: Any) -> dict[str, Any]:
+        with patch_module_args(arguments), pytest.raises(SystemExit):
+            apt_update.main()
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
+
+    return start
+
+
+@needs_apt
+@pytest.mark.report("A02")
+def test_a_broken_repository_of_somebody_else_does_not_end_the_run(
+    node: Path, update: Callable[..., dict[str, Any]]
+) -> None:
+    (node / "etc/sources.list").write_text(f"deb [trusted=yes] file:{node}/repository jammy main\n")
+    (node / "etc/sources.list.d/other.list").write_text("deb http://127.0.0.1:1/debian jammy main\n")
+    ran = update(repository=f"file:{node}/repository", suite="jammy", packages=["toy"])
+    assert not ran.get("failed"), ran
+    (warning,) = ran["faults"]
+    assert "http://127.0.0.1:1/debian jammy" in warning
+    assert str(node / "etc/sources.list.d/other.list") in warning
+    # The broken one is ours now.
+    ran = update(repository="http://127.0.0.1:1/debian", suite="jammy")
+    assert ran["refused_id"] == "repository_down"
+    ran = update(packages=["toy", "nowhere"])
+    assert ran["refused_id"] == "packages_not_offered"
+    assert "offers nowhere." in ran["msg"]
+    assert "http://127.0.0.1:1/debian jammy" in ran["msg"]
+
+
+@needs_apt
+@pytest.mark.report("A02")
+def test_an_unsigned_repository_of_somebody_else_does_not_end_the_run(
+    node: Path, update: Callable[..., dict[str, Any]]
+) -> None:
+    shutil.copytree(node / "repository", node / "unsigned")
+    (node / "etc/sources.list").write_text(
+        f"deb [trusted=yes] file:{node}/repository jammy main\ndeb file:{node}/unsigned jammy main\n"
+    )
+    ran = update(repository=f"file:{node}/repository", suite="jammy", packages=["toy"])
+    assert not ran.get("failed"), ran
+    assert [f"file:{node}/unsigned jammy" in warning for warning in ran["faults"]] == [True]
+    assert update(repository=f"file:{node}/unsigned", suite="jammy")["refused_id"] == "repository_not_trusted"
+
+
+@needs_apt
+@pytest.mark.report("A01")
+def test_real_sources_in_conflict_are_refused(node: Path, update: Callable[..., dict[str, Any]]) -> None:
+    first, second = node / "etc/sources.list.d/a.list", node / "etc/sources.list.d/b.list"
+    first.write_text("deb [signed-by=/usr/share/keyrings/a.gpg] http://127.0.0.1:1/debian jammy main\n")
+    second.write_text("deb [signed-by=/usr/share/keyrings/b.gpg] http://127.0.0.1:1/debian jammy main\n")
+    ran = update()
+    assert ran["refused_id"] == "sources_in_conflict"
+    assert f"{first} and {second}" in ran["msg"]
+
+
+@needs_apt
+@pytest.mark.report("A06")
+def test_lists_that_another_program_reads_are_waited_for_and_then_refused(
+    node: Path, update: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node / "etc/sources.list").write_text(f"deb [trusted=yes] file:{node}/repository jammy main\n")
+    paused: list[float] = []
+    with (node / "state/lists/lock").open("w") as lock:
+        # A lock of this very process would not be one to itself; apt is a child of it.
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        assert update(lock_timeout=0)["refused_id"] == "package_lists_locked"
+
+        def release(seconds: float) -> None:
+            paused.append(seconds)
+            fcntl.lockf(lock, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(apt.time, "sleep", release)
+        assert not update(lock_timeout=60, packages=["toy"]).get("failed")
+    assert paused == [apt.LOCK_PAUSE]

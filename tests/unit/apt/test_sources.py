@@ -1,0 +1,205 @@
+"""Sources that a node has already: which file is used, and which is refused."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.apt import sources
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import apt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from library import apt_source_info, gaudi_preflight
+from tests.unit.preflight.conftest import Run, run
+from tests.unit.preflight.test_modules import against
+
+__all__ = ["run"]
+ROOT = Path(__file__).resolve().parents[3]
+KEY = (ROOT / "tests/unit/preflight/nobody.asc").read_text(encoding="ascii")
+FINGERPRINT = "68B60407372208D22B0FB02D3CDFF4A7960A84B2"
+REPOSITORY, SUITE = "https://vault.example/artifactory/debian", "jammy"
+ENTRY = f"{REPOSITORY} {SUITE} main\n"
+GIVEN = {"repository": REPOSITORY, "suite": SUITE, "fingerprint": FINGERPRINT}
+BINARY = base64.b64decode("".join(re.findall(r"^[A-Za-z0-9+/=]{20,}$", KEY.replace("\n=", "\n#"), re.MULTILINE)))
+
+
+@pytest.fixture
+def etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node's /etc/apt, and its keyrings beside it."""
+    monkeypatch.setattr(apt, "ETC", tmp_path)
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "trusted.gpg.d").mkdir()
+    (tmp_path / "vendor.gpg").write_bytes(BINARY)
+    (tmp_path / "vendor.asc").write_text(KEY)
+    (tmp_path / "other.gpg").write_bytes(b"")
+    return tmp_path
+
+
+def stanza(etc: Path, keyring: str, **fields: str) -> str:
+    """A stanza of deb822 with several addresses and suites."""
+    known = {
+        "Types": "deb deb-src",
+        "URIs": f"https://other.example/debian\n {REPOSITORY}/",
+        "Suites": f"noble {SUITE}",
+        "Components": "main",
+        "Signed-By": f"{etc}/{keyring}",
+    }
+    return "".join(f"{name}: {value}\n" for name, value in {**known, **fields}.items())
+
+
+@pytest.mark.report("A01")
+@pytest.mark.parametrize("keyring", ["vendor.gpg", "vendor.asc"])
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("sources.list.d/artifactory.list", "deb [signed-by={etc}/{keyring}] " + ENTRY),
+        ("sources.list.d/artifactory.list", "# old\ndeb\t[ arch=amd64,i386  signed-by={etc}/{keyring} ]  " + ENTRY),
+        (
+            "sources.list",
+            "deb [signed-by={etc}/{keyring}] http://VAULT.example:80/artifactory//debian/ jammy main x # y\n",
+        ),
+        ("sources.list.d/zz.sources", "stanza"),
+    ],
+)
+def test_a_source_that_trusts_the_sites_key_is_used(run: Run, etc: Path, keyring: str, file: str, line: str) -> None:
+    text = stanza(etc, keyring) if line == "stanza" else line.format(etc=etc, keyring=keyring)
+    (etc / file).write_text(text)
+    assert run(apt_source_info, GIVEN)["file"] == str(etc / file)
+
+
+@pytest.mark.report("A01")
+@pytest.mark.parametrize(
+    ("file", "text", "id_"),
+    [
+        ("a.list", "deb [signed-by={etc}/other.gpg] " + ENTRY, "source_of_other_key"),
+        # No keyring: a second source with one makes apt read nothing.
+        ("zz.list", "deb " + ENTRY, "source_of_other_key"),
+        ("a.list", "deb [trusted=yes] " + ENTRY, "source_without_signature_check"),
+        ("a.list", "deb [arch=arm64] " + ENTRY, "source_of_other_architecture"),
+        ("a.list", "deb " + ENTRY.replace("main", "contrib"), "source_without_component"),
+        ("a.sources", f"Types: deb\nURIs: {REPOSITORY}\nSuites: {SUITE}\nComponents: main\n", "source_of_other_key"),
+    ],
+)
+def test_another_source_is_refused_by_its_file(run: Run, etc: Path, file: str, text: str, id_: str) -> None:
+    path = etc / "sources.list.d" / file
+    path.write_text(text.format(etc=etc))
+    ran = run(apt_source_info, GIVEN)
+    assert ran["refused_id"] == id_
+    assert str(path) in ran["msg"]
+
+
+@pytest.mark.report("A01")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("none.list", ""),
+        ("commented.list", "# deb " + ENTRY),
+        ("a.list.save", "deb " + ENTRY),
+        ("source-only.list", "deb-src " + ENTRY),
+        ("suite.list", "deb " + ENTRY.replace(SUITE, "noble")),
+        ("path.list", "deb " + ENTRY.replace("debian", "ubuntu")),
+        ("off.sources", f"Types: deb\nURIs: {REPOSITORY}\nSuites: {SUITE}\nComponents: main\nEnabled: no\n"),
+    ],
+)
+def test_what_is_no_such_source_is_not_in_the_way(run: Run, etc: Path, name: str, text: str) -> None:
+    (etc / "sources.list.d" / name).write_text(text)
+    assert run(apt_source_info, GIVEN)["file"] == ""
+
+
+def test_a_source_trusted_by_all_keys_is_used_if_the_sites_key_is_one_of_them(run: Run, etc: Path) -> None:
+    (etc / "sources.list.d/a.list").write_text(f"deb {ENTRY}")
+    (etc / "trusted.gpg.d/vendor.gpg").write_bytes(BINARY)
+    assert run(apt_source_info, GIVEN)["file"].endswith("a.list")
+
+
+def test_a_key_in_the_stanza_itself_is_read(run: Run, etc: Path) -> None:
+    embedded = "\n" + "\n".join(f" {line or '.'}" for line in KEY.strip().splitlines())
+    (etc / "sources.list.d/a.sources").write_text(stanza(etc, "", **{"Signed-By": embedded}))
+    assert run(apt_source_info, GIVEN)["file"].endswith("a.sources")
+
+
+def test_a_fingerprint_instead_of_a_keyring_is_compared(run: Run, etc: Path) -> None:
+    (etc / "sources.list.d/a.sources").write_text(stanza(etc, "", **{"Signed-By": f"{FINGERPRINT}!"}))
+    assert run(apt_source_info, GIVEN)["file"].endswith("a.sources")
+
+
+def test_without_a_named_key_the_nodes_source_is_used_as_it_is(run: Run, etc: Path) -> None:
+    (etc / "sources.list.d/a.list").write_text(f"deb {ENTRY}")
+    assert run(apt_source_info, {**GIVEN, "fingerprint": ""})["file"].endswith("a.list")
+
+
+def test_our_own_source_is_written_again_and_coexists_with_one_that_apt_accepts_beside_it(
+    run: Run, etc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = etc / "sources.list.d/habana.sources"
+    monkeypatch.setattr(sources, "OWN_FILE", str(own))
+    own.write_text(stanza(etc, "", **{"Signed-By": sources.OWN_KEYRING}))
+    assert run(apt_source_info, GIVEN)["file"] == ""
+    (etc / "sources.list.d/http.list").write_text(f"deb [signed-by={etc}/other.gpg] {ENTRY.replace('https', 'http')}")
+    assert run(apt_source_info, GIVEN)["file"] == ""
+    # apt reads nothing with these two: the administrator's stays.
+    (etc / "sources.list.d/b.list").write_text(f"deb [signed-by={etc}/vendor.gpg] {ENTRY}")
+    (etc / "sources.list.d/http.list").unlink()
+    assert run(apt_source_info, GIVEN)["file"].endswith("b.list")
+
+
+@pytest.mark.report("A01")
+def test_the_preflight_refuses_it_before_anything_is_changed(run: Run, etc: Path) -> None:
+    (etc / "sources.list.d/a.list").write_text(f"deb [signed-by={etc}/other.gpg] {ENTRY}")
+    ran = run(gaudi_preflight, against(habana_source=GIVEN))
+    assert [problem["id"] for problem in ran["problems"]] == ["source_of_other_key"]
+    assert str(etc / "sources.list.d/a.list") in ran["report"]
+
+
+def test_an_account_of_a_source_is_not_shown(run: Run, etc: Path) -> None:
+    (etc / "sources.list.d/a.list").write_text(f"deb {ENTRY.replace('vault', 'reader:secret@vault')}")
+    ran = run(apt_source_info, {**GIVEN, "repository": REPOSITORY.replace("vault", "reader:hidden@vault")})
+    assert ran["refused_id"] == "source_of_other_key"
+    assert "secret" not in ran["msg"]
+
+
+def test_the_role_writes_what_counts_as_ours() -> None:
+    variables: dict[str, Any] = yaml.safe_load((ROOT / "roles/container_runtime/vars/main.yml").read_text("utf-8"))
+    assert variables["__container_runtime_habana_source"] == sources.OWN_FILE
+    assert sources.OWN_KEYRING in variables["__container_runtime_habana_key_file"]
+
+
+@given(st.text(max_size=400))
+def test_any_file_is_read(text: str) -> None:
+    for name in ("a.list", "a.sources"):
+        for source in sources.parse(name, text):
+            assert source.uri
+            assert source.suite
+
+
+WORD = st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True)
+
+
+@given(host=WORD, path=st.lists(WORD, max_size=3), suite=WORD, names=st.lists(WORD, min_size=1, max_size=3))
+def test_both_forms_of_a_source_are_the_same(host: str, path: list[str], suite: str, names: list[str]) -> None:
+    uri = f"https://{host}.example/{'/'.join(path)}"
+    line = f"deb [arch=amd64 signed-by=/k.gpg] {uri} {suite} {' '.join(names)}\n"
+    fields = f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: {' '.join(names)}\n"
+    fields += "Architectures: amd64\nSigned-By: /k.gpg\n"
+    assert sources.parse("x.list", line)[0] == sources.parse("x.sources", fields)[0].__class__(
+        **{**sources.parse("x.sources", fields)[0].__dict__, "file": "x.list"}
+    )
+    assert sources.for_repository(sources.parse("x.list", line), uri.replace("https", "http") + "/", suite)
+
+
+def test_a_keyring_that_cannot_be_read_has_no_keys(etc: Path) -> None:
+    (etc / "page.gpg").write_bytes(b"<html>")
+    assert apt.keys_of(str(etc / "page.gpg")) == apt.keys_of(str(etc / "nowhere.gpg")) == []
+    assert apt.keys_of(str(etc / "vendor.gpg")) == apt.keys_of(str(etc / "vendor.asc")) == [FINGERPRINT]
+
+
+def test_existing_sources_of_one_repository_must_all_be_right() -> None:
+    found = [sources.Source(f"{n}.list", REPOSITORY, SUITE, ("main",), f"/{n}.gpg") for n in "ab"]
+    with pytest.raises(Refusal, match=r"b\.list"):
+        sources.existing(found, REPOSITORY, SUITE, FINGERPRINT, {"/a.gpg": [FINGERPRINT], "/b.gpg": []}.__getitem__)
