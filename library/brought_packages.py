@@ -126,6 +126,7 @@ from ansible.module_utils.gaudi.engine.transaction import DEBIAN
 from ansible.module_utils.gaudi.node import package_look
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "part": {"type": "str", "required": True},
@@ -199,7 +200,7 @@ def write(path: Path, record: dict[str, list[str]]) -> None:
 
 def main() -> None:
     """Read, ask the package manager, write or remove."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, path, family = module.params, Path(module.params["record"]), package_look.family_of(module)
     if not family or (family != DEBIAN and params["state"] == "removed"):
         module.exit_json(changed=False, packages=[], ours=[], stays=[])

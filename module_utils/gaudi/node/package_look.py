@@ -61,7 +61,8 @@ def simulate(
     """Return what an installation would do. Raises Refusal if it would harm packages of others, or cannot be done.
 
     wanted: packages by the part of this project that asks for them. ours: packages that this project installed. own:
-    how names of packages begin that the part treats by rules of its own. options: further options of the package manager.
+    how names of packages begin that the part treats by rules of its own. options: further options of the
+    package manager.
     """
     packages = [package for names in wanted.values() for package in names]
 
