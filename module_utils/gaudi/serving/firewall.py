@@ -21,6 +21,8 @@ FIREWALLD, UFW = "firewalld", "ufw"
 FORM = {"rules": [{"firewall": str, "zone": str, "source": str, "port": int}]}
 ANY = ""
 _UFW_LOG = ("log", "log-all")
+# Not the name of a chain, such as ufw-reject-input.
+_VERDICT = re.compile(r"policy drop|(?<![\w-])(?:drop|reject)(?![\w-])")
 _OURS = re.compile(r"gaudi_serving_\w+")
 
 
@@ -176,7 +178,7 @@ def filters(nft: str, iptables: str) -> list[str]:
         elif words[:1] == ["chain"]:
             name, body = words[1], []
         elif words[:1] == ["}"]:
-            verdicts = re.findall(r"policy drop|\b(?:drop|reject)\b", "\n".join(body))
+            verdicts = _VERDICT.findall("\n".join(body))
             if table and verdicts and "hook input" in "\n".join(body):
                 rule = "policy drop" if "policy drop" in verdicts else f"a rule with {verdicts[0]}"
                 found.append(f"nftables (table {table}, chain {name}: {rule})")

@@ -65,6 +65,8 @@ table inet filter {
         (NFT, "-P INPUT ACCEPT\n", []),
         (NFT + STRICT, "", ["nftables (table inet filter, chain input: policy drop)"]),
         (STRICT.replace("policy drop", "policy accept"), "", []),
+        # What ufw leaves when it is switched off.
+        (STRICT.replace("policy drop", "policy accept").replace('iif "lo" accept', "jump ufw-reject-input"), "", []),
         (
             STRICT.replace("policy drop", "policy accept").replace('iif "lo" accept', "tcp dport 30001 reject"),
             "",
