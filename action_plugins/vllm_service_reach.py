@@ -78,7 +78,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         if not listening or self._connection.transport == "local":
             return result
         seen: dict[str, Any] = {}
-        known = str(variables.get("ansible_host") or node)
+        # An inventory may have an expression for it.
+        known = str(self._templar.template(variables.get("ansible_host")) or node)
         if is_loopback(known):
             seen = self._look(listening, variables)
             known = next(iter(seen.get("addresses", ())), known)

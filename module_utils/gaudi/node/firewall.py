@@ -95,7 +95,7 @@ class Firewalls:
             raise Refusal(
                 "firewall_unchanged",
                 f"{' '.join(command)} ended with status {code}: {printable(out.strip())}. Repair the firewall, then "
-                "run this again, or set vllm_service_open_firewall to false and open the port yourself.",
+                "run this again.",
             )
 
     def _run(self, program: str, *arguments: str) -> tuple[int, str]:

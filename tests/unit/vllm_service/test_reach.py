@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 
 from action_plugins import vllm_service_reach
 from tests.unit.host.modules import run_main, script
@@ -93,6 +95,7 @@ class Tried:
             def __init__(self) -> None:
                 self._task = SimpleNamespace(args={"plans": plans}, check_mode=False, diff=False, async_val=0)
                 self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None), transport=transport)
+                self._templar = Templar(loader=DataLoader(), variables={"site_address": "10.20.0.11"})
 
             def _execute_module(self, **options: Any) -> dict[str, Any]:
                 asked.append(options["module_args"])
@@ -107,6 +110,13 @@ class Tried:
         # What only the node reaches is not tried, and a node that is reached is not asked anything.
         ([plan("chat", "127.0.0.1")], "refused", {}, [], False),
         ([plan("chat", "0.0.0.0")], "", {"ansible_host": "10.20.0.11"}, ["10.20.0.11"], False),
+        (
+            [plan("chat", "0.0.0.0")],
+            "",
+            {"ansible_host": trust_as_template("{{ site_address }}")},
+            ["10.20.0.11"],
+            False,
+        ),
         ([plan("chat", "0.0.0.0")], "", {}, ["gaudi-01"], False),
         ([plan("chat", "0.0.0.0"), plan("own", "::1")], "refused", {}, ["gaudi-01"], True),
         # Through a tunnel the controller knows no address of the node but the node's own.
