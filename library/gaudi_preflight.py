@@ -345,7 +345,7 @@ from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.engine import configuration, daemon
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.fabric import asked, verdict
-from ansible.module_utils.gaudi.node import apt, engine_config, folders, instances, links
+from ansible.module_utils.gaudi.node import apt, engine_config, folders, instances, links, storage
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
@@ -445,6 +445,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         cmdline=read_text("/proc/cmdline"),
         path=module.connection_path,
         address=default_address(),
+        weights_unwritable=str(storage.unwritable(Path(params["weights_root"])) or "") if coming else "",
         weights_shared=bool(weights_folders.shared_by_nodes(params["weights_root"], read_text("/proc/self/mountinfo"))),
         meminfo=read_text("/proc/meminfo"),
         cpuinfo=read_text("/proc/cpuinfo"),

@@ -37,6 +37,10 @@ SYSTEM = (
 SHARED = ("/home", "/root")
 # World-writable directories: any user could create our directory first and put files in it that root or a server reads.
 EVERYBODYS = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
+# File system types that nodes share, by the kernel's names.
+SHARED_TYPES = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.ceph", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs")
+)
 ADVICE = "Use a directory of its own, such as one below /data."
 # Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
 # Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last two are for our

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# File system types that nodes share, by the kernel's names.
-SHARED_TYPES = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.ceph", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs")
-)
+from ..base.places import SHARED_TYPES
+
 # A site gives up after this many of its nodes failed to fetch from outside. One may have a fault of its own; if the hub
 # is down, each further node would only wait.
 TRIES_OUTSIDE = 2

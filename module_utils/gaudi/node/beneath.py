@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from ..base.refusal import Refusal
+from . import storage
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST_LINKS = 40  # the kernel's own limit
@@ -233,8 +234,7 @@ def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[in
 def _writers(folder: Path, at: Path, who: str) -> Refusal:
     return Refusal(
         "others_may_write",
-        f"{at} can be written by {who}, who could put anything in the place of {folder}. Use a folder that only root "
-        f"writes to, or make it one: chown root:root {at}; chmod go-w {at}",
+        f"{at} can be written by {who}, who could put anything in the place of {folder}. {storage.owner_advice(at)}",
     )
 
 

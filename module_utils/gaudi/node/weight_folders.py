@@ -16,13 +16,13 @@ from typing import Any, BinaryIO
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.measured import MEASURED, measured_files
-from ..base.places import as_named, is_below
+from ..base.places import SHARED_TYPES
 from ..base.refusal import Refusal
-from ..fanout.rounds import SHARED_TYPES
 from ..model.headers import CONVERTED, INDEX
 from ..pages import written
 from ..weights import record as weights
 from ..weights.arrays import MOST_ARRAYS, MOST_BYTES, check_array
+from ..weights.storage import mount_of
 from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
@@ -163,26 +163,14 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
 
 def mounted(mountinfo: str, path: str) -> tuple[str, str]:
     """Type and source of the file system a path is on, from the text of /proc/self/mountinfo; path is absolute."""
-    return _mount(mountinfo, path)[1:]
+    found = mount_of(mountinfo, path)
+    return found.kind, found.source
 
 
 def lies_on(folder: Path) -> str:
     """Return the file system of a folder, which need not exist, for people."""
-    point, kind, source = _mount(MOUNTINFO.read_text(encoding="utf-8", errors="replace"), os.path.realpath(folder))
-    return f"the file system that is mounted at {point} now ({source}, {kind})"
-
-
-def _mount(mountinfo: str, path: str) -> tuple[str, str, str]:
-    best = ("", "", "")
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, rest = before.split(), after.split()
-        if len(fields) > 4 and len(rest) > 1:
-            point = as_named(fields[4])
-            # Of several mounts on one point, the last one is visible.
-            if is_below(path, point) and len(point) >= len(best[0]):
-                best = (point, rest[0], rest[1])
-    return best
+    on = mount_of(MOUNTINFO.read_text(encoding="utf-8", errors="replace"), os.path.realpath(folder))
+    return f"the file system that is mounted at {on.point} now ({on.source}, {on.kind})"
 
 
 def shared_by_nodes(folder: str, mountinfo: str) -> str:

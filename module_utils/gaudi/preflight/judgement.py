@@ -112,6 +112,8 @@ class Seen:
     """root's PATH, as tasks have it."""
     address: str = ""
     """The IPv4 address of its default route; "" without one."""
+    weights_unwritable: str = ""
+    """Why root may not write to the weights root; "" if it may, or if nothing is to be written there."""
     weights_shared: bool = False
     """Whether the weights root is on a file system that nodes share."""
     meminfo: str = ""
@@ -385,6 +387,8 @@ def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
     problems = checks.check_fetch(asked["weights_sources"], seen.python, foreign)
     kinds = asked["weights_kinds"]
     sentences = kind_sentences(kinds) or origin_sentences((coming.source["fetch"] for coming in fetched), kinds)
+    if seen.weights_unwritable:
+        problems.append(Problem("weights_storage", f"{seen.weights_unwritable}."))
     return problems + [Problem("weights_source", said) for said in sentences]
 
 

@@ -319,6 +319,7 @@ PLACES = {
     "module_utils/gaudi/node/programs.py": OURS,
     "module_utils/gaudi/node/reader.py": SYSTEM_FILES,
     "module_utils/gaudi/node/reservations.py": OURS,
+    "module_utils/gaudi/node/storage.py": SYSTEM_FILES,
     "module_utils/gaudi/node/tuning.py": f"{OURS}; {SYSTEM_FILES}",
     "roles/benchmark/files/bench.py": OURS,
     "roles/benchmark/files/bench_client.py": "the container of the client",

@@ -929,6 +929,13 @@ def test_nothing_is_brought_from_nowhere_by_an_old_python_or_over_somebodys_fold
     assert f"{tmp_path}/Big is where weights are to be fetched to" in ran["problems"][2]["message"]
 
 
+@pytest.mark.report("W06")
+def test_a_weights_root_that_cannot_be_written_to_is_refused_before_anything_is_changed(run: Run) -> None:
+    # Nothing can be created below /proc, by root neither.
+    ran = run(gaudi_preflight, fetching(Path("/proc/1/models")), HERE)
+    assert "weights_storage" in ids(ran)
+
+
 def test_a_source_of_a_kind_nobody_knows_is_a_problem(run: Run, tmp_path: Path) -> None:
     ran = run(gaudi_preflight, {**fetching(tmp_path), "weights_kinds": ["huggingface", "ftp"]}, HERE)
     assert ids(ran) == ["weights_source"]

@@ -20,7 +20,7 @@ from .model import RemoteFile, SourceFailure, Stop, Stopped, at, choose, listed
 from .network import Connections
 from .progress import Progress
 from .request import Request, Source
-from .staging import already_whole, check_room, clear, only_one, publish, put_right
+from .staging import already_whole, check_names, check_room, clear, only_one, publish, put_right
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, RateLimit, Transfer, size
 
 # What a server reads of measurements; whatever else lies beside them is not taken.
@@ -148,6 +148,7 @@ class Fetch:
         """Bring all files: indexes first, since they tell whether the model is whole, then the largest."""
         here = sum(min(size(self.wish.staging, file.name), file.size) for file in files)
         total = sum(file.size for file in files)
+        check_names(self.wish, ((file.name, file.size) for file in files))
         check_room(self.wish, total - here)
         self.progress.begin("fetch", total, here)
         entries = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
-from gaudi.node import long_work
+from gaudi.node import long_work, storage
 
 from .model import Stopped
 from .progress import Progress
@@ -34,6 +34,9 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
         try:
             result = work(Progress(long_work.progress_file()))
         except OSError as error:
+            known = storage.explained(error, Path(error.filename) if error.filename else target.parent)
+            if known is not None:
+                raise known from error
             raise Refusal(
                 "system_error",
                 f"{error.filename or target.parent} cannot be read or written ({error.strerror}). What has arrived is "

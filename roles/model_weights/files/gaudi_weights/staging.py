@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
-from gaudi.node import beneath, files, folders
+from gaudi.node import beneath, files, folders, storage
 from gaudi.weights import record
 from gaudi.weights.record import Manifest
+from gaudi.weights.storage import LOCAL_LOCKS, no_locks, too_large
 
 from . import manifest
 from .request import Request
@@ -68,6 +69,9 @@ def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
 def only_one(wish: Request) -> Iterator[None]:
     """Hold the lock of this model; a second fetch of it is refused. Where nothing came, no staging folder is left."""
     lock = wish.staging / record.LOCK
+    refused = storage.unwritable(wish.staging)
+    if refused is not None:
+        raise refused
     beneath.make_folders(lock.parent, wish.staging)
     with no_empty_folder(wish.staging), beneath.open_file(lock, wish.staging, "ab") as handle:
         if not holds(lock, handle.fileno()):
@@ -75,6 +79,7 @@ def only_one(wish: Request) -> Iterator[None]:
                 "fetch_in_progress", f"{wish.target} is being fetched already, here or on a node that shares it"
             )
         try:
+            try_out(wish)
             yield
         finally:
             with contextlib.suppress(OSError):  # what is left does no harm
@@ -87,12 +92,48 @@ def holds(lock: Path, descriptor: int) -> bool:
     """Take an open lock if it is free; whether it could be had, and is still the file under its name."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):  # CIFS answers a lock of another process with the second one
         return False
+    except OSError as error:
+        beneath.remove(lock, lock.parents[1])
+        raise no_locks(str(lock), storage.file_system(lock), error.strerror or "") from error
     # Who held it until now may have published the folder, and this lock with it.
     folders.revalidate_directory(lock.parents[2])
     seen = beneath.look(lock, lock.parents[1])
     return seen is not None and os.path.samestat(seen, os.fstat(descriptor))
+
+
+def try_out(wish: Request) -> None:
+    """Do in small what ends a fetch: replace a file, rename a folder, have both on the disk. Raises Refusal."""
+    folder, on = wish.staging / record.SCRATCH / "try", storage.file_system(wish.staging)
+    if on.options.intersection(LOCAL_LOCKS):
+        print(f"{on} keeps its locks on this node: do not fetch {wish.target.name} on two nodes at once", flush=True)
+    doing = "created"
+    try:
+        beneath.make_folders(folder, wish.staging)
+        doing = "replaced in one step"
+        for content in (b"a", b"b"):
+            with beneath.replacing(folder / "file", wish.staging, durable=False) as out:
+                out.write(content)
+        doing = "written to the disk (fsync)"
+        with beneath.open_file(folder / "file", wish.staging, "ab") as out:
+            os.fsync(out.fileno())
+        files.sync_folder(folder)
+        doing = "renamed"
+        beneath.rename(folder, wish.staging, folder.with_name("tried"))
+        beneath.remove_tree(folder.with_name("tried"), wish.staging)
+    except OSError as error:
+        known = storage.explained(error, wish.target.parent, doing)
+        if known is None:
+            raise
+        raise known from error
+
+
+def check_names(wish: Request, wanted: Iterable[tuple[str, int]]) -> None:
+    """Refuse files (name, bytes) that the file system cannot hold, before the first byte."""
+    refused = too_large(wanted, storage.file_system(wish.staging), os.pathconf(wish.staging, "PC_NAME_MAX"))
+    if refused is not None:
+        raise refused
 
 
 @contextlib.contextmanager
