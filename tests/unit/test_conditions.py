@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +31,7 @@ def wrong(text: str) -> list[Any]:
     return [found for found in conditions(yaml.safe_load(text)) if not isinstance(found, str | bool)]
 
 
+@pytest.mark.report("N06")
 def test_a_condition_that_yaml_takes_for_a_mapping_is_found() -> None:
     task = "- assert:\n    that:\n      - lines == ['x86_64: installed']\n      - lines\n  when: true\n"
     assert wrong(task) == [{"lines == ['x86_64": "installed']"}]

@@ -377,6 +377,7 @@ def test_of_several_at_once_those_that_serve_are_left_after_a_failure(tmp_path: 
     assert "went no further" not in done.stdout
 
 
+@pytest.mark.report("N07")
 def test_between_nodes_that_change_a_run_waits(tmp_path: Path) -> None:
     """Not before the first of them."""
     done = roll(tmp_path, "-e", "gaudi_nodes_pause=1")

@@ -85,6 +85,7 @@ def test_a_kernel_update_that_loses_the_driver_is_seen(status: str, lost: bool) 
     assert bool(said) is lost
 
 
+@pytest.mark.report("H14")
 @pytest.mark.report("A15")
 @pytest.mark.parametrize(
     ("images", "chosen", "expected"),

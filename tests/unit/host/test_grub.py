@@ -63,6 +63,7 @@ menuentry 'Another' $menuentry_id_option 'gnulinux-simple-1' {{
     assert len(grub.parse_config(text + theirs.format(script="10_linux_zfs"))) == len(kernels) + 1
 
 
+@pytest.mark.report("H00")
 def test_recovery_entries_are_known_in_every_language() -> None:
     text = (RECORDED / "debian12/grub.cfg").read_text()
     assert len(grub.parse_config(text.replace("(recovery mode)", "(Wiederherstellungsmodus)"))) == 2
@@ -101,6 +102,7 @@ def test_grubby_with_tuned_keeps_its_reference() -> None:
     assert entry.arguments[-1] == "$tuned_params"
 
 
+@pytest.mark.report("H04")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -154,6 +156,8 @@ def test_places_survive_references_across_files() -> None:
     ]
 
 
+@pytest.mark.report("H04")
+@pytest.mark.report("H00")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -179,6 +183,35 @@ def test_our_drop_in_adds_to_what_is_there() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        pytest.param(
+            [
+                ("grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'),
+                ("hetzner.cfg", 'GRUB_CMDLINE_LINUX_DEFAULT="nomodeset"\n'),
+            ],
+            ["nomodeset"],
+            marks=pytest.mark.report("H01"),
+        ),
+        pytest.param([("grub", "GRUB_TIMEOUT=1\n")], [], marks=pytest.mark.report("H02")),
+        pytest.param([], [], marks=pytest.mark.report("H02")),
+    ],
+)
+def test_our_drop_in_adds_to_any_line(before: list[tuple[str, str]], words: list[str]) -> None:
+    files = [*before, ("zz-gaudi-serving.cfg", grub.render(["a=1"]))]
+    assert [word.text for word in grub.command_line(grub.evaluate(files))] == [*words, "a=1"]
+
+
+@pytest.mark.report("H14")
+def test_grubby_passes_over_entries_that_are_not_linux() -> None:
+    listing = (RECORDED / "rhel9/grubby_info_all.txt").read_text()
+    others = 'index=7\nnon linux entry\n\nindex=8\nkernel="/boot/vmlinuz-0-rescue-1f3a"\nargs="ro"\nroot="/dev/sda1"\n'
+    kernels = [entry.kernel for entry in grub.parse_grubby(listing)]
+    assert [entry.kernel for entry in grub.parse_grubby(listing + others)][: len(kernels)] == kernels
+
+
+@pytest.mark.report("H03")
+@pytest.mark.parametrize(
     ("behind", "line"),
     [
         ("# mine\nGRUB_CMDLINE_LINUX_DEFAULT=quiet\n", 2),
@@ -196,6 +229,7 @@ def test_a_file_that_forgets_ours_is_found(behind: str, line: int | None) -> Non
     assert grub.taken_away([files[2], *files[:2]], "/e/zz") is None
 
 
+@pytest.mark.report("H04")
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -75,6 +75,7 @@ def test_an_argument_set_by_hand_under_its_other_name() -> None:
     assert (item.state, item.now) == ("ok", "iommu.passthrough=1")
 
 
+@pytest.mark.report("H11")
 @pytest.mark.parametrize(
     ("written", "state"),
     [(None, "ok"), (["intel_idle.max_cstate=0"], "ok"), (["intel_idle.max_cstate=1"], "wrong"), ([], "wrong")],

@@ -136,6 +136,8 @@ def test_spellings_of_one_setting() -> None:
     ]
 
 
+@pytest.mark.report("H08")
+@pytest.mark.report("H08")
 def test_by_name_and_the_important_directory_hides_the_other() -> None:
     paths = [
         "/usr/lib/sysctl.d/50-default.conf",
@@ -240,6 +242,7 @@ def test_too_few_granted_puts_everything_back(proc: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "zz.conf").exists()
 
 
+@pytest.mark.report("H07")
 @pytest.mark.parametrize("pages", ["-1", "999999999", "x"])
 def test_a_refusal_changes_nothing(proc: Path, tmp_path: Path, pages: str) -> None:
     assert run(tmp_path, pages)["failed"] is True
@@ -247,6 +250,7 @@ def test_a_refusal_changes_nothing(proc: Path, tmp_path: Path, pages: str) -> No
     assert not (tmp_path / "zz.conf").exists()
 
 
+@pytest.mark.report("H07")
 def test_a_kernel_without_numa_balancing_is_a_finding(proc: Path, tmp_path: Path) -> None:
     (proc / "sys/kernel/numa_balancing").unlink()
     answer = run(tmp_path)
