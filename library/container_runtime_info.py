@@ -26,6 +26,12 @@ options:
     description: Whether to fail on an engine that instances cannot use.
     type: bool
     default: false
+  manage:
+    description:
+      - Whether this project installs and configures the engine. If not, O(refuse) also fails on what instances
+        need and the node lacks - an engine that answers, the runtime C(habana) in its configuration, and packages.
+    type: bool
+    default: true
   habana_path:
     description: The vendor's runtime.
     type: path
@@ -119,7 +125,6 @@ refused_id:
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,39 +142,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "packages": {"type": "list", "elements": "str", "default": []},
     "builds": {"type": "bool", "default": False},
     "refuse": {"type": "bool", "default": False},
+    "manage": {"type": "bool", "default": True},
     "habana_path": {"type": "path", "required": True},
     "record": {"type": "path", "default": paths.RUNTIME_PROOF},
 }
 OS_RELEASE = Path("/etc/os-release")
-APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 
 
 def text_of(path: Path) -> str:
     """Return a file's content; "" if it is missing."""
     return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def missing(module: AnsibleModule, family: str, packages: list[str]) -> list[str]:
-    """Return packages that are not installed, from the system's package database."""
-    if family == "Debian":
-        # Status 1 if it does not know one of them; the others are still listed.
-        query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *packages]
-        _, out, _ = module.run_command(query)
-        installed = engine_packages.installed_of_dpkg(out)
-    else:
-        _, out, _ = module.run_command(["rpm", "--query", "--queryformat=%{NAME}\\n", *packages])
-        installed = set(out.splitlines())
-    return [name for name in packages if name not in installed]
-
-
-def builder(module: AnsibleModule, client: str, packages: list[str]) -> list[str]:
-    """Return the missing package with the builder of the engine's client; [] if it is there, or without a client."""
-    if not module.params["builds"] or not client:
-        return []
-    _, version, _ = module.run_command([client, "--version"])
-    code, _, _ = module.run_command([client, "buildx", "version"])
-    package = engine_packages.builder_package(packages, version, code == 0)
-    return [package] if package else []
 
 
 def proved(module: AnsibleModule, client: str) -> bool:
@@ -187,40 +169,29 @@ def proved(module: AnsibleModule, client: str) -> bool:
         return False
 
 
-def packages_for(module: AnsibleModule, family: str, engine: Mapping[str, Any], client: str) -> list[str]:
-    """Return the packages that the node needs for its engine, beside an engine of others without that engine's own."""
-    apparmor = text_of(APPARMOR).strip() == "Y"
-    of_engine = engine_packages.client_of(text_of(OS_RELEASE))
-    # The docker.io of others may have come without its client, whose package fits no other engine.
-    others = origin.PARTS - ({of_engine} if engine["kind"] == "docker.io" else set()) if engine["by_others"] else ()
-    packages: list[str] = engine_packages.engine_packages(
-        family, apparmor, module.params["packages"], others, of_engine
-    )
-    return [*packages, *builder(module, client, [engine["package"]] if engine["by_others"] else packages)]
-
-
 def main() -> None:
     """Read."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    family = engine_packages.family_of(text_of(OS_RELEASE))
-    unit, client = engine_look.read_unit(module), engine_look.program("docker")
+    params, os_release = module.params, text_of(OS_RELEASE)
     try:
-        engine = engine_look.report(module, family, unit)
+        engine = engine_look.look(module, os_release, params["packages"], builds=params["builds"])
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. Move it away: then nothing counts as ours.", refused_id="record_damaged")
-    if module.params["refuse"] and "refused" in engine:
-        module.fail_json(msg=engine["refused"], refused_id=engine["refused_id"], origin=engine)
-    packages = packages_for(module, family, engine, client)
+    if params["refuse"]:
+        refusals = engine_look.refusals(module, engine, manage=params["manage"], habana_path=params["habana_path"])
+        if refusals:
+            sentence = " ".join(map(str, refusals))
+            module.fail_json(msg=sentence, refused_id=refusals[0].id, origin=engine.report)
     module.exit_json(
         changed=False,
-        family=family,
-        packages=packages,
-        missing=missing(module, family, packages) if packages else [],
-        origin=engine,
-        engine=bool(client),
-        unit_settled=origin.settled(unit),
-        habana=os.access(module.params["habana_path"], os.X_OK),
-        proved=proved(module, client),
+        family=engine_packages.family_of(os_release),
+        packages=engine.packages,
+        missing=engine.missing,
+        origin=engine.report,
+        engine=bool(engine.client),
+        unit_settled=origin.settled(engine.unit),
+        habana=os.access(params["habana_path"], os.X_OK),
+        proved=proved(module, engine.client),
     )
 
 

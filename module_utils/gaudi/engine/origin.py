@@ -36,6 +36,10 @@ PARTS = frozenset(
     }
 )
 """Packages of engines; none of them is installed beside an engine that others installed."""
+OLDEST = (20, 10)
+"""The first engine that runs containers on cgroup v2 (Docker's release notes of 20.10)."""
+HABANA = "habana"
+"""What the vendor's runtime is called in the engine's configuration."""
 _SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
 
 
@@ -101,6 +105,69 @@ class Origin:
             "suitable": self.present and self.refusal is None,
             **(self.refusal.as_keys() if self.refusal else {}),
         }
+
+
+def too_old(version: str) -> Refusal | None:
+    """Return why an engine of this version cannot be used; None if it can, or its version is not known."""
+    numbers = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) >= OLDEST:
+        return None
+    return Refusal(
+        "engine_too_old",
+        f"The container engine of this node is {version}, but instances need {'.'.join(map(str, OLDEST))} or newer. "
+        "Upgrade it.",
+    )
+
+
+def unmanaged(found: Origin, info: Mapping[str, Any] | None, habana_path: str, lacking: Sequence[str]) -> list[Refusal]:
+    """Return what instances need of an engine that this project does not manage, and that is missing.
+
+    info: what docker info says, None where it does not answer. lacking: packages that are not installed.
+    """
+    if not found.present:
+        return [
+            Refusal(
+                "engine_missing",
+                "This node has no container engine, and container_runtime_manage: false leaves its installation to "
+                "you. Install and start a Docker engine, or set container_runtime_manage: true.",
+            )
+        ]
+    if found.refusal is not None:
+        return [found.refusal]
+    refusals = []
+    if info is None:
+        refusals.append(
+            Refusal(
+                "engine_not_running",
+                f"The container engine of this node does not answer docker info, and container_runtime_manage: false "
+                f"leaves it to you. Start it (systemctl start {UNIT}).",
+            )
+        )
+    else:
+        runtime = (info.get("Runtimes") or {}).get(HABANA) or {}
+        old = too_old(str(info.get("ServerVersion") or ""))
+        refusals += [old] if old else []
+        if runtime.get("path") != habana_path:
+            refusals.append(_no_runtime(str(runtime.get("path") or ""), habana_path))
+    if lacking:
+        refusals.append(
+            Refusal(
+                "engine_lacks_packages",
+                f"{', '.join(lacking)} must be installed on this node, and container_runtime_manage: false leaves that "
+                "to you. Install it.",
+            )
+        )
+    return refusals
+
+
+def _no_runtime(path: str, wanted: str) -> Refusal:
+    there = f"has the runtime {HABANA} at {path}, not at {wanted}" if path else f"does not have the runtime {HABANA}"
+    return Refusal(
+        "engine_lacks_runtime",
+        f"The container engine of this node {there}, and container_runtime_manage: false leaves its configuration to "
+        f'you. Set "runtimes": {{"{HABANA}": {{"path": "{wanted}", "runtimeArgs": []}}}} in /etc/docker/daemon.json, '
+        f"and run systemctl reload {UNIT}.",
+    )
 
 
 def properties(shown: str) -> dict[str, str]:

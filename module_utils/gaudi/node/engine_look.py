@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
+from ..base.refusal import Refusal
 from ..cards.users import owner_of
 from ..engine import origin, packages
 from .documents import read_json
 from .listening import holders_of
+from .package_look import missing
 
 ROOT = Path("/")
 PROC = Path("/proc")
+APPARMOR = "/sys/module/apparmor/parameters/enabled"
 BROUGHT = Path(paths.BROUGHT)
 # Where programs are that are installed by hand or with snap; sudo's PATH may lack them.
 FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "opt/bin", "snap/bin")
@@ -40,7 +45,7 @@ def brought() -> list[str]:
 
 def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin.Origin:
     """Read the node's engine and identify it."""
-    client, daemon, containerd = (program(name) for name in ("docker", "dockerd", "containerd"))
+    client, daemon, containerd = (_resolved(name) for name in ("docker", "dockerd", "containerd"))
     server = _server(unit)
     started = origin.started_program(unit)
     if started and not _below(started).exists():
@@ -78,11 +83,73 @@ def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:
     return printed
 
 
-def report(module: AnsibleModule, family: str, unit: dict[str, str]) -> dict[str, Any]:
-    """Return what the node's engine is, as Origin.as_dict does. Raises Damaged for a record that cannot be read."""
+@dataclass(frozen=True)
+class Engine:
+    """The engine of a node, and what the node needs for it.
+
+    report: Origin.as_dict. client: path of the program docker, "" without one. packages: those that the node needs;
+    missing: those of them that are not installed.
+    """
+
+    origin: origin.Origin
+    report: Mapping[str, Any]
+    unit: Mapping[str, str]
+    client: str
+    packages: list[str]
+    missing: list[str]
+
+
+def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, builds: bool) -> Engine:
+    """Read a node's engine. Raises Damaged for a record of packages that cannot be read.
+
+    os_release: the text of this file. requested: packages that the site names. builds: whether images are built on the
+    node.
+    """
+    family, of_engine = packages.family_of(os_release), packages.client_of(os_release)
+    unit, client = read_unit(module), program("docker")
     found = identify(module, family, unit)
-    result: dict[str, Any] = found.as_dict(version_of(module, family, found), brought())
-    return result
+    version = version_of(module, family, found)
+    if found.present and found.refusal is None:
+        found = replace(found, refusal=origin.too_old(version))
+    report = found.as_dict(version, brought())
+    # The docker.io of others may have come without its client, whose package fits no other engine.
+    others = origin.PARTS - ({of_engine} if found.kind == "docker.io" else set()) if report["by_others"] else ()
+    enabled = _below(APPARMOR)
+    apparmor = enabled.exists() and enabled.read_text(encoding="ascii").strip() == "Y"
+    needed = packages.engine_packages(family, apparmor, requested, others, of_engine)
+    if builds and client and found.refusal is None:
+        needed += _builder(module, client, [found.package] if report["by_others"] else needed)
+    return Engine(found, report, unit, client, needed, missing(module, family, needed))
+
+
+def refusals(module: AnsibleModule, engine: Engine, *, manage: bool, habana_path: str) -> list[Refusal]:
+    """Return why instances cannot use the engine. manage: whether this project installs and configures it."""
+    if manage:
+        return [engine.origin.refusal] if engine.origin.refusal else []
+    found: list[Refusal] = origin.unmanaged(
+        engine.origin,
+        _info(module, engine.client) if engine.client and not engine.origin.refusal else None,
+        habana_path,
+        [name for name in engine.missing if name not in {*origin.PARTS, "apparmor"}],
+    )
+    return found
+
+
+def _info(module: AnsibleModule, client: str) -> dict[str, Any] | None:
+    """Return what docker info says; None if the engine does not answer."""
+    code, out, _ = module.run_command([client, "info", "--format", "{{json .}}"], environ_update=ENVIRONMENT)
+    if code != 0:
+        return None
+    info: dict[str, Any] = json.loads(out)
+    return info if info.get("ServerVersion") else None
+
+
+def _builder(module: AnsibleModule, client: str, needed: Sequence[str]) -> list[str]:
+    """Return the missing package with the builder of the engine's client; [] if the client has it."""
+    _, version, _ = module.run_command([client, "--version"], environ_update=ENVIRONMENT)
+    code, _, _ = module.run_command([client, "buildx", "version"], environ_update=ENVIRONMENT)
+    package = packages.builder_package(needed, version, code == 0)
+    return [package] if package else []
 
 
 def _below(path: str) -> Path:
@@ -95,9 +162,15 @@ def _named(path: Path) -> str:
 
 
 def program(name: str) -> str:
-    """Return the resolved path of a program; "" if no folder has it."""
-    there = (ROOT / folder / name for folder in FOLDERS)
-    return next((_named(path) for path in there if os.access(path, os.X_OK)), "")
+    """Return the path of a program; "" if no folder has it."""
+    there = (f"/{folder}/{name}" for folder in FOLDERS)
+    return next((path for path in there if os.access(_below(path), os.X_OK)), "")
+
+
+def _resolved(name: str) -> str:
+    """Return the path of a program without links; "" if no folder has it."""
+    path = program(name)
+    return _named(_below(path)) if path else ""
 
 
 def _server(unit: dict[str, str]) -> origin.Process | None:

@@ -61,8 +61,8 @@ def simulate(
     """Return what an installation would do. Raises Refusal if it would harm packages of others, or cannot be done.
 
     wanted: packages by the part of this project that asks for them. ours: packages that this project installed. own:
-    how names of packages begin that the part treats by rules of its own. options: further options of the
-    package manager.
+    how names of packages begin that the part treats by rules of its own. options: further options of the package
+    manager.
     """
     packages = [package for names in wanted.values() for package in names]
 
@@ -115,15 +115,49 @@ def _reason(module: AnsibleModule, family: str, printed: str, packages: Sequence
     return found or recognised(printed)
 
 
+def foresee(
+    module: AnsibleModule,
+    family: str,
+    wanted: Mapping[str, Sequence[str]],
+    ours: Collection[str],
+    indexes: Mapping[str, str],
+) -> str:
+    """Simulate an installation from repositories that the node may not know yet; nothing on the node changes.
+
+    wanted, ours: as in simulate(), which also raises Refusal. indexes: as in private_lists(). Returns why it cannot be
+    foreseen, "" if it was.
+    """
+    last = ""
+    # As the node is; with the repositories that this project will add; on a Debian that never read its lists, with
+    # all.
+    for private, update in ((False, False), (True, False), (True, True)):
+        if (private and not update and not indexes) or (update and family != DEBIAN):
+            continue
+        try:
+            if not private:
+                simulate(module, family, wanted, ours=ours)
+                return ""
+            with private_lists(module, family, indexes, update=update) as options:
+                if options is None:
+                    return f"{last} Its lists of packages cannot be read now."
+                simulate(module, family, wanted, ours=ours, options=options)
+                return ""
+        except Refusal as refusal:
+            if refusal.id != "package_not_offered" or (update and family == DEBIAN):
+                raise
+            last = str(refusal)
+    return last
+
+
 @contextmanager
 def private_lists(
     module: AnsibleModule, family: str, indexes: Mapping[str, str], *, update: bool = False
-) -> Iterator[list[str]]:
+) -> Iterator[list[str] | None]:
     """Give the options with which the package manager also knows repositories that are not configured on the node.
 
     indexes: by name, what such a repository contains: the text of its file Packages for apt, its section for dnf.
     update: whether the node's own repositories are read as well, as where they never were. All of it is in a temporary
-    directory of root's. Raises Refusal if apt cannot read them.
+    directory of root's. None if apt cannot read all of them.
     """
     with TemporaryDirectory(prefix="gaudi-serving-") as name:
         folder = Path(name)
@@ -137,15 +171,12 @@ def private_lists(
         _make_lists(folder, indexes, keep=not update)
         sources = ["-o", f"Dir::Etc::SourceParts={folder / 'sources'}"]
         # The indexes are files here; the node's own repositories are only asked where they have to be.
-        read = sources if update else [*sources, "-o", "Dir::Etc::SourceList=/dev/null"]
-        if not update:
-            read[1] = f"Dir::Etc::SourceParts={folder / 'ours'}"
-        command = ["apt-get", "--quiet", *options, *read, "-o", "APT::Get::List-Cleanup=0"]
+        only = ["-o", f"Dir::Etc::SourceParts={folder / 'ours'}", "-o", "Dir::Etc::SourceList=/dev/null"]
+        command = ["apt-get", "--quiet", *options, *(sources if update else only), "-o", "APT::Get::List-Cleanup=0"]
         command += ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "update"]
         code, out, err = module.run_command(command, environ_update=ENVIRONMENT)
-        if code != 0:
-            raise recognised(err) or recognised(out) or Refusal("apt_failed", printable((err or out).strip()))
-        yield [*options, *sources]
+        whole = code == 0 and "Failed to fetch" not in out + err and "failed to download" not in out + err
+        yield [*options, *sources] if whole else None
 
 
 def _make_lists(folder: Path, indexes: Mapping[str, str], *, keep: bool) -> None:

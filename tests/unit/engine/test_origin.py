@@ -13,6 +13,8 @@ from ansible.module_utils.gaudi.node import containers, engine_look
 from library import container_runtime_info
 from tests.unit.engine.test_packages import UBUNTU, UNIT, program
 from tests.unit.preflight.conftest import Answer, Run
+from tests.unit.preflight.test_contracts import load
+from tests.unit.preflight.test_templates import ROLES, evaluate
 
 NO_UNIT = "ActiveState=inactive\nUnitFileState=\nNeedDaemonReload=no\nLoadState=not-found\nMainPID=0\n"
 UNIX = "Num       RefCount Protocol Flags    Type St Inode Path\n"
@@ -84,7 +86,6 @@ class Node:
 def node(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(containers, "DEVICES", tmp_path / "no cards")
     monkeypatch.setattr(container_runtime_info, "OS_RELEASE", tmp_path / "os-release")
-    monkeypatch.setattr(container_runtime_info, "APPARMOR", tmp_path / "none")
     for name, path in (("ROOT", tmp_path), ("PROC", tmp_path / "proc"), ("BROUGHT", tmp_path / "brought.json")):
         monkeypatch.setattr(engine_look, name, path)
     monkeypatch.setattr("ansible.module_utils.gaudi.node.listening.PROC", tmp_path / "proc")
@@ -278,6 +279,91 @@ def test_a_bare_node_has_no_engine(node: Node) -> None:
     found = node.read(refuse=True)
     assert (found["origin"]["kind"], found["origin"]["by_others"]) == ("none", False)
     assert found["packages"] == ["docker.io", "nftables"]
+
+
+def managed_by_others(node: Node, info: Answer | None = None, **given: Any) -> dict[str, Any]:
+    habana = {"path": str(node.root / HABANA), "runtimeArgs": []}
+    ready = json.dumps({"ServerVersion": "28.0.1", "Runtimes": {"habana": habana}})
+    node.answers = {"/usr/bin/docker info": info or (0, ready, "")}
+    return node.read(refuse=True, manage=False, **given)
+
+
+def test_an_engine_that_is_not_managed_only_has_to_be_ready(node: Node) -> None:
+    node.engine("docker-ce")
+    node.installed = {"docker-ce": "5:28.0.1-1", "nftables": "1"}
+    assert managed_by_others(node)["origin"]["suitable"]
+
+
+@pytest.mark.parametrize(
+    ("info", "ids"),
+    [
+        ((1, "", "Cannot connect"), ["engine_not_running", "systemctl start docker.service", "nftables"]),
+        (
+            (0, '{"ServerVersion": "28.0.1", "Runtimes": {"runc": {}}}', ""),
+            ["engine_lacks_runtime", "habana", "systemctl reload docker.service", "nftables"],
+        ),
+        (
+            (0, '{"ServerVersion": "28.0.1", "Runtimes": {"habana": {"path": "/opt/habana"}}}', ""),
+            ["engine_lacks_runtime", "/opt/habana", "nftables"],
+        ),
+        (
+            (0, '{"ServerVersion": "19.03.15", "Runtimes": {}}', ""),
+            ["engine_too_old", "19.03.15", "habana", "nftables"],
+        ),
+    ],
+)
+def test_what_an_engine_that_is_not_managed_lacks_is_refused_at_once(node: Node, info: Answer, ids: list[str]) -> None:
+    node.engine("docker-ce")
+    node.installed = {"docker-ce": "5:28.0.1-1"}
+    refused = managed_by_others(node, info)
+    id, *words = ids
+    assert refused["refused_id"] == id
+    assert [word for word in words if word not in refused["msg"]] == []
+
+
+def test_an_engine_that_is_not_managed_and_missing_or_unsuitable_is_refused(node: Node) -> None:
+    missing = managed_by_others(node)
+    assert (missing["refused_id"], "container_runtime_manage" in missing["msg"]) == ("engine_missing", True)
+    snap(node)
+    assert managed_by_others(node)["refused_id"] == "engine_is_snap"
+
+
+def test_an_old_engine_of_others_is_refused(node: Node) -> None:
+    node.engine("docker-ce")
+    node.installed = {"docker-ce": "5:19.03.15~3-0~ubuntu"}
+    assert node.read(refuse=True)["refused_id"] == "engine_too_old"
+
+
+@pytest.mark.parametrize(
+    ("found", "follows", "file"),
+    [
+        ({"proved": True}, False, None),
+        ({"proved": False}, False, "prove.yml"),
+        ({"proved": False}, True, None),
+        ({"proved": True, "unit_settled": False}, False, None),
+    ],
+)
+def test_of_an_engine_that_is_not_managed_only_the_cards_are_proved(
+    found: dict[str, Any], follows: bool, file: str | None
+) -> None:
+    *_, last = load(ROLES / "container_runtime/tasks/main.yml")
+    given = {
+        "container_runtime_manage": False,
+        "container_runtime_habana_follows": follows,
+        "__container_runtime_found": {"engine": True, "unit_settled": True, **found},
+        # The tasks that would register these were skipped.
+        "container_runtime_daemon": {"skipped": True},
+        "__container_runtime_proxies_written": {"skipped": True},
+    }
+    runs = evaluate("container_runtime", f"{{{{ {last['when']} }}}}", **given)
+    named = evaluate("container_runtime", last["ansible.builtin.include_tasks"]["file"], **given)
+    assert (named if runs else None) == file
+
+
+def test_tasks_that_change_the_engine_are_skipped_where_it_is_not_managed() -> None:
+    _, install, configure, _ = load(ROLES / "container_runtime/tasks/main.yml")
+    for task in (install, configure):
+        assert not evaluate("container_runtime", f"{{{{ {task['when']} }}}}", container_runtime_manage=False)
 
 
 def test_rpm_is_asked_for_each_file() -> None:

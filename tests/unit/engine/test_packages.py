@@ -87,13 +87,15 @@ def test_the_client_comes_with_docker_io_alone(requested: list[str], expected: l
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An Ubuntu with AppArmor, an engine and the vendor's runtime."""
     (tmp_path / "os-release").write_text(UBUNTU)
-    (tmp_path / "apparmor").write_text("Y\n")
+    apparmor = tmp_path / "sys/module/apparmor/parameters/enabled"
+    apparmor.parent.mkdir(parents=True)
+    apparmor.write_text("Y\n")
     program(tmp_path, "usr/bin/docker")
     program(tmp_path, "usr/sbin/dockerd")
     program(tmp_path, "habana")
+    program(tmp_path, "run/docker.sock")
     monkeypatch.setattr(containers, "DEVICES", tmp_path / "no cards")
-    for name, file in (("OS_RELEASE", "os-release"), ("APPARMOR", "apparmor")):
-        monkeypatch.setattr(container_runtime_info, name, tmp_path / file)
+    monkeypatch.setattr(container_runtime_info, "OS_RELEASE", tmp_path / "os-release")
     for name, path in (("ROOT", tmp_path), ("PROC", tmp_path / "proc"), ("BROUGHT", tmp_path / "brought.json")):
         monkeypatch.setattr(engine_look, name, path)
     # This project has installed the engine.

@@ -257,6 +257,7 @@ def test_a_repository_that_is_not_configured_is_known_to_private_lists_alone(
         with patch_module_args({}):
             module = AnsibleModule(argument_spec={})
         with package_look.private_lists(module, DEBIAN, {"habana": index}) as options:
+            assert options is not None
             return package_look.simulate(module, DEBIAN, wanted, ours=(), options=options)
 
     assert simulated().new == ("nftables", "habanalabs-container-runtime")
