@@ -169,7 +169,7 @@ refused_id:
 """
 
 import os
-import shutil
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -211,8 +211,11 @@ DROP_INS = [
 # Changes that need a restart and that the engine cannot be queried for. The file ends with the next boot, which also
 # starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
-# Lines of the engine's log in a message.
-LOG_LINES = 10
+# Lines of a log that are read, and those of them that a message shows.
+LOG_LINES = 50
+SHOWN_LINES = 6
+# What an engine logs of its normal work, such as its whole configuration.
+DETAILS = re.compile(r"\blevel=(?:debug|info|warning)\b")
 
 
 def systemd_is_late(said: dict[str, str]) -> bool:
@@ -340,31 +343,58 @@ def note(module: AnsibleModule, desired: dict[str, Any], path: str, after: str, 
     return {"changed": changed or noted, "wish": wish}
 
 
+def last_messages(module: AnsibleModule) -> list[str]:
+    """Return the engine's last errors, or systemd's messages about its unit if it printed none."""
+    unit = ["journalctl", "--unit=docker.service", f"--lines={LOG_LINES}", "--no-pager", "--quiet", "--output=cat"]
+    for source in ("dockerd", "systemd"):
+        _code, log, _err = module.run_command([*unit, f"--identifier={source}"])
+        errors = [line for line in log.splitlines() if line.strip() and not DETAILS.search(line)]
+        if errors:
+            return errors[-SHOWN_LINES:]
+    return []
+
+
+def put(module: AnsibleModule, target: str, text: str) -> None:
+    """Replace a file's text; owner and mode stay."""
+    handle, name = tempfile.mkstemp(dir=str(Path(target).parent))
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    module.atomic_move(name, target)
+
+
+def start(module: AnsibleModule, verb: str) -> None:
+    """Start or reload the engine's unit; whether the engine answers is asked afterwards."""
+    module.run_command(["systemctl", verb, "docker.service"])
+
+
 def restore(module: AnsibleModule) -> None:
     """Restore the earlier file, start the engine with it, and fail with the engine's last messages."""
     target, backup = module.params["restore"].get("target"), module.params["restore"].get("backup")
-    lines = ["journalctl", "--unit=docker.service", f"--lines={LOG_LINES}", "--no-pager", "--output=cat"]
-    _code, log, _err = module.run_command(lines)
-    done = "its configuration file was not changed by this run"
-    if target and backup:
-        handle, name = tempfile.mkstemp(dir=str(Path(target).parent))
-        os.close(handle)
-        shutil.copyfile(backup, name)
-        module.atomic_move(name, target)
-        done = f"{target} was restored from {backup}"
-    elif target:
-        Path(target).unlink()
-        done = f"{target}, which this run had created, was removed"
+    messages = last_messages(module)
     # A unit that failed too often in a short time is not started otherwise.
     module.run_command(["systemctl", "reset-failed", "docker.service", "docker.socket"])
+    done = "its configuration file was not changed by this run"
+    if target:
+        earlier = Path(backup).read_bytes().decode() if backup else ""
+        between = docker_daemon.between(Path(target).read_bytes().decode(), earlier)
+        if between:
+            put(module, target, between)
+            start(module, "start")
+        if backup:
+            put(module, target, earlier)
+            done = f"{target} was restored from {backup}"
+        else:
+            Path(target).unlink()
+            done = f"{target}, which this run had created, was removed"
     for verb in ("start", "reload"):
-        module.run_command(["systemctl", verb, "docker.service"])
+        start(module, verb)
     returned = "answers again" if engine_config.engine_info(module) else "still does not answer"
+    said = printable(" ".join(messages))
     module.fail_json(
-        msg=f"The engine did not take up its configuration: {printable(module.params['cause'])} "
-        f"Now {done}, and the engine {returned}. Its last messages: {printable(log.strip()) or 'none'}",
+        msg=f"The engine did not take up its configuration: {printable(module.params['cause']).strip()} "
+        f"Now {done}, and the engine {returned}. Its last messages: {said or 'none'}",
         refused_id="engine_did_not_return",
-        log=log.splitlines(),
+        log=messages,
     )
 
 

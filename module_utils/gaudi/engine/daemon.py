@@ -168,6 +168,18 @@ def render(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=4, ensure_ascii=False) + "\n"
 
 
+def between(current: str, earlier: str) -> str:
+    """Return the text to start an engine with, before the earlier file is restored; "" if none is needed.
+
+    An engine that starts without live-restore ends the containers that survived with it. So it starts with
+    live-restore, and takes up the earlier file by a reload. Both are texts of a valid file.
+    """
+    before, after = (parse(text.lstrip("\ufeff"), "daemon.json") for text in (earlier, current))
+    if after.get("live-restore") is not True or before.get("live-restore") is True:
+        return ""
+    return render({**before, "live-restore": True})
+
+
 def changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """Return the keys whose values differ, sorted."""
     return sorted(key for key in {*before, *after} if before.get(key) != after.get(key))

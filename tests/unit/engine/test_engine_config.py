@@ -265,6 +265,7 @@ def test_merge_directory_in_place_of_the_file_is_refused(merge: Merge, file: Pat
 
 # What the journal of Debian 12 shows of an engine that is given a flag and a key.
 LOG = (
+    'time="2026-11-27T00:24:13.780420479Z" level=info msg="Processing signal \'terminated\'"\n'
     "unable to configure the Docker daemon with file /etc/docker/daemon.json: the following directives are specified "
     "both as a flag and in the configuration file: log-driver: (from flag: journald, from file: json-file)\n"
     "docker.service: Failed with result 'exit-code'.\n"
@@ -291,10 +292,32 @@ def test_restore_earlier_file_returns_and_the_engine_starts(
     assert ran["failed"]
     assert ran["refused_id"] == "engine_did_not_return"
     assert (file.read_text() if file.exists() else None) == before
+    assert "terminated" not in ran["msg"]
     for part in ("Unable to restart", "log-driver", str(file), "answers again"):
         assert part in ran["msg"]
     order = [line for line in ran.commands if line.startswith("systemctl")]
     assert order[:2] == ["systemctl reset-failed docker.service docker.socket", "systemctl start docker.service"]
+
+
+@pytest.mark.parametrize("before", ['{"debug": true}', None])
+def test_restore_engine_starts_with_live_restore_as_its_containers_run(
+    run: Run, merge: Merge, file: Path, before: str | None
+) -> None:
+    """An engine that starts without it ends the containers that survived its failure (seen with 20.10.24)."""
+    if before is not None:
+        file.write_text(before)
+    restore = merge(docker_info(), live_restore=True)["restore"]
+    started: list[Any] = []
+
+    def start() -> Answer:
+        started.append(json.loads(file.read_text()) if file.exists() else None)
+        return 0, "", ""
+
+    answers: dict[str, Any] = {**SYSTEMD, **docker_info(), "systemctl start docker.service": start}
+    answers["systemctl reload docker.service"] = start
+    run(docker_daemon_json, {"state": "restored", "restore": restore, "cause": "x"}, answers)
+    earlier = json.loads(before) if before else None
+    assert started == [{**(earlier or {}), "live-restore": True}, earlier, earlier]
 
 
 def test_restore_without_a_change_only_starts_the_engine(run: Run, merge: Merge, file: Path) -> None:
