@@ -522,7 +522,8 @@ def look_at_configuration(module: AnsibleModule) -> dict[str, Any]:
         decision = configuration.decide(found, existing, requested, path)
         changed = daemon.changed_keys(existing, decision.merged)
         file.check_writable(changed)
-        needing = daemon.needs_restart([*changed, *daemon.drift(found.info, decision.compared)] if found.info else [])
+        late = [*daemon.drift(found.info, decision.compared), *configuration.stale_proxies(found, requested)]
+        needing = daemon.needs_restart([*changed, *late]) if found.info else []
         if needing and not decision.survives:
             running = engine_config.running_containers(module, ANSWERS_WITHIN)
             configuration.check_restart(decision, needing, running, ours=found.ours)

@@ -39,6 +39,8 @@ class Engine:
     """The words of the running process's command line."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Text of the unit's files (fragment, drop-ins, environment files) by path."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the running process."""
 
     @property
     def flags(self) -> dict[str, list[str]]:
@@ -101,6 +103,7 @@ def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, pa
     flags = engine.flags
     check_suitable(engine, existing, path)
     _check_twice(engine, existing, path)
+    _check_swarm(engine, existing, requested, path)
     desired, notes = _desired(engine, requested)
     notes += _judge_proxies(engine, existing, requested, path)
     _check_contradictions(engine, desired)
@@ -129,11 +132,7 @@ def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, 
     notes = []
     if engine.swarm():
         if live:
-            raise Refusal(
-                "swarm_live_restore",
-                "container_runtime_live_restore is true, but the engine is in swarm mode, which does not allow "
-                "live-restore. Set container_runtime_live_restore: false, or let the node leave the swarm.",
-            )
+            raise _in_swarm("container_runtime_live_restore is true", "Set container_runtime_live_restore: false")
         if live is None and ours:
             notes.append("live-restore is not set: the engine is in swarm mode. Its restart ends all containers.")
     elif live is None and ours and "live-restore" not in engine.flags:
@@ -144,6 +143,23 @@ def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, 
         "runtimes": {name: dict(runtime) for name, runtime in requested.runtimes.items()},
         "additions": {key: list(values) for key, values in requested.additions.items()},
     }, notes
+
+
+def _in_swarm(found: str, advice: str) -> Refusal:
+    return Refusal(
+        "swarm_live_restore",
+        f"{found}, but the engine is in swarm mode, and does not start with live-restore. {advice}, or let the node "
+        "leave the swarm.",
+    )
+
+
+def _check_swarm(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> None:
+    """Refuse a swarm's engine whose file sets live-restore: it takes it up by a reload, and does not start again.
+
+    Seen with 20.10.24. Raises Refusal, unless the site sets live-restore itself.
+    """
+    if engine.swarm() and requested.live_restore is None and existing.get("live-restore") is True:
+        raise _in_swarm(f"{path} sets live-restore", "Remove it there, or set container_runtime_live_restore: false")
 
 
 def _ours_of(merged: Mapping[str, Any], desired: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -246,6 +262,21 @@ def own_variables(engine: Engine, names: Sequence[str], files: Mapping[str, str]
     return [name for name in names if engine.managed_as_ours or name in own]
 
 
+def stale_proxies(engine: Engine, requested: Requested) -> list[str]:
+    """Return proxies that the running process has otherwise; those of environment files of others are not judged."""
+    others = {
+        name
+        for path, text in engine.files.items()
+        if path != daemon.OWN_VARIABLES
+        for name in arguments.environment_file(text)
+    }
+    return sorted(
+        name
+        for name, value in requested.proxies.items()
+        if value and engine.process and name not in others and engine.environment.get(name) != value
+    )
+
+
 def check_restart(decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool) -> None:
     """Refuse a restart of the engine that containers of others would not survive. Raises Refusal.
 
@@ -259,5 +290,10 @@ def check_restart(decision: Decision, keys: Sequence[str], containers: Mapping[s
             f"The engine must be restarted for {', '.join(keys)}, which would end running containers: "
             f"{', '.join(ended)}. live-restore is off, or the engine is in swarm mode. Set "
             "container_runtime_live_restore: true (not in swarm mode), or stop these containers first, or remove the "
-            "options from the inventory that need the restart.",
+            "options from the inventory that need the restart"
+            + (
+                " (container_runtime_http_proxy and _https_proxy: '' for proxies)."
+                if _PROXY_KEYS.keys() & set(keys)
+                else "."
+            ),
         )

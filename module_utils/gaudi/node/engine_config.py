@@ -109,13 +109,15 @@ def read_engine(
         variables.update(arguments.environment_file(text))
     program = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin", "/usr/local/bin"])
     client = module.get_bin_path("docker")
+    process, environment = _process(unit.get("MainPID", "0"))
     return configuration.Engine(
         info=info,
         version=str(info.get("ServerVersion", "")) if info else _version(module, program) if program else "",
         installed=bool(program or client),
         ours=_is_ours(module) if by_others is None else not by_others,
         command=arguments.unit_command(unit.get("ExecStart", ""), variables),
-        process=_command_line(unit.get("MainPID", "0")),
+        process=process,
+        environment=environment,
         files={**{path: text_of(Path(path)) for path in named if path}, **texts},
     )
 
@@ -135,13 +137,14 @@ def _is_ours(module: AnsibleModule) -> bool:
     return bool((record or {"packages": {}})["packages"].get("engine"))
 
 
-def _command_line(main: str) -> list[str]:
-    """Return the engine's command line: of its unit's process, or of the one that its own file names."""
+def _process(main: str) -> tuple[list[str], dict[str, str]]:
+    """Return command line and variables of the engine's process: of its unit, or the one that its own file names."""
     for number in (main, text_of(PID_FILE).strip()):
         words = text_of(PROC / number / "cmdline").split("\0") if number.strip("0").isdigit() else []
         if arguments.is_dockerd(words):
-            return words[:-1]
-    return []
+            pairs = (entry.partition("=")[::2] for entry in text_of(PROC / number / "environ").split("\0"))
+            return words[:-1], dict(pairs)
+    return [], {}
 
 
 def read_config(path: str) -> ConfigFile:

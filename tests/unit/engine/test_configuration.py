@@ -146,6 +146,13 @@ def test_decide_swarm_gets_no_live_restore(state: str) -> None:
     assert decide(swarm, {}, replace(SITE, live_restore=False))["live-restore"] is False
 
 
+@pytest.mark.report("E06")
+def test_decide_swarm_whose_file_sets_live_restore_is_refused() -> None:
+    swarm, existing = replace(FOREIGN, info=SWARM), {"live-restore": True}
+    assert refused(swarm, existing).id == "swarm_live_restore"
+    assert decide(swarm, existing, replace(SITE, live_restore=False))["live-restore"] is False
+
+
 def test_decide_engine_outside_a_swarm_gets_live_restore() -> None:
     assert decide(replace(OURS, info={"Swarm": {"LocalNodeState": "inactive"}}))["live-restore"] is True
 
@@ -209,7 +216,7 @@ def test_decide_log_options_that_are_not_used_are_a_note() -> None:
         (FOREIGN, {"live-restore": True}, {"theirs": False}, False),
         (with_flags(FOREIGN, "--live-restore"), {}, {"theirs": False}, False),
         (replace(FOREIGN, info={"LiveRestoreEnabled": True}), {}, {"theirs": False}, False),
-        (replace(FOREIGN, info=SWARM), {"live-restore": True}, {"theirs": False}, True),
+        (replace(FOREIGN, info={**SWARM, "LiveRestoreEnabled": True}), {}, {"theirs": False}, True),
         (with_flags(OURS, "--live-restore=false"), {}, {"vllm-chat": True}, False),
         (with_flags(OURS, "--live-restore=false"), {}, {"vllm-chat": True, "theirs": False}, True),
         (OURS, {}, {"theirs": False}, False),
@@ -225,6 +232,15 @@ def test_check_restart_that_ends_containers_of_others_is_refused(
     with pytest.raises(Refusal, match="log-opts") as caught:
         configuration.check_restart(decision, ["log-opts"], containers, ours=engine.ours)
     assert caught.value.id == "restart_ends_containers"
+
+
+def test_stale_proxies_are_those_that_the_process_has_otherwise() -> None:
+    running = replace(FOREIGN, process=["/usr/bin/dockerd"], environment=dict(PROXIED.proxies))
+    assert configuration.stale_proxies(running, PROXIED) == []
+    assert configuration.stale_proxies(replace(running, environment={}), PROXIED) == ["HTTPS_PROXY", "NO_PROXY"]
+    named = replace(running, environment={}, files={"/etc/default/docker": "HTTPS_PROXY=http://b\n"})
+    assert configuration.stale_proxies(named, PROXIED) == ["NO_PROXY"]
+    assert configuration.stale_proxies(FOREIGN, PROXIED) == []
 
 
 def test_config_file_of_a_flag_is_followed() -> None:

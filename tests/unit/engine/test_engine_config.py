@@ -422,6 +422,18 @@ def test_preflight_settings_that_the_engine_does_not_allow_are_a_problem(
     assert [problem["id"] for problem in ran["problems"]] == [id_]
 
 
+def test_preflight_proxy_that_would_end_containers_is_a_problem(run: Run, node: Path, file: Path) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("HTTPS_PROXY=http://a:1\0")
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0-H\0fd://\0")
+    answers: dict[str, Answer] = {**info(LiveRestoreEnabled=False), **unit(MainPID="12")}
+    answers[f"{PS} --format {{{{.Names}}}}"] = (0, "db\t\n", "")
+    assert inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://a:1"})["problems"] == []
+    (problem,) = inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://b:1"})["problems"]
+    assert problem["id"] == "restart_ends_containers"
+    assert "HTTPS_PROXY" in problem["message"]
+
+
 @pytest.mark.report("E13")
 @pytest.mark.parametrize("source", ["engine", "flag", "file"])
 def test_preflight_disk_space_is_the_one_below_the_engines_root(run: Run, node: Path, file: Path, source: str) -> None:
