@@ -28,6 +28,11 @@ options:
     description: Certificates of the site's own authorities, in PEM. Empty for none.
     type: str
     default: ""
+  hosts:
+    description: Hosts whose packages apt fetches, beside those of its sources. The exceptions among them take no proxy.
+    type: list
+    elements: str
+    default: []
   python_index:
     description: Python index that the environment is for. Empty leaves pip's file as it is while there is a proxy.
     type: str
@@ -87,11 +92,20 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": "", "no_log": False},
     "certificates": {"type": "str", "default": ""},
+    "hosts": {"type": "list", "elements": "str", "default": []},
     "python_index": {"type": "str", "default": "", "no_log": True},
 }
 FOLDER = Path(access.FOLDER)
+APT = Path("/etc/apt")
 ACCOUNTS = 0o600
 OPEN = 0o644
+
+
+def apt_sources(hosts: list[str]) -> str:
+    """Return the text of apt's sources, and further hosts as addresses."""
+    files = [APT / "sources.list", *sorted((APT / "sources.list.d").glob("*"))]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in files if path.is_file()]
+    return "\n".join([*texts, *(f"https://{host}/" for host in hosts)])
 
 
 def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
@@ -99,8 +113,9 @@ def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
     proxies, no_proxy, certificates = (params["http_proxy"], params["https_proxy"]), params["no_proxy"], ""
     if params["certificates"]:
         certificates = web.bundle(params["certificates"])
+    direct = access.apt_hosts(apt_sources(params["hosts"]), no_proxy) if any(proxies) else []
     files = {
-        access.APT_CONF: (access.apt_conf(*proxies, certificates=bool(certificates)), True),
+        access.APT_CONF: (access.apt_conf(*proxies, direct, certificates=bool(certificates)), True),
         access.BUNDLE: (certificates, False),
     }
     if params["python_index"] or not any(proxies):

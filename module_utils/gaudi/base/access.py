@@ -24,6 +24,8 @@ BUNDLE = f"{FOLDER}/ca-certificates.crt"
 
 REGISTRIES = "/etc/docker/certs.d"
 
+_HOSTS = re.compile(r"https?://(?:[^/@\s\]]*@)?([A-Za-z0-9.-]+)")
+_PLAIN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 # Variables with the path of a bundle: OpenSSL and Python, requests, pip, git, curl.
 BUNDLE_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE")
@@ -71,13 +73,22 @@ def without_proxy(no_proxy: str) -> str:
     return ",".join([*(name for name in LOCAL if name not in given), *given])
 
 
-def apt_conf(http_proxy: str, https_proxy: str, *, certificates: bool) -> str:
-    """Return apt's configuration; "" where it needs none."""
-    lines = [
-        f'Acquire::{scheme}::Proxy "{address}";'
-        for scheme, address in (("http", http_proxy), ("https", https_proxy))
-        if address
-    ]
+def apt_hosts(sources: str, no_proxy: str) -> list[str]:
+    """Return the hosts that apt reaches without a proxy: those of its sources, and names among the exceptions.
+
+    sources: the text of apt's sources. apt does not understand networks, and with the variable no_proxy it
+    still asks an https server as if it were a proxy (seen with 2.6).
+    """
+    hosts = [*_HOSTS.findall(sources), *(entry.strip() for entry in no_proxy.replace(" ", ",").split(","))]
+    plain = {host.lower() for host in hosts if _PLAIN.fullmatch(host)}
+    return sorted(host for host in plain if bypassed(host, no_proxy))
+
+
+def apt_conf(http_proxy: str, https_proxy: str, direct: Iterable[str] = (), *, certificates: bool) -> str:
+    """Return apt's configuration; "" where it needs none. direct: hosts that are reached without a proxy."""
+    proxies = [(scheme, address) for scheme, address in (("http", http_proxy), ("https", https_proxy)) if address]
+    lines = [f'Acquire::{scheme}::Proxy "{address}";' for scheme, address in proxies]
+    lines += [f'Acquire::{scheme}::Proxy::{host} "DIRECT";' for scheme, _ in proxies for host in direct]
     lines += [f'Acquire::https::CaInfo "{BUNDLE}";'] if certificates else []
     return "".join(f"{line}\n" for line in lines)
 

@@ -33,7 +33,7 @@ def through(address: str, access: Mapping[str, str]) -> Iterator[None]:
     with ExitStack() as stack:
         proxies = [access.get(name, "") for name in ("http_proxy", "https_proxy")]
         if any(proxies):
-            proxy = proxy_of(address, *proxies, access.get("no_proxy", ""))
+            proxy = proxy_of(address, proxies[0], proxies[1], access.get("no_proxy", ""))
             names = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY")
             changed.update(dict.fromkeys((*names, "no_proxy", "NO_PROXY")))
             changed.update({"http_proxy": proxy, "https_proxy": proxy} if proxy else {})

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from gaudi.base.refusal import Refusal
+from gaudi.image.dockerfile import with_certificates
 from gaudi_image.request import load
 
 from filter_plugins.image_recipes import image_addresses, image_recipes
@@ -303,6 +304,20 @@ def test_passwords_are_no_arguments_and_are_not_printed(node: Node) -> None:
     assert [word for word in command if word.startswith("id=")] == [
         f"id={name},src={node.folder}/{name}" for name in ("git", "pip")
     ]
+
+
+def test_certificates_are_a_secret_of_each_step_and_change_nothing_else(node: Node) -> None:
+    """Neither what is built from, nor its name, nor an argument has them."""
+    (node.folder / "ca.crt").write_text("the site's certificate")
+    assert node.build(secrets={"ca": str(node.folder / "ca.crt")})[0] == 0
+    command = next(words for words in node.asked if words[0] == "build")
+    assert [word for word in command if word.startswith("id=")] == [f"id=ca,src={node.folder}/ca.crt"]
+    assert any(word.startswith(f"--tag={node.reference}") for word in command)
+    assert "the site's certificate" not in (node.folder / "context.json").read_text()
+    text = with_certificates(node.recipe["dockerfile"])
+    mount = "--mount=type=secret,id=ca,mode=0444 \\\n    "
+    assert text.count(mount) == node.recipe["dockerfile"].count("RUN ") > 0
+    assert text.replace(mount, "") == node.recipe["dockerfile"]
 
 
 def test_a_proxy_that_lets_nothing_through_is_named_without_its_password(node: Node) -> None:

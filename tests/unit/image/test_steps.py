@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,16 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from simulator import packages
 from simulator.hub import git as git_host
 from simulator.hub.server import running
+from tests.unit.node.outside import Authority, proxy, serving
 
 STEPS = Path(__file__).resolve().parents[3] / "roles/serving_image/files/gaudi_image/context/steps.sh"
+
+
+class QuietFiles(SimpleHTTPRequestHandler):
+    """Files of a directory, as git's simple protocol reads them."""
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -329,3 +339,30 @@ def test_a_source_of_the_site_that_names_a_keyring_is_trusted_by_that_alone(imag
         image.given(f"deb [signed-by={keyring}] {at} bookworm main\n")
         done = image.fetch()
         assert (done.returncode, is_refused(done, at)) == (status, bool(status)), done.stderr
+
+
+def test_git_trusts_the_sites_authority_and_tells_the_proxy_its_account(
+    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a build has them: predefined arguments, and a secret that each step sees."""
+    git(origin, "update-server-info")
+    head, authority = git(origin, "rev-parse", "HEAD"), Authority()
+    steps = tmp_path / "steps.sh"
+    steps.write_text(STEPS.read_text().replace("secrets=/run/secrets", f"secrets={tmp_path}"))
+    handler = partial(QuietFiles, directory=str(origin))
+    with serving(handler, authority.server(tmp_path)) as port, proxy() as (address, site):  # type: ignore[arg-type]
+        monkeypatch.setenv("HTTPS_PROXY", address)
+        monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(tmp_path / "system"))
+        monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+        for variable in ("https_proxy", "no_proxy", "NO_PROXY", "GIT_SSL_CAINFO", "GIT_SSL_NO_VERIFY"):
+            monkeypatch.delenv(variable, raising=False)
+        words = ["sh", str(steps), "checkout", f"https://127.0.0.1:{port}/.git", head]
+        done = subprocess.run([*words, str(tmp_path / "one")], check=False, capture_output=True, text=True)
+        assert done.returncode != 0
+        assert "certificate" in done.stderr
+        (tmp_path / "ca").write_text(authority.pem)
+        done = subprocess.run([*words, str(tmp_path / "two")], check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "two/file").read_text() == "2\n"
+        assert set(site.accounts) <= {"", "reader:p@ss%:/#$ x"}
+        assert "p%40ss" not in done.stdout + done.stderr

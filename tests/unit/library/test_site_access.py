@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,12 @@ PROXY = "http://reader:p%40ss@proxy.example:3128"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(site_access, "FOLDER", tmp_path / "gaudi-serving/access")
+    monkeypatch.setattr(site_access, "APT", tmp_path / "apt")
+    (tmp_path / "apt/sources.list.d").mkdir(parents=True)
     return tmp_path / "gaudi-serving/access"
 
 
-def write(check: bool = False, **given: Any) -> dict[str, Any]:
+def write(*, check: bool = False, **given: Any) -> dict[str, Any]:
     return run_main("library.site_access", given, check=check)
 
 
@@ -33,7 +38,8 @@ def modes(folder: Path) -> dict[str, str]:
 
 
 def test_files_are_written_once_and_removed_with_the_options(folder: Path) -> None:
-    given = {"https_proxy": PROXY, "certificates": SITE.pem, "python_index": "https://pypi.example/simple"}
+    given: dict[str, Any] = {"https_proxy": PROXY, "certificates": SITE.pem}
+    given["python_index"] = "https://pypi.example/simple"
     foreseen = write(check=True, **given)
     assert (foreseen["changed"], foreseen["environment"], folder.exists()) == (True, {}, False)
     answer = write(**given)
@@ -51,9 +57,19 @@ def test_files_are_written_once_and_removed_with_the_options(folder: Path) -> No
     assert write()["changed"] is False
 
 
+def test_apt_reaches_the_exceptions_among_its_sources_without_a_proxy(folder: Path, tmp_path: Path) -> None:
+    sources = tmp_path / "apt/sources.list.d/site.sources"
+    sources.write_text("URIs: https://u:p@deb.inside.example:8443/x\nURIs: https://deb.outside.example/\n")
+    write(https_proxy=PROXY, no_proxy=".inside.example, 10.0.0.0/8", hosts=["10.1.2.3"])
+    assert [line for line in (folder / "apt.conf").read_text().splitlines() if "DIRECT" in line] == [
+        'Acquire::https::Proxy::10.1.2.3 "DIRECT";',
+        'Acquire::https::Proxy::deb.inside.example "DIRECT";',
+    ]
+
+
 def test_an_index_that_is_an_exception_has_no_proxy_for_pip(folder: Path) -> None:
-    given = {"https_proxy": PROXY, "no_proxy": ".example", "python_index": "https://pypi.example/simple"}
-    assert "PIP_CONFIG_FILE" not in write(**given)["environment"]
+    answer = write(https_proxy=PROXY, no_proxy=".example", python_index="https://pypi.example/simple")
+    assert "PIP_CONFIG_FILE" not in answer["environment"]
 
 
 def test_a_site_without_these_options_gets_no_file(folder: Path) -> None:
@@ -96,3 +112,29 @@ def test_a_key_may_be_a_file_of_the_node(tmp_path: Path) -> None:
     (tmp_path / "there.asc").write_bytes(Key.content)
     assert fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/there.asc", https_proxy=PROXY)["changed"] is True
     assert fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/not.asc")["msg"] == "Request failed"
+
+
+class Index(Key):
+    """A Python index whose packages have no files."""
+
+    content = b"<!DOCTYPE html><html><body></body></html>"
+
+    def end_headers(self) -> None:
+        self.send_header("Content-Type", "text/html")
+        super().end_headers()
+
+
+def test_pip_reads_the_proxy_and_trusts_the_sites_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in [name for name in os.environ if name.upper().endswith("_PROXY") or name.startswith("PIP_")]:
+        monkeypatch.delenv(variable)
+    with serving(Index, SITE.server(tmp_path)) as port, proxy() as (address, site):
+        (tmp_path / "ca.crt").write_text(SITE.pem)
+        (tmp_path / "pip.conf").write_text(access.pip_conf(address))
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+        monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.crt"))
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=0"]
+        command += [f"--index-url=https://127.0.0.1:{port}/simple", f"--dest={tmp_path}", "tiny"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert "No matching distribution found for tiny" in done.stderr
+        assert (site.asked[0], site.accounts[-1]) == (f"127.0.0.1:{port}", "reader:p@ss%:/#$ x")
+        assert "p%40ss" not in done.stdout + done.stderr

@@ -97,6 +97,10 @@ class Proxied:
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            # git asks again on the same connection.
+            protocol_version = "HTTP/1.1"
+            timeout = 10
+
             def log_message(self, format: str, *arguments: object) -> None:
                 """Print nothing."""
 

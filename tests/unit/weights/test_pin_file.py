@@ -32,6 +32,7 @@ from library import model_pins_info
 from plugin_utils import catalogue_files
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
+from tests.unit.node.outside import proxy
 from tests.unit.weights.models import MODEL, source, wish
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -322,6 +323,17 @@ def test_the_hub_is_asked_for_pins(hub: Hub, tmp_path: Path) -> None:
     assert not any(name.endswith(".safetensors") for name in answer["files"])
     for name, said in answer["files"].items():
         assert said == sha256(tmp_path / "hub" / name)
+
+
+def test_pins_come_through_a_proxy_with_an_account(hub: Hub) -> None:
+    with proxy() as (address, site):
+        there = {"endpoint": hub.endpoint.replace("127.0.0.1", "hub.example")}
+        assert ask(hub, proxy=address, **there)["revision"] == hub.repositories[MODEL].main
+        assert set(site.accounts) == {"reader:p@ss%:/#$ x"}
+        refused = ask(hub, proxy=address.replace("reader", "stranger"), **there)
+        assert refused["refused_id"] == "proxy_wants_account"
+        assert "p%40ss" not in refused["msg"]
+    assert ask(hub, proxy="socks5://u:hunter2@127.0.0.1:1")["refused_id"] == "wrong_form"
 
 
 def test_a_hub_that_cannot_be_asked_pins_nothing(hub: Hub) -> None:

@@ -36,6 +36,13 @@ apt() {
   if [ -e "$secrets/apt" ]; then
     set -- -o "Dir::Etc::SourceList=$secrets/apt" -o Dir::Etc::SourceParts=/dev/null "$@"
   fi
+  # With the variable alone, apt asks an https server that is an exception as if it were a proxy (seen with 2.6).
+  for host in $(echo "${no_proxy:-}" | tr , ' '); do
+    case $host in
+      .* | *[!A-Za-z0-9.-]*) ;;
+      *) set -- -o "Acquire::https::Proxy::$host=DIRECT" "$@" ;;
+    esac
+  done
   if [ -e "$secrets/ca" ]; then set -- -o "Acquire::https::CaInfo=$secrets/ca" "$@"; fi
   apt-get -o Acquire::Retries=3 "$@"
 }
