@@ -151,6 +151,7 @@ DECIDED = {
     "__host_tuning_foreseen": "check mode",
     "__vllm_service_foreseen": "check mode",
     # An address that is wrong is said early; whoever needs a package has the index read.
+    "vendor_source | Write how apt reaches it": "written once more where a package is needed",
     "vendor_source | Read the package index again": "read once more where a package is needed and not there",
     "habana | Ensure apt has read it where a package of it is needed (Debian, Ubuntu)": "spares a second reading",
     # One of several reasons to look closer; the others are what engine, kernel, systemd and container say themselves.
