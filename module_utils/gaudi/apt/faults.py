@@ -31,7 +31,7 @@ _CONFLICT = re.compile(
 )
 _UNREADABLE = re.compile(r"(?:Malformed|Unable to parse|Type '[^']*' is not known)[^\n]*?(?P<file>/[^\s,]+)")
 _KEY = re.compile(r"(?:NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG) (?P<key>[0-9A-F]{8,40})")
-_CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to) (?P<host>[^\s:']+)", re.IGNORECASE)
+_CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to) (?P<host>\[|[^\s:']+)", re.IGNORECASE)
 _RESOLVE = re.compile(
     r"(?:Could not resolve|Temporary failure resolving|Something wicked happened resolving) '(?P<host>[^':]+)"
 )
@@ -131,14 +131,15 @@ def parse(printed: str) -> list[Fault]:
 def _fault(uri: str, suite: str, why: str) -> Fault:
     message = " ".join(why.split())
     kind = next((kind for kind, pattern in _KINDS if pattern.search(message)), "other")
-    host = urlsplit(uri).hostname or ""
+    # Text from outside: what has brackets and is no address raises.
+    host = "" if "[" in uri else urlsplit(uri).hostname or ""
     detail = ""
     if match := _KEY.search(message):
         detail = match["key"]
     elif match := (_RESOLVE.search(message) if kind == "unresolved" else _CONNECT.search(message)):
         detail = match["host"]
         # apt names the proxy's host where it goes through one.
-        if kind in ("unresolved", "no_connection", "timeout") and detail != host:
+        if kind in ("unresolved", "no_connection", "timeout") and detail not in (host, "["):
             kind = "proxy"
     return Fault(kind, without_login(uri).rstrip("/"), suite.strip("/") or suite, message, detail)
 
@@ -233,13 +234,17 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
             f"valid ({fault.message}). If the server has a certificate of the site's own authority, name its file in "
             "gaudi_ca_certificates.",
         )
-    if fault.kind in ("proxy", "proxy_denied"):
-        who = f" ({fault.detail})" if fault.kind == "proxy" and fault.detail else ""
-        what = "rejects its account (407)" if fault.kind == "proxy_denied" else "does not answer"
+    if fault.kind == "proxy":
         return Refusal(
             "repository_behind_proxy",
-            f"The proxy{who} in front of {where} {what}: {fault.message} Check gaudi_http_proxy and "
-            "gaudi_https_proxy, the environment's proxy and Acquire::http::Proxy of apt.",
+            f"{fault.detail}, through which {where} is reached (a proxy, or a server that it redirects to), does not "
+            f"answer: {fault.message} Check gaudi_http_proxy, gaudi_https_proxy and Acquire::http::Proxy of apt.",
+        )
+    if fault.kind == "proxy_denied":
+        return Refusal(
+            "repository_behind_proxy",
+            f"The proxy in front of {where} rejects its account (407): {fault.message} Check gaudi_http_proxy, "
+            "gaudi_https_proxy and Acquire::http::Proxy of apt.",
         )
     if fault.kind == "denied":
         return Refusal(

@@ -16,7 +16,7 @@ SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 UMASK = 0o022
 
 
-class NodeModule(AnsibleModule):
+class NodeModule(AnsibleModule):  # type: ignore[misc]
     """AnsibleModule that finds programs of SYSTEM, and has UMASK; run_command() sets the locale C, as output is parsed.
 
     ``connection_path`` is the PATH that the connection has.
