@@ -59,8 +59,8 @@ def _refused(words: str) -> Refusal:
     if _MISSING.search(words):
         return Refusal(
             "root_password_missing",
-            f"Becoming root needs a password that was not given ({words}). Run with --ask-become-pass, or set NOPASSWD "
-            "for this user in sudoers.",
+            f"The user of this connection may not become root without a password ({words}), but packages and units "
+            "need root. Run with --ask-become-pass, or allow it to this user in sudoers (NOPASSWD).",
         )
     if _FORBIDDEN.search(words):
         return Refusal(
