@@ -714,6 +714,13 @@ KERNEL_RULES = yaml.safe_load((ROOT / "catalog" / "host.yml").read_text(encoding
         ("6.8.0-45-generic", "ro", KERNEL_RULES, True),
         ("6.8.0-45-generic", "ro iommu=pt", KERNEL_RULES, True),
         ("6.8.0-45-generic", "ro intel_iommu=on iommu=pt", KERNEL_RULES, False),
+        pytest.param(
+            "6.8.0-45-generic",
+            "ro intel_iommu=on,sm_on iommu.passthrough=1",
+            KERNEL_RULES,
+            False,
+            marks=pytest.mark.report("H13"),
+        ),
         ("5.15.0-91-generic", "ro", KERNEL_RULES, False),
         # The role host_tuning follows.
         ("6.8.0-45-generic", "ro", [], False),
