@@ -26,6 +26,8 @@ INPUT_TOKENS, OUTPUT_TOKENS = 1024, 128
 # Limits for the oldest client, which skips prompts of more than 1024 tokens and conversations of more than 2048
 # (benchmark_serving.py of 1.16). One of our words is one token, or a little more.
 LONGEST_WORDS, LONGEST_CONVERSATION = 900, 2000
+# The instance is asked directly, whatever proxies Docker's client gives to containers (~/.docker/config.json).
+_DIRECT = {"no_proxy": "*", "NO_PROXY": "*"}
 # Tasks that produce tokens to count.
 WRITING = ("generate", "complete")
 
@@ -209,7 +211,7 @@ def _container(read: Plan) -> dict[str, Any]:
         "pids": box.get("pids"),
         "tmpfs": box["tmpfs"],
         "mounts": kept,
-        "environment": {**box.get("environment", {}), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
+        "environment": {**box.get("environment", {}), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **_DIRECT},
         "working_directory": "/tmp",  # noqa: S108 - a tmpfs of the container's own
     }
 

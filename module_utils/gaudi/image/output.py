@@ -62,8 +62,9 @@ class Follower:
         return {"phase": f"build: {self.title}", "done": done, "total": len(self.titles), "unit": "steps"}
 
 
-_MIRRORS = "serving_image_git_mirrors and the proxies of the build (serving_image_http_proxy)"
-_INDEXES = "serving_image_python_indexes and the proxies of the build (serving_image_http_proxy)"
+_PROXIES = "gaudi_http_proxy and gaudi_https_proxy (serving_image_http_proxy and serving_image_https_proxy where set)"
+_MIRRORS = f"serving_image_git_mirrors and the proxies, {_PROXIES}"
+_INDEXES = f"serving_image_python_indexes and the proxies, {_PROXIES}"
 _AGAIN = "What is done is kept: the next run goes on from there."
 
 Say = Callable[[str, str], Refusal]
@@ -72,16 +73,14 @@ Say = Callable[[str, str], Refusal]
 def _of_proxy(at: str, it: str) -> Refusal:
     return Refusal(
         "proxy_refuses",
-        f"{at}: the proxy does not let it through ({it}). Correct serving_image_http_proxy and "
-        f"serving_image_https_proxy. {_AGAIN}",
+        f"{at}: the proxy refuses ({it}). Correct {_PROXIES}. {_AGAIN}",
     )
 
 
 def _of_no_proxy(at: str, it: str) -> Refusal:
     return Refusal(
         "proxy_unreachable",
-        f"{at}: the proxy does not answer ({it}). Correct serving_image_http_proxy and serving_image_https_proxy. "
-        f"{_AGAIN}",
+        f"{at}: the proxy does not answer ({it}). Correct {_PROXIES}. {_AGAIN}",
     )
 
 
@@ -110,6 +109,16 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         _of_proxy,
     ),
     (r"(Could not resolve proxy)|(Cannot connect to proxy)", _of_no_proxy),
+    (
+        # Of pip, git with OpenSSL, git with GnuTLS, and apt.
+        r"CERTIFICATE_VERIFY_FAILED\] ([^'\")]*)|SSL certificate problem: ([^'\"]*)|"
+        r"(server certificate verification failed)|Certificate verification failed: ([^'\"]*?)\. ",
+        lambda at, it: Refusal(
+            "certificate_not_trusted",
+            f"{at}: the certificate of a server is not trusted ({it}). Name the authority that signed it, a mirror's "
+            f"or a proxy's, in gaudi_ca_certificates. {_AGAIN}",
+        ),
+    ),
     (
         r"THESE PACKAGES DO NOT MATCH THE HASHES",
         lambda at, it: Refusal(
@@ -173,8 +182,8 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         r"(?:E|W): Failed to fetch (\S+)|E: The repository '(\S+) [^']*' does not have a Release file",
         lambda at, it: Refusal(
             "package_source_unreachable",
-            f"{at}: {it} could not be fetched. Name a mirror in serving_image_apt_sources, and check the proxies of "
-            f"the build (serving_image_http_proxy). {_AGAIN}",
+            f"{at}: {it} could not be fetched. Name a mirror in serving_image_apt_sources, and check the proxies, "
+            f"{_PROXIES}. {_AGAIN}",
         ),
     ),
     (

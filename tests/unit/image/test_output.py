@@ -47,6 +47,38 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "nothing could be fetched from http://git:8092/HabanaAI/vllm-fork/: Failed to connect to git port 8092",
         ),
         (
+            [
+                "#7 0.5 fatal: unable to access 'https://git.example/x/': SSL certificate problem: unable to get local "
+                "issuer certificate"
+            ],
+            "certificate_not_trusted",
+            "unable to get local issuer certificate",
+        ),
+        (
+            ["#7 0.5 fatal: unable to access 'https://git/x/': server certificate verification failed. CAfile: none"],
+            "certificate_not_trusted",
+            "gaudi_ca_certificates",
+        ),
+        (
+            [
+                "#7 0.5 WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError(SSLCertVerificationError("
+                "1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in certificate "
+                "chain (_ssl.c:992)'))': /simple/x/",
+                "#7 0.6 ERROR: Could not find a version that satisfies the requirement x",
+                "#7 0.6 ERROR: No matching distribution found for x",
+            ],
+            "certificate_not_trusted",
+            "self-signed certificate",
+        ),
+        (
+            [
+                "#7 0.5 E: Failed to fetch https://mirror/x  Certificate verification failed: The certificate is NOT "
+                "trusted. The certificate issuer is unknown.  Could not handshake"
+            ],
+            "certificate_not_trusted",
+            "NOT trusted",
+        ),
+        (
             ["#9 2.0 fatal: could not read Username for 'https://git.example.com': terminal prompts disabled"],
             "git_account_refused",
             "https://git.example.com lets nobody read without an account, or does not know the one",
