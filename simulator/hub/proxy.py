@@ -6,23 +6,31 @@ import base64
 import http.client
 import select
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 
 class Proxy:
     """What it demands, how it answers, and what it saw (method, host, whether an account was sent)."""
 
-    def __init__(self, account: str = "", status: int = 0) -> None:
+    def __init__(
+        self, account: str = "", status: int = 0, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    ) -> None:
         self.account = account  # USER:PASSWORD, empty for none
         self.status = status  # with which it refuses everything, 0 for none
         self.seen: list[tuple[str, str, bool]] = []
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Of", (_Handler,), {"proxy": self}))
-        self.address = f"127.0.0.1:{self.server.server_address[1]}"
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        kind = type("Server", (ThreadingHTTPServer,), {"address_family": family})
+        self.server = kind((host, 0), type("Of", (_Handler,), {"proxy": self}))
+        if tls:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
+        name = "localhost" if tls else f"[{host}]" if ":" in host else host
+        self.address = f"{name}:{self.server.server_address[1]}"
 
     @property
     def methods(self) -> set[str]:
@@ -31,9 +39,9 @@ class Proxy:
 
 
 @contextmanager
-def running(account: str = "", status: int = 0) -> Iterator[Proxy]:
+def running(account: str = "", status: int = 0, **more: Any) -> Iterator[Proxy]:
     """A proxy that serves while the block runs."""
-    proxy = Proxy(account, status)
+    proxy = Proxy(account, status, **more)
     threading.Thread(target=proxy.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield proxy
@@ -75,7 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             sides = {self.connection: other, other: self.connection}
             while True:
-                for side in select.select(list(sides), [], [], 60)[0]:
+                # Of TLS, bytes that were read already are no event any more.
+                held = [side for side in sides if isinstance(side, ssl.SSLSocket) and side.pending()]
+                for side in held or select.select(list(sides), [], [], 60)[0]:
                     block = side.recv(65536)
                     if not block:
                         self.close_connection = True

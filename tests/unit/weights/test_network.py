@@ -138,6 +138,28 @@ def test_a_proxy_gets_its_account_for_the_list_and_the_bytes(
 
 @pytest.mark.report("W01")
 @pytest.mark.parametrize(
+    ("kind", "how"),
+    # git with curl 7.88 and GnuTLS (Debian 12) waits for ever behind a proxy that is reached over TLS.
+    [(kind, how) for kind in KINDS for how in ("tls", "ipv6") if (kind, how) != ("git", "tls")],
+)
+def test_a_proxy_may_be_reached_over_tls_and_over_ipv6(
+    kind: str, how: str, authority: Authority, tmp_path: Path
+) -> None:
+    context = authority.server()
+    more = {"tls": context} if how == "tls" else {"host": "::1"}
+    with serve(kind, tmp_path, name="localhost", tls=context) as hub, proxy.running(ACCOUNT, **more) as through:
+        address = f"{'https' if how == 'tls' else 'http'}://{WRITTEN}@{through.address}"
+        request = describe(tmp_path, hub, source={"kind": kind, "proxy": address})
+        status, said = run(tmp_path, request, SSL_CERT_FILE=str(authority.file))
+        assert status == 0, said
+        assert {host for _, host, known in through.seen if known} == {
+            hub.endpoint.partition("//")[2],
+            hub.delivery.partition("//")[2],
+        }
+
+
+@pytest.mark.report("W01")
+@pytest.mark.parametrize(
     ("account", "status", "words"),
     [
         ("user:wrong@", 0, ["refuses the account", "407"]),

@@ -600,6 +600,14 @@ def test_the_role_blames_by_the_id_and_not_by_the_words() -> None:
     assert blamed(msg="files that are not what its record says") == "before"
 
 
+@pytest.mark.report("W01")
+def test_a_proxy_is_not_for_a_peer(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RSYNC_PROXY", "http_proxy", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "proxy.example.com:3128")
+    monkeypatch.setenv("WRONG", "assert not [name for name in os.environ if name.lower().endswith('_proxy')]")
+    assert take.main([str(ask())]) == 0
+
+
 def test_a_token_that_an_earlier_release_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was called giver.token; a hub's token stays."""
     monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))

@@ -203,7 +203,7 @@ class Git(Hub):
             "credential.helper": "",
         }
         if os.environ.get("SSL_CERT_FILE"):
-            settings["http.sslCAInfo"] = bundle() or ""
+            settings["http.sslCAInfo"] = settings["http.proxySSLCAInfo"] = bundle() or ""
         if self.token:
             name = shlex.quote(self.source.user)
             path = shlex.quote(str(self.source.token_file))

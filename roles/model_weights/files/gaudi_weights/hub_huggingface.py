@@ -35,7 +35,8 @@ class HuggingFace(Hub):
         # Sources are asked one after the other, so the library's one client can be each one's in turn. It reads no
         # proxy from the environment: the inventory alone decides where requests go.
         proxy = source.proxy_for(source.endpoint)
-        set_client_factory(lambda: httpx2.Client(proxy=proxy, verify=trust(), follow_redirects=True, trust_env=False))
+        through = httpx2.Proxy(proxy, ssl_context=trust() if proxy.startswith("https:") else None) if proxy else None
+        set_client_factory(lambda: httpx2.Client(proxy=through, verify=trust(), follow_redirects=True, trust_env=False))
         # False: without a token of ours, none that lies in somebody's home is sent either.
         self.api = HfApi(endpoint=source.endpoint, token=self.token or False, library_name="gaudi-serving")
 
