@@ -72,6 +72,35 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("broken", re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress|Failed to fetch|\b5\d\d\s+\S")),
 )
 
+# Errors of Python's own requests, and what to do about them.
+_ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(r"certificate.verify.failed", re.IGNORECASE),
+        "The server's certificate is signed by an authority that this node does not trust, or is not valid. Name the "
+        "file of the site's own authority in gaudi_ca_certificates.",
+    ),
+    (
+        re.compile(r"\b407\b|Proxy Authentication Required"),
+        "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy.",
+    ),
+    (re.compile(r"HTTP Error 40[13]\b"), "The server denies access. Check the account in the address."),
+    (
+        re.compile(r"Name or service not known|name resolution|No address associated|Name does not resolve"),
+        "This node does not resolve the name. Check its DNS; if the server is behind a proxy, name that in "
+        "gaudi_http_proxy and gaudi_https_proxy.",
+    ),
+    (
+        re.compile(r"Connection refused|No route to host|Network is unreachable"),
+        "Nothing accepts connections there. Check the address, the proxy, and whether the server is up.",
+    ),
+    (re.compile(r"timed out"), "It does not answer in time. Check the address, the proxy and firewalls in between."),
+)
+
+
+def advice(why: str, otherwise: str) -> str:
+    """Return what to do about an error of a request that a module made; otherwise: for an error that is not known."""
+    return next((text for pattern, text in _ADVICE if pattern.search(why)), otherwise)
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -131,8 +160,7 @@ def parse(printed: str) -> list[Fault]:
 def _fault(uri: str, suite: str, why: str) -> Fault:
     message = " ".join(why.split())
     kind = next((kind for kind, pattern in _KINDS if pattern.search(message)), "other")
-    # Text from outside: what has brackets and is no address raises.
-    host = "" if "[" in uri else urlsplit(uri).hostname or ""
+    host = _host(uri)
     detail = ""
     if match := _KEY.search(message):
         detail = match["key"]
@@ -142,6 +170,14 @@ def _fault(uri: str, suite: str, why: str) -> Fault:
         if kind in ("unresolved", "no_connection", "timeout") and detail not in (host, "["):
             kind = "proxy"
     return Fault(kind, without_login(uri).rstrip("/"), suite.strip("/") or suite, message, detail)
+
+
+def _host(uri: str) -> str:
+    try:
+        return urlsplit(uri).hostname or ""
+    except ValueError:
+        # Brackets without an address in them.
+        return ""
 
 
 def _once(faults: Iterable[Fault]) -> list[Fault]:

@@ -230,8 +230,8 @@ def _of_a_repository(said: str) -> Refusal | None:
     if match := _KEY_NOT_FETCHED.search(said):
         return Refusal(
             "key_not_fetched",
-            f"The key of the package repository could not be fetched ({match['why']}). Look at gaudi_driver_key, at "
-            "the node's proxy, and whether the server is up.",
+            f"The key of the package repository could not be fetched ({match['why']}). Look at gaudi_driver_key. "
+            + faults.advice(match["why"], "Check the node's proxy, and whether the server is up."),
         )
     if match := _NOT_AS_INDEXED.search(said):
         return Refusal(

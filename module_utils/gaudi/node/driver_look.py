@@ -18,6 +18,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
+from ..apt.faults import advice
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
@@ -76,8 +77,7 @@ def index_of(repository: str, suite: str, variables: Mapping[str, str]) -> str:
     """Read a repository's package index without configuring apt for it.
 
     variables: of the environment, which say how the address is reached. Nothing is installed from it, so its signature
-    is not checked. Raises Refusal if the repository does not answer, or
-    lacks the suite.
+    is not checked. Raises Refusal if the repository does not answer, or lacks the suite.
     """
     place = f"{repository.rstrip('/')}/dists/{suite}/main/binary-amd64/Packages"
     seen = ""
@@ -92,11 +92,13 @@ def index_of(repository: str, suite: str, variables: Mapping[str, str]) -> str:
             return text.decode("utf-8", "replace")
         # Not gzip, not found, no answer: HTTPError, URLError and BadGzipFile are all OSErrors.
         except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
-            seen = str(getattr(error, "reason", error))
+            # The reason of an HTTP answer lacks its number.
+            seen = str(error if hasattr(error, "code") else getattr(error, "reason", error))
+    todo = advice(seen, "Check its address, gaudi_driver_suite, and the node's proxy.")
     raise Refusal(
         "repository_not_read",
-        f"gaudi_driver_repository has no index of packages for {suite} that can be read from this node ({seen}). Look "
-        "at its address, at gaudi_driver_suite, and at the node's proxy.",
+        f"gaudi_driver_repository has no index of packages for {suite} that can be read from this node ({seen}). "
+        f"{todo}",
     )
 
 

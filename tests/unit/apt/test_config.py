@@ -110,3 +110,29 @@ def test_an_index_is_read_through_the_proxy_that_only_apt_knows(
     assert refused.value.id == "repository_not_read"
     assert "habanalabs-dkms" in index_of(repository, "jammy", apt.environment(module, repository))
     assert Proxy.asked[-1].startswith("http://vault.invalid/debian/dists/jammy/")
+
+
+@pytest.mark.report("A17")
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer", "gaudi_ca_certif"),
+        ("Tunnel connection failed: 407 Proxy Authentication Required", "rejects its account"),
+        ("[Errno -2] Name or service not known", "does not resolve"),
+        ("[Errno 111] Connection refused", "Nothing accepts connections"),
+        ("timed out", "in time"),
+        ("[Errno 5] Input/output error", "gaudi_driver_suite"),
+    ],
+)
+def test_an_index_that_cannot_be_read_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, error: str, words: str
+) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise OSError(error)
+
+    monkeypatch.setattr("socket.create_connection", fails)
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(Refusal) as refused:
+        index_of("http://vault.invalid/debian", "jammy", {})
+    assert refused.value.id == "repository_not_read"
+    assert words in str(refused.value)
