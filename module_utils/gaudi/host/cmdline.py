@@ -26,6 +26,8 @@ _LISTS: Mapping[str, Mapping[str, str]] = {
     },
     "amd_iommu": {"off": "amd_iommu"},
 }
+# Each of these adds to those before it: hugepages= counts pages of the hugepagesz= before it.
+_ADD = ("console", "hugepages", "hugepagesz")
 _PASSTHROUGH = "iommu.passthrough"
 # iommu=off sets no_iommu, which no later word clears (iommu_setup).
 _STAYS = {"iommu": ("off",)}
@@ -69,6 +71,8 @@ def meaning(argument: str) -> dict[str, str]:
         if letters == "on" or letters[:1] in ("1", "y", "t"):
             return {"iommu": "pt"}
         return {"iommu": "nopt"} if letters == "of" or letters[:1] in ("0", "n", "f") else {}
+    if label in _ADD:
+        return {f"{label} {said}": said}
     if label not in _LISTS:
         return {label: said}
     found: dict[str, str] = {}

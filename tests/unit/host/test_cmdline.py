@@ -143,6 +143,17 @@ def test_an_iommu_of_intel_in_all_its_spellings(line: str, on: bool) -> None:
     assert kernel_cmdline.holds("intel_iommu=on", line.split()) is on
 
 
+@pytest.mark.report("H05")
+def test_hugepages_of_two_sizes_do_not_contradict_each_other() -> None:
+    ours = ["hugepagesz=2M", "hugepages=15000"]
+    theirs = ["default_hugepagesz=1G", "hugepagesz=1G", "hugepages=200"]
+    assert kernel_cmdline.check([*ours, *theirs]) == [*ours, *theirs]
+    line = words(*((text, "/etc/default/grub", 6) for text in theirs), *((text, OWN, 3) for text in ours))
+    assert kernel_cmdline.conflicts(ours, line, OWN) == []
+    assert kernel_cmdline.held(ours, [word.text for word in line]) == ours
+    assert kernel_cmdline.held(ours, theirs) == []
+
+
 def test_another_part_of_the_same_list_is_no_contradiction() -> None:
     both = ["intel_iommu=on", "intel_iommu=on,sm_on"]
     assert kernel_cmdline.check(both) == both
