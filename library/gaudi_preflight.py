@@ -216,6 +216,14 @@ options:
       - Without it the engine's configuration is not changed, and only checked.
     type: dict
     default: {}
+  packages:
+    description:
+      - Where the role container_runtime follows, what is installed - C(engine), the packages that the site names,
+        C(builds), whether images are built, C(manage), whether the engine is installed and configured at all,
+        C(habana_path), C(habana_package), and C(rhel_repository). Without it no engine and no packages are judged.
+      - An engine that instances cannot use, and an installation that would harm packages of others, are problems.
+    type: dict
+    default: {}
   engine_proxies:
     description: Proxies of the engine by variable, which are compared with those of its configuration file.
     type: dict
@@ -342,17 +350,27 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.recipes import key_of
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
-from ansible.module_utils.gaudi.engine import configuration, daemon
+from ansible.module_utils.gaudi.engine import configuration, daemon, origin
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.fabric import asked, verdict
-from ansible.module_utils.gaudi.node import apt, engine_config, folders, instances, links, storage
+from ansible.module_utils.gaudi.node import (
+    apt,
+    engine_config,
+    engine_look,
+    folders,
+    instances,
+    links,
+    package_look,
+    storage,
+)
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
-from ansible.module_utils.gaudi.node.driver_look import Look, lost_at_reboot
+from ansible.module_utils.gaudi.node.driver_look import Look, index_of, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
+from ansible.module_utils.gaudi.node.web import through
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
@@ -401,6 +419,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "fingerprint": {"type": "str", "default": ""},
         },
     },
+    "packages": {"type": "dict", "default": {}},
     "found": {"type": "dict", "default": {}},
     "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
@@ -463,6 +482,8 @@ def look(module: AnsibleModule) -> judgement.Seen:
         coming=coming,
         python=python_version(module) if any(one.source["fetch"] for one in coming) else "",
     )
+    packages = look_at_packages(module, fetches=any(one.source["fetch"] for one in coming))
+    seen = replace(seen, **{name: [*found, *getattr(seen, name)] for name, found in packages.items()})
     space = {path: judgement.Space(*folders.space_at(Path(path))) for path in judgement.places(params, seen)}
     return replace(seen, space=space, unmounted=look_at_mounts(module, seen))
 
@@ -530,6 +551,54 @@ def look_at_configuration(module: AnsibleModule) -> dict[str, Any]:
     except Refusal as refusal:
         return {**known, "engine_problems": [checks.Problem(refused or refusal.id, str(refusal))]}
     return {**known, "engine_notes": decision.notes}
+
+
+def look_at_packages(module: AnsibleModule, *, fetches: bool) -> dict[str, list[Any]]:
+    """Return why the engine or the packages of this run are refused, and notes on the engine. Nothing is installed."""
+    params, given = module.params, module.params["packages"]
+    if not given:
+        return {}
+    os_release = read_text("/etc/os-release")
+    family, manage = engine_packages.family_of(os_release), boolean(given["manage"])
+    try:
+        engine = engine_look.look(module, os_release, given["engine"], builds=boolean(given["builds"]))
+        ours = engine_look.brought()
+    except Damaged as damage:
+        return {"engine_problems": [checks.Problem("record_damaged", f"{damage}. Move it away.")]}
+    refusals = engine_look.refusals(module, engine, manage=manage, habana_path=given["habana_path"])
+    wanted = {"engine": engine.missing if manage else [], "habana": [], "weights": []}
+    if manage and (params["habana_source"] or {}).get("repository") and not os.access(given["habana_path"], os.X_OK):
+        wanted["habana"] = package_look.missing(module, family, [given["habana_package"]])
+    if fetches:
+        of_fetch = engine_packages.of_fetches(family, params["weights_python"], params["weights_kinds"])
+        wanted["weights"] = package_look.missing(module, family, of_fetch)
+    notes = [origin.note(engine.report)] if engine.report["by_others"] and manage else []
+    try:
+        if family and any(wanted.values()) and not refusals:
+            unforeseen = package_look.foresee(
+                module, family, wanted, ours, lambda: read_indexes(module, family, os_release, wanted)
+            )
+            notes += [f"packages: {unforeseen}"] if unforeseen else []
+    except Refusal as refusal:
+        refusals = [refusal]
+    return {"engine_problems": [checks.Problem(each.id, str(each)) for each in refusals], "engine_notes": notes}
+
+
+def read_indexes(
+    module: AnsibleModule, family: str, os_release: str, wanted: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return what repositories contain that this run will add, as package_look.private_lists takes it."""
+    params, source = module.params, module.params["habana_source"] or {}
+    repository = source["repository"] if wanted["habana"] else ""
+    if family == package_look.RHEL:
+        there = {"gaudi-serving-engine": params["packages"]["rhel_repository"], "gaudi-serving-habana": repository}
+        return {name: package_look.section(name, url) for name, url in there.items() if url}
+    if not repository:
+        return {}
+    suite = source["suite"] or checks.parse_os_release(os_release).get("VERSION_CODENAME", "")
+    with contextlib.suppress(Refusal), through(repository, params):
+        return {"habana": index_of(repository, suite, apt.route(module, repository, params))}
+    return {}
 
 
 def has_image(module: AnsibleModule, docker: str, image: str) -> bool:

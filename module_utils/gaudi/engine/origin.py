@@ -107,6 +107,13 @@ class Origin:
         }
 
 
+def note(report: Mapping[str, Any]) -> str:
+    """Return the finding that the engine of others is used. report: of Origin.as_dict."""
+    name = report["package"] or report["program"]
+    version = f" {report['version']}" if report["version"] else ""
+    return f"engine: {name}{version}, which others installed, is used as it is; no engine is installed."
+
+
 def too_old(version: str) -> Refusal | None:
     """Return why an engine of this version cannot be used; None if it can, or its version is not known."""
     numbers = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)

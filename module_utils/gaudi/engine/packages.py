@@ -48,6 +48,14 @@ def engine_packages(
     return [name for name in found if name.partition("=")[0] not in others]
 
 
+def of_fetches(family: str, python: str, kinds: Collection[str]) -> list[str]:
+    """Return the packages that fetching weights needs. python: the downloader's. kinds: of the hubs."""
+    found = ["rsync"] if family else []
+    # Debian and Ubuntu keep what makes virtual environments in a package of its own.
+    found += ["python3-venv"] if family == "Debian" and python == "/usr/bin/python3" else []
+    return [*found, "git"] if family and "git" in kinds else found
+
+
 # Since 23 the client builds with a plugin of its own; before, BuildKit is in the engine (DOCKER_BUILDKIT=1).
 _FIRST_WITH_PLUGIN = 23
 

@@ -52,6 +52,15 @@ HELP = {
 """What to do about a refusal, by the part of this project that asks for the packages."""
 
 
+HARMS = frozenset(
+    {
+        *("packages_broken", "packages_do_not_fit", "packages_downgraded", "packages_on_hold", "packages_removed"),
+        "packages_unfinished",
+    }
+)
+"""Ids of the refusals that say what an installation would do to packages of others."""
+
+
 @dataclass(frozen=True)
 class Transaction:
     """Packages by what happens to them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
 APT = Path("/etc/apt")
 APT_LISTS = Path("/var/lib/apt/lists")
 YUM = Path("/etc/yum.repos.d")
+NOT_OFFERED = "package_not_offered"
 _SOURCES = (".list", ".sources")
 
 
@@ -120,33 +121,41 @@ def foresee(
     family: str,
     wanted: Mapping[str, Sequence[str]],
     ours: Collection[str],
-    indexes: Mapping[str, str],
+    read_indexes: Callable[[], Mapping[str, str]],
 ) -> str:
     """Simulate an installation from repositories that the node may not know yet; nothing on the node changes.
 
-    wanted, ours: as in simulate(), which also raises Refusal. indexes: as in private_lists(). Returns why it cannot be
-    foreseen, "" if it was.
+    wanted, ours: as in simulate(), which also raises Refusal. read_indexes: reads what private_lists() takes. Returns
+    why it cannot be foreseen, "" if it was.
     """
-    last = ""
-    # As the node is; with the repositories that this project will add; on a Debian that never read its lists, with
-    # all.
-    for private, update in ((False, False), (True, False), (True, True)):
-        if (private and not update and not indexes) or (update and family != DEBIAN):
+    try:
+        simulate(module, family, wanted, ours=ours)
+        return ""
+    except Refusal as refusal:
+        if refusal.id != NOT_OFFERED:
+            raise
+        last = str(refusal)
+    indexes = read_indexes()
+    # With the repositories that this project will add; then, for a node that never read its lists, with all.
+    for update in (False, True) if family == DEBIAN else (False,):
+        if not update and not indexes:
             continue
-        try:
-            if not private:
-                simulate(module, family, wanted, ours=ours)
-                return ""
-            with private_lists(module, family, indexes, update=update) as options:
-                if options is None:
-                    return f"{last} Its lists of packages cannot be read now."
+        with private_lists(module, family, indexes, update=update) as options:
+            if options is None:
+                return f"{last} Not all lists of packages can be read now."
+            try:
                 simulate(module, family, wanted, ours=ours, options=options)
                 return ""
-        except Refusal as refusal:
-            if refusal.id != "package_not_offered" or (update and family == DEBIAN):
-                raise
-            last = str(refusal)
+            except Refusal as refusal:
+                if refusal.id in transaction.HARMS or (update and refusal.id == NOT_OFFERED):
+                    raise
+                last = str(refusal)
     return last
+
+
+def section(name: str, url: str) -> str:
+    """Return a repository for dnf, of which only the list of packages is read."""
+    return f"[{name}]\nname={name}\nbaseurl={url}\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
 
 
 @contextmanager

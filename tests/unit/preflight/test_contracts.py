@@ -105,7 +105,13 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     """What site.yml hands from one role to the next is no variable of a site."""
     handed_on = {"serving_image_references", "vllm_service_plan", "vllm_service_weights_coming", "weights_supply_bring"}
     handed_on |= {"weights_supply_wanted"}
-    handed_on |= {"preflight_fabric", "preflight_host_tuning", "serving_image_plans", "serving_image_release"}
+    handed_on |= {
+        "preflight_container_runtime",
+        "preflight_fabric",
+        "preflight_host_tuning",
+        "serving_image_plans",
+        "serving_image_release",
+    }
     handed_on |= {"vllm_service_given_up_by", "vllm_service_coming_driver"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
     handed_on |= {"summary_let_through", "vllm_service_let_through"}

@@ -1,0 +1,110 @@
+"""What the preflight says of the engine and of packages, before anything is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.node import package_look
+
+from library import gaudi_preflight
+from tests.unit.engine.test_origin import HABANA, Node, node, snap
+from tests.unit.preflight.conftest import Answer
+from tests.unit.preflight.test_modules import REAL_READ, preflight
+
+__all__ = ["node"]
+
+REMOVES = (
+    "Remv docker-ce [5:28.0.1-1]\nRemv containerd.io [1.7]\nInst containerd (1.6 x [amd64])\n"
+    "Inst docker.io (20.10 x [amd64])\nInst nftables (1.0.6 x [amd64])\n"
+)
+NOTHING_OFFERED = "E: Unable to locate package docker.io\nE: Unable to locate package nftables\n"
+INSTALL = "apt-get --simulate --quiet --no-install-recommends install"
+
+
+@pytest.fixture(autouse=True)
+def _debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    debian = "ID=debian\nVERSION_ID=12\nVERSION_CODENAME=bookworm\n"
+    monkeypatch.setattr(
+        gaudi_preflight, "read_text", lambda path: debian if path == "/etc/os-release" else str(REAL_READ(path))
+    )
+    monkeypatch.setattr(package_look, "APT", tmp_path / "no apt")
+    monkeypatch.setattr(package_look, "APT_LISTS", tmp_path / "no lists")
+
+
+def judged(node: Node, manage: bool = True, **answers: Answer) -> dict[str, Any]:
+    """The preflight's result on a node. answers: of apt-get, by simulation or private."""
+    scripted = {
+        INSTALL: answers.get("simulation", (0, "Inst nftables (1.0.6 x [amd64])\n", "")),
+        f"{INSTALL} nftables": (0, "Inst nftables (1.0.6 x [amd64])\n", ""),
+        "apt-get --quiet -o Dir::State::lists=": answers.get("update", (0, "", "")),
+        "apt-get --simulate --quiet --no-install-recommends -o Dir::State::lists=": answers.get("private", (0, "", "")),
+        "/usr/bin/docker info": answers.get("info", (1, "", "")),
+        "systemctl show docker.service": (0, node.unit, ""),
+        "systemctl show": (0, "", ""),
+        "dpkg-query --search": (1, "".join(f"{name}: {path}\n" for path, name in node.owners.items()), ""),
+        "dpkg-query --show": (1, "", ""),
+    }
+    given = {
+        "engine": [],
+        "builds": False,
+        "manage": manage,
+        "habana_path": f"/{HABANA}",
+        "habana_package": "habanalabs-container-runtime",
+        "rhel_repository": "",
+    }
+    found: dict[str, Any] = node.run(gaudi_preflight, preflight(packages=given), scripted).result
+    return found
+
+
+def ids(found: dict[str, Any]) -> list[str]:
+    return [problem["id"] for problem in found["problems"]]
+
+
+@pytest.mark.report("E01")
+def test_an_installation_that_removes_packages_of_others_is_a_problem(node: Node) -> None:
+    node.program("usr/bin/containerd", "containerd.io")
+    found = judged(node, simulation=(0, REMOVES, ""))
+    assert ids(found) == ["packages_removed"]
+    assert "Installing docker.io would remove docker-ce, containerd.io" in found["report"]
+    assert ids(judged(node)) == []
+
+
+@pytest.mark.report("E01")
+def test_docker_ce_of_others_is_a_finding(node: Node) -> None:
+    node.engine("docker-ce")
+    found = judged(node)
+    assert ids(found) == []
+    assert [line for line in found["findings"] if "docker-ce" in line and "others installed" in line]
+
+
+@pytest.mark.report("E04")
+def test_a_snap_is_a_problem(node: Node) -> None:
+    snap(node)
+    assert ids(judged(node)) == ["engine_is_snap"]
+
+
+def test_an_engine_that_is_not_managed_is_judged_beforehand(node: Node) -> None:
+    assert ids(judged(node, manage=False)) == ["engine_missing"]
+    node.engine("docker-ce")
+    assert ids(judged(node, manage=False)) == ["engine_not_running", "engine_lacks_packages"]
+
+
+@pytest.mark.parametrize(
+    ("private", "update", "problems", "foreseen"),
+    [
+        ((0, REMOVES, ""), (0, "", ""), ["packages_removed"], True),
+        ((0, "Inst docker.io (20.10 x [amd64])\n", ""), (0, "", ""), [], True),
+        ((100, "", NOTHING_OFFERED), (0, "", ""), ["package_not_offered"], True),
+        # A mirror that does not answer now may answer when the engine is installed.
+        ((0, "", ""), (0, "", "W: Failed to fetch http://mirror/x\n"), [], False),
+        ((0, "", ""), (100, "", "E: The repository 'x' is not signed.\n"), [], False),
+    ],
+)
+def test_lists_that_were_never_read_are_read_into_a_private_folder(
+    node: Node, private: Answer, update: Answer, problems: list[str], foreseen: bool
+) -> None:
+    found = judged(node, simulation=(100, "", NOTHING_OFFERED), private=private, update=update)
+    assert ids(found) == problems
+    assert bool([line for line in found["findings"] if line.startswith("packages: ")]) is not foreseen
