@@ -61,9 +61,9 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
         ),
         (
             [
-                "#7 0.5 WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError(SSLCertVerificationError("
-                "1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate in certificate "
-                "chain (_ssl.c:992)'))': /simple/x/",
+                "#7 0.5 WARNING: Retrying (Retry(total=0)) after connection broken by 'SSLError("
+                "SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
+                "self-signed certificate in certificate chain (_ssl.c:992)'))': /simple/x/",
                 "#7 0.6 ERROR: Could not find a version that satisfies the requirement x",
                 "#7 0.6 ERROR: No matching distribution found for x",
             ],
