@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gaudi.base.refusal import Refusal
-from gaudi.image.dockerfile import with_certificates
+from gaudi_image.build import DOCKERFILE, write_context
 from gaudi_image.request import load
 
 from filter_plugins.image_recipes import image_addresses, image_recipes
@@ -314,7 +314,8 @@ def test_certificates_are_a_secret_of_each_step_and_change_nothing_else(node: No
     assert [word for word in command if word.startswith("id=")] == [f"id=ca,src={node.folder}/ca.crt"]
     assert any(word.startswith(f"--tag={node.reference}") for word in command)
     assert "the site's certificate" not in (node.folder / "context.json").read_text()
-    text = with_certificates(node.recipe["dockerfile"])
+    write_context(load(node.request(secrets={"ca": str(node.folder / "ca.crt")})), node.folder)
+    text = (node.folder / DOCKERFILE).read_text()
     mount = "--mount=type=secret,id=ca,mode=0444 \\\n    "
     assert text.count(mount) == node.recipe["dockerfile"].count("RUN ") > 0
     assert text.replace(mount, "") == node.recipe["dockerfile"]
