@@ -30,6 +30,7 @@ _CONFLICT = re.compile(
     r"(?P<one>.*?) !=(?P<other>.*)"
 )
 _UNREADABLE = re.compile(r"(?:Malformed|Unable to parse|Type '[^']*' is not known)[^\n]*?(?P<file>/[^\s,]+)")
+_ACCOUNT = re.compile(r"://[^/\s@']+@")
 _KEY = re.compile(r"(?:NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG) (?P<key>[0-9A-F]{8,40})")
 _CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to) (?P<host>\[|[^\s:']+)", re.IGNORECASE)
 _RESOLVE = re.compile(
@@ -55,7 +56,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("clock_behind", re.compile(r"is not valid yet")),
     ("expired", re.compile(r"Release file for \S+ is expired|\(invalid since")),
-    ("changed", re.compile(r"changed its '(?:Origin|Label|Suite|Codename|Version)' value|Conflicting distribution")),
+    ("changed", re.compile(r"changed its '(?:Origin|Label|Suite|Codename|Version)' value")),
     ("unresolved", _RESOLVE),
     ("timeout", re.compile(r"timed out|Timeout|connection timeout")),
     (
@@ -125,6 +126,7 @@ class Fault:
 
 def parse(printed: str) -> list[Fault]:
     """Return the faults that apt-get update printed, the first reason for each repository."""
+    printed = without_accounts(printed)
     found: list[Fault] = []
     for match in _ERR.finditer(printed):
         found.append(_fault(match["uri"], match["suite"], match["why"]))
@@ -155,6 +157,11 @@ def parse(printed: str) -> list[Fault]:
             if fault.kind != "other" or match["mark"] == "E":
                 found.append(fault)
     return _once(found)
+
+
+def without_accounts(printed: str) -> str:
+    """Return the output without the accounts of addresses, which old versions of apt print."""
+    return _ACCOUNT.sub("://", printed)
 
 
 def _fault(uri: str, suite: str, why: str) -> Fault:

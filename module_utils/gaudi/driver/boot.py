@@ -74,12 +74,13 @@ def not_enrolled(secure: SecureBoot) -> tuple[list[Refusal], list[str]]:
             "by which DKMS signs the driver, is seen when it is loaded (mokutil --test-key FILE)."
         ]
     enrol = f"mokutil --import {secure.keys[0][0] if secure.keys else KEYS[0]}"
+    demands = "Secure Boot is on" if secure.on else "This kernel takes signed modules only (module.sig_enforce)"
     found = f"DKMS's key ({names}) is not enrolled" if names else "DKMS has no key yet"
     make = "" if names else "install dkms and run dkms generate_mok (Ubuntu: update-secureboot-policy --new-key), "
     return [
         Refusal(
             "secure_boot_key_not_enrolled",
-            f"Secure Boot is on, and {found}, so that the kernel would not load a driver that is built on this node. "
+            f"{demands}, and {found}, so that the kernel would not load a driver that is built on this node. "
             f"Before the driver changes, {make}run {enrol}, reboot and confirm it at the console, or switch Secure "
             "Boot off in the firmware's setup. Then run again.",
         )
@@ -103,7 +104,7 @@ def no_space(boot: BootFiles, kernels: Iterable[str]) -> list[Refusal]:
 
 
 FREE_BOOT = (
-    "Remove kernels that nobody boots (apt-get autoremove --purge; dpkg --list 'linux-image-*' shows them), and files "
+    "Remove kernels that nobody boots (apt-get autoremove --purge; RHEL: dnf remove --oldinstallonly), and files "
     "in /boot that no package owns. Then run again."
 )
 

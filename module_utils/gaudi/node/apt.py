@@ -132,7 +132,8 @@ def update(module: AnsibleModule, lock_timeout: int) -> tuple[list[Fault], str]:
         found = faults.parse(f"{out}\n{err}")
         locks = [fault for fault in found if fault.kind == "lock"]
         if not locks:
-            return found, "" if status == 0 or found else f"{out}\n{err}".strip()[-LAST:]
+            unknown = faults.without_accounts(f"{out}\n{err}").strip()[-LAST:]
+            return found, "" if status == 0 or found else unknown
         if time.monotonic() >= until:
             raise Refusal(
                 "package_lists_locked",

@@ -313,7 +313,7 @@ class Look:
     def boot(self, judged: Judgement) -> tuple[list[Refusal], list[str]]:
         """Return what of the boot process keeps a driver from being built and loaded, and what is only reported."""
         steps = judged.steps
-        if not (steps.install or steps.mend or steps.build) or self.wanted.format != DEB:
+        if not (steps.install or steps.mend or steps.build):
             return [], []
         files = _boot_files()
         kept, reported = boot.left_over(files)

@@ -144,6 +144,29 @@ def test_a_file_that_apt_cannot_read_is_named() -> None:
         faults.judge(faults.parse(printed), [], "", "", "gaudi_driver")
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        f"W: Conflicting distribution: {URI} {SUITE} InRelease (expected {SUITE} but got stable)",
+        f"W: {URI}/dists/{SUITE}/InRelease: Key is stored in legacy trusted.gpg keyring (/etc/apt/trusted.gpg)",
+        f"N: Repository '{URI} {SUITE} InRelease' changed its 'Version' value from '1' to '2'",
+        f"W: Target Packages (main/binary-amd64/Packages) is configured multiple times in {SOURCES[0].file}:1 and b:1",
+        f"Ign:1 {URI} {SUITE} InRelease\n  Temporary failure resolving 'vault.example'\nHit:2 {URI} {SUITE} Release\n",
+    ],
+)
+def test_a_remark_of_apts_is_no_fault(printed: str) -> None:
+    assert faults.judge(faults.parse(printed), SOURCES, URI, SUITE, "gaudi_driver") == []
+
+
+def test_an_account_that_apt_prints_is_not_repeated() -> None:
+    printed = err(
+        "401  Unauthorized [http://reader:hidden@vault.example/x]", uri="https://reader:hidden@vault.example/debian"
+    )
+    (warning,) = faults.judge(faults.parse(printed), SOURCES, "", "", "gaudi_driver")
+    assert "hidden" not in warning
+    assert SOURCES[0].file in warning
+
+
 def test_another_suite_of_our_repository_is_somebody_elses() -> None:
     (warning,) = faults.judge(faults.parse(err("404  Not Found", suite="noble")), [], URI, SUITE, "gaudi_driver")
     assert f"{URI} noble" in warning
