@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..base.refusal import Refusal
@@ -152,6 +152,21 @@ def needed(
             only = () if forced else versions
             found += [Needed(argument, str(purpose), because, only) for argument in check(arguments)]
     return found
+
+
+def on_processor(needed: Sequence[Needed], cpuinfo: str) -> list[Needed]:
+    """Return the arguments as they concern the node's processors; ``cpuinfo``: the text of /proc/cpuinfo.
+
+    intel_iommu= does nothing on a processor of AMD, whose IOMMU is on by default (amd_iommu=off disables it), so that
+    answers do not depend on it there. It is set all the same: a command line may be shared.
+    """
+    if "AuthenticAMD" not in cpuinfo:
+        return list(needed)
+    because = "it does nothing on processors of AMD, whose IOMMU is on by default"
+    return [
+        replace(need, purpose="speed", because=because) if name(need.argument) == "intel_iommu" else need
+        for need in needed
+    ]
 
 
 def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:

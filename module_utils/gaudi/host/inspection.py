@@ -41,6 +41,7 @@ class Seen:
     installed: Sequence[str]
     """Kernels below /boot."""
     command_line: Sequence[str]
+    cpuinfo: str
     cpus: Sequence[state.Cpu]
     firmware: state.Firmware
     own_limits: Mapping[str, str]
@@ -88,7 +89,8 @@ class Inspection:
         # An installed kernel is booted sooner or later, even if no boot entry has it now.
         booted = [entry.kernel.rpartition("vmlinuz-")[2] for entry in seen.boot.entries]
         kernels = [seen.kernel, *seen.installed, *booted]
-        return cmdline.needed(self.wanted["kernel_rules"], seen.system.get("ID", ""), kernels, self.wanted["always"])
+        rules, system = self.wanted["kernel_rules"], seen.system.get("ID", "")
+        return cmdline.on_processor(cmdline.needed(rules, system, kernels, self.wanted["always"]), seen.cpuinfo)
 
     @cached_property
     def arguments(self) -> list[str]:

@@ -35,6 +35,7 @@ GRUB_DEFAULTS = Path("/etc/default/grub")
 GRUB_CONFIG = Path("/boot/grub/grub.cfg")
 OS_RELEASE = Path("/etc/os-release")
 PROC = Path("/proc")
+CPUINFO = PROC / "cpuinfo"
 CPUS = Path("/sys/devices/system/cpu")
 TUNED = Path("/etc/tuned/active_profile")
 UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / inspection.UNIT
@@ -94,6 +95,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         boot=Boot(str(GRUB_DEFAULTS), str(GRUB_CONFIG)) if container else _boot(module),
         installed=[] if container else [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")],
         command_line=cmdline.split((PROC / "cmdline").read_text()),
+        cpuinfo=_text(CPUINFO) or "",
         cpus=cpus,
         firmware=_firmware(cpus, virtual=virtual or container),
         own_limits=own_limits,

@@ -183,6 +183,7 @@ def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Level
     os_release = checks.parse_os_release(seen.os_release)
     plans, cards = servable(asked["plans"]), seen.topology.get("cards", [])
     needed = cmdline.needed(asked["kernel_rules"], os_release.get("ID", ""), [seen.kernel]) if plans else []
+    needed = cmdline.on_processor(needed, seen.cpuinfo)
     found = compatibility.Found(
         system=checks.vendor_system(os_release),
         rebuild=checks.is_rebuild(os_release),

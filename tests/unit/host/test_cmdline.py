@@ -154,6 +154,17 @@ def test_hugepages_of_two_sizes_do_not_contradict_each_other() -> None:
     assert kernel_cmdline.held(ours, theirs) == []
 
 
+@pytest.mark.report("H13")
+@pytest.mark.parametrize(
+    ("vendor", "wrong_without"), [("GenuineIntel", IOMMU), ("AuthenticAMD", ["iommu=pt"]), ("", IOMMU)]
+)
+def test_intel_iommu_is_not_missed_on_processors_of_amd(vendor: str, wrong_without: list[str]) -> None:
+    needed = kernel_cmdline.needed(RULES, "ubuntu", ["6.8.0-45-generic"])
+    here = kernel_cmdline.on_processor(needed, f"processor\t: 0\nvendor_id\t: {vendor}\n")
+    assert [need.argument for need in here] == [need.argument for need in needed]
+    assert [need.argument for need in here if need.purpose == "correctness"] == wrong_without
+
+
 def test_another_part_of_the_same_list_is_no_contradiction() -> None:
     both = ["intel_iommu=on", "intel_iommu=on,sm_on"]
     assert kernel_cmdline.check(both) == both

@@ -34,6 +34,8 @@ class Host:
         patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
         patch.setattr(tuning, "GRUB_CONFIG", root / "default/grub.cfg")
         patch.setattr(tuning, "TUNED", root / "no tuned here")
+        (root / "cpuinfo").write_text("vendor_id\t: GenuineIntel\n")
+        patch.setattr(tuning, "CPUINFO", root / "cpuinfo")
         (root / "os-release").write_text('PRETTY_NAME="Debian 12"\nID=debian\n')
         patch.setattr(tuning, "OS_RELEASE", root / "os-release")
         self.programs: dict[str, Any] = {

@@ -653,8 +653,9 @@ def of_ubuntu(
     os_release: str = "ID=ubuntu\nVERSION_ID=22.04\n",
     started_with: str = "ro quiet",
 ) -> None:
-    """The node is an Ubuntu 22.04, or what its os-release says, with this kernel."""
+    """The node is an Ubuntu 22.04, or what its os-release says, with this kernel and processors of Intel."""
     files = {
+        "/proc/cpuinfo": REAL_READ("/proc/cpuinfo").replace("AuthenticAMD", "GenuineIntel"),
         "/proc/cmdline": f"{started_with}\n",
         "/etc/os-release": os_release + 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
         "/proc/sys/kernel/osrelease": f"{kernel}\n",
