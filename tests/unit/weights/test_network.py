@@ -392,6 +392,16 @@ class TestMessages:
         assert "licence" not in said
         assert "token" not in said
 
+    @pytest.mark.report("W07")
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_refused_account_is_quoted(self, kind: str, tmp_path: Path) -> None:
+        with serve(kind, tmp_path) as hub:
+            hub.faults = [Fault(where="list", status=401, times=99, body=b'{"message": "This mirror wants a login"}')]
+            status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}))
+        assert status == 1
+        assert 'It says: "This mirror wants a login"' in said
+        assert "token" in said
+
     @pytest.mark.report("W08")
     @pytest.mark.parametrize("status", [401, 403])
     def test_a_gated_file_of_an_open_list_names_the_licence(self, status: int, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gaudi.weights import answers
 
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
-from .network import Connections, bundle
+from .network import Connections, bundle, secrets_of
 from .request import Source
 from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, Place, address, origin
 
@@ -160,22 +160,22 @@ class Git(Hub):
         said = done.stderr.decode(errors="replace").strip()
         if UNKNOWN.search(said):
             raise SourceFailure(f"{self.where} has no revision {self.source.revision}: pin one that exists")
-        self.ask_again(said)
+        quoted = self.ask_again(said)
         if REFUSED.search(said):
             token = "the token" if self.token else "to serve without a token"
-            raise SourceFailure(f"{self.where} refuses {token}: give this source one that may read it")
+            raise SourceFailure(f"{self.where} refuses {token}: give this source one that may read it{quoted}")
         if ABSENT.search(said):
-            raise SourceFailure(f"{self.where} does not exist, or is private and this token may not see it")
+            raise SourceFailure(f"{self.where} does not exist, or is private and this token may not see it{quoted}")
         last = said.splitlines()[-1] if said else f"status {done.returncode}"
         raise SourceFailure(f"{self.where} cannot be listed: git says {last!r}", passing=bool(PASSING.search(said)))
 
-    def ask_again(self, said: str) -> None:
+    def ask_again(self, said: str) -> str:
         """Raise SourceFailure with the cause that a host or proxy gives: git shows neither headers nor messages.
 
-        A missing repository and a refused token have sentences of their own.
+        A missing repository and a refused token have sentences of their own; of those, return the host's message.
         """
         if not NETWORK.search(said):
-            return
+            return ""
         url = f"{self.address}/info/refs?service=git-upload-pack"
         response = self.pool.request(
             "GET",
@@ -185,10 +185,14 @@ class Git(Hub):
             timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=SILENCE_SECONDS),
         )
         try:
-            if response.status >= 400 and response.status not in (401, 404):
+            if response.status in (401, 404):
+                body = self.pool.body(response)
+                return answers.quoted(answers.message_of(response.headers, body, secrets_of(self.source)))
+            if response.status >= 400:
                 raise self.pool.refusal(response, url, elsewhere=False)
         finally:
             response.close()
+        return ""
 
     def environment(self) -> dict[str, str]:
         """The environment of git: no configuration, no prompt, and for this host a helper that reads the token's file.

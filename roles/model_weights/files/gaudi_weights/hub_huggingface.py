@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import httpx2
+from gaudi.weights import answers
 from huggingface_hub import HfApi, constants, errors, hf_hub_url, set_client_factory
 from urllib3.util import parse_url
 
 from . import xet
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
-from .network import Connections, refused, trust, unreached
+from .network import Connections, refused, secrets_of, trust, unreached
 from .request import Source
 from .transfer import Place, Way, origin
 
@@ -50,6 +51,7 @@ class HuggingFace(Hub):
         except errors.GatedRepoError as error:
             raise SourceFailure(
                 f"{where} is gated: accept its licence with an account on the hub, and give this source a token of it"
+                f"{self.quoted(error)}"
             ) from error
         except errors.RevisionNotFoundError as error:
             raise SourceFailure(
@@ -59,11 +61,13 @@ class HuggingFace(Hub):
             token = "and a token was sent, which may be the wrong one" if self.token else "and no token was sent"
             raise SourceFailure(
                 f"{where} does not exist or is private, {token}: look at its name, or give this source a token that "
-                "may read it"
+                f"may read it{self.quoted(error)}"
             ) from error
         except errors.HfHubHTTPError as error:
             if error.response.status_code == 401:
-                raise SourceFailure(f"{where} refuses the token (status 401): give this source another") from error
+                raise SourceFailure(
+                    f"{where} refuses the token (status 401): give this source another{self.quoted(error)}"
+                ) from error
             raise self.refusal(error) from error
         except (httpx2.HTTPError, OSError) as error:
             raise unreached(error, source, source.endpoint) from error
@@ -84,6 +88,11 @@ class HuggingFace(Hub):
                 )
             )
         return found
+
+    def quoted(self, error: errors.HfHubHTTPError) -> str:
+        """The hub's own message, as the end of a sentence."""
+        answer = error.response
+        return answers.quoted(answers.message_of(answer.headers, answer.content, secrets_of(self.source)))
 
     def refusal(self, error: errors.HfHubHTTPError) -> SourceFailure:
         """What an answer means that the library has no error of its own for."""

@@ -17,12 +17,13 @@ from urllib.parse import quote, unquote, urlsplit
 os.environ["MODELSCOPE_REPO_TREE_PAGE_MAX_ATTEMPTS"] = "1"
 
 import requests
+from gaudi.weights import answers
 from modelscope_hub import HubApi, errors
 from modelscope_hub.config import HubConfig
 
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
-from .network import bundle, refused, unreached
+from .network import bundle, refused, secrets_of, unreached
 from .request import Source
 from .transfer import Place
 
@@ -49,11 +50,13 @@ class ModelScope(Hub):
             raise SourceFailure(
                 f"{where} or its revision {source.revision} does not exist, or is private and this token may not see "
                 "it: correct them in catalog/models, or give this source another token"
+                f"{self.quoted(error)}"
             ) from error
         except errors.AuthenticationError as error:
             raise SourceFailure(
                 f"{where} refuses {'the' if self.token else 'to serve without a'} token (status {error.status_code}): "
                 "accept the model's licence on the hub, and give this source a token of that account"
+                f"{self.quoted(error)}"
             ) from error
         except errors.APIError as error:
             answer = getattr(error, "response", None)
@@ -73,6 +76,11 @@ class ModelScope(Hub):
                 raise SourceFailure(f"{where} states no checksum of {file.path!r}")
             found.append(RemoteFile(file.path, file.size, sha256=file.sha256.lower()))
         return found
+
+    def quoted(self, error: errors.APIError) -> str:
+        """The hub's own message, as the end of a sentence."""
+        body = json.dumps(error.response_body).encode()
+        return answers.quoted(answers.message_of({}, body, secrets_of(self.source)))
 
     def place(self, file: RemoteFile) -> Place:
         """The address the library downloads from, which redirects; the token is sent as the library does."""

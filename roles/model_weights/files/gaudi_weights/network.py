@@ -99,13 +99,17 @@ class Connections:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise unreached(error, self.source, url) from error
 
+    @staticmethod
+    def body(response: urllib3.BaseHTTPResponse) -> bytes:
+        """As much of an answer as may hold a message."""
+        try:
+            return response.read(answers.MOST_READ)
+        except (urllib3.exceptions.HTTPError, OSError):
+            return b""  # the message is missing then, not the status
+
     def refusal(self, response: urllib3.BaseHTTPResponse, url: str, elsewhere: bool) -> SourceFailure:
         """What a refusing answer means; elsewhere: whether it came after a redirect to another host."""
-        try:
-            body = response.read(answers.MOST_READ)
-        except (urllib3.exceptions.HTTPError, OSError):
-            body = b""  # its message is missing then, not its status
-        return refused(response.status, response.headers, body, self.source, url, elsewhere=elsewhere)
+        return refused(response.status, response.headers, self.body(response), self.source, url, elsewhere=elsewhere)
 
 
 def account_of(proxy: str) -> dict[str, str]:
