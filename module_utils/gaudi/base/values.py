@@ -73,6 +73,14 @@ def engine_proxy(value: object, what: str) -> str:
     return said
 
 
+def hub_proxy(value: object, what: str) -> str:
+    """The address of a proxy to a hub: the downloader's libraries need a scheme, and none of them speaks SOCKS."""
+    said = proxy(value, what)
+    if not said.startswith(("http://", "https://")):
+        return _hidden(None, what, _PROXY, "an address that begins with http:// or https://, as SOCKS cannot be used")
+    return said
+
+
 def site_proxy(value: object, what: str) -> str:
     """The address of a proxy that everything outside the site is reached through."""
     form = (

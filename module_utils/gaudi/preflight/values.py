@@ -118,6 +118,6 @@ def _source_faults(what: str, source: object) -> Iterator[str]:
         values.check_source(str(source.get("name")), endpoint, bool(source.get("token")), over_http)
         values.address(endpoint, f"{what}.endpoint")
         if source.get("proxy"):
-            values.proxy(source["proxy"], f"{what}.proxy")
+            values.hub_proxy(source["proxy"], f"{what}.proxy")
     except Refusal as refusal:
         yield str(refusal)

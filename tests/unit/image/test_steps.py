@@ -351,11 +351,11 @@ def test_git_trusts_the_sites_authority_and_tells_the_proxy_its_account(
     steps.write_text(STEPS.read_text().replace("secrets=/run/secrets", f"secrets={tmp_path}"))
     handler = partial(QuietFiles, directory=str(origin))
     with serving(handler, authority.server(tmp_path)) as port, proxy() as (address, site):  # type: ignore[arg-type]
-        monkeypatch.setenv("HTTPS_PROXY", address)
         monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(tmp_path / "system"))
         monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         for variable in ("https_proxy", "no_proxy", "NO_PROXY", "GIT_SSL_CAINFO", "GIT_SSL_NO_VERIFY"):
             monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv("HTTPS_PROXY", address)
         words = ["sh", str(steps), "checkout", f"https://127.0.0.1:{port}/.git", head]
         done = subprocess.run([*words, str(tmp_path / "one")], check=False, capture_output=True, text=True)
         assert done.returncode != 0
@@ -366,3 +366,13 @@ def test_git_trusts_the_sites_authority_and_tells_the_proxy_its_account(
         assert (tmp_path / "two/file").read_text() == "2\n"
         assert set(site.accounts) <= {"", "reader:p@ss%:/#$ x"}
         assert "p%40ss" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("given", ["proxy.example:3128", "http://u:p%40$x@proxy.example:3128", "socks5h://p:1", ""])
+def test_a_proxy_without_a_scheme_gets_one(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt takes 127.0.0.1:3128 for an address of the scheme 127.0.0.1."""
+    (tmp_path / "Makefile").write_text('all:\n\t@echo "$$https_proxy"\n')
+    monkeypatch.setenv("https_proxy", given)
+    whole = given if "://" in given or not given else f"http://{given}"
+    monkeypatch.setenv("MAKEFLAGS", "--no-print-directory")
+    assert step(tmp_path, "make", str(tmp_path)).stdout == f"{whole}\n"

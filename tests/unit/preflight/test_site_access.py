@@ -191,6 +191,18 @@ def test_a_proxy_that_every_program_can_use_is_taken(value: str) -> None:
     assert judged(gaudi_http_proxy=value, gaudi_https_proxy=value, gaudi_no_proxy="*.a, 10.0.0.0/8,[::1]") == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("proxy", "wrong"),
+    [(PROXY, 0), ("https://u:p@proxy:3128", 0), ("", 0), ("socks5h://u:hunter2@proxy:1", 1), ("u:hunter2@proxy:1", 1)],
+)
+@pytest.mark.report("W01")
+def test_a_source_has_a_proxy_that_the_downloader_can_use(proxy: str, wrong: int) -> None:
+    source = {"name": "hub", "endpoint": "https://hub.example", "proxy": proxy}
+    problems, _ = judged(model_weights_sources=[source])
+    assert len(problems) == wrong
+    assert "hunter2" not in "".join(problems)
+
+
 @pytest.mark.report("E15")
 def test_the_engines_proxy_has_no_percent_that_the_engine_cannot_read() -> None:
     assert judged(container_runtime_https_proxy="http://u:p%40%25@proxy:3128")[0] == []

@@ -20,6 +20,15 @@ export PIP_ROOT_USER_ACTION=ignore GIT_TERMINAL_PROMPT=0
 export PYTHONDONTWRITEBYTECODE=1
 if [ -e "$secrets/pip" ]; then export PIP_CONFIG_FILE="$secrets/pip"; fi
 if [ -e "$secrets/git" ]; then export GIT_CONFIG_GLOBAL="$secrets/git"; fi
+# apt takes no proxy without a scheme.
+for name in http_proxy https_proxy HTTP_PROXY HTTPS_PROXY; do
+  eval "value=\${$name:-}"
+  # shellcheck disable=SC2154  # eval sets it
+  case $value in
+    '' | *://*) ;;
+    *) export "$name=http://$value" ;;
+  esac
+done
 # The site's certificates with a system's own, for Python, pip, git and curl; apt has an option.
 if [ -e "$secrets/ca" ]; then
   export SSL_CERT_FILE="$secrets/ca" REQUESTS_CA_BUNDLE="$secrets/ca" PIP_CERT="$secrets/ca"
