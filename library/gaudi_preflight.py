@@ -352,6 +352,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.engine import configuration, daemon, origin
 from ansible.module_utils.gaudi.engine import packages as engine_packages
+from ansible.module_utils.gaudi.engine.transaction import RHEL
 from ansible.module_utils.gaudi.fabric import asked, verdict
 from ansible.module_utils.gaudi.node import (
     apt,
@@ -483,7 +484,11 @@ def look(module: AnsibleModule) -> judgement.Seen:
         python=python_version(module) if any(one.source["fetch"] for one in coming) else "",
     )
     packages = look_at_packages(module, fetches=any(one.source["fetch"] for one in coming))
-    seen = replace(seen, **{name: [*found, *getattr(seen, name)] for name, found in packages.items()})
+    seen = replace(
+        seen,
+        engine_problems=[*packages.get("engine_problems", []), *seen.engine_problems],
+        engine_notes=[*packages.get("engine_notes", []), *seen.engine_notes],
+    )
     space = {path: judgement.Space(*folders.space_at(Path(path))) for path in judgement.places(params, seen)}
     return replace(seen, space=space, unmounted=look_at_mounts(module, seen))
 
@@ -590,7 +595,7 @@ def read_indexes(
     """Return what repositories contain that this run will add, as package_look.private_lists takes it."""
     params, source = module.params, module.params["habana_source"] or {}
     repository = source["repository"] if wanted["habana"] else ""
-    if family == package_look.RHEL:
+    if family == RHEL:
         there = {"gaudi-serving-engine": params["packages"]["rhel_repository"], "gaudi-serving-habana": repository}
         return {name: package_look.section(name, url) for name, url in there.items() if url}
     if not repository:

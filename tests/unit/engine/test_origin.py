@@ -366,6 +366,36 @@ def test_tasks_that_change_the_engine_are_skipped_where_it_is_not_managed() -> N
         assert not evaluate("container_runtime", f"{{{{ {task['when']} }}}}", container_runtime_manage=False)
 
 
+@pytest.mark.parametrize(
+    ("by_others", "ours", "came"),
+    [
+        (False, ["docker.io", "runc", "nftables"], True),
+        # Beside an engine of others, only what instances need came with this project.
+        (True, ["nftables"], False),
+        # Others replaced the engine since.
+        (True, ["docker.io", "nftables"], False),
+    ],
+)
+def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alone(
+    by_others: bool, ours: list[str], came: bool
+) -> None:
+    given = {
+        "__container_runtime_brought": {"ours": ours, "stays": []},
+        "__container_runtime_found": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
+        "__container_runtime_copies": {"files": [], "matched": 0},
+        "__container_runtime_certified": {"files": [], "matched": 0},
+        "__container_runtime_left": {},
+    }
+    gone = evaluate("container_runtime", "{{ __container_runtime_gone }}", **given)
+    assert ("/etc/docker/daemon.json" in gone) is came
+    stays = evaluate("container_runtime", "{{ __container_runtime_stays }}", **given)
+    assert bool([line for line in stays if line.startswith("docker-ce")]) is by_others
+    tasks = load(ROLES / "container_runtime/tasks/remove.yml")
+    for task in tasks:
+        if task.get("ansible.builtin.group"):
+            assert evaluate("container_runtime", f"{{{{ {task['when']} }}}}", **given) is came
+
+
 def test_rpm_is_asked_for_each_file() -> None:
     (query,) = origin.owners_queries("RedHat", ["/usr/bin/dockerd"])
     assert query[:3] == ["rpm", "--query", "--file"]
