@@ -162,7 +162,7 @@ def on_processor(needed: Sequence[Needed], cpuinfo: str) -> list[Needed]:
     """
     if "AuthenticAMD" not in cpuinfo:
         return list(needed)
-    because = "it does nothing on processors of AMD, whose IOMMU is on by default"
+    because = "set on all nodes alike, and without effect on processors of AMD, whose IOMMU is on by default"
     return [
         replace(need, purpose="speed", because=because) if name(need.argument) == "intel_iommu" else need
         for need in needed
