@@ -471,3 +471,12 @@ def test_an_option_of_an_earlier_release_is_refused_with_its_new_name() -> None:
     (problem,) = problems
     assert problem.message.startswith("preflight_host_nics_verified is of an earlier release")
     assert "Set fabric_check_host_nics in its place." in problem.message
+
+
+def test_the_preflight_uses_the_value_of_no_option_that_is_left_out() -> None:
+    """Such an option has no value there (None), only whether it has one."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "roles/preflight").glob("*/*.yml"))
+    used = set(re.findall(r"_known\.([a-z][a-z_]+)", text))
+    assert len(used) > 20
+    declared = role_options.declared().options
+    assert [name for name in sorted(used) if declared[name].get("no_log")] == []
