@@ -124,6 +124,7 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     }
     handed_on |= {"container_runtime_builds", "container_runtime_habana_follows"}
     handed_on |= {"preflight_driver", "preflight_driver_repository", "preflight_habana_repository"}
+    handed_on |= {"preflight_rhel_repository"}
     handed_on |= {"preflight_engine_proxies", "gaudi_driver_drain"}
     # The wish of one run of playbooks/uninstall.yml.
     handed_on |= {"container_runtime_remove_images"}
@@ -329,3 +330,11 @@ def test_package_indexes_are_in_no_difference() -> None:
     writing = [task for path in files for task in tasks(load(path)) if any(module in task for module in showing)]
     assert len(writing) == 3
     assert [task["name"] for task in writing if task.get("diff") is not False] == []
+
+
+def test_the_engines_repository_on_rhel_is_judged_where_the_engine_comes_from() -> None:
+    default = load(ROOT / "roles" / "container_runtime/defaults/main.yml")["container_runtime_rhel_repository"]
+    assert load(ROOT / "roles" / "preflight/defaults/main.yml")["preflight_rhel_repository"] == default
+    for name in ("site.yml", "playbooks/serve.yml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert f"container_runtime_rhel_repository | default('{default}')" in text
