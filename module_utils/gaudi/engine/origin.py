@@ -28,6 +28,8 @@ PROPERTIES = (
 """Properties of the unit that are read."""
 ENGINES = {"docker-ce": "docker-ce", "docker-ee": "docker-ce", "docker.io": "docker.io", "moby-engine": "moby-engine"}
 """Packages with an engine, and what they are called here."""
+CLIENTS = {"docker-ce": "docker-ce-cli", "moby-engine": "moby-cli"}
+"""Packages with an engine's client, which an engine may lack; Debian's is ``packages.client_of``."""
 PARTS = frozenset(
     {
         *ENGINES,
@@ -123,6 +125,17 @@ def too_old(version: str) -> Refusal | None:
         "engine_too_old",
         f"The container engine of this node is {version}, but instances need {'.'.join(map(str, OLDEST))} or newer. "
         "Upgrade it.",
+    )
+
+
+def without_client(found: Origin) -> Refusal | None:
+    """Return why an engine that has no client cannot be used; None if its client has a package that is known here."""
+    if not found.present or found.kind in (*CLIENTS, "docker.io"):
+        return None
+    return Refusal(
+        "engine_without_client",
+        f"{found.program} is a container engine, but its client, the program docker, is not on this node. Install the "
+        "client of that engine.",
     )
 
 

@@ -110,13 +110,15 @@ def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, bu
     found = identify(module, family, unit)
     version = version_of(module, family, found)
     if found.present and found.refusal is None:
-        found = replace(found, refusal=origin.too_old(version))
+        found = replace(found, refusal=origin.too_old(version) or (None if client else origin.without_client(found)))
     report = found.as_dict(version, brought())
     # The docker.io of others may have come without its client, whose package fits no other engine.
     others = origin.PARTS - ({of_engine} if found.kind == "docker.io" else set()) if report["by_others"] else ()
     enabled = _below(APPARMOR)
     apparmor = enabled.exists() and enabled.read_text(encoding="ascii").strip() == "Y"
     needed = packages.engine_packages(family, apparmor, requested, others, of_engine)
+    if report["by_others"] and not client and found.kind in origin.CLIENTS:
+        needed.append(origin.CLIENTS[found.kind])
     if builds and client and found.refusal is None:
         needed += _builder(module, client, [found.package] if report["by_others"] else needed)
     return Engine(found, report, unit, client, needed, missing(module, family, needed))

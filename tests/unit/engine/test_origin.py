@@ -148,6 +148,17 @@ def test_an_engine_of_no_package_is_used_if_its_unit_runs_it(node: Node) -> None
     assert (found["engine"], found["packages"]) == (True, ["nftables"])
 
 
+def test_an_engine_of_others_gets_its_own_client(node: Node) -> None:
+    node.engine("moby-engine")
+    (node.root / "usr/bin/docker").unlink()
+    found = node.read()
+    assert (found["origin"]["suitable"], found["missing"]) == (True, ["nftables", "moby-cli"])
+    # Of an engine of no package, nobody knows which client belongs to it.
+    node.owners.clear()
+    node.answers = {"/usr/bin/dockerd --version": (0, "Docker version 24.0.7, build x\n", "")}
+    assert node.read(refuse=True)["refused_id"] == "engine_without_client"
+
+
 def test_a_unit_without_its_program_is_no_engine(node: Node) -> None:
     node.unit = UNIT.replace("=active", "=failed")
     assert node.origin()["kind"] == "none"
