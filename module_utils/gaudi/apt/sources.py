@@ -109,8 +109,8 @@ def _check(source: Source, suite: str, fingerprint: str, keys_of: Callable[[str]
         raise Refusal(
             "source_of_other_key",
             f"{where} already, trusted {trusted}, which does not have the key that this site names ({wanted}). apt "
-            "would read no repository at all if a second source named another key. Compare the key "
-            "(gaudi_driver_key_fingerprint), then either put it into that keyring or remove this source, and run "
+            "would read no repository at all if a second source named another key. Compare the "
+            "fingerprint that the site names, then either put it into that keyring or remove this source, and run "
             "again.",
         )
 

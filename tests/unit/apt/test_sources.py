@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from library import apt_source_info, gaudi_preflight
 from tests.unit.preflight.conftest import Run, run
 from tests.unit.preflight.test_modules import against
+from tests.unit.preflight.test_templates import evaluate
 
 __all__ = ["run"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -203,3 +204,22 @@ def test_existing_sources_of_one_repository_must_all_be_right() -> None:
     found = [sources.Source(f"{n}.list", REPOSITORY, SUITE, ("main",), f"/{n}.gpg") for n in "ab"]
     with pytest.raises(Refusal, match=r"b\.list"):
         sources.existing(found, REPOSITORY, SUITE, FINGERPRINT, {"/a.gpg": [FINGERPRINT], "/b.gpg": []}.__getitem__)
+
+
+@pytest.mark.report("A01")
+@pytest.mark.parametrize("file", ["", "/etc/apt/sources.list.d/artifactory.list"])
+def test_the_role_writes_no_second_source(file: str) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/container_runtime/tasks/vendor_index.yml").read_text("utf-8"))
+    read, gone, ours = tasks
+    given = {read["register"]: {"file": file}}
+    assert "apt_source_info" in read
+    assert ours["ansible.builtin.import_tasks"] == "vendor_source.yml"
+    written, removed = (evaluate("container_runtime", f"{{{{ {task['when']} }}}}", **given) for task in (ours, gone))
+    assert (written, removed) == (not file, bool(file))
+
+
+@pytest.mark.parametrize("name", ["hold", "remove"])
+def test_every_reading_of_the_repositories_knows_the_sites_proxy(name: str) -> None:
+    """The environment names the files of the role site_access, which comes first."""
+    text = (ROOT / "roles/gaudi_driver/tasks" / f"{name}.yml").read_text("utf-8")
+    assert text.index("name: site_access") < text.index('environment: "{{ site_access_written.environment }}"')
