@@ -82,6 +82,8 @@ def simulate(
     others = whole.without(ours, own)
     if "--allow-change-held-packages" in options:
         others = replace(others, held=())
+    # The role gaudi_driver finishes packages of the driver (docs/driver.md).
+    others = replace(others, unfinished=tuple(name for name in others.unfinished if not name.startswith("habana")))
     affected = (*others.removed, *others.downgraded, *others.held)
     causes = cause(affected[0]) if affected else []
     refusal = transaction.refusal(others, lambda _: causes, _help(wanted, causes or packages))

@@ -154,6 +154,12 @@ def test_a_harmful_or_impossible_installation_is_refused_with_its_cause(
 
 
 @needs_apt
+def test_an_unfinished_driver_is_left_to_its_role(apt: Apt) -> None:
+    apt.has(stanza("habanalabs-dkms", "1.22", HALF))
+    assert apt.run("nftables")["packages"] == ["nftables"]
+
+
+@needs_apt
 def test_a_part_may_change_packages_of_its_own(apt: Apt) -> None:
     apt.has(stanza("library", "2.0", INSTALLED))
     assert "refused_id" not in apt.run("library=1.0", own=["lib"])
