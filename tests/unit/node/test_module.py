@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 # Their messages are translated, or contain the C library's. In these two roles each command is one of them.
 TRANSLATED = {"apt-get", "apt-cache", "apt-config", "dpkg", "dkms", "modprobe", "rpm", "dnf", "ip", "update-initramfs"}
 PACKAGES = ("gaudi_driver", "container_runtime")
-OWN_CLIENT = ("docker", "find")
+# Docker prints no translations; of these two only the paths are read, or nothing.
+OWN_CLIENT = ("docker", "find", "rmdir")
 
 
 def test_run_command_on_a_german_node_prints_english(monkeypatch: pytest.MonkeyPatch) -> None:
