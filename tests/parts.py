@@ -78,6 +78,7 @@ TEST = (
     scenario("refusals"),
     scenario("rollback", tunes=True),
     scenario("bare"),
+    scenario("lived_in"),
     scenario("upgrade"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
     scenario("topology"),
