@@ -64,7 +64,11 @@ def engine_info(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, A
     code, out, _err = module.run_command([*limit, docker, "info", "--format", "{{json .}}"])
     if code != 0:
         return {}
-    info: dict[str, Any] = json.loads(out)
+    try:
+        info: dict[str, Any] = json.loads(out)
+    except json.JSONDecodeError:
+        # A program with the name docker that is no client of Docker.
+        return {}
     # If the engine does not answer, the client still exits with status 0.
     return {} if info.get("ServerErrors") else info
 
