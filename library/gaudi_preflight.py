@@ -457,6 +457,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
     before = weights_folders.plans_on_node(weights_folders.PLANS)
     asked_for = {*handover.rivals(plans, before), *handover.changed(plans, before)}
     coming = look_at_missing(params)
+    identified, damaged = identify_engine(module)
     seen = judgement.Seen(
         topology=params["topology"] or read_cards(module),
         clock=time.time(),
@@ -469,7 +470,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         weights_shared=bool(weights_folders.shared_by_nodes(params["weights_root"], read_text("/proc/self/mountinfo"))),
         meminfo=read_text("/proc/meminfo"),
         cpuinfo=read_text("/proc/cpuinfo"),
-        **look_at_configuration(module),
+        **look_at_configuration(module, identified.report["by_others"] if identified else None),
         packages=package_versions(module),
         runtime=bool(params["habana_path"]) and os.access(params["habana_path"], os.X_OK),
         engine=engine,
@@ -483,10 +484,11 @@ def look(module: AnsibleModule) -> judgement.Seen:
         coming=coming,
         python=python_version(module) if any(one.source["fetch"] for one in coming) else "",
     )
-    packages = look_at_packages(module, fetches=any(one.source["fetch"] for one in coming))
+    fetches = any(one.source["fetch"] for one in coming)
+    packages = look_at_packages(module, identified, fetches=fetches) if identified else {}
     seen = replace(
         seen,
-        engine_problems=[*packages.get("engine_problems", []), *seen.engine_problems],
+        engine_problems=[*damaged, *packages.get("engine_problems", []), *seen.engine_problems],
         engine_notes=[*packages.get("engine_notes", []), *seen.engine_notes],
     )
     space = {path: judgement.Space(*folders.space_at(Path(path))) for path in judgement.places(params, seen)}
@@ -529,9 +531,24 @@ def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) ->
     return judgement.Engine(names, "; ".join(complaints), recorded, renamed, frozenset(there))
 
 
-def look_at_configuration(module: AnsibleModule) -> dict[str, Any]:
-    """Return where the engine keeps images, and what keeps its configuration from being changed."""
-    asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN)
+def identify_engine(module: AnsibleModule) -> tuple[engine_look.Engine | None, list[checks.Problem]]:
+    """Return the engine as the role container_runtime identifies it, or why it cannot; None without that role."""
+    given = module.params["packages"]
+    if not given:
+        return None, []
+    try:
+        release = read_text("/etc/os-release")
+        return engine_look.look(module, release, given["engine"], builds=boolean(given["builds"])), []
+    except Damaged as damage:
+        return None, [checks.Problem("record_damaged", f"{damage}. Move it away: then no package counts as ours.")]
+
+
+def look_at_configuration(module: AnsibleModule, by_others: bool | None) -> dict[str, Any]:
+    """Return where the engine keeps images, and what keeps its configuration from being changed.
+
+    by_others: whether others installed the engine; None if it was not identified.
+    """
+    asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
     path, refused = configuration.config_file(found, module.params["daemon_json"]), "daemon_json"
     known = {"data_root": found.info.get("DockerRootDir", "")}
     try:
@@ -558,18 +575,11 @@ def look_at_configuration(module: AnsibleModule) -> dict[str, Any]:
     return {**known, "engine_notes": decision.notes}
 
 
-def look_at_packages(module: AnsibleModule, *, fetches: bool) -> dict[str, list[Any]]:
+def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[Any]]:
     """Return why the engine or the packages of this run are refused, and notes on the engine. Nothing is installed."""
     params, given = module.params, module.params["packages"]
-    if not given:
-        return {}
     os_release = read_text("/etc/os-release")
     family, manage = engine_packages.family_of(os_release), boolean(given["manage"])
-    try:
-        engine = engine_look.look(module, os_release, given["engine"], builds=boolean(given["builds"]))
-        ours = engine_look.brought()
-    except Damaged as damage:
-        return {"engine_problems": [checks.Problem("record_damaged", f"{damage}. Move it away.")]}
     refusals = engine_look.refusals(module, engine, manage=manage, habana_path=given["habana_path"])
     wanted = {"engine": engine.missing if manage else [], "habana": [], "weights": []}
     if manage and (params["habana_source"] or {}).get("repository") and not os.access(given["habana_path"], os.X_OK):
@@ -581,7 +591,7 @@ def look_at_packages(module: AnsibleModule, *, fetches: bool) -> dict[str, list[
     try:
         if family and any(wanted.values()) and not refusals:
             unforeseen = package_look.foresee(
-                module, family, wanted, ours, lambda: read_indexes(module, family, os_release, wanted)
+                module, family, wanted, engine_look.brought(), lambda: read_indexes(module, family, os_release, wanted)
             )
             notes += [f"packages: {unforeseen}"] if unforeseen else []
     except Refusal as refusal:

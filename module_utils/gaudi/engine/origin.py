@@ -206,15 +206,16 @@ def started_program(unit: Mapping[str, str]) -> str:
     return match[1] if match else ""
 
 
-def listening(table: str, path: str = SOCKET) -> int | None:
-    """Return the inode of the socket that listens at a path, from /proc/net/unix; None without one."""
-    names = {path, f"/var{path}"}
-    for line in table.splitlines()[1:]:
-        columns = line.split(None, 7)
-        # __SO_ACCEPTCON of <linux/net.h>: connections that were accepted have the same path.
-        if len(columns) == 8 and columns[7] in names and int(columns[3], 16) & 0x10000:
-            return int(columns[6])
-    return None
+def listening(table: str, at: Collection[str]) -> list[int]:
+    """Return the inodes of sockets that listen at paths, from the text of /proc/net/unix."""
+    names = {*at, *(f"/var{path}" for path in at)}
+    lines = [line.split(None, 7) for line in table.splitlines()[1:]]
+    # __SO_ACCEPTCON of <linux/net.h>: connections that were accepted have the same path.
+    return [
+        int(columns[6])
+        for columns in lines
+        if len(columns) == 8 and columns[7] in names and int(columns[3], 16) & 0x10000
+    ]
 
 
 def owners_queries(family: str, files: Sequence[str]) -> list[list[str]]:

@@ -11,17 +11,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..base import paths
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..engine import configuration, daemon
+from ..engine import configuration, daemon, origin
 from ..engine import flags as arguments
 from ..serving.plan import LABEL_PLAN
-from .documents import read_json
+from . import engine_look
 
 PROC = Path("/proc")
 PID_FILE = Path("/run/docker.pid")
-BROUGHT = Path(paths.BROUGHT)
 # What systemd is asked of the engine's unit.
 PROPERTIES = (
     *("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles"),
@@ -132,13 +130,12 @@ def _version(module: AnsibleModule, program: str) -> str:
 
 
 def _is_ours(module: AnsibleModule) -> bool:
-    """Whether this project installed the engine."""
+    """Whether this project installed an engine; beside one of others, only packages that instances need."""
     try:
-        record = read_json(BROUGHT, {"packages": {str: [str]}})
+        return not origin.ENGINES.keys().isdisjoint(engine_look.brought())
     except Damaged as damage:
         module.warn(f"{damage}. The engine counts as installed by others.")
         return False
-    return bool((record or {"packages": {}})["packages"].get("engine"))
 
 
 def _process(main: str) -> tuple[list[str], dict[str, str]]:

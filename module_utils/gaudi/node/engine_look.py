@@ -176,25 +176,36 @@ def _resolved(name: str) -> str:
 
 
 def _server(unit: dict[str, str]) -> origin.Process | None:
-    """Return the process that listens on the engine's socket; None if nothing does."""
+    """Return the process that listens on the engine's socket; None if nothing does.
+
+    A container that has the node's network may run an engine of its own, which listens at a path of the same name.
+    """
     table = PROC / "net" / "unix"
     shown = table.read_text(encoding="utf-8", errors="replace") if table.exists() else ""
-    inode = origin.listening(shown) or origin.listening(shown, _named(_below(origin.SOCKET)))
-    if inode is None:
-        return None
+    inodes = origin.listening(shown, (origin.SOCKET, _named(_below(origin.SOCKET))))
     main = int(unit.get("MainPID") or 0)
+    found = [server for inode in inodes for server in [_listener(inode, main)] if server is not None]
+    # The process of the engine's unit comes first.
+    return min(found, key=lambda server: server.unit != origin.UNIT, default=None)
+
+
+def _listener(inode: int, main: int) -> origin.Process | None:
+    """Return the process that has a socket; None if it is in a container. main: of the engine's unit."""
     # systemd keeps a socket open that it made, beside the service that uses it.
     for pid in (pid for pid in holders_of(inode, [main] if main else []) if pid != 1):
-        return _process(pid, unit)
+        if pid == main:
+            return origin.Process(pid, _exe(pid), origin.UNIT)
+        unit, container = _place(pid)
+        return None if container else origin.Process(pid, _exe(pid), unit)
     return origin.Process(1, "systemd")
 
 
-def _process(pid: int, unit: dict[str, str]) -> origin.Process:
-    if str(pid) == unit.get("MainPID"):
-        return origin.Process(pid, _exe(pid), origin.UNIT)
+def _place(pid: int) -> tuple[str, bool]:
+    """Return a process's systemd unit ("" without one), and whether it is in a container."""
     cgroups = [PROC / str(each) / "cgroup" for each in (pid, 1)]
-    name, _ = owner_of(*(path.read_text(encoding="utf-8") if path.exists() else "" for path in cgroups))
-    return origin.Process(pid, _exe(pid), name or "")
+    texts = [path.read_text(encoding="utf-8") if path.exists() else "" for path in cgroups]
+    unit, container = owner_of(*texts)
+    return unit or "", container is not None
 
 
 def _exe(pid: int) -> str:
@@ -206,11 +217,13 @@ def _exe(pid: int) -> str:
 
 
 def _rootless() -> list[str]:
-    """Return the users other than root that run dockerd."""
+    """Return the users other than root that run dockerd, outside containers."""
     users = []
     for path in PROC.glob("[0-9]*/comm"):
         try:
-            if path.read_text(encoding="utf-8", errors="replace").strip() == "dockerd" and path.stat().st_uid != 0:
+            if path.read_text(encoding="utf-8", errors="replace").strip() != "dockerd" or path.stat().st_uid == 0:
+                continue
+            if not _place(int(path.parent.name))[1]:
                 users.append(_name(path.stat().st_uid))
         except OSError:  # It has ended.
             continue

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import engine_config
+from ansible.module_utils.gaudi.node import engine_config, engine_look
 
 from library import docker_daemon_json, gaudi_preflight
 from tests.unit.preflight.conftest import INFO, PS, Answer, Ran, Run
@@ -27,7 +27,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(docker_daemon_json, "DROP_INS", [])
     monkeypatch.setattr(engine_config, "PROC", tmp_path / "proc")
     monkeypatch.setattr(engine_config, "PID_FILE", tmp_path / "docker.pid")
-    monkeypatch.setattr(engine_config, "BROUGHT", tmp_path / "brought.json")
+    monkeypatch.setattr(engine_look, "BROUGHT", tmp_path / "brought.json")
     (tmp_path / "etc").mkdir()
     return tmp_path
 
@@ -103,7 +103,12 @@ def test_merge_new_engine_validates_with_the_flags_of_its_unit(merge: Merge, fil
 
 @pytest.mark.parametrize(
     ("record", "live"),
-    [('{"packages": {"engine": ["docker.io"]}}', True), ('{"packages": {"driver": ["x"]}}', None), ("{", None)],
+    [
+        ('{"packages": {"engine": ["docker.io", "nftables"]}}', True),
+        # What instances need beside an engine of others.
+        ('{"packages": {"engine": ["nftables"]}}', None),
+        ("{", None),
+    ],
 )
 def test_merge_defaults_are_for_an_engine_of_ours(merge: Merge, node: Path, file: Path, record: str, live: Any) -> None:
     (node / "brought.json").write_text(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,16 @@ def _debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(package_look, "APT_LISTS", tmp_path / "no lists")
 
 
-def judged(node: Node, manage: bool = True, **answers: Answer) -> dict[str, Any]:
-    """The preflight's result on a node. answers: of apt-get, by simulation or private."""
+def judged(node: Node, manage: bool = True, engine: Any = None, **answers: Answer) -> dict[str, Any]:
+    """The preflight's result on a node. answers: of apt-get, by simulation or private; of docker info, by info."""
     scripted = {
         INSTALL: answers.get("simulation", (0, "Inst nftables (1.0.6 x [amd64])\n", "")),
         f"{INSTALL} nftables": (0, "Inst nftables (1.0.6 x [amd64])\n", ""),
         "apt-get --quiet -o Dir::State::lists=": answers.get("update", (0, "", "")),
         "apt-get --simulate --quiet --no-install-recommends -o Dir::State::lists=": answers.get("private", (0, "", "")),
         "/usr/bin/docker info": answers.get("info", (1, "", "")),
+        "timeout --kill-after=5 20 docker info": answers.get("info", (1, "", "")),
+        "docker": (1, "", ""),
         "systemctl show docker.service": (0, node.unit, ""),
         "systemctl show": (0, "", ""),
         "dpkg-query --search": (1, "".join(f"{name}: {path}\n" for path, name in node.owners.items()), ""),
@@ -54,7 +57,7 @@ def judged(node: Node, manage: bool = True, **answers: Answer) -> dict[str, Any]
         "habana_package": "habanalabs-container-runtime",
         "rhel_repository": "",
     }
-    found: dict[str, Any] = node.run(gaudi_preflight, preflight(packages=given), scripted).result
+    found: dict[str, Any] = node.run(gaudi_preflight, preflight(packages=given, engine=engine or {}), scripted).result
     return found
 
 
@@ -77,6 +80,19 @@ def test_docker_ce_of_others_is_a_finding(node: Node) -> None:
     found = judged(node)
     assert ids(found) == []
     assert [line for line in found["findings"] if "docker-ce" in line and "others installed" in line]
+
+
+@pytest.mark.report("E01")
+@pytest.mark.parametrize(("package", "ours"), [("docker.io", True), ("docker-ce", False)])
+def test_settings_of_our_own_engine_are_not_judged_on_one_that_others_installed_instead(
+    node: Node, package: str, ours: bool
+) -> None:
+    (node.root / "brought.json").write_text('{"packages": {"engine": ["docker.io", "nftables"]}}')
+    node.engine(package)
+    info = (0, json.dumps({"ServerVersion": "24.0.7", "Swarm": {"LocalNodeState": "active"}}), "")
+    found = judged(node, engine={"runtimes": {}}, info=info)
+    # Only of an engine of this project live-restore would have been set.
+    assert bool([line for line in found["findings"] if "live-restore" in line]) is ours
 
 
 @pytest.mark.report("E04")

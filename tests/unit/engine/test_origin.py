@@ -179,6 +179,19 @@ def test_an_engine_that_its_socket_starts_is_suitable(node: Node) -> None:
     assert node.origin()["suitable"]
 
 
+@pytest.mark.parametrize("unit", ["docker-ce", ""])
+def test_an_engine_in_a_container_with_the_nodes_network_is_not_the_nodes(node: Node, unit: str) -> None:
+    if unit:
+        node.engine(unit)
+    node.process(90, "/usr/local/bin/dockerd", f"docker-{'0f' * 32}.scope", listens=False)
+    (node.root / "proc/90/fd/3").symlink_to("socket:[6999]")
+    others = LISTENS.replace(" 7000 ", " 6999 ").removeprefix(UNIX)
+    table = node.root / "proc/net/unix"
+    table.write_text(UNIX + others + (LISTENS.removeprefix(UNIX) if unit else ""))
+    found = node.origin()
+    assert (found["kind"], found.get("refused_id")) == (unit or "none", None)
+
+
 def snap(node: Node) -> None:
     node.program("usr/bin/snap", "snapd")
     (node.root / "snap/bin").mkdir(parents=True)
