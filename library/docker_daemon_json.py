@@ -22,15 +22,17 @@ description:
     not survive is refused.
   - With V(restored), restores the earlier file after the engine did not return with the new one, starts the engine, and
     fails with the engine's last messages.
+  - With V(removed), takes the runtimes out again that were merged into the oldest backup, unless they were changed
+    since or are the engine's default. The owner's later changes and all other keys stay.
 author: gaudi-serving
 attributes:
   check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
   diff_mode: {support: full, description: The whole file before and after.}
 options:
   state:
-    description: Whether to merge settings, or to restore the file that O(restore) names.
+    description: Whether to merge settings, to restore the file that O(restore) names, or to remove O(runtimes).
     type: str
-    choices: [merged, restored]
+    choices: [merged, restored, removed]
     default: merged
   path:
     description: The configuration file of an engine that is started without C(--config-file).
@@ -131,6 +133,12 @@ restore:
   returned: always
   type: dict
   sample: {"target": "/etc/docker/daemon.json", "backup": "/etc/docker/daemon.json.4242.2026-11-21@03:30:00~"}
+copies:
+  description: Paths of the backups beside the file, the oldest one first.
+  returned: for V(removed)
+  type: list
+  elements: str
+  sample: ["/etc/docker/daemon.json.4242.2026-11-21@03:30:00~"]
 answers:
   description: Whether a running engine was asked, and answered.
   returned: always
@@ -189,7 +197,7 @@ from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "state": {"type": "str", "choices": ["merged", "restored"], "default": "merged"},
+    "state": {"type": "str", "choices": ["merged", "restored", "removed"], "default": "merged"},
     "path": {"type": "path", "default": "/etc/docker/daemon.json"},
     "live_restore": {"type": "bool"},
     "log_options": {"type": "dict", "default": {}},
@@ -448,13 +456,41 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
     return result
 
 
+def remove(module: AnsibleModule) -> dict[str, Any]:
+    """Take our runtimes out of the file; return the result. A file that cannot be changed stays, with a note."""
+    engine = read_engine(module)
+    path = configuration.config_file(engine, module.params["path"])
+    copies = engine_config.copies_of(path)
+    result: dict[str, Any] = {"changed": False, "apply": "nothing", "path": path, "copies": list(map(str, copies))}
+    result.update(keys=[], notes=[], live_restore=None, answers=bool(engine.info), restore={})
+    if not copies:
+        return result
+    try:
+        file = engine_config.read_config(path)
+        before = docker_daemon.decode(file.raw, path, engine.version)
+        existing = docker_daemon.parse(before, path)
+        earlier = docker_daemon.parse(docker_daemon.decode(copies[0].read_bytes(), str(copies[0])), str(copies[0]))
+        desired = docker_daemon.without_runtimes(existing, earlier, module.params["runtimes"], engine.flags)
+        keys = docker_daemon.changed_keys(existing, desired)
+        file.check_writable(keys)
+    except Refusal as refusal:
+        return {**result, "notes": [f"{path} was not changed. {refusal}"]}
+    if keys:
+        after = docker_daemon.render(desired)
+        result.update(changed=True, keys=keys, apply="reload" if engine.info else "nothing")
+        result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
+        if not module.check_mode:
+            result.update(write(module, engine, file, after, []))
+    return result
+
+
 def main() -> None:
-    """Merge settings, or restore the earlier file."""
+    """Merge settings, restore the earlier file, or remove runtimes."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.params["state"] == "restored":
         restore(module)
     try:
-        result = merge(module)
+        result = remove(module) if module.params["state"] == "removed" else merge(module)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     for sentence in result["notes"]:

@@ -163,6 +163,25 @@ def _expect(existing: Mapping[str, Any], key: str, kind: type, path: str) -> Any
     return value
 
 
+def without_runtimes(
+    existing: Mapping[str, Any], earlier: Mapping[str, Any], runtimes: Mapping[str, Any], flags: arguments.Flags
+) -> dict[str, Any]:
+    """Return a configuration without runtimes that were merged into an earlier one; every other key stays as it is.
+
+    One that was changed since stays as well, and the default one, without which the engine would not start.
+    """
+    present, before = existing.get("runtimes"), earlier.get("runtimes") or {}
+    defaults = [existing.get("default-runtime"), *flags.get("default-runtime", ())]
+    if not isinstance(present, Mapping):
+        return dict(existing)
+    added = {name for name, runtime in runtimes.items() if present.get(name) == runtime and name not in before}
+    kept = {name: runtime for name, runtime in present.items() if name not in added or name in defaults}
+    rest = {key: kept if key == "runtimes" else value for key, value in existing.items()}
+    if not kept and "runtimes" not in earlier:
+        del rest["runtimes"]
+    return rest
+
+
 def render(document: Mapping[str, Any]) -> str:
     """Write a configuration the way people write it: four blanks, keys in the order they had."""
     return json.dumps(document, indent=4, ensure_ascii=False) + "\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ PROPERTIES = (
     *("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles"),
     *("FragmentPath", "ExecStart"),
 )
+# What Ansible calls a backup (AnsibleModule.backup_local).
+_COPY = re.compile(r"\.\d+\.(\d{4}-\d\d-\d\d@\d\d:\d\d:\d\d)~")
 # Folders whose files a package manager of their own replaces.
 _GENERATED = ("/nix/",)
 
@@ -171,6 +174,13 @@ def read_config(path: str) -> ConfigFile:
     writable = os.access(folder, os.W_OK) and (not target.exists() or os.access(target, os.W_OK))
     generated = str(target).startswith(_GENERATED)
     return ConfigFile(path, target, target.read_bytes() if target.exists() else b"", writable and not generated)
+
+
+def copies_of(path: str) -> list[Path]:
+    """Return the backups beside a configuration file, the oldest one first."""
+    named = Path(path)
+    dated = [(_COPY.fullmatch(file.name[len(named.name) :]), file) for file in named.parent.glob(f"{named.name}.*~")]
+    return [file for _, file in sorted((match[1], file) for match, file in dated if match)]
 
 
 def _check_owners(path: str, target: Path) -> None:

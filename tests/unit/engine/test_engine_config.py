@@ -335,6 +335,62 @@ def test_restore_without_a_change_only_starts_the_engine(run: Run, merge: Merge,
     assert file.exists()
 
 
+HABANA = RUNTIME["habana"]
+OTHER = {"path": "/usr/bin/other"}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "after"),
+    [
+        # The owner's later changes stay, and what the site had set.
+        (
+            {"debug": True},
+            {"debug": False, "live-restore": True, "runtimes": {"habana": HABANA}},
+            {"debug": False, "live-restore": True},
+        ),
+        ({"runtimes": {"o": OTHER}}, {"runtimes": {"o": OTHER, "habana": HABANA}}, {"runtimes": {"o": OTHER}}),
+        # The owner's own runtime, a changed one, and the default one.
+        ({"runtimes": {"habana": HABANA}}, {"runtimes": {"habana": HABANA}}, None),
+        ({}, {"runtimes": {"habana": OTHER}}, None),
+        ({}, {"default-runtime": "habana", "runtimes": {"habana": HABANA}}, None),
+        # Without a backup it is not known who set it.
+        (None, {"runtimes": {"habana": HABANA}}, None),
+    ],
+)
+def test_remove_takes_only_the_runtime_that_this_project_added(
+    merge: Merge, file: Path, earlier: Any, now: Any, after: Any
+) -> None:
+    text = json.dumps(now)
+    if earlier is not None:
+        file.with_name(f"{file.name}.7.2026-01-02@03:04:05~").write_text(json.dumps(earlier))
+        file.with_name(f"{file.name}.1.2026-02-02@03:04:05~").write_text(text)
+    file.with_name(f"{file.name}.mine~").write_text("{}")
+    file.write_text(text)
+    ran = merge(docker_info(), state="removed", backup=False)
+    assert (ran["apply"], ran["changed"]) == (("reload", True) if after else ("nothing", False))
+    assert json.loads(file.read_text()) == after if after else file.read_text() == text
+    assert len(ran["copies"]) == (0 if earlier is None else 2)
+    assert not merge(docker_info(), state="removed", backup=False)["changed"]
+
+
+def test_remove_file_that_cannot_be_read_stays_with_a_note(merge: Merge, file: Path) -> None:
+    file.with_name(f"{file.name}.7.2026-01-02@03:04:05~").write_text("{}")
+    file.write_text("{ours")
+    ran = merge(docker_info(), state="removed")
+    assert (ran["changed"], file.read_text()) == (False, "{ours")
+    assert [note for note in ran["notes"] if str(file) in note]
+
+
+def test_remove_file_of_a_flag_is_the_one_that_changes(merge: Merge, node: Path, file: Path) -> None:
+    other = node / "etc/other.json"
+    answers = {**docker_info(), **unit(ExecStart=exec_start("--config-file", str(other)))}
+    other.write_text("{}")
+    merge(answers, by_others=True)
+    assert "habana" in other.read_text()
+    merge(answers, state="removed")
+    assert json.loads(other.read_text()) == {}
+
+
 # gaudi_preflight
 
 ASKED = {"runtimes": RUNTIME}

@@ -408,12 +408,14 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
         "__container_runtime_found": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
         "__container_runtime_copies": {"files": [], "matched": 0},
         "__container_runtime_certified": {"files": [], "matched": 0},
+        "__container_runtime_config": {"path": "/opt/daemon.json", "copies": [], "keys": []} if by_others else {},
         "__container_runtime_left": {},
     }
     gone = evaluate("container_runtime", "{{ __container_runtime_gone }}", **given)
     assert ("/etc/docker/daemon.json" in gone) is came
     stays = evaluate("container_runtime", "{{ __container_runtime_stays }}", **given)
-    assert bool([line for line in stays if line.startswith("docker-ce")]) is by_others
+    for name in ("docker-ce", "/opt/daemon.json"):
+        assert bool([line for line in stays if line.startswith(name)]) is by_others
     tasks = load(ROLES / "container_runtime/tasks/remove.yml")
     for task in tasks:
         if task.get("ansible.builtin.group"):
