@@ -17,7 +17,8 @@ SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # What DKMS 3 and Ubuntu's package of it sign modules with (dkms(8), update-secureboot-policy).
 KEYS = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 _CONFIGURED = re.compile(r"^\s*mok_certificate\s*=\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
-_INITRAMFS = re.compile(r"initrd\.img-|initramfs-.*\.img")
+# RHEL's rescue image has all drivers, and is not rebuilt.
+_INITRAMFS = re.compile(r"initrd\.img-|initramfs-(?!0-rescue-).*\.img")
 _REST = re.compile(r"^(?:initrd\.img|vmlinu[xz])-.*\.(?:dpkg-\w+|new|tmp)$")
 
 
@@ -68,6 +69,11 @@ def not_enrolled(secure: SecureBoot) -> tuple[list[Refusal], list[str]]:
     if not (secure.on or secure.enforced) or free or any(there for _, there in secure.keys):
         return [], []
     names = ", ".join(path for path, _ in secure.keys)
+    if not (secure.lockdown or secure.enforced):
+        return [], [
+            "Secure Boot is on, and /sys/kernel/security/lockdown cannot be read: whether this kernel takes signed "
+            "modules only is seen when the driver is loaded (mokutil --sb-state)."
+        ]
     if names and any(there is None for _, there in secure.keys):
         return [], [
             f"Secure Boot is on, and the keys that the firmware accepts cannot be read: whether {names} is enrolled, "
@@ -87,25 +93,28 @@ def not_enrolled(secure: SecureBoot) -> tuple[list[Refusal], list[str]]:
     ], []
 
 
-def no_space(boot: BootFiles, kernels: Iterable[str]) -> list[Refusal]:
-    """Return why the initramfs of the rebuilt kernels would not fit; nothing where /boot has none."""
-    sizes = [size for name, size in boot.files.items() if _INITRAMFS.match(name)]
+def no_space(boot: BootFiles, kernels: Iterable[str]) -> tuple[list[Refusal], list[str]]:
+    """Return why no initramfs can be rebuilt, and what is only suspected; nothing where /boot has none.
+
+    A new initramfs is written beside the old one, which it then replaces. DKMS may keep the old ones of all kernels
+    (dkms(8), REMAKE_INITRD).
+    """
+    size = max((size for name, size in boot.files.items() if _INITRAMFS.match(name)), default=0)
     count = len(set(kernels))
-    wanted = max(sizes, default=0) * count + MARGIN
-    if not sizes or wanted <= boot.free:
-        return []
-    return [
-        Refusal(
-            "boot_full",
-            f"{boot.free / MIB:.0f} MiB are free on {boot.filesystem} for /boot, but the initramfs of {count} kernel"
-            f"{'s' if count > 1 else ''} takes {wanted / MIB:.0f} MiB while it is rebuilt. {FREE_BOOT}",
-        )
-    ]
+    if not size or size * count + MARGIN <= boot.free:
+        return [], []
+    free = f"{boot.free / MIB:.0f} MiB are free on {boot.filesystem} for /boot"
+    if size + MARGIN <= boot.free:
+        most = f"{(size * count + MARGIN) / MIB:.0f} MiB"
+        return [], [f"{free}. The initramfs of {count} kernels may take {most} while they are rebuilt. {FREE_BOOT}"]
+    needed = f"{(size + MARGIN) / MIB:.0f} MiB"
+    message = f"{free}, but the initramfs of a kernel takes {needed} while it is rebuilt. {FREE_BOOT} Then run again."
+    return [Refusal("boot_full", message)], []
 
 
 FREE_BOOT = (
     "Remove kernels that nobody boots (apt-get autoremove --purge; RHEL: dnf remove --oldinstallonly), and files "
-    "in /boot that no package owns. Then run again."
+    "in /boot that no package owns."
 )
 
 

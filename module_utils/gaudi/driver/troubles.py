@@ -174,7 +174,8 @@ def _of_apt(said: str, repository: str) -> Refusal | None:
     if _BOOT_FULL.search(said):
         return Refusal(
             "boot_full",
-            f"/boot is full: the initramfs of a kernel could not be written. {FREE_BOOT} apt finishes then.",
+            f"/boot is full: the initramfs of a kernel could not be written. {FREE_BOOT} Then run again: apt finishes "
+            "its packages.",
         )
     if match := _NO_SPACE.search(said):
         return Refusal(

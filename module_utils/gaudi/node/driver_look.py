@@ -318,8 +318,8 @@ class Look:
         files = _boot_files()
         kept, reported = boot.left_over(files)
         unsigned, suspected = boot.not_enrolled(_secure_boot())
-        kernels_rebuilt = (self.found.kernel, self.found.next_kernel)
-        return [*unsigned, *kept, *boot.no_space(files, kernels_rebuilt)], [*suspected, *reported]
+        full, tight = boot.no_space(files, (self.found.kernel, self.found.next_kernel))
+        return [*unsigned, *kept, *full], [*suspected, *reported, *tight]
 
     def _shown(self, listed: Mapping[str, Sequence[str]]) -> str:
         """Return apt's descriptions of offered packages; "" for rpms."""
