@@ -591,7 +591,12 @@ def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetch
     try:
         if family and any(wanted.values()) and not refusals:
             unforeseen = package_look.foresee(
-                module, family, wanted, engine_look.brought(), lambda: read_indexes(module, family, os_release, wanted)
+                module,
+                family,
+                wanted,
+                engine_look.brought(),
+                lambda: read_indexes(module, family, os_release, wanted),
+                params,
             )
             notes += [f"packages: {unforeseen}"] if unforeseen else []
     except Refusal as refusal:
@@ -607,7 +612,7 @@ def read_indexes(
     repository = source["repository"] if wanted["habana"] else ""
     if family == RHEL:
         there = {"gaudi-serving-engine": params["packages"]["rhel_repository"], "gaudi-serving-habana": repository}
-        return {name: package_look.section(name, url) for name, url in there.items() if url}
+        return {name: url for name, url in there.items() if url}
     if not repository:
         return {}
     suite = source["suite"] or checks.parse_os_release(os_release).get("VERSION_CODENAME", "")

@@ -115,7 +115,7 @@ def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
         certificates = web.bundle(params["certificates"])
     direct = access.apt_hosts(apt_sources(params["hosts"]), no_proxy) if any(proxies) else []
     files = {
-        access.APT_CONF: (access.apt_conf(*proxies, direct, certificates=bool(certificates)), True),
+        access.APT_CONF: (access.apt_conf(*proxies, direct, bundle=access.BUNDLE if certificates else ""), True),
         access.BUNDLE: (certificates, False),
     }
     if params["python_index"] or not any(proxies):

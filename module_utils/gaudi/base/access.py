@@ -84,12 +84,15 @@ def apt_hosts(sources: str, no_proxy: str) -> list[str]:
     return sorted(host for host in plain if bypassed(host, no_proxy))
 
 
-def apt_conf(http_proxy: str, https_proxy: str, direct: Iterable[str] = (), *, certificates: bool) -> str:
-    """Return apt's configuration; "" where it needs none. direct: hosts that are reached without a proxy."""
+def apt_conf(http_proxy: str, https_proxy: str, direct: Iterable[str] = (), *, bundle: str) -> str:
+    """Return apt's configuration; "" where it needs none.
+
+    direct: hosts that are reached without a proxy. bundle: path of the certificates, "" without any of the site's.
+    """
     proxies = [(scheme, address) for scheme, address in (("http", http_proxy), ("https", https_proxy)) if address]
     lines = [f'Acquire::{scheme}::Proxy "{address}";' for scheme, address in proxies]
     lines += [f'Acquire::{scheme}::Proxy::{host} "DIRECT";' for scheme, _ in proxies for host in direct]
-    lines += [f'Acquire::https::CaInfo "{BUNDLE}";'] if certificates else []
+    lines += [f'Acquire::https::CaInfo "{bundle}";'] if bundle else []
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -104,7 +107,7 @@ def environment(http_proxy: str, https_proxy: str, no_proxy: str, *, certificate
     They name files. The proxies themselves are among them only without an account.
     """
     found: dict[str, str] = {}
-    if apt_conf(http_proxy, https_proxy, certificates=certificates):
+    if http_proxy or https_proxy or certificates:
         found["APT_CONFIG"] = APT_CONF
     proxies: Mapping[str, str] = {"http_proxy": http_proxy, "https_proxy": https_proxy}
     found.update({name: address for name, address in proxies.items() if address and "@" not in address})

@@ -11,12 +11,14 @@ from tempfile import TemporaryDirectory
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base.access import apt_conf, apt_hosts, dnf_access
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..driver.troubles import recognised
 from ..engine import packages as engine_packages
 from ..engine import transaction
 from ..engine.transaction import DEBIAN, RHEL, Transaction
+from . import apt, web
 
 ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
 APT = Path("/etc/apt")
@@ -24,6 +26,8 @@ APT_LISTS = Path("/var/lib/apt/lists")
 YUM = Path("/etc/yum.repos.d")
 NOT_OFFERED = "package_not_offered"
 _SOURCES = (".list", ".sources")
+# Keys of a repository in dnf.conf(5), by those of dnf_access.
+_DNF = {"proxy": "proxy", "username": "proxy_username", "password": "proxy_password", "bundle": "sslcacert"}
 
 
 def family_of(module: AnsibleModule) -> str:
@@ -124,17 +128,19 @@ def foresee(
     wanted: Mapping[str, Sequence[str]],
     ours: Collection[str],
     read_indexes: Callable[[], Mapping[str, str]],
+    access: Mapping[str, str],
 ) -> str:
     """Simulate an installation from repositories that the node may not know yet; nothing on the node changes.
 
-    wanted, ours: as in simulate(), which also raises Refusal. read_indexes: reads what private_lists() takes. Returns
-    why it cannot be foreseen, "" if it was.
+    wanted, ours: as in simulate(), which also raises Refusal. read_indexes: reads what private_lists() takes. access:
+    likewise. Returns why it cannot be foreseen, "" if it was.
     """
     try:
         simulate(module, family, wanted, ours=ours)
         return ""
     except Refusal as refusal:
-        if refusal.id != NOT_OFFERED:
+        # dnf reads repositories here, which may answer once it knows the site's proxy.
+        if refusal.id in transaction.HARMS or (family == DEBIAN and refusal.id != NOT_OFFERED):
             raise
         last = str(refusal)
     indexes = read_indexes()
@@ -142,7 +148,7 @@ def foresee(
     for update in (False, True) if family == DEBIAN else (False,):
         if not update and not indexes:
             continue
-        with private_lists(module, family, indexes, update=update) as options:
+        with private_lists(module, family, indexes, access, update=update) as options:
             if options is None:
                 return f"{last} Not all lists of packages can be read now."
             try:
@@ -155,27 +161,40 @@ def foresee(
     return last
 
 
-def section(name: str, url: str) -> str:
-    """Return a repository for dnf, of which only the list of packages is read."""
-    return f"[{name}]\nname={name}\nbaseurl={url}\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
+def section(name: str, url: str, access: Mapping[str, str]) -> str:
+    """Return a repository for dnf, of which only the list of packages is read. access: of base.access.dnf_access."""
+    found = f"[{name}]\nname={name}\nbaseurl={url}\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
+    return found + "".join(f"{key}={access[known]}\n" for known, key in _DNF.items() if known in access)
 
 
 @contextmanager
 def private_lists(
-    module: AnsibleModule, family: str, indexes: Mapping[str, str], *, update: bool = False
+    module: AnsibleModule,
+    family: str,
+    indexes: Mapping[str, str],
+    access: Mapping[str, str],
+    *,
+    update: bool = False,
 ) -> Iterator[list[str] | None]:
     """Give the options with which the package manager also knows repositories that are not configured on the node.
 
-    indexes: by name, what such a repository contains: the text of its file Packages for apt, its section for dnf.
-    update: whether the node's own repositories are read as well, as where they never were. All of it is in a temporary
-    directory of root's. None if apt cannot read all of them.
+    indexes: by name, what such a repository contains: the text of its file Packages for apt, its address for dnf.
+    access: ``http_proxy``, ``https_proxy``, ``no_proxy``, and ``certificates`` in PEM, of the site. update: whether the
+    node's own repositories are read as well, as where they never were. All of it is in a temporary directory of root's.
+    None if apt cannot read all of them.
     """
+    proxies, no_proxy = (access.get("http_proxy", ""), access.get("https_proxy", "")), access.get("no_proxy", "")
     with TemporaryDirectory(prefix="gaudi-serving-") as name:
         folder = Path(name)
+        certificates = folder / "ca-certificates.crt"
+        bundle = str(certificates) if access.get("certificates") else ""
+        if bundle:
+            certificates.write_text(web.bundle(access["certificates"]), encoding="utf-8")
         if family == RHEL:
-            for index, section in indexes.items():
-                (folder / f"{index}.repo").touch(mode=0o600)
-                (folder / f"{index}.repo").write_text(section, encoding="utf-8")
+            for index, url in indexes.items():
+                _write_secret(
+                    folder / f"{index}.repo", section(index, url, dnf_access(url, *proxies, no_proxy, bundle))
+                )
             yield [f"--setopt=reposdir={YUM},{folder}"]
             return
         options = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"]
@@ -185,9 +204,19 @@ def private_lists(
         only = ["-o", f"Dir::Etc::SourceParts={folder / 'ours'}", "-o", "Dir::Etc::SourceList=/dev/null"]
         command = ["apt-get", "--quiet", *options, *(sources if update else only), "-o", "APT::Get::List-Cleanup=0"]
         command += ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "update"]
-        code, out, err = module.run_command(command, environ_update=ENVIRONMENT)
+        direct = apt_hosts("\n".join(source.uri for source in apt.read_sources()), no_proxy) if any(proxies) else []
+        conf = apt_conf(*proxies, direct, bundle=bundle)
+        if conf:
+            _write_secret(folder / "apt.conf", conf)
+        environment = {"APT_CONFIG": str(folder / "apt.conf")} if conf else {}
+        code, out, err = module.run_command(command, environ_update={**ENVIRONMENT, **environment})
         whole = code == 0 and "Failed to fetch" not in out + err and "failed to download" not in out + err
         yield [*options, *sources] if whole else None
+
+
+def _write_secret(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
 
 
 def _make_lists(folder: Path, indexes: Mapping[str, str], *, keep: bool) -> None:

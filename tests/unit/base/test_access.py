@@ -52,7 +52,7 @@ def test_an_account_is_in_files_and_in_no_variable() -> None:
     assert environment["no_proxy"] == "localhost,127.0.0.1,::1,.example.com"
     assert {environment[name] for name in access.BUNDLE_VARIABLES} == {access.BUNDLE}
     assert "p%40ss" not in json.dumps(environment)
-    assert f'Acquire::https::Proxy "{PROXY}";' in access.apt_conf(PROXY, PROXY, certificates=True)
+    assert f'Acquire::https::Proxy "{PROXY}";' in access.apt_conf(PROXY, PROXY, bundle="")
     assert PROXY in access.pip_conf(PROXY)
 
 
@@ -62,7 +62,7 @@ def test_a_proxy_without_an_account_is_in_the_environment_as_well() -> None:
 
 def test_a_site_that_sets_nothing_changes_nothing() -> None:
     assert access.environment("", "", "10.0.0.0/8", certificates=False) == {}
-    assert access.apt_conf("", "", certificates=False) == access.pip_conf("") == ""
+    assert access.apt_conf("", "", bundle="") == access.pip_conf("") == ""
     assert access.dnf_access("https://mirror.example/x", "", "", "", "") == {}
 
 

@@ -1,4 +1,4 @@
-"""What an installation does to packages of others: real apt on private directories, and dnf's recorded output."""
+"""What an installation does to packages of others: real apt on private directories, and output in dnf's format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
@@ -249,6 +249,43 @@ def test_what_dnf_adds_is_recorded(run: Run, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "brought.json").read_text()) == {"packages": {"engine": ["nftables"]}}
 
 
+@pytest.mark.parametrize("family", [DEBIAN, RHEL])
+def test_private_lists_are_read_through_the_sites_proxy(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_look, "APT", tmp_path)
+    monkeypatch.setattr(package_look, "APT_LISTS", tmp_path / "lists")
+    seen = []
+
+    class Module:
+        def run_command(self, command: list[str], environ_update: dict[str, str]) -> Answer:
+            assert "word" not in " ".join([*command, *environ_update.values()])
+            seen.append(Path(environ_update["APT_CONFIG"]))
+            return 0, seen[-1].read_text(), ""
+
+    access = {"https_proxy": "http://u:word@proxy:3128", "certificates": "PEM"}
+    index = {"habana": "https://repo/x" if family == RHEL else ""}
+    with package_look.private_lists(cast("Any", Module()), family, index, access, update=True) as options:
+        assert options is not None
+        seen += [Path(options[0].rpartition(",")[2]) / "habana.repo"] if family == RHEL else []
+        (file,) = seen
+        text = file.read_text()
+        assert file.stat().st_mode & 0o077 == 0
+        assert (file.parent / "ca-certificates.crt").read_text().endswith("PEM")
+        for part in ("word", "proxy:3128", "ca-certificates.crt"):
+            assert part in text
+    assert not file.parent.exists()
+
+
+def test_a_repository_that_dnf_cannot_reach_yet_is_no_refusal() -> None:
+    class Module:
+        def run_command(self, command: list[str], environ_update: dict[str, str]) -> Answer:
+            return 1, "", "Error: Failed to download metadata for repo 'baseos': Cannot download repomd.xml\n"
+
+    wanted = {"engine": ["docker-ce"]}
+    assert package_look.foresee(cast("Any", Module()), RHEL, wanted, (), lambda: {}, {})
+
+
 @needs_apt
 def test_a_repository_that_is_not_configured_is_known_to_private_lists_alone(
     apt: Apt, monkeypatch: pytest.MonkeyPatch
@@ -262,7 +299,7 @@ def test_a_repository_that_is_not_configured_is_known_to_private_lists_alone(
     def simulated() -> transaction.Transaction:
         with patch_module_args({}):
             module = AnsibleModule(argument_spec={})
-        with package_look.private_lists(module, DEBIAN, {"habana": index}) as options:
+        with package_look.private_lists(module, DEBIAN, {"habana": index}, {}) as options:
             assert options is not None
             return package_look.simulate(module, DEBIAN, wanted, ours=(), options=options)
 
