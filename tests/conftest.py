@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from ansible.plugins.loader import init_plugin_loader
 from hypothesis import HealthCheck, settings
 
@@ -27,3 +30,10 @@ init_plugin_loader([])
 # An example that is slow because the machine is busy is no failure.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def own_opener() -> Iterator[None]:
+    """Have each test's requests find their proxies anew: the first urlopen of a process, and Ansible's, keep theirs."""
+    yield
+    urllib.request.install_opener(None)  # The next urlopen makes another.

@@ -188,6 +188,10 @@ def test_damaged_reservations_are_written_anew(
 
 # Documents that nobody on the node of the scenario default reads, with those who do.
 ELSEWHERE = {
+    "/etc/gaudi-serving/access/apt.conf": "tests/unit/library/test_site_access.py",
+    "/etc/gaudi-serving/access/ca-certificates.crt": "tests/unit/library/test_site_access.py",
+    "/etc/gaudi-serving/access/pip.conf": "tests/unit/library/test_site_access.py",
+    "/etc/gaudi-serving/instances/*/firewall.json": "tests/unit/node/test_firewall.py",
     "/etc/gaudi-serving/image/*.json": "tests/unit/image/test_build.py",
     "/var/lib/gaudi-serving/acceptance.html": "written and not read",
     "/var/lib/gaudi-serving/acceptance.json": "tests/unit/library",
