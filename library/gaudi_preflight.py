@@ -782,11 +782,15 @@ def look_at_recipes(module: AnsibleModule, before: Mapping[str, Mapping[str, Any
     return {"has": has, "lacks": lacks}
 
 
-def look_at_sources(params: Mapping[str, Any]) -> list[Refusal]:
-    """Return why the node's own source for a repository of this run could not be used; changes nothing."""
-    wanted = [{**params["driver"], "repository": params["driver_repository"]}, params["habana_source"] or {}]
+def look_at_sources(params: Mapping[str, Any], *, driver_first: bool) -> list[Refusal]:
+    """Return why the node's own source for a repository of this run could not be used; changes nothing.
+
+    driver_first: whether the driver is to be installed, so that its repository is needed.
+    """
+    of_driver = {**params["driver"], "repository": params["driver_repository"]} if driver_first else {}
+    of_runtime = params["habana_source"] if boolean(params["packages"].get("manage", True)) else {}
     refusals = []
-    for source in wanted:
+    for source in (of_driver, of_runtime or {}):
         if source.get("repository"):
             try:
                 apt.existing_source(source["repository"], source.get("suite", ""), source.get("fingerprint", ""))
@@ -858,7 +862,7 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     seen = look(module)
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
-    driver = driver_first.with_sources(driver, look_at_sources(module.params))
+    driver = driver_first.with_sources(driver, look_at_sources(module.params, driver_first=driver.first))
     driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
     if not driver.first:
         cards = inventory.read(module.params["inventory"])[0].expected_cards

@@ -177,7 +177,7 @@ def check_suitable(engine: Engine, existing: Mapping[str, Any], path: str) -> No
     flags = engine.flags
     if "name=rootless" in options or arguments.as_bool((flags.get("rootless") or [""])[-1]):
         raise Refusal(
-            "engine_rootless",
+            "engine_is_rootless",
             "The engine that answers is rootless, but instances need devices and files of the node's root. Run an "
             "engine as root on this node, and stop the rootless one or unset DOCKER_HOST and docker's context for "
             "root.",

@@ -170,7 +170,7 @@ def cannot(printed: str, packages: Sequence[str], help: str) -> Refusal | None:
     nowhere = [name for match in _NOWHERE.finditer(printed) for name in (match["apt"] or match["dnf"]).split()]
     if nowhere:
         return Refusal(
-            "package_not_offered",
+            "packages_not_offered",
             f"No package repository of this node has {', '.join(dict.fromkeys(nowhere))}, which has to be installed. "
             f"Add a repository that has it. {help}",
         )

@@ -24,7 +24,7 @@ ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
 APT = Path("/etc/apt")
 APT_LISTS = Path("/var/lib/apt/lists")
 YUM = Path("/etc/yum.repos.d")
-NOT_OFFERED = "package_not_offered"
+NOT_OFFERED = "packages_not_offered"
 _SOURCES = (".list", ".sources")
 # Keys of a repository in dnf.conf(5), by those of dnf_access.
 _DNF = {"proxy": "proxy", "username": "proxy_username", "password": "proxy_password", "bundle": "sslcacert"}

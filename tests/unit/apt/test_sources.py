@@ -156,6 +156,10 @@ def test_the_preflight_refuses_it_before_anything_is_changed(run: Run, etc: Path
     ran = run(gaudi_preflight, against(habana_source=GIVEN))
     assert [problem["id"] for problem in ran["problems"]] == ["source_of_other_key"]
     assert str(etc / "sources.list.d/a.list") in ran["report"]
+    # Nothing is installed from it where the engine is not managed, and where the driver is there.
+    driver = {"driver": {"suite": GIVEN["suite"], "fingerprint": GIVEN["fingerprint"], "replace": False}}
+    unneeded = {**driver, "driver_repository": GIVEN["repository"], "habana_source": GIVEN}
+    assert gaudi_preflight.look_at_sources({**unneeded, "packages": {"manage": False}}, driver_first=False) == []
 
 
 def test_an_account_of_a_source_is_not_shown(run: Run, etc: Path) -> None:

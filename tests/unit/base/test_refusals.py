@@ -19,6 +19,8 @@ ID = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 SHARED = {
     "begun_with_other_options": "half a conversion that these options do not continue",
     "boot_full": "no space for the initramfs of a kernel",
+    "engine_is_rootless": "an engine that a user other than root runs",
+    "packages_not_offered": "packages that no package repository of the node has",
     "card_counts_differ": "two numbers of cards that must be the same are not",
     "config_unreadable": "a model's config.json",
     "control_character": "text that is not one line",

@@ -168,8 +168,8 @@ def test_decide_engine_outside_a_swarm_gets_live_restore() -> None:
         ),
         (FOREIGN, {"userns-remap": "default"}, "userns_remap"),
         (with_flags(FOREIGN, "--userns-remap=default"), {}, "userns_remap"),
-        (replace(FOREIGN, info={"SecurityOptions": ["name=rootless"]}), {}, "rootless"),
-        (with_flags(FOREIGN, "--rootless"), {}, "rootless"),
+        (replace(FOREIGN, info={"SecurityOptions": ["name=rootless"]}), {}, "is_rootless"),
+        (with_flags(FOREIGN, "--rootless"), {}, "is_rootless"),
     ],
 )
 def test_decide_engine_with_other_users_is_refused(engine: Engine, existing: dict[str, Any], id_: str) -> None:

@@ -112,7 +112,7 @@ def test_an_engine_that_is_not_managed_is_judged_beforehand(node: Node) -> None:
     [
         ((0, REMOVES, ""), (0, "", ""), ["packages_removed"], True),
         ((0, "Inst docker.io (20.10 x [amd64])\n", ""), (0, "", ""), [], True),
-        ((100, "", NOTHING_OFFERED), (0, "", ""), ["package_not_offered"], True),
+        ((100, "", NOTHING_OFFERED), (0, "", ""), ["packages_not_offered"], True),
         # A mirror that does not answer now may answer when the engine is installed.
         ((0, "", ""), (0, "", "W: Failed to fetch http://mirror/x\n"), [], False),
         ((0, "", ""), (100, "", "E: The repository 'x' is not signed.\n"), [], False),

@@ -140,7 +140,7 @@ def test_harmless_installations_are_recorded_or_only_checked(apt: Apt) -> None:
         (stanza("postfix", "3.7", HALF), "nftables", "packages_unfinished", "postfix"),
         (stanza("bash", "5", INSTALLED), "needs-nothing-there", "packages_do_not_fit", "absent"),
         (stanza("odd", "5", INSTALLED, Depends="gone"), "nftables", "packages_broken", "odd"),
-        (stanza("bash", "5", INSTALLED), "no-such-package", "package_not_offered", "no-such-package"),
+        (stanza("bash", "5", INSTALLED), "no-such-package", "packages_not_offered", "no-such-package"),
     ],
 )
 def test_a_harmful_or_impossible_installation_is_refused_with_its_cause(
@@ -240,7 +240,7 @@ def test_packages_that_dnf_cannot_install_beside_others_are_refused(run: Run, tm
     assert refused["refused_id"] == "packages_do_not_fit"
     assert "installed package podman" in refused["msg"] and "conflicts with runc" in refused["msg"]
     nowhere = dnf(run, tmp_path, (1, "", "Error: Unable to find a match: docker-ce containerd.io\n"))
-    assert (nowhere["refused_id"], "containerd.io" in nowhere["msg"]) == ("package_not_offered", True)
+    assert (nowhere["refused_id"], "containerd.io" in nowhere["msg"]) == ("packages_not_offered", True)
 
 
 def test_what_dnf_adds_is_recorded(run: Run, tmp_path: Path) -> None:
