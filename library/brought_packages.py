@@ -136,14 +136,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "own": {"type": "list", "elements": "str", "default": []},
     "record": {"type": "path", "default": paths.BROUGHT},
 }
-ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
 # Packages by part; a part without an entry brought none.
 FORM = {"packages": {str: [str]}}
 
 
 def said(module: AnsibleModule, command: list[str]) -> str:
     """Return apt-get's output; fail the module with its message on an error."""
-    code, out, err = module.run_command(command, environ_update=ENVIRONMENT)
+    code, out, err = module.run_command(command, environ_update=package_look.ENVIRONMENT)
     if code != 0:
         refusal = recognised(err) or recognised(out)
         module.fail_json(

@@ -192,7 +192,7 @@ from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import flags as arguments
 from ansible.module_utils.gaudi.node import engine_config, tuning
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
-from ansible.module_utils.gaudi.node.engine_config import unit_properties
+from ansible.module_utils.gaudi.node.engine_look import unit_properties
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 

@@ -192,7 +192,12 @@ def _no_runtime(path: str, wanted: str) -> Refusal:
 
 def properties(shown: str) -> dict[str, str]:
     """Properties of a unit from the output of systemctl show."""
-    return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+    found: dict[str, str] = {}
+    for name, given, value in (line.partition("=") for line in shown.splitlines()):
+        # EnvironmentFiles has a line for each file.
+        if given:
+            found[name] = f"{found[name]} {value}" if name in found else value
+    return found
 
 
 def settled(unit: Mapping[str, str]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -55,33 +54,9 @@ class ConfigFile:
 
 
 def engine_info(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the running engine's docker info; {} if no engine is installed or running.
-
-    limit: a command in front that ends the client if the engine does not answer.
-    """
+    """Return the running engine's docker info; {} if no engine is installed or running. limit: as in engine_look."""
     docker = module.get_bin_path("docker")
-    if docker is None:
-        return {}
-    code, out, _err = module.run_command([*limit, docker, "info", "--format", "{{json .}}"])
-    if code != 0:
-        return {}
-    try:
-        info: dict[str, Any] = json.loads(out)
-    except json.JSONDecodeError:
-        # A program with the name docker that is no client of Docker.
-        return {}
-    # If the engine does not answer, the client still exits with status 0.
-    return {} if info.get("ServerErrors") else info
-
-
-def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
-    """Return properties of the engine's unit as systemd has it."""
-    _code, out, _err = module.run_command(["systemctl", "show", "docker.service", f"--property={','.join(names)}"])
-    found: dict[str, str] = {}
-    for line in out.splitlines():
-        name, _, value = line.partition("=")
-        # EnvironmentFiles has a line for each.
-        found[name] = f"{found[name]} {value}" if name in found else value
+    found: dict[str, Any] = engine_look.engine_info(module, docker, limit) if docker else {}
     return found
 
 
@@ -106,7 +81,7 @@ def read_engine(
 
     by_others: whether others installed it; without it, the record of installed packages counts.
     """
-    info, unit = engine_info(module, limit), unit_properties(module, *PROPERTIES)
+    info, unit = engine_info(module, limit), engine_look.unit_properties(module, *PROPERTIES)
     texts = environment_files(unit)
     named = [unit.get("FragmentPath", ""), *unit.get("DropInPaths", "").split()]
     variables = daemon.words_as_pairs(unit.get("Environment", ""))

@@ -26,13 +26,11 @@ APPARMOR = "/sys/module/apparmor/parameters/enabled"
 BROUGHT = Path(paths.BROUGHT)
 # Where programs are that are installed by hand or with snap; sudo's PATH may lack them.
 FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "opt/bin", "snap/bin")
-ENVIRONMENT = {"LC_ALL": "C"}
 
 
-def read_unit(module: AnsibleModule) -> dict[str, str]:
-    """Read docker.service as systemd knows it; {} without systemd."""
-    asked = ["systemctl", "show", origin.UNIT, f"--property={','.join(origin.PROPERTIES)}"]
-    _, out, _ = module.run_command(asked, environ_update=ENVIRONMENT)
+def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
+    """Return properties of the engine's unit as systemd knows it; {} without systemd."""
+    _, out, _ = module.run_command(["systemctl", "show", origin.UNIT, f"--property={','.join(names)}"])
     read: dict[str, str] = origin.properties(out)
     return read
 
@@ -73,12 +71,12 @@ def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:
     """Return the version of an engine's package, or the one that its program prints; "" if neither is known."""
     query = packages.versions_query(family, [found.package]) if found.package and found.kind != "snap" else []
     if query:
-        _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
+        _, out, _ = module.run_command(query)
         version: str = packages.versions(out).get(found.package, "")
         return version
     if found.kind != "unpackaged" or not found.program:
         return ""
-    _, out, _ = module.run_command([found.program, "--version"], environ_update=ENVIRONMENT)
+    _, out, _ = module.run_command([found.program, "--version"])
     printed: str = packages.printed_version(out)
     return printed
 
@@ -106,7 +104,7 @@ def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, bu
     node.
     """
     family, of_engine = packages.family_of(os_release), packages.client_of(os_release)
-    unit, client = read_unit(module), program("docker")
+    unit, client = unit_properties(module, *origin.PROPERTIES), program("docker")
     found = identify(module, family, unit)
     version = version_of(module, family, found)
     if found.present and found.refusal is None:
@@ -130,26 +128,30 @@ def refusals(module: AnsibleModule, engine: Engine, *, manage: bool, habana_path
         return [engine.origin.refusal] if engine.origin.refusal else []
     found: list[Refusal] = origin.unmanaged(
         engine.origin,
-        _info(module, engine.client) if engine.client and not engine.origin.refusal else None,
+        (engine_info(module, engine.client) or None) if engine.client and not engine.origin.refusal else None,
         habana_path,
         [name for name in engine.missing if name not in {*origin.PARTS, "apparmor"}],
     )
     return found
 
 
-def _info(module: AnsibleModule, client: str) -> dict[str, Any] | None:
-    """Return what docker info says; None if the engine does not answer."""
-    code, out, _ = module.run_command([client, "info", "--format", "{{json .}}"], environ_update=ENVIRONMENT)
+def engine_info(module: AnsibleModule, client: str, limit: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the running engine's docker info; {} if it does not answer.
+
+    client: path of the program docker. limit: a command in front that ends it if the engine does not answer.
+    """
+    code, out, _ = module.run_command([*limit, client, "info", "--format", "{{json .}}"])
     if code != 0:
-        return None
+        return {}
     info: dict[str, Any] = json.loads(out)
-    return info if info.get("ServerVersion") else None
+    # If the engine does not answer, the client still exits with status 0.
+    return {} if info.get("ServerErrors") else info
 
 
 def _builder(module: AnsibleModule, client: str, needed: Sequence[str]) -> list[str]:
     """Return the missing package with the builder of the engine's client; [] if the client has it."""
-    _, version, _ = module.run_command([client, "--version"], environ_update=ENVIRONMENT)
-    code, _, _ = module.run_command([client, "buildx", "version"], environ_update=ENVIRONMENT)
+    _, version, _ = module.run_command([client, "--version"])
+    code, _, _ = module.run_command([client, "buildx", "version"])
     package = packages.builder_package(needed, version, code == 0)
     return [package] if package else []
 
@@ -240,6 +242,6 @@ def _name(uid: int) -> str:
 def _owners(module: AnsibleModule, family: str, files: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for query in origin.owners_queries(family, [file for file in files if _below(file).exists()]):
-        _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
+        _, out, _ = module.run_command(query)
         found.update(origin.owners(query, out))
     return found
