@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: apt_update
 short_description: Have apt read its repositories, and tell the fault of ours from those of others
 description:
-  - Runs C(apt-get update). A repository of somebody else that is broken is a warning; one that O(repository) names
+  - Runs C(apt-get update). A repository of others that is broken is a warning; one that O(repository) names
     fails the task with the cause. So does a package of O(packages) that no repository offers.
   - Waits while another program reads the lists.
 author: gaudi-serving

@@ -301,8 +301,8 @@ def validate(module: AnsibleModule, engine: configuration.Engine, file: str, tar
     code, out, err = module.run_command([dockerd, "--validate", "--config-file", file, *words])
     if code != 0:
         module.fail_json(
-            msg=f"The installed engine refuses {target} with our settings in it, so it was not changed: "
-            f"{printable((err or out).strip())}",
+            msg=f"The installed engine refuses {target} with our settings in it, so it was not changed. "
+            f"Correct the file, or the option that is named: {printable((err or out).strip())}",
             refused_id="engine_refuses_file",
             stdout=out,
             stderr=err,
@@ -400,7 +400,7 @@ def restore(module: AnsibleModule) -> None:
     said = printable(" ".join(messages))
     module.fail_json(
         msg=f"The engine did not take up its configuration: {printable(module.params['cause']).strip()} "
-        f"Now {done}, and the engine {returned}. Its last messages: {said or 'none'}",
+        f"Now {done}, and the engine {returned}. Correct what its last messages name, then run again: {said or 'none'}",
         refused_id="engine_did_not_return",
         log=messages,
     )

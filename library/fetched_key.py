@@ -120,7 +120,11 @@ def check(content: bytes, checksum: str) -> None:
         )
     actual = hashlib.new(algorithm, content).hexdigest()
     if actual != digest.strip().lower():
-        raise Refusal("checksum_differs", f"The key has the checksum {algorithm}:{actual}, but {checksum} is required.")
+        raise Refusal(
+            "checksum_differs",
+            f"The key has the checksum {algorithm}:{actual}, but {checksum} is required. Compare the checksum in the "
+            "inventory with the one that the vendor publishes.",
+        )
 
 
 def main() -> None:

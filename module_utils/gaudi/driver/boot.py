@@ -72,12 +72,12 @@ def not_enrolled(secure: SecureBoot) -> tuple[list[Refusal], list[str]]:
     if not (secure.lockdown or secure.enforced):
         return [], [
             "Secure Boot is on, and /sys/kernel/security/lockdown cannot be read: whether this kernel takes signed "
-            "modules only is seen when the driver is loaded (mokutil --sb-state)."
+            "modules only shows when the driver is loaded (mokutil --sb-state)."
         ]
     if names and any(there is None for _, there in secure.keys):
         return [], [
             f"Secure Boot is on, and the keys that the firmware accepts cannot be read: whether {names} is enrolled, "
-            "by which DKMS signs the driver, is seen when it is loaded (mokutil --test-key FILE)."
+            "by which DKMS signs the driver, shows when it is loaded (mokutil --test-key FILE)."
         ]
     enrol = f"mokutil --import {secure.keys[0][0] if secure.keys else KEYS[0]}"
     demands = "Secure Boot is on" if secure.on else "This kernel takes signed modules only (module.sig_enforce)"
@@ -113,7 +113,7 @@ def no_space(boot: BootFiles, kernels: Iterable[str]) -> tuple[list[Refusal], li
 
 
 FREE_BOOT = (
-    "Remove kernels that nobody boots (apt-get autoremove --purge; RHEL: dnf remove --oldinstallonly), and files "
+    "Remove unused kernels (apt-get autoremove --purge; RHEL: dnf remove --oldinstallonly), and files "
     "in /boot that no package owns."
 )
 
@@ -131,8 +131,8 @@ def left_over(boot: BootFiles) -> tuple[list[Refusal], list[str]]:
     newest = max(versions, key=lambda version: (sort_key(version), version), default="")
     rest = sorted(name for name in boot.files if _REST.match(name))
     findings = [
-        f"/boot has files of {version}, but /lib/modules does not: nobody can boot it. Remove them if no package owns "
-        "them (dpkg --search)."
+        f"/boot has files of {version}, but /lib/modules does not, so that it cannot boot. Remove them if no package "
+        "owns them (dpkg --search)."
         for version in lacking
         if version != newest
     ]

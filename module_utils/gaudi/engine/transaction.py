@@ -160,7 +160,7 @@ def on_hold(packages: Sequence[str], held: Sequence[str]) -> Refusal:
     """Return the refusal of packages that need another version of a package on hold."""
     return Refusal(
         "packages_on_hold",
-        f"Installing {' and '.join(packages)} would change {', '.join(held)}, which somebody put on hold. Release it "
+        f"Installing {' and '.join(packages)} would change {', '.join(held)}, which is on hold. Release it "
         f"(apt-mark unhold {' '.join(held)}), or install the packages yourself.",
     )
 
@@ -228,7 +228,8 @@ def refusal(transaction: Transaction, cause: Callable[[str], Sequence[str]], hel
     if transaction.unfinished:
         return Refusal(
             "packages_unfinished",
-            f"{', '.join(transaction.unfinished)} of this node is installed by half (dpkg --audit), and every "
-            "installation would go on with it. Finish or remove it first (dpkg --configure --pending).",
+            f"{', '.join(transaction.unfinished)} of this node is not completely installed (dpkg --audit), and "
+            "every installation would complete it. Complete it (dpkg --configure --pending) or remove it, then run "
+            "again.",
         )
     return None

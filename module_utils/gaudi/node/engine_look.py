@@ -47,7 +47,7 @@ def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin
     server = _server(unit)
     started = origin.started_program(unit)
     if started and not _below(started).exists():
-        # The engine is gone, and somebody's unit for it is not.
+        # The engine was removed, but a unit for it stayed.
         unit = {**unit, "LoadState": "not-found"}
     programs = [started, daemon, client, containerd, server.program if server else ""]
     files = [name for path in [*programs, unit.get("FragmentPath", "")] for name in origin.same_file(path)]
