@@ -85,10 +85,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "url_password": {"type": "str", "no_log": True},
     "checksum": {"type": "str", "default": ""},
     "dest": {"type": "path", "required": True},
-    "http_proxy": {"type": "str", "default": "", "no_log": True},
-    "https_proxy": {"type": "str", "default": "", "no_log": True},
-    "no_proxy": {"type": "str", "default": "", "no_log": False},
-    "certificates": {"type": "str", "default": ""},
+    **web.ACCESS,
 }
 # Bytes: a page that stands in a key's place is not read to its end.
 LARGEST = 1024 * 1024
@@ -99,7 +96,7 @@ OK = 200
 def fetched(module: NodeModule) -> bytes:
     """Return the content; fails the module with the server's answer."""
     url = module.params["url"]
-    with web.through(url, module.params), apt.reached(apt.route(module, url, module.params)):
+    with web.through(url, module.params), web.variables(apt.route(module, url, module.params)):
         response, info = fetch_url(module, url, timeout=SECONDS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):
             module.fail_json(msg="Request failed", status_code=info["status"], response=info["msg"], url=url)

@@ -371,7 +371,7 @@ from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, index_of, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
-from ansible.module_utils.gaudi.node.web import through
+from ansible.module_utils.gaudi.node.web import ACCESS, through
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
@@ -408,10 +408,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "driver": {"type": "dict", "default": {}},
     "reboots": {"type": "bool", "default": False},
     "driver_repository": {"type": "str", "default": "", "no_log": True},
-    "http_proxy": {"type": "str", "default": "", "no_log": True},
-    "https_proxy": {"type": "str", "default": "", "no_log": True},
-    "no_proxy": {"type": "str", "default": "", "no_log": False},
-    "certificates": {"type": "str", "default": ""},
+    **ACCESS,
     "habana_source": {
         "type": "dict",
         "options": {

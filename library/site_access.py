@@ -88,10 +88,7 @@ from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "http_proxy": {"type": "str", "default": "", "no_log": True},
-    "https_proxy": {"type": "str", "default": "", "no_log": True},
-    "no_proxy": {"type": "str", "default": "", "no_log": False},
-    "certificates": {"type": "str", "default": ""},
+    **web.ACCESS,
     "hosts": {"type": "list", "elements": "str", "default": []},
     "python_index": {"type": "str", "default": "", "no_log": True},
 }

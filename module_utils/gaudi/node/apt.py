@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -95,21 +94,6 @@ def route(module: AnsibleModule, url: str, access: Mapping[str, str]) -> dict[st
     if access.get("certificates"):
         own.pop("SSL_CERT_FILE", None)
     return own
-
-
-@contextmanager
-def reached(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process within the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def age() -> float:

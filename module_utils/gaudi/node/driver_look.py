@@ -31,9 +31,8 @@ from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
 from ..preflight.checks import Room, check_room, instance_of
-from . import apt, folders
+from . import apt, folders, web
 from .documents import read_json
-from .web import through
 
 ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
@@ -83,7 +82,7 @@ def index_of(repository: str, suite: str, variables: Mapping[str, str]) -> str:
     seen = ""
     for name in (f"{place}.gz", place):
         try:
-            with apt.reached(variables), open_url(name, timeout=INDEX_SECONDS) as answer:
+            with web.variables(variables), open_url(name, timeout=INDEX_SECONDS) as answer:
                 packed = io.BytesIO(answer.read(INDEX_LIMIT + 1))
             # A few kilobytes may unpack to any size, and their signature is not checked here.
             text = (gzip.GzipFile(fileobj=packed) if name.endswith(".gz") else packed).read(INDEX_LIMIT + 1)
@@ -283,7 +282,7 @@ class Look:
         if self.given.get("repository") and self.wanted.format == DEB:
             # The repository is configured on the node only when nothing is refused; until then it is asked only here.
             try:
-                with through(self.given["repository"], self.given):
+                with web.through(self.given["repository"], self.given):
                     route = apt.route(self.module, self.given["repository"], self.given)
                     asked = index_of(self.given["repository"], self.suite, route)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"

@@ -7,11 +7,20 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..base.access import proxy_of
 
 # The certificates of a system, on Debian and Ubuntu, and on RHEL.
 SYSTEM_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
+
+# Options of a module that asks such servers, as through() takes them. The address of a proxy may hold a password.
+ACCESS: dict[str, Any] = {
+    "http_proxy": {"type": "str", "default": "", "no_log": True},
+    "https_proxy": {"type": "str", "default": "", "no_log": True},
+    "no_proxy": {"type": "str", "default": "", "no_log": False},
+    "certificates": {"type": "str", "default": ""},
+}
 
 
 def bundle(certificates: str) -> str:
@@ -42,12 +51,19 @@ def through(address: str, access: Mapping[str, str]) -> Iterator[None]:
             file.write(bundle(access["certificates"]))
             file.flush()
             changed["SSL_CERT_FILE"] = file.name
-        before = {name: os.environ.get(name) for name in changed}
-        _set(changed)
-        try:
+        with variables(changed):
             yield
-        finally:
-            _set(before)
+
+
+@contextmanager
+def variables(changed: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables of this process within the block; None removes one."""
+    before = {name: os.environ.get(name) for name in changed}
+    _set(changed)
+    try:
+        yield
+    finally:
+        _set(before)
 
 
 def _set(variables: Mapping[str, str | None]) -> None:
