@@ -564,9 +564,10 @@ def look_at_configuration(module: AnsibleModule, by_others: bool | None) -> dict
         file.check_writable(changed)
         late = [*daemon.drift(found.info, decision.compared), *configuration.stale_proxies(found, requested)]
         needing = daemon.needs_restart([*changed, *late]) if found.info else []
-        if needing and not decision.survives:
+        moved = engine_config.moved_root(found, existing)
+        if needing and (moved or not decision.survives):
             running = engine_config.running_containers(module, ANSWERS_WITHIN)
-            configuration.check_restart(decision, needing, running, ours=found.ours)
+            configuration.check_restart(decision, needing, running, ours=found.ours, moved=moved)
     except Refusal as refusal:
         return {**known, "engine_problems": [checks.Problem(refused or refusal.id, str(refusal))]}
     return {**known, "engine_notes": decision.notes}

@@ -103,7 +103,8 @@ def no_space(boot: BootFiles, kernels: Iterable[str]) -> tuple[list[Refusal], li
     count = len(set(kernels))
     if not size or size * count + MARGIN <= boot.free:
         return [], []
-    free = f"{boot.free / MIB:.0f} MiB are free on {boot.filesystem} for /boot"
+    where = "" if boot.filesystem == "/boot" else f" (on {boot.filesystem})"
+    free = f"{boot.free / MIB:.0f} MiB are free in /boot{where}"
     if size + MARGIN <= boot.free:
         most = f"{(size * count + MARGIN) / MIB:.0f} MiB"
         return [], [f"{free}. The initramfs of {count} kernels may take {most} while they are rebuilt. {FREE_BOOT}"]

@@ -270,29 +270,51 @@ def stale_proxies(engine: Engine, requested: Requested) -> list[str]:
         if path != daemon.OWN_VARIABLES
         for name in arguments.environment_file(text)
     }
-    return sorted(
-        name
-        for name, value in requested.proxies.items()
-        if value and engine.process and name not in others and engine.environment.get(name) != value
-    )
+    # What our file sets, and will not set any more.
+    gone = arguments.environment_file(engine.files.get(daemon.OWN_VARIABLES, "")).keys() - requested.proxies.keys()
+    stale = {name for name, value in requested.proxies.items() if value and engine.environment.get(name) != value}
+    stale |= gone & engine.environment.keys()
+    return sorted(stale - others) if engine.process else []
 
 
-def check_restart(decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool) -> None:
+def moved_root(engine: Engine, existing: Mapping[str, Any]) -> str:
+    """Return where a restarted engine would keep containers, if the running one keeps them elsewhere; else "".
+
+    Its owner has changed unit or file, and not restarted it since.
+    """
+    now = str(engine.info.get("DockerRootDir") or "")
+    if not now or not arguments.is_dockerd(engine.command):
+        return ""
+    root = daemon.data_root({}, arguments.parse(engine.command), existing)
+    return "" if root.rstrip("/") == now.rstrip("/") else root
+
+
+def check_restart(
+    decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool, moved: str = ""
+) -> None:
     """Refuse a restart of the engine that containers of others would not survive. Raises Refusal.
 
     keys: what needs the restart. containers: whether it is an instance of this project, by name of a running container.
-    ours: whether this project installed the engine; instances on it start again by themselves.
+    ours: whether this project installed the engine; instances on it start again by themselves. moved: of moved_root.
     """
+    if containers and moved:
+        raise Refusal(
+            "restart_moves_data_root",
+            f"The engine must be restarted for {', '.join(keys)}. It would then use {moved} (data-root), where it has "
+            f"none of its running containers: {', '.join(sorted(containers))}. Its unit or configuration file was "
+            "changed after its last start. Take that change back, or move the engine's data and restart it. Then run "
+            "again.",
+        )
     ended = sorted(name for name, own in containers.items() if not (own and ours))
     if ended and not decision.survives:
         raise Refusal(
             "restart_ends_containers",
             f"The engine must be restarted for {', '.join(keys)}, which would end running containers: "
             f"{', '.join(ended)}. live-restore is off, or the engine is in swarm mode. Set "
-            "container_runtime_live_restore: true (not in swarm mode), or stop these containers first, or remove the "
-            "options from the inventory that need the restart"
+            "container_runtime_live_restore: true (not in swarm mode), or stop these containers first, or leave these "
+            "settings as the engine has them"
             + (
-                " (container_runtime_http_proxy and _https_proxy: '' for proxies)."
+                " (container_runtime_http_proxy and _https_proxy: '' where it has no proxy)."
                 if _PROXY_KEYS.keys() & set(keys)
                 else "."
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,13 @@ def _check_owners(path: str, target: Path) -> None:
             f"{path} is a link to {target}, but {others[0]} belongs to another user than root. Root does not write "
             "there. Move the file to a folder of root's, or replace the link by the file.",
         )
+
+
+def moved_root(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
+    """Return what configuration.moved_root does, or "" where links lead both paths to one place."""
+    moved: str = configuration.moved_root(engine, existing)
+    same = moved and os.path.realpath(moved) == os.path.realpath(engine.info["DockerRootDir"])
+    return "" if same else moved
 
 
 def running_containers(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, bool]:

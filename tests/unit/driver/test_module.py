@@ -563,7 +563,7 @@ def test_a_full_boot_is_refused_before_anything_is_changed(run: Run, system: Sys
     )
     ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, system.answers)
     assert ran["refused_id"] == "boot_full"
-    assert "80 MiB are free on /boot" in ran["msg"]
+    assert "80 MiB are free in /boot" in ran["msg"]
     assert "autoremove" in ran["msg"]
     free["/boot"] = 120 << 20
     assert run(gaudi_driver_info, GIVEN, system.answers)["refusals"] == []

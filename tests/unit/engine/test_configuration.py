@@ -304,3 +304,34 @@ def test_decode_other_encoding_is_refused_with_its_byte(raw: bytes, words: str) 
         daemon.decode(raw, PATH, "28.2.2")
     assert caught.value.id == "not_utf8"
     assert PATH in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "existing", "moved"),
+    [
+        (["--data-root=/srv/other"], {}, "/srv/other"),
+        ([], {"data-root": "/srv/other"}, "/srv/other"),
+        (["--data-root=/var/lib/docker/"], {}, ""),
+        ([], {}, ""),
+    ],
+)
+def test_check_restart_that_would_leave_running_containers_behind_is_refused(
+    flags: list[str], existing: dict[str, Any], moved: str
+) -> None:
+    info = {"DockerRootDir": "/var/lib/docker", "LiveRestoreEnabled": True}
+    engine = replace(with_flags(FOREIGN, *flags), info=info, process=["/usr/bin/dockerd"])
+    assert configuration.moved_root(engine, existing) == moved
+    decision = configuration.decide(engine, existing, SITE, PATH)
+    configuration.check_restart(decision, ["NO_PROXY"], {}, ours=False, moved=moved)
+    if moved:
+        with pytest.raises(Refusal, match=moved) as caught:
+            configuration.check_restart(decision, ["NO_PROXY"], {"theirs": False}, ours=False, moved=moved)
+        assert caught.value.id == "restart_moves_data_root"
+
+
+def test_stale_proxies_that_our_file_will_not_set_any_more() -> None:
+    ours = {daemon.OWN_VARIABLES: "HTTPS_PROXY=http://a:1\n"}
+    engine = replace(
+        FOREIGN, files=ours, process=["dockerd"], environment={"HTTPS_PROXY": "http://a:1", "NO_PROXY": "b"}
+    )
+    assert configuration.stale_proxies(engine, SITE) == ["HTTPS_PROXY"]

@@ -495,6 +495,21 @@ def test_preflight_proxy_that_would_end_containers_is_a_problem(run: Run, node: 
     assert "HTTPS_PROXY" in problem["message"]
 
 
+def test_preflight_restart_into_another_data_root_is_a_problem(run: Run, node: Path, file: Path) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("HTTPS_PROXY=http://a:1\0")
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
+    shown = unit(
+        MainPID="12",
+        ExecStart="{ path=/usr/bin/dockerd ; argv[]=/usr/bin/dockerd --data-root=/srv/x ; ignore_errors=no ; }",
+    )
+    answers: dict[str, Answer] = {**info(LiveRestoreEnabled=True, DockerRootDir="/var/lib/docker"), **shown}
+    answers[f"{PS} --format {{{{.Names}}}}"] = (0, "db\t\n", "")
+    assert inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://a:1"})["problems"] == []
+    (problem,) = inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://b:1"})["problems"]
+    assert (problem["id"], "db" in problem["message"]) == ("restart_moves_data_root", True)
+
+
 @pytest.mark.report("E13")
 @pytest.mark.parametrize("source", ["engine", "flag", "file"])
 def test_preflight_disk_space_is_the_one_below_the_engines_root(run: Run, node: Path, file: Path, source: str) -> None:
