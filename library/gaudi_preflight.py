@@ -467,7 +467,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         weights_shared=bool(weights_folders.shared_by_nodes(params["weights_root"], read_text("/proc/self/mountinfo"))),
         meminfo=read_text("/proc/meminfo"),
         cpuinfo=read_text("/proc/cpuinfo"),
-        **look_at_configuration(module, identified.report["by_others"] if identified else None),
+        **look_at_configuration(module, identified),
         packages=package_versions(module),
         runtime=bool(params["habana_path"]) and os.access(params["habana_path"], os.X_OK),
         engine=engine,
@@ -540,14 +540,15 @@ def identify_engine(module: AnsibleModule) -> tuple[engine_look.Engine | None, l
         return None, [checks.Problem("record_damaged", f"{damage}. Move it away: then no package counts as ours.")]
 
 
-def look_at_configuration(module: AnsibleModule, by_others: bool | None) -> dict[str, Any]:
-    """Return where the engine keeps images, and what keeps its configuration from being changed.
-
-    by_others: whether others installed the engine; None if it was not identified.
-    """
+def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine | None) -> dict[str, Any]:
+    """Return where the engine keeps images, and what keeps its configuration from being changed."""
+    by_others = identified.report["by_others"] if identified else None
     asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
     path, refused = configuration.config_file(found, module.params["daemon_json"]), "daemon_json"
     known = {"data_root": found.info.get("DockerRootDir", "")}
+    if identified and identified.origin.refusal:
+        # It is refused as a whole: what its configuration would need is not the cause.
+        return known
     try:
         file = engine_config.read_config(path)
         existing = daemon.parse(daemon.decode(file.raw, path, found.version), path)

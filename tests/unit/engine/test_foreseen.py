@@ -43,6 +43,7 @@ def judged(node: Node, manage: bool = True, engine: Any = None, **answers: Answe
         "apt-get --simulate --quiet --no-install-recommends -o Dir::State::lists=": answers.get("private", (0, "", "")),
         "/usr/bin/docker info": answers.get("info", (1, "", "")),
         "timeout --kill-after=5 20 docker info": answers.get("info", (1, "", "")),
+        "timeout --kill-after=5 20 docker ps --format {{.Names}}": answers.get("ps", (0, "", "")),
         "docker": (1, "", ""),
         "systemctl show docker.service": (0, node.unit, ""),
         "systemctl show": (0, "", ""),
@@ -96,9 +97,11 @@ def test_settings_of_our_own_engine_are_not_judged_on_one_that_others_installed_
 
 
 @pytest.mark.report("E04")
-def test_a_snap_is_a_problem(node: Node) -> None:
+def test_a_snap_is_a_problem_and_its_configuration_none(node: Node) -> None:
     snap(node)
-    assert ids(judged(node)) == ["engine_is_snap"]
+    info = (0, json.dumps({"ServerVersion": "24.0.7", "LiveRestoreEnabled": False}), "")
+    settings = {"log_options": {"max-size": "1m"}}
+    assert ids(judged(node, engine=settings, info=info, ps=(0, "database\t\n", ""))) == ["engine_is_snap"]
 
 
 def test_an_engine_that_is_not_managed_is_judged_beforehand(node: Node) -> None:
