@@ -211,6 +211,11 @@ def started_program(unit: Mapping[str, str]) -> str:
     return match[1] if match else ""
 
 
+def is_daemon(program: str) -> bool:
+    """Whether a path is the one of an engine's program."""
+    return program.endswith("/dockerd")
+
+
 def listening(table: str, at: Collection[str]) -> list[int]:
     """Return the inodes of sockets that listen at paths, from the text of /proc/net/unix."""
     names = {*at, *(f"/var{path}" for path in at)}
@@ -259,8 +264,12 @@ def identify(observed: Observed) -> Origin:
 
 def _of_unit(observed: Observed) -> Origin:
     """The engine that docker.service starts."""
-    program = started_program(observed.unit) or observed.daemon
-    package = _owner(observed, program, observed.unit.get("FragmentPath", "")) or _owner(observed, observed.daemon)
+    program, fragment = started_program(observed.unit), observed.unit.get("FragmentPath", "")
+    if not is_daemon(program):
+        # A script or a program such as env, which starts the engine.
+        program = observed.daemon or program
+    owners = [_owner(observed, file) for file in (program, fragment, observed.daemon)]
+    package = next((owner for owner in owners if owner in ENGINES), "") or next(filter(None, owners), "")
     kind = ENGINES.get(package, "package") if package else "unpackaged"
     refusal = None
     active = observed.unit.get("ActiveState") == "active"

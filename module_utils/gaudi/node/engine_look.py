@@ -74,7 +74,7 @@ def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:
         _, out, _ = module.run_command(query)
         version: str = packages.versions(out).get(found.package, "")
         return version
-    if found.kind != "unpackaged" or not found.program:
+    if found.kind != "unpackaged" or not origin.is_daemon(found.program):
         return ""
     _, out, _ = module.run_command([found.program, "--version"])
     printed: str = packages.printed_version(out)

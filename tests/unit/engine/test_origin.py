@@ -148,6 +148,16 @@ def test_an_engine_of_no_package_is_used_if_its_unit_runs_it(node: Node) -> None
     assert (found["engine"], found["packages"]) == (True, ["nftables"])
 
 
+@pytest.mark.parametrize(("wrapper", "owner"), [("usr/bin/env", "coreutils"), ("usr/local/bin/start-engine", "")])
+def test_an_engine_that_a_wrapper_starts_is_the_one_of_its_package(node: Node, wrapper: str, owner: str) -> None:
+    node.engine("docker-ce")
+    node.program(wrapper, owner)
+    node.unit = node.unit.replace("path=/usr/bin/dockerd", f"path=/{wrapper}")
+    node.installed = {"docker-ce": "5:28.0.1-1", "coreutils": "9.1-1"}
+    found = node.origin()
+    assert (found["kind"], found["suitable"], found["version"]) == ("docker-ce", True, "5:28.0.1-1")
+
+
 def test_an_engine_of_others_gets_its_own_client(node: Node) -> None:
     node.engine("moby-engine")
     (node.root / "usr/bin/docker").unlink()
