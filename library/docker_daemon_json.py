@@ -432,7 +432,7 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
     environment = configuration.own_variables(engine, environment, module.params["beside"])
     stale = sorted({*keys, *late, *docker_daemon.drift(engine.info, decision.compared), *environment})
     apply = docker_daemon.apply_with(stale) if engine.info else "nothing"
-    moved = engine_config.moved_root(engine, existing)
+    moved = engine_config.moved(engine, existing)
     if apply == "restart" and (moved or not decision.survives):
         needing, running = docker_daemon.needs_restart(stale), engine_config.running_containers(module)
         configuration.check_restart(decision, needing, running, ours=engine.ours, moved=moved)

@@ -565,7 +565,7 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         file.check_writable(changed)
         late = [*daemon.drift(found.info, decision.compared), *configuration.stale_proxies(found, requested)]
         needing = daemon.needs_restart([*changed, *late]) if found.info else []
-        moved = engine_config.moved_root(found, existing)
+        moved = engine_config.moved(found, existing)
         if needing and (moved or not decision.survives):
             running = engine_config.running_containers(module, ANSWERS_WITHIN)
             configuration.check_restart(decision, needing, running, ours=found.ours, moved=moved)

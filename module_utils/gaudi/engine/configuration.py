@@ -289,21 +289,33 @@ def moved_root(engine: Engine, existing: Mapping[str, Any]) -> str:
     return "" if root.rstrip("/") == now.rstrip("/") else root
 
 
+def moved_driver(engine: Engine, existing: Mapping[str, Any]) -> str:
+    """Return with which storage driver an engine would restart, if the running one uses another; else "".
+
+    Not known where containerd keeps the images, whose drivers have other names.
+    """
+    flags = arguments.parse(engine.command) if arguments.is_dockerd(engine.command) else {}
+    driver = next(iter(reversed(flags.get("storage-driver", ()))), "") or str(existing.get("storage-driver") or "")
+    now = engine.info.get("Driver")
+    return driver if now and driver != now and not daemon.in_containerd(engine.info) else ""
+
+
 def check_restart(
     decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool, moved: str = ""
 ) -> None:
     """Refuse a restart of the engine that containers of others would not survive. Raises Refusal.
 
     keys: what needs the restart. containers: whether it is an instance of this project, by name of a running container.
-    ours: whether this project installed the engine; instances on it start again by themselves. moved: of moved_root.
+    ours: whether this project installed the engine; instances on it start again by themselves. moved: the
+    data-root or storage-driver of the engine's next start, if it is not that of the running one.
     """
     if containers and moved:
         raise Refusal(
             "restart_moves_data_root",
-            f"The engine must be restarted for {', '.join(keys)}. It would then use {moved} (data-root), where it has "
-            f"none of its running containers: {', '.join(sorted(containers))}. Its unit or configuration file was "
-            "changed after its last start. Take that change back, or move the engine's data and restart it. Then run "
-            "again.",
+            f"The engine must be restarted for {', '.join(keys)}. It would then use the {moved}, and not know "
+            f"its running containers any more: {', '.join(sorted(containers))}. Its unit or configuration file was "
+            "changed after its last start. Take that change back, or stop these containers and restart the engine. "
+            "Then run again.",
         )
     ended = sorted(name for name, own in containers.items() if not (own and ours))
     if ended and not decision.survives:

@@ -116,9 +116,13 @@ def data_root(info: Mapping[str, Any], flags: arguments.Flags, existing: Mapping
         or existing.get("graph")
         or DEFAULT_DATA_ROOT
     )
-    store = [_CONTAINERD_STORE] if _CONTAINERD_STORE in (info.get("DriverStatus") or []) else []
     address = str((info.get("Containerd") or {}).get("Address") or "")
-    return _CONTAINERD_ROOT if store and address in _CONTAINERD_SOCKETS else root
+    return _CONTAINERD_ROOT if in_containerd(info) and address in _CONTAINERD_SOCKETS else root
+
+
+def in_containerd(info: Mapping[str, Any]) -> bool:
+    """Whether an engine keeps its images in containerd."""
+    return _CONTAINERD_STORE in (info.get("DriverStatus") or [])
 
 
 def merge(

@@ -169,11 +169,13 @@ def _check_owners(path: str, target: Path) -> None:
         )
 
 
-def moved_root(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
-    """Return what configuration.moved_root does, or "" where links lead both paths to one place."""
-    moved: str = configuration.moved_root(engine, existing)
-    same = moved and os.path.realpath(moved) == os.path.realpath(engine.info["DockerRootDir"])
-    return "" if same else moved
+def moved(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
+    """Return the data-root or storage-driver of the engine's next start, if its containers are elsewhere; else ""."""
+    root, driver = configuration.moved_root(engine, existing), configuration.moved_driver(engine, existing)
+    # Links may lead both paths to one place.
+    if root and os.path.realpath(root) != os.path.realpath(engine.info["DockerRootDir"]):
+        return f"data-root {root}"
+    return f"storage-driver {driver}" if driver else ""
 
 
 def running_containers(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, bool]:

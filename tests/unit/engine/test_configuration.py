@@ -335,3 +335,25 @@ def test_stale_proxies_that_our_file_will_not_set_any_more() -> None:
         FOREIGN, files=ours, process=["dockerd"], environment={"HTTPS_PROXY": "http://a:1", "NO_PROXY": "b"}
     )
     assert configuration.stale_proxies(engine, SITE) == ["HTTPS_PROXY"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "existing", "info", "driver"),
+    [
+        ([], {"storage-driver": "zfs"}, {"Driver": "overlay2"}, "zfs"),
+        (["-s", "zfs"], {}, {"Driver": "overlay2"}, "zfs"),
+        ([], {"storage-driver": "overlay2"}, {"Driver": "overlay2"}, ""),
+        ([], {}, {"Driver": "overlay2"}, ""),
+        ([], {"storage-driver": "overlay2"}, {}, ""),
+        (
+            [],
+            {"storage-driver": "overlay2"},
+            {"Driver": "overlayfs", "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]},
+            "",
+        ),
+    ],
+)
+def test_storage_driver_of_the_next_start(
+    flags: list[str], existing: dict[str, Any], info: dict[str, Any], driver: str
+) -> None:
+    assert configuration.moved_driver(replace(with_flags(FOREIGN, *flags), info=info), existing) == driver
