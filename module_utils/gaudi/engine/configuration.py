@@ -105,6 +105,7 @@ def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, pa
     _check_twice(engine, existing, path)
     _check_swarm(engine, existing, requested, path)
     desired, notes = _desired(engine, requested)
+    desired["runtimes"] = _runtimes(engine, existing, requested, path)
     notes += _judge_proxies(engine, existing, requested, path)
     _check_contradictions(engine, desired)
     merged = daemon.merge(existing, desired, path, flags)
@@ -140,9 +141,33 @@ def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, 
     return {
         "settings": {} if live is None else {"live-restore": live},
         "defaults": {"log-driver": "json-file", "log-opts": dict(log_options)} if log_options else {},
-        "runtimes": {name: dict(runtime) for name, runtime in requested.runtimes.items()},
         "additions": {key: list(values) for key, values in requested.additions.items()},
     }, notes
+
+
+def _runtimes(
+    engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str
+) -> dict[str, dict[str, Any]]:
+    """Return the runtimes to merge; one that others registered for the same program stays as they wrote it.
+
+    Raises Refusal if the owner of an engine uses the name for another program.
+    """
+    present = existing.get("runtimes")
+    found = {}
+    for name, runtime in requested.runtimes.items():
+        theirs = present.get(name) if isinstance(present, Mapping) else None
+        if engine.managed_as_ours or not isinstance(theirs, Mapping):
+            found[name] = dict(runtime)
+            continue
+        if theirs.get("path") != runtime["path"]:
+            raise Refusal(
+                "runtime_differs",
+                f"{path} registers the runtime {name} as {theirs.get('path')}, but this site uses {runtime['path']}. "
+                "The engine is not this project's, so its entry is not overwritten. Set container_runtime_habana_path "
+                "to that program, or remove the entry.",
+            )
+        found[name] = dict(theirs)
+    return found
 
 
 def _in_swarm(found: str, advice: str) -> Refusal:

@@ -50,6 +50,20 @@ def test_decide_engine_of_others_gets_the_runtime_alone() -> None:
     assert decide(FOREIGN, {"debug": True}) == {"debug": True, "runtimes": HABANA}
 
 
+def test_decide_runtime_that_others_registered_stays() -> None:
+    theirs = {"habana": {**HABANA["habana"], "runtimeArgs": ["--debug"]}, "other": {"path": "/opt/other"}}
+    assert decide(FOREIGN, {"runtimes": theirs}) == {"runtimes": theirs}
+    assert decide(OURS, {"runtimes": theirs})["runtimes"] == {**theirs, **HABANA}
+
+
+def test_decide_runtime_of_others_for_another_program_is_refused() -> None:
+    existing = {"runtimes": {"habana": {"path": "/opt/other"}}}
+    refusal = refused(FOREIGN, existing)
+    assert refusal.id == "runtime_differs"
+    assert "/opt/other" in str(refusal)
+    assert decide(OURS, existing)["runtimes"] == HABANA
+
+
 def test_decide_engine_of_others_gets_what_the_site_sets() -> None:
     requested = replace(SITE, live_restore=True, log_options={"max-size": "1m"}, additions={"registry-mirrors": ["a"]})
     assert decide(FOREIGN, {}, requested) == {
