@@ -86,6 +86,10 @@ def simulate(
     others = whole.without(ours, own)
     if "--allow-change-held-packages" in options:
         others = replace(others, held=())
+    # apt removes what dpkg has only unpacked in part: that is no conflict with what is requested.
+    half = _half_installed(module, others.removed) if family == DEBIAN else ()
+    removed = tuple(name for name in others.removed if name not in half)
+    others = replace(others, removed=removed, unfinished=(*others.unfinished, *half))
     # The role gaudi_driver finishes packages of the driver (docs/driver.md).
     others = replace(others, unfinished=tuple(name for name in others.unfinished if not name.startswith("habana")))
     affected = (*others.removed, *others.downgraded, *others.held)
@@ -94,6 +98,15 @@ def simulate(
     if refusal is not None:
         raise refusal
     return whole
+
+
+def _half_installed(module: AnsibleModule, names: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some packages whose installation dpkg has begun and not completed."""
+    if not names:
+        return ()
+    query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *names]
+    _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
+    return tuple(line.split()[0] for line in out.splitlines() if line.endswith((" half-installed", " unpacked")))
 
 
 def _help(wanted: Mapping[str, Sequence[str]], packages: Sequence[str]) -> str:

@@ -138,6 +138,7 @@ def test_harmless_installations_are_recorded_or_only_checked(apt: Apt) -> None:
         (stanza("library", "2.0", INSTALLED), "library=1.0", "packages_downgraded", "downgrade library"),
         (stanza("library", "1.0", HELD), "needs-new", "packages_on_hold", "apt-mark unhold library"),
         (stanza("postfix", "3.7", HALF), "nftables", "packages_unfinished", "postfix"),
+        (stanza("postfix", "3.7", "install ok half-installed"), "nftables", "packages_unfinished", "postfix"),
         (stanza("bash", "5", INSTALLED), "needs-nothing-there", "packages_do_not_fit", "absent"),
         (stanza("odd", "5", INSTALLED, Depends="gone"), "nftables", "packages_broken", "odd"),
         (stanza("bash", "5", INSTALLED), "no-such-package", "packages_not_offered", "no-such-package"),
