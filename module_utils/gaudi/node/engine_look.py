@@ -143,7 +143,11 @@ def engine_info(module: AnsibleModule, client: str, limit: Sequence[str] = ()) -
     code, out, _ = module.run_command([*limit, client, "info", "--format", "{{json .}}"])
     if code != 0:
         return {}
-    info: dict[str, Any] = json.loads(out)
+    try:
+        info: dict[str, Any] = json.loads(out)
+    except json.JSONDecodeError:
+        # A program with the name docker that is no client of Docker.
+        return {}
     # If the engine does not answer, the client still exits with status 0.
     return {} if info.get("ServerErrors") else info
 
