@@ -161,7 +161,8 @@ def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
 
 
 def test_a_start_is_remembered_and_foretells_the_next_one(node: Node) -> None:
-    node.scenario(lines=WARM_UP)
+    # Line by line, so that a busy machine reads the first of them before the server answers.
+    node.scenario(lines=WARM_UP, delay=0.1)
     for wait in (lambda: len(node.state["starts"]) == 1, lambda: len(node.state["starts"]) == 2):
         process = node.start(FAKE_POLL_SERVING="3")  # the fake server answers before all of its lines are read
         node.wait_ready()
