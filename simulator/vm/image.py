@@ -130,7 +130,8 @@ def _finish(scratch: Path, disk: Path) -> None:
         *("-kernel", str(scratch / "vmlinuz"), "-initrd", str(scratch / "initrd.img")),
         "-append",
         # A failure ends init, which is a panic, which with panic=-1 and -no-reboot ends QEMU.
-        "root=/dev/vda1 rw console=ttyS0,115200 panic=-1 init=/usr/local/lib/gaudi-simulator/finish-image",
+        "root=/dev/vda1 rw console=ttyS0,115200 panic=-1 no_timer_check "
+        "init=/usr/local/lib/gaudi-simulator/finish-image",
     ]
     if _FINISHED not in host.run(command, log=log):
         raise SimulatorError(
