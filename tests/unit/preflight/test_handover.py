@@ -16,6 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 
 from library import gaudi_preflight
+from tests.unit.ports import free_port
 from tests.unit.preflight.conftest import PS, Run
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_modules import HERE, preflight
@@ -89,9 +90,9 @@ def test_a_node_says_what_changes_hands_and_who_moves(
     (tmp_path / "one/plan.json").write_text('{"modules": [{"module_id": 5}]}')
     monkeypatch.setattr(weight_folders, "PLANS", tmp_path)
     monkeypatch.setattr(gaudi_preflight, "user_of", lambda *_: user("two"))
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as free:
-        port, other = (int(each.getsockname()[1]) for each in (server, free))
-        free.close()
+    other = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
         one = {**planned(tmp_path, port), "modules": [{"module_id": 3}]}
         two = {**planned(tmp_path, other), "instance": "two", "modules": [{"module_id": 4}]}
         answers = {**HERE, "systemctl show vllm-one.service": (0, "ActiveState=active\n", "")}
@@ -116,8 +117,7 @@ def test_ports_are_swapped_by_instances_that_do_not_listen_yet(
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setattr(weight_folders, "PLANS", tmp_path / "plans")
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        one, two = (int(each.getsockname()[1]) for each in (first, second))
+    one, two = free_port(), free_port()
     for name, port in (("one", two), ("two", one)):
         (tmp_path / "plans" / name).mkdir(parents=True)
         (tmp_path / "plans" / name / "plan.json").write_text(json.dumps(plan(name, [], port)))
@@ -131,8 +131,7 @@ def test_a_port_that_an_instance_of_another_run_starts_with_is_refused(
 ) -> None:
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.setattr(weight_folders, "PLANS", tmp_path / "plans")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
+    port = free_port()
     (tmp_path / "plans/two").mkdir(parents=True)
     (tmp_path / "plans/two/plan.json").write_text(json.dumps(plan("two", [], port)))
     up = {**HERE, "systemctl show vllm-two.service": (0, "ActiveState=activating\n", "")}
@@ -184,8 +183,7 @@ def test_who_listens_on_ports_that_are_closed_is_named(
 
 
 def said_of(run: Run, folder: Path, closed: list[int]) -> list[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        wished = planned(folder, int(free.getsockname()[1]))
+    wished = planned(folder, free_port())
     wished["listen"]["closed_ports"] = closed
     ran = run(gaudi_preflight, preflight(plans=[wished]), HERE)
     return [said for said in ran["findings"] if "closed to other machines" in said]

@@ -19,6 +19,7 @@ from ansible.module_utils.gaudi.fabric.output import parse_output
 
 from simulator.settings import SIMULATOR
 from simulator.standins import description
+from tests.unit.ports import free_port
 
 PROGRAM = SIMULATOR / "repositories" / "hccl_demo" / "run_hccl_demo.py"
 BANDWIDTH = re.compile(r"^\[BENCHMARK\]     (NW|Algo) Bandwidth\s*: ([0-9]+\.[0-9]{6}) GB/s$", re.MULTILINE)
@@ -215,9 +216,7 @@ def test_without_an_address_to_meet_at_nothing_runs(demo: Any, node: dict[str, A
 
 def over_two(tmp_path: Path, one: dict[str, Any], other: dict[str, Any], seconds: float = 30) -> list[tuple[int, str]]:
     """Status and output of both halves of a run over two nodes."""
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        comm = f"127.0.0.1:{asked.getsockname()[1]}"
+    comm = f"127.0.0.1:{free_port()}"
     options = (*ALL_REDUCE, "--nranks", "16")
     halves = []
     for place, node in enumerate((one, other)):

@@ -28,6 +28,8 @@ from ansible.module_utils.gaudi.serving.plan import (
     PYTHON_PATH,
 )
 
+from tests.unit.ports import free_port
+
 HERE = Path(__file__).resolve().parent
 # Seconds. Generous: the tests share a machine, and each step starts a handful of small programs.
 PATIENCE = 180.0
@@ -91,9 +93,7 @@ class Node:
         self.instances = root / "etc/instances/tiny"
         self.state_file = root / "state/instances/tiny/state.json"
         self.weights = root / "weights"
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.plan = make_plan(self.port, self.weights)
         for folder in (self.instances, root / "state", self.weights, root / "proc/sys/kernel/random"):
             folder.mkdir(parents=True)

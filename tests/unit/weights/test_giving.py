@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 
+from tests.unit.ports import free_port
 from tests.unit.weights.test_modules import run_main
 
 
@@ -25,9 +26,7 @@ class Node:
         self.tasks = 1
         self.started = 0.0
         """When systemd started the daemon, by the clock that nobody sets; 0: it did not."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         (self.folder / ".gaudi-serving").mkdir(parents=True)
         (root / "run").mkdir()
         (self.folder / ".gaudi-serving/manifest.json").write_text('{"files": []}')
