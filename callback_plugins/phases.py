@@ -15,15 +15,15 @@ from plugin_utils import brain
 # Before anything is imported that another version of ansible-core may lack.
 brain.on_path()
 
-from ansible.constants import COLOR_CHANGED, COLOR_ERROR
+from ansible.constants import COLOR_CHANGED, COLOR_DIFF_ADD, COLOR_DIFF_LINES, COLOR_DIFF_REMOVE, COLOR_ERROR
 from ansible.context import CLIARGS
-from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.printable import printable, printable_lines
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Everything
 from ansible.utils.display import Display
 
 from plugin_utils import phases
-from plugin_utils.screen import Screen
+from plugin_utils.screen import Screen, print_printably
 
 DOCUMENTATION = """
 name: phases
@@ -44,14 +44,34 @@ requirements:
 # Actions whose message is for people; the other words are Ansible's own, for an assertion without any.
 SPEAKING = ("debug", "ansible.builtin.debug", "assert", "ansible.builtin.assert")
 SAYS_NOTHING = ("", "All assertions passed")
+DIFF_COLORS = {"+": COLOR_DIFF_ADD, "-": COLOR_DIFF_REMOVE, "@": COLOR_DIFF_LINES}
 
 
-class Phases(Everything):  # type: ignore[misc]  # ansible-core carries no types
-    """The callback of people who do not ask for everything."""
+class Printable(Everything):  # type: ignore[misc]  # ansible-core carries no types
+    """Ansible's own callback, which prints everything, on a terminal that no text of a node controls."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "phases"
+
+    def __init__(self) -> None:
+        """Make all that this process prints printable."""
+        super().__init__()
+        print_printably(self._display)
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        """Print differences. Ansible colours them within the text, where a node's own colours are too."""
+        several = result.task.loop and "results" in result.result
+        for each in result.result["results"] if several else [result.result]:
+            if each.get("diff") and each.get("changed") and (text := self._get_diff(each["diff"])):
+                if self._last_task_banner != result.task._uuid:
+                    self._print_task_banner(result.task)
+                for line in printable_lines(text).split("\n"):
+                    self._display.display(line, color=DIFF_COLORS.get(line[:1]))
+
+
+class Phases(Printable):
+    """The callback of people who do not ask for everything."""
 
     def __init__(self) -> None:
         """Put a screen before the terminal, if there is one."""
@@ -258,4 +278,4 @@ def rescued(task: Any) -> bool:
 
 
 # Ansible loads this file when it has read how much it is to say.
-CallbackModule = Everything if Display().verbosity else Phases
+CallbackModule = Printable if Display().verbosity else Phases

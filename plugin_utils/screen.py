@@ -1,13 +1,30 @@
-"""A passing line on a terminal: the next line replaces it, whatever prints that."""
+"""What reaches a terminal: printable text alone, and a passing line that the next line replaces."""
 
 from __future__ import annotations
 
+import functools
 import shutil
 from typing import Any, TextIO
+
+from ansible.module_utils.gaudi.base.printable import printable, printable_lines
 
 # A line that begins so tells what goes on. On a terminal the next line takes its place.
 WAITING = "  … "
 _CLEAR = "\r\033[K"
+
+
+def print_printably(display: Any) -> None:
+    """Have Ansible's display print nothing but printable lines, whoever calls it.
+
+    Results of tasks are not all that it prints: Ansible itself warns of what a node answers, and -vvv prints it whole.
+    All of that, the text of worker processes included, ends in ``display.display``. It colours a text afterwards.
+    """
+    if "display" not in vars(display):
+        display.display = functools.partial(_display, display.display)
+
+
+def _display(display: Any, msg: str, *arguments: Any, **options: Any) -> None:
+    display(printable_lines(msg), *arguments, **options)
 
 
 class Screen:
@@ -23,7 +40,7 @@ class Screen:
 
     def passing(self, text: str) -> None:
         """Show a line until the next one comes; as much of it as the terminal is wide."""
-        shown = f"{WAITING}{text}"[: shutil.get_terminal_size().columns - 1]
+        shown = f"{WAITING}{printable(text)}"[: shutil.get_terminal_size().columns - 1]
         self._terminal.write(f"{_CLEAR}\033[2m{shown}\033[0m")
         self._terminal.flush()
         self._shown = True

@@ -178,7 +178,7 @@ EXITS = {
     "action_plugins/node_job.py": "Voice, failure",
     "action_plugins/vllm_service_log.py": "printable",
     "action_plugins/vllm_service_wait.py": "line, failure",
-    "callback_plugins/phases.py": "_lines",
+    "callback_plugins/phases.py": "print_printably, through which Ansible prints all that it prints",
     "roles/node_job/files/gaudi_job.py": "Log.add; its own sentences",
     "roles/vllm_service/files/gaudi_supervisor/command_line.py": "Failure; its own sentences",
     "roles/vllm_service/files/gaudi_supervisor/run.py": "take",
