@@ -118,8 +118,6 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.driver import packages as listed
-from ansible.module_utils.gaudi.driver.facts import DEB
 from ansible.module_utils.gaudi.driver.troubles import recognised
 from ansible.module_utils.gaudi.engine import brought, transaction
 from ansible.module_utils.gaudi.engine.transaction import DEBIAN
@@ -152,11 +150,9 @@ def said(module: AnsibleModule, command: list[str]) -> str:
 
 
 def installed(module: AnsibleModule, names: list[str]) -> list[str]:
-    """Those of some packages that are on the node."""
-    if not names:
-        return []
-    _, out, _ = module.run_command(listed.query(DEB, names))
-    return sorted(set(listed.parse(out)) & set(names))
+    """Those of some packages that are on the node, completely or in part."""
+    found = package_look.states(module, DEBIAN, names)
+    return sorted(name for name in set(names) if found.get(name, package_look.GONE[0]) not in package_look.GONE)
 
 
 def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -> list[str]:
@@ -200,7 +196,7 @@ def write(path: Path, record: dict[str, list[str]]) -> None:
 def main() -> None:
     """Read, ask the package manager, write or remove."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, path, family = module.params, Path(module.params["record"]), package_look.family_of(module)
+    params, path, family = module.params, Path(module.params["record"]), package_look.family()
     if not family or (family != DEBIAN and params["state"] == "removed"):
         module.exit_json(changed=False, packages=[], ours=[], stays=[])
     try:

@@ -628,9 +628,7 @@ def has_image(module: AnsibleModule, docker: str, image: str) -> bool:
 
 def package_versions(module: AnsibleModule) -> dict[str, str]:
     """Query the system's package database for packages whose versions a release names."""
-    query = engine_packages.versions_query(
-        engine_packages.family_of(read_text("/etc/os-release")), compatibility.PACKAGES
-    )
+    query = engine_packages.query(engine_packages.family_of(read_text("/etc/os-release")), compatibility.PACKAGES)
     if not query or module.get_bin_path(query[0]) is None:
         return {}
     _code, out, _err = module.run_command(query)

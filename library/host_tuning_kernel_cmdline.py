@@ -116,7 +116,7 @@ def _language() -> str:
 
 def _run(module: AnsibleModule, command: list[str]) -> str | None:
     """Run a command; return its message if it failed, else None."""
-    rc, out, err = module.run_command(command, environ_update={"LC_ALL": "C", "LANG": _language()})
+    rc, out, err = module.run_command(command, environ_update={"LANG": _language()})
     if rc == 0:
         return None
     end = f"was killed by signal {-rc}" if rc < 0 else f"ended with status {rc}"
@@ -187,7 +187,7 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
     """Set the arguments with grubby, which changes each kernel's entry."""
 
     def read() -> list[grub.Entry]:
-        rc, out, err = module.run_command([grubby, "--info=ALL"], environ_update={"LC_ALL": "C"})
+        rc, out, err = module.run_command([grubby, "--info=ALL"])
         if rc != 0:
             module.fail_json(
                 msg=f"grubby cannot say which kernels there are: {printable(err.strip())}. Repair it, then run again."

@@ -87,14 +87,8 @@ def printed_version(printed: str) -> str:
     return match[1] if match else ""
 
 
-def installed_of_dpkg(listed: str) -> set[str]:
-    """The packages that are installed, from lines of ``NAME STATUS``."""
-    lines = [line.split() for line in listed.splitlines()]
-    return {line[0] for line in lines if line[1:] == ["installed"]}
-
-
-def versions_query(family: str, names: Sequence[str]) -> list[str]:
-    """Return the command that lists installed packages, for versions() to read; [] for an unknown family.
+def query(family: str, names: Sequence[str]) -> list[str]:
+    """Return the command that lists some packages, for states() and versions() to read; [] for an unknown family.
 
     It ends with a status other than 0 if one of them is not installed.
     """
@@ -103,6 +97,16 @@ def versions_query(family: str, names: Sequence[str]) -> list[str]:
     if family == "RedHat":
         return ["rpm", "--query", "--queryformat=%{NAME} installed %{VERSION}-%{RELEASE}\\n", *names]
     return []
+
+
+def states(listed: str) -> dict[str, str]:
+    """States of packages by name, as dpkg(1) calls them, from lines of ``NAME STATUS VERSION``.
+
+    A package that was never completely installed has no version. A package of several architectures has the state of
+    the last one.
+    """
+    lines = [line.split() for line in listed.splitlines()]
+    return {line[0]: line[1] for line in lines if len(line) in (2, 3)}
 
 
 def versions(listed: str) -> dict[str, str]:

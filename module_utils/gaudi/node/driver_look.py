@@ -68,7 +68,7 @@ def said(module: AnsibleModule, command: Sequence[str]) -> str:
     program = module.get_bin_path(command[0])
     if program is None:
         return ""
-    _, out, _ = module.run_command([program, *command[1:]], environ_update={"LC_ALL": "C"})
+    _, out, _ = module.run_command([program, *command[1:]])
     return str(out)
 
 

@@ -69,7 +69,7 @@ def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin
 
 def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:
     """Return the version of an engine's package, or the one that its program prints; "" if neither is known."""
-    query = packages.versions_query(family, [found.package]) if found.package and found.kind != "snap" else []
+    query = packages.query(family, [found.package]) if found.package and found.kind != "snap" else []
     if query:
         _, out, _ = module.run_command(query)
         version: str = packages.versions(out).get(found.package, "")

@@ -20,38 +20,41 @@ from ..engine import transaction
 from ..engine.transaction import DEBIAN, RHEL, Transaction
 from . import apt, web
 
-ENVIRONMENT = {"LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive"}
+OS_RELEASE = Path("/etc/os-release")
 APT = Path("/etc/apt")
 APT_LISTS = Path("/var/lib/apt/lists")
 YUM = Path("/etc/yum.repos.d")
 NOT_OFFERED = "packages_not_offered"
+# States of a package whose installation dpkg has begun and not completed, and of one that is not on the node.
+HALF = ("half-installed", "unpacked")
+GONE = ("not-installed", "config-files")
 _SOURCES = (".list", ".sources")
 # Keys of a repository in dnf.conf(5), by those of dnf_access.
 _DNF = {"proxy": "proxy", "username": "proxy_username", "password": "proxy_password", "bundle": "sslcacert"}
 
 
-def family_of(module: AnsibleModule) -> str:
-    """Return the family of the node's package manager; "" without one that is known here."""
-    if module.get_bin_path("apt-get") is not None:
-        return DEBIAN
-    return RHEL if module.get_bin_path("dnf") is not None else ""
+def family() -> str:
+    """Return the family of the node's system; "" for one that is not known here."""
+    release = OS_RELEASE.read_text(encoding="utf-8") if OS_RELEASE.exists() else ""
+    found: str = engine_packages.family_of(release)
+    return found
+
+
+def states(module: AnsibleModule, family: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the states of some packages by name, as dpkg(1) calls them; one that was never installed is left out."""
+    query = engine_packages.query(family, names) if names else []
+    # Status 1 if it does not know one of them; the others are still listed.
+    listed = module.run_command(query)[1] if query else ""
+    found: dict[str, str] = engine_packages.states(listed)
+    return found
 
 
 def missing(module: AnsibleModule, family: str, packages: Sequence[str]) -> list[str]:
     """Return those of some packages that are not installed, from the system's package database."""
     names = [name.partition("=")[0] for name in packages]
-    if not names:
-        return []
-    if family == DEBIAN:
-        # Status 1 if it does not know one of them; the others are still listed.
-        query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *names]
-        _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
-        installed: Collection[str] = engine_packages.installed_of_dpkg(out)
-    else:
-        query = ["rpm", "--query", "--queryformat=%{NAME}\\n", *names]
-        _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
-        installed = out.splitlines()
-    return [package for package, name in zip(packages, names) if name not in installed]
+    found = states(module, family, names)
+    return [package for package, name in zip(packages, names) if found.get(name) != "installed"]
 
 
 def simulate(
@@ -87,7 +90,8 @@ def simulate(
     if "--allow-change-held-packages" in options:
         others = replace(others, held=())
     # apt removes what dpkg has only unpacked in part: that is no conflict with what is requested.
-    half = _half_installed(module, others.removed) if family == DEBIAN else ()
+    found = states(module, family, others.removed)
+    half = tuple(name for name in others.removed if found.get(name) in HALF)
     removed = tuple(name for name in others.removed if name not in half)
     others = replace(others, removed=removed, unfinished=(*others.unfinished, *half))
     # The role gaudi_driver finishes packages of the driver (docs/driver.md).
@@ -98,15 +102,6 @@ def simulate(
     if refusal is not None:
         raise refusal
     return whole
-
-
-def _half_installed(module: AnsibleModule, names: Sequence[str]) -> tuple[str, ...]:
-    """Return those of some packages whose installation dpkg has begun and not completed."""
-    if not names:
-        return ()
-    query = ["dpkg-query", "--show", "--showformat=${Package} ${db:Status-Status}\\n", *names]
-    _, out, _ = module.run_command(query, environ_update=ENVIRONMENT)
-    return tuple(line.split()[0] for line in out.splitlines() if line.endswith((" half-installed", " unpacked")))
 
 
 def _help(wanted: Mapping[str, Sequence[str]], packages: Sequence[str]) -> str:

@@ -149,7 +149,7 @@ def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> 
         return None
     # run_command has no time limit; --kill-after also ends a program that ignores the signal.
     limit = [module.get_bin_path("timeout", required=True), "--kill-after=5", str(seconds)]
-    status, stdout, stderr = module.run_command([*limit, path, *arguments], environ_update={"LC_ALL": "C"})
+    status, stdout, stderr = module.run_command([*limit, path, *arguments])
     return Answer(status, stdout, stderr)
 
 

@@ -131,7 +131,7 @@ def _command(module: AnsibleModule, program: str, *arguments: str) -> str | None
     path = module.get_bin_path(program, opt_dirs=_SYSTEM)
     if path is None:
         return None
-    _rc, out, _err = module.run_command([path, *arguments], environ_update={"LC_ALL": "C", "TZ": "UTC"})
+    _rc, out, _err = module.run_command([path, *arguments], environ_update={"TZ": "UTC"})
     return str(out)
 
 

@@ -43,8 +43,8 @@ def commands(
         assert program in programs or not required
         return f"/usr/bin/{program}" if program in programs else None
 
-    def run_command(_self: object, command: list[str], environ_update: Mapping[str, str]) -> tuple[int, str, str]:
-        assert environ_update == {"LC_ALL": "C"}
+    def run_command(self: AnsibleModule, command: list[str]) -> tuple[int, str, str]:
+        assert self.run_command_environ_update == {"LC_ALL": "C"}
         run.append(command)
         return answer(command)
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.driver import packages as listed
-from ansible.module_utils.gaudi.driver.facts import DEB
 from ansible.module_utils.gaudi.engine import brought
+from ansible.module_utils.gaudi.engine import packages as engine_packages
+from ansible.module_utils.gaudi.node import package_look
 
 from library import brought_packages
-from tests.unit.driver.made import listed as dpkg
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Answer, Ran, Run
 
@@ -25,7 +24,8 @@ Inst libfoo:amd64 (1.0 Debian:12.0/stable [amd64])
 Conf runc (1.1.5+ds1-1+b1 Debian:12.0/stable [amd64])
 """
 REMOVES = "Purg docker.io [20.10.24+dfsg1-1+b3]\nPurg runc [1.1.5+ds1-1+b1]\n"
-QUERY = " ".join(listed.query(DEB, []))
+QUERY = " ".join(engine_packages.query("Debian", []))
+INSTALLED: Answer = (0, "docker.io installed 1\nlibfoo config-files 1\nrunc half-installed \n", "")
 
 
 def test_a_package_is_of_the_part_that_brought_it_first() -> None:
@@ -53,17 +53,25 @@ class Node:
             "apt-get --simulate --quiet --no-install-recommends install": (0, INSTALLS, ""),
             "apt-get --simulate --yes --quiet purge": (0, REMOVES, ""),
             "apt-get --yes --quiet purge": (0, "", ""),
-            QUERY: (0, dpkg("1", "docker.io", "runc"), ""),
-            "dpkg-query --show --showformat=${Package} ${db:Status-Status}": (1, "", "no packages found"),
         }
 
     def run(self, check: bool = False, **given: Any) -> Ran:
         arguments = {"part": "engine", "packages": ["docker.io"], "record": str(self.record), **given}
-        return self.start(brought_packages, arguments, self.answers, check=check)
+        # What is noted is installed afterwards.
+        there = INSTALLED if given.get("state") == "removed" else (1, "", "no packages found")
+        return self.start(brought_packages, arguments, {QUERY: there, **self.answers}, check=check)
 
     @property
     def written(self) -> Any:
         return json.loads(self.record.read_text())["packages"] if self.record.exists() else None
+
+
+@pytest.fixture(autouse=True)
+def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    release = tmp_path / "os-release"
+    release.write_text("ID=debian\n")
+    monkeypatch.setattr(package_look, "OS_RELEASE", release)
+    return release
 
 
 @pytest.fixture
@@ -137,6 +145,10 @@ def test_a_damaged_record_is_a_sentence(node: Node, kind: str, state: str) -> No
     assert "Move it away" in ran["msg"]
 
 
-def test_a_system_without_apt_has_nothing_written_down(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", ["ID=sles\n", None])
+def test_a_system_that_is_not_known_has_nothing_written_down(
+    run: Run, tmp_path: Path, system: Path, release: str | None
+) -> None:
+    system.write_text(release) if release else system.unlink()
     ran = run(brought_packages, {"part": "engine", "record": str(tmp_path / "brought.json")}, {})
     assert (ran["changed"], ran["packages"]) == (False, [])

@@ -222,7 +222,7 @@ def test_rpm_is_asked_on_the_other_family(run: Run, node: Path) -> None:
     answers: dict[str, Answer] = {
         "rpm --query": (
             1,
-            "docker-ce\npackage containerd.io is not installed\npackage nftables is not installed\n",
+            "docker-ce installed 26-1.el9\npackage containerd.io is not installed\npackage nftables is not installed\n",
             "",
         ),
         "rpm --query --file": (0, "docker-ce\n", ""),

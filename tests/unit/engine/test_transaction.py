@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import transaction
 from ansible.module_utils.gaudi.engine.transaction import DEBIAN, RHEL
 from ansible.module_utils.gaudi.node import package_look
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.testing import patch_module_args
 
 from library import brought_packages
@@ -203,6 +203,12 @@ CONFLICT = """Error:
 """
 
 
+@pytest.fixture
+def rhel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "os-release").write_text('ID="rhel"\n')
+    monkeypatch.setattr(package_look, "OS_RELEASE", tmp_path / "os-release")
+
+
 def dnf(run: Run, tmp_path: Path, answer: Answer, packages: Sequence[str] = ("docker-ce", "containerd.io")) -> Any:
     answers: dict[str, Answer] = {
         "dnf --assumeno --color=never install": answer,
@@ -227,6 +233,7 @@ def test_the_table_of_dnf_is_read() -> None:
     assert transaction.parse(RHEL, "Dependencies resolved.\nNothing to do.\nComplete!\n") == transaction.Transaction()
 
 
+@pytest.mark.usefixtures("rhel")
 @pytest.mark.report("S05")
 def test_runc_that_containerd_io_obsoletes_is_not_replaced(run: Run, tmp_path: Path) -> None:
     refused = dnf(run, tmp_path, (1, TABLE, ""))
@@ -235,6 +242,7 @@ def test_runc_that_containerd_io_obsoletes_is_not_replaced(run: Run, tmp_path: P
         assert word in refused["msg"]
 
 
+@pytest.mark.usefixtures("rhel")
 @pytest.mark.report("S05")
 def test_packages_that_dnf_cannot_install_beside_others_are_refused(run: Run, tmp_path: Path) -> None:
     refused = dnf(run, tmp_path, (1, "", CONFLICT))
@@ -244,6 +252,7 @@ def test_packages_that_dnf_cannot_install_beside_others_are_refused(run: Run, tm
     assert (nowhere["refused_id"], "containerd.io" in nowhere["msg"]) == ("packages_not_offered", True)
 
 
+@pytest.mark.usefixtures("rhel")
 def test_what_dnf_adds_is_recorded(run: Run, tmp_path: Path) -> None:
     harmless = "Installing:\n nftables  x86_64  1:1.0.9-1.el9  baseos  430 k\n\nOperation aborted.\n"
     assert dnf(run, tmp_path, (1, harmless, ""), ["nftables"])["packages"] == ["nftables"]
@@ -299,7 +308,7 @@ def test_a_repository_that_is_not_configured_is_known_to_private_lists_alone(
 
     def simulated() -> transaction.Transaction:
         with patch_module_args({}):
-            module = AnsibleModule(argument_spec={})
+            module = NodeModule(argument_spec={})
         with package_look.private_lists(module, DEBIAN, {"habana": index}, {}) as options:
             assert options is not None
             return package_look.simulate(module, DEBIAN, wanted, ours=(), options=options)
