@@ -57,6 +57,12 @@ options:
         homes. Otherwise the work finds it missing, and may write nowhere in its place.
     type: bool
     default: true
+  node_services:
+    description:
+      - Whether the work may use Unix sockets and devices of the node, such as the sockets of Docker and systemd, and
+        the cards. Whoever may use these sockets is root on the node, so only work that needs them should have them.
+    type: bool
+    default: false
   force:
     description: Do the work even if the same work succeeded before.
     type: bool
@@ -177,6 +183,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "inputs": {"type": "dict", "default": {}},
     "mounts_for": {"type": "list", "elements": "path", "default": []},
     "make_folders": {"type": "bool", "default": True},
+    "node_services": {"type": "bool", "default": False},
     "state": {
         "type": "str",
         "choices": ["finished", "started", "followed", "cancelled", "read"],
@@ -228,12 +235,13 @@ def describe(module: AnsibleModule, wanted: str) -> None:
     write_json(folder / "job.json", content, mode=0o600)
 
 
-def require_mounts(module: AnsibleModule) -> None:
-    """Write the job's drop-in, which requires the file systems of its paths and allows writing there."""
+def write_dropin(module: AnsibleModule) -> None:
+    """Write the job's drop-in: the file systems that it requires, where it may write, and what it may use."""
     dropin = UNITS / f"gaudi-job@{module.params['key']}.service.d" / "mounts.conf"
     paths, make = module.params["mounts_for"], module.params["make_folders"]
     there = [long_work.writable_folder(Path(path), make) for path in paths]
     wanted = jobs.paths_dropin(paths, [str(folder) for folder in there if folder is not None])
+    wanted += jobs.NODE_SERVICES if module.params["node_services"] else ""
     if (dropin.read_text(encoding="utf-8") if dropin.exists() else "") == wanted:
         return
     if wanted:
@@ -278,7 +286,7 @@ def request(module: AnsibleModule) -> bool:
             for left_over in ("progress.json", "state.json"):
                 make_room(folder / left_over)
                 (folder / left_over).unlink(missing_ok=True)
-            require_mounts(module)
+            write_dropin(module)
             # Always reload: an interrupted run may have written units that systemd has not read.
             systemctl(module, "daemon-reload")
             systemctl(module, "start", f"gaudi-job@{key}.service")

@@ -87,6 +87,17 @@ def paths_dropin(paths: Sequence[str], there: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+# What a unit's drop-in has for work that needs the engine, systemd or the cards: Unix sockets and the node's devices.
+# The capability is not used. With it, the kernel does not let work without sockets, which has fewer capabilities,
+# write to the memory of this work (ptrace(2), "Ptrace access mode checking").
+NODE_SERVICES = """\
+[Service]
+RestrictAddressFamilies=AF_UNIX
+PrivateDevices=no
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE
+"""
+
+
 def _quoted(path: str) -> str:
     """A path as a unit has it: systemd reads % as a specifier and \\ and " as its own."""
     return '"{}"'.format(path.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"'))

@@ -170,6 +170,24 @@ def test_a_missing_folder_is_made_or_left_out_as_the_caller_says(
     assert f'ReadWritePaths="{missing}"' in dropin.read_text()
 
 
+def test_work_has_services_of_the_node_only_while_it_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two kinds of work may have one key: measurements are made here, or received from another node."""
+    monkeypatch.setattr(node_job, "systemctl", lambda *_words: "inactive\n")
+    monkeypatch.setattr(node_job, "JOBS", tmp_path / "jobs")
+    monkeypatch.setattr(node_job, "UNITS", tmp_path / "units")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    wish = {"key": "calibrate.m", "command": ["true"], "mounts_for": [str(tmp_path)], "state": "started"}
+    folder = tmp_path / "units" / "gaudi-job@calibrate.m.service.d"
+    for services in (False, True, False):
+        run_main("library.node_job", {**wish, "node_services": services})
+        (dropin,) = folder.iterdir()
+        assert (jobs.NODE_SERVICES in dropin.read_text()) is services
+        assert ("AF_UNIX" in dropin.read_text()) is services
+        assert f'ReadWritePaths="{tmp_path}"' in dropin.read_text()
+
+
 def test_progress_as_text() -> None:
     text = jobs.progress_text(
         {"phase": "fetch", "done": 4.2e9, "total": 16.4e9, "unit": "bytes", "rate": 1e8, "eta": 122.0, "message": ""}
