@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor import bundle, findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
 
 
@@ -34,9 +34,14 @@ def doctor_report(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:
     return list(findings.report(node, [Finding(**each) for each in found]))
 
 
+def doctor_bundle(found: Sequence[Mapping[str, Any]], node: str, text: str) -> str:
+    """Return a support bundle: the findings, which may quote a tool or a server, masked; then ``text``, which is."""
+    return bundle.masked_text("\n".join(doctor_report(found, node))) + "\n" + text
+
+
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., list[Any]]]:
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
-        return {"doctor_findings": doctor_findings, "doctor_report": doctor_report}
+        return {"doctor_bundle": doctor_bundle, "doctor_findings": doctor_findings, "doctor_report": doctor_report}

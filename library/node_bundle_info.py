@@ -12,7 +12,9 @@ description:
   - Reads a fixed list of files and of commands' output - verdict, host tuning, images, reservations, plans and states
     of instances, hl-smi, kernel, disks, containers, units. It never reads API keys, tokens, the environment of an
     instance, or what servers log.
-  - What a name calls a token, key, secret or password, and the account in an address, is taken out of what was read.
+  - What a name calls a token, key, secret, password or the like, and the account and query of an address, is taken out
+    of what was read. Variables of instances and arguments of the kernel are shown by name alone where the release and
+    this project do not know them.
 options: {}
 requirements:
   - root (C(become))

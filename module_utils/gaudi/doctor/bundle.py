@@ -1,11 +1,13 @@
 """Contents of a support bundle, and what is masked in it: a bundle must not contain a usable secret.
 
 The files are listed one by one; a new file on the node is in no bundle until it is listed here. API keys, tokens and
-the environment of instances are never read. Everything else is masked too, as a site may have put a secret anywhere.
+the file with the environment of an instance are never read. Everything else is masked too, as a site may have put a
+secret anywhere: of an environment and of the kernel's command line only the values of known names are shown.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +15,9 @@ from typing import Any
 
 from ..base import paths
 from ..base.printable import printable
+from ..catalogue.surface import CHECKED
+from ..host.cmdline import END, split
+from ..host.cmdline import value as value_of_word
 
 FILES = (
     paths.ACCEPTANCE,
@@ -42,47 +47,135 @@ COMMANDS: Sequence[Sequence[str]] = (
 )
 
 MASKED = "(taken out)"
-# max_num_batched_tokens is no secret.
-_NAMES = r"token(?![a-z])|secret|passw|credential|authorization"
-_SECRET_NAME = re.compile(rf"{_NAMES}|(?:^|[_-])keys?$|apikey", re.IGNORECASE)
-# The account in an address, and a value after an option whose name says that it is a secret.
-_ACCOUNT = re.compile(r"://[^/@\s\"]+@")
-_WORD = re.compile(rf"(--[\w-]*(?:{_NAMES}|api-?key)[\w-]*\s+)[^\s\"-][^\s\"]*", re.IGNORECASE)
-# The account in a proxy's address, which may be written without its scheme.
+NOT_SHOWN = "(set, not shown)"
+
+_NAMES = r"token(?![a-z])|(?:api|access|auth|hf|hub)[_-]?tokens|secret|passw|passphrase|credential|authorization|cookie"
+# pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
+_SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
+_NAMES_IN_TEXT = rf"[\w-]*(?:{_NAMES}|api[_-]?key)[\w-]*|\w*[_-](?:pass|pwd|pat|sas|sig|auth)"
+_QUOTED = r"\"[^\"]*\"?|'[^']*'?"
+_MASKS = (
+    # A header's value goes on to the end of the line.
+    (re.compile(r"(authorization\"?\s*[=:]\s*|cookie\"?\s*:\s*).+", re.IGNORECASE), rf"\1{MASKED}"),
+    # The account in an address; one without a scheme is a proxy's. A password may contain @ and /.
+    (re.compile(r"://[^\s\"]*@"), f"://{MASKED}@"),
+    (re.compile(r"(proxy\"?\s*[=:]\s*\"?)[^\s\"]+@", re.IGNORECASE), rf"\1{MASKED}@"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+:[^\s\":=]+@(?!sha256:)"), f"{MASKED}@"),
+    # The query of an address, which may have a signature.
+    (re.compile(r"\?[\w.%~+-]+=\S*"), f"?{MASKED}"),
+    # NAME=value, "name": "value" and --name value.
+    (re.compile(rf"((?:{_NAMES_IN_TEXT})\"?\s*[=:]\s*)(?:{_QUOTED}|[^\s\"}}]+)", re.IGNORECASE), rf"\1{MASKED}"),
+    (re.compile(rf"(--(?:{_NAMES_IN_TEXT})\s+)(?:{_QUOTED}|[^\s\"-]\S*)", re.IGNORECASE), rf"\1{MASKED}"),
+)
 _PROXY_NAME = re.compile(r"proxy$", re.IGNORECASE)
-_PROXY_ACCOUNT = re.compile(r"^[^/\s]+@")
-_GIVEN_PROXY = re.compile(r"(\w*proxy\"?\s*[=:]\s*\"?)[^/@\s\"]+@", re.IGNORECASE)
-_GIVEN = re.compile(rf"([\w-]*(?:{_NAMES}|api[_-]?key)[\w-]*\"?\s*[=:]\s*\"?(?:bearer\s+)?)[^\s\",}}]+", re.IGNORECASE)
+_PROXY_ACCOUNT = re.compile(r"^\S+@")
+
+_ENVIRONMENT = re.compile(r"(?:^|_)env(?:ironment)?$", re.IGNORECASE)
+_VARIABLE = "environment."
+# Variables that plans set themselves, beside those with a prefix of the server.
+_OF_PLANS = {
+    *("HABANA_LOGS", "HF_HOME", "HOME", "NUMBA_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
+    *("FI_EFA_USE_DEVICE_RDMA", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "LD_LIBRARY_PATH", "LIBFABRIC_ROOT"),
+    *("MLX5_SCATTER_TO_CQE", "OMPI_MCA_btl_vader_single_copy_mechanism", "RDMAV_FORK_SAFE", "TOKENIZERS_PARALLELISM"),
+}
+
+COMMAND_LINE = "/proc/cmdline"
+# Arguments of the kernel that explain how a node behaves, and whose values can be no secret.
+_KERNEL_ARGUMENTS = {
+    *("BOOT_IMAGE", "amd_iommu", "amd_pstate", "cgroup_enable", "console", "crashkernel", "default_hugepagesz"),
+    *("hugepages", "hugepagesz", "intel_idle.max_cstate", "intel_iommu", "intel_pstate", "iommu", "iommu.passthrough"),
+    *("iommu.strict", "isolcpus", "maxcpus", "mem", "mitigations", "nohz_full", "numa_balancing", "nr_cpus", "pci"),
+    *("pcie_aspm", "processor.max_cstate", "rcu_nocbs", "selinux", "apparmor", "systemd.unified_cgroup_hierarchy"),
+    *("transparent_hugepage", "module_blacklist", "modprobe.blacklist", "kernel.numa_balancing"),
+}
+_KERNEL_FLAG = re.compile(r"[\w.-]{1,40}")
+_KERNEL_VALUE = re.compile(r"[\w.,:/+-]{1,80}")
 
 
 def masked(value: Any, name: str = "") -> Any:
     """Return a JSON value with secrets masked, by the names of their keys; ``name`` is the key of the value itself."""
+    if value in (None, "", [], {}) or isinstance(value, bool):
+        return value
+    if _SECRET_NAME.search(name):
+        return MASKED
+    if _ENVIRONMENT.search(name):
+        return _environment(value)
     if isinstance(value, Mapping):
-        # {"name": "HF_TOKEN", "value": ...}: the name is in the neighbouring key.
-        beside = str(value.get("name", ""))
-        return {key: masked(each, beside if key == "value" else str(key)) for key, each in value.items()}
+        return {key: masked(each, str(key)) for key, each in _named(value).items()}
     if isinstance(value, list):
-        # ["--hf-token", ...]: the value is the next word.
-        return [masked(each, _option(before) or name) for before, each in zip([None, *value], value)]
+        return _words(value, name)
     if isinstance(value, str):
-        if _PROXY_NAME.search(name):
-            value = _PROXY_ACCOUNT.sub(f"{MASKED}@", value)
-        return MASKED if value and _SECRET_NAME.search(name) else _plain(value)
+        return _plain(_PROXY_ACCOUNT.sub(f"{MASKED}@", value) if _PROXY_NAME.search(name) else value)
     return value
 
 
-def _option(word: object) -> str:
-    """Return the option's name if its value is the next word; "" for any other word."""
-    return word if isinstance(word, str) and word.startswith("--") and "=" not in word else ""
+def _named(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Mask what a neighbouring key names: {"name": "HF_TOKEN", "value": ...}, {"value": "environment.X", ...}."""
+    explained = str(document.get("value", ""))
+    if explained.startswith(_VARIABLE):
+        variable = explained[len(_VARIABLE) :]
+        rest = {key: _variable(variable, document[key]) for key in ("result", "inputs") if key in document}
+        return {**document, **rest}
+    if "name" in document and "value" in document and _SECRET_NAME.search(str(document["name"])):
+        return {**document, "value": MASKED}
+    return document
+
+
+def _environment(environment: object) -> object:
+    """Return an environment with the values of those variables that a release knows; any may hold a site's secret."""
+    if isinstance(environment, Mapping):
+        return {key: _variable(str(key), each) for key, each in environment.items()}
+    if not isinstance(environment, list):
+        return NOT_SHOWN
+    shown: list[object] = []
+    for each in environment:
+        if isinstance(each, Mapping):
+            shown.append({"name": each.get("name"), "value": _variable(str(each.get("name")), each.get("value"))})
+        else:
+            variable, _, value = str(each).partition("=")
+            shown.append(f"{variable}={_variable(variable, value)}")
+    return shown
+
+
+def _variable(name: str, value: object) -> object:
+    # A plan is refused if its release does not know a name with a prefix of the server (catalogue/surface.py).
+    known = name in _OF_PLANS or CHECKED.match(name)
+    return masked(value, name) if known else NOT_SHOWN
+
+
+def _words(words: Sequence[Any], name: str) -> list[Any]:
+    """Mask what follows an option such as ``--hf-token``, up to the next option."""
+    option, shown = "", list[Any]()
+    for word in words:
+        if isinstance(word, str) and word.startswith("--"):
+            option = "" if "=" in word else word
+            shown.append(_plain(word))
+        else:
+            shown.append(masked(word, option or name))
+    return shown
 
 
 def _plain(text: str) -> str:
-    text = _GIVEN_PROXY.sub(rf"\1{MASKED}@", _ACCOUNT.sub(f"://{MASKED}@", text))
-    return _WORD.sub(rf"\1{MASKED}", _GIVEN.sub(rf"\1{MASKED}", text))
+    for pattern, instead in _MASKS:
+        text = pattern.sub(instead, text)
+    return text
 
 
-def masked_text(text: str) -> str:
-    """Return a file's or command's text as printable text with secrets masked."""
+def _kernel_argument(word: str) -> str:
+    if "=" not in word:
+        return word if _KERNEL_FLAG.fullmatch(word) else NOT_SHOWN
+    argument = word.strip('"').partition("=")[0]
+    if argument in _KERNEL_ARGUMENTS and _KERNEL_VALUE.fullmatch(value_of_word(word)):
+        return word
+    return f"{argument}={NOT_SHOWN}" if _KERNEL_FLAG.fullmatch(argument) else NOT_SHOWN
+
+
+def masked_text(text: str, name: str = "") -> str:
+    """Return a file's or command's text as printable text with secrets masked; ``name`` is the file's path."""
+    if name == COMMAND_LINE:
+        # What stands behind END goes to init.
+        return " ".join(map(_kernel_argument, itertools.takewhile(lambda word: word != END, split(text)))) + "\n"
     try:
         document = json.loads(text)
     except ValueError:
@@ -92,4 +185,4 @@ def masked_text(text: str) -> str:
 
 def page(texts: Mapping[str, str]) -> str:
     """Join several texts into one, each masked and below its name."""
-    return "\n".join(f"==== {name}\n{masked_text(text)}" for name, text in texts.items())
+    return "\n".join(f"==== {printable(name)}\n{masked_text(text, name)}" for name, text in texts.items())

@@ -7,9 +7,18 @@ import json
 
 import pytest
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.doctor.bundle import FILES, MASKED, OF_PLAN, OF_STATE, masked_text
+from ansible.module_utils.gaudi.doctor.bundle import FILES, MASKED, NOT_SHOWN, OF_PLAN, OF_STATE, masked_text
+
+from filter_plugins import doctor
+from tests import canonical_plans
 
 HIDDEN = "hf_SECRETsecret123"
+# What a site may have put into extra_environment. The preflight refuses some of these names, not all that exist.
+SITES_OWN = (
+    "BASIC_AUTH", "CI_JOB_JWT", "DATABASE_URL", "DB_PASS", "GITHUB_PAT", "GPG_PASSPHRASE", "HF_TOKENS", "MY_PWD",
+    "SESSION_COOKIE", "STORAGE_SAS", "XYZ",
+)  # fmt: skip
+SIGNED = f"https://s3.example/w.bin?X-Amz-Date=1&X-Amz-Signature={HIDDEN}"
 
 
 def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> None:
@@ -26,8 +35,8 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
 @pytest.mark.parametrize(
     "document",
     [
-        {"environment": {"HF_TOKEN": HIDDEN}},
-        {"environment": [{"name": "HF_TOKEN", "value": HIDDEN}]},
+        {"settings": {"HF_TOKEN": HIDDEN}},
+        {"settings": [{"name": "HF_TOKEN", "value": HIDDEN}]},
         {"extra": {"api_key": HIDDEN, "AWS_SECRET_ACCESS_KEY": HIDDEN, "password": [HIDDEN]}},
         {"key": HIDDEN, "keys": [HIDDEN], "Authorization": f"Bearer {HIDDEN}"},
         {"https_proxy": f"http://me:{HIDDEN}@proxy.example:3128"},
@@ -37,6 +46,18 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
         {"said": f"with --api-key {HIDDEN}"},
         {"said": f"HTTP_PROXY=me:{HIDDEN}@proxy:3128"},
         {"said": f'got {{"token": "{HIDDEN}"}}'},
+        {"credentials": {"value": HIDDEN}},
+        {"credentials": [{"user": "me", "value": [HIDDEN]}]},
+        {"password": {"of": {"the": [HIDDEN]}}, "passwords": [[HIDDEN]]},
+        {"command": ["--api-key", "first", HIDDEN, "--x"]},
+        {"source": SIGNED},
+        {"source": f"https://blob.example/w?sv=1&sig={HIDDEN}"},
+        {"mirror": f"http://me:p@{HIDDEN}@pypi.example/simple"},
+        {"mirror": f"http://me:p/{HIDDEN}@pypi.example/simple"},
+        {"proxy": f"me:p/{HIDDEN}@pypi.example"},
+        {"said": f"pulled through me:{HIDDEN}@proxy.example:3128"},
+        {"passphrase": HIDDEN, "db_pass": HIDDEN, "MY_PWD": HIDDEN, "cookie": HIDDEN, "basic_auth": HIDDEN},
+        {"x_sas": HIDDEN, "github_pat": HIDDEN},
     ],
 )
 def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
@@ -56,10 +77,70 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"https://me:{HIDDEN}@hub.example/x",
         f"x api-key={HIDDEN} y",
         f"Authorization: Bearer {HIDDEN}",
+        f"authorization: Digest username=me, response={HIDDEN}",
+        f"Set-Cookie: id={HIDDEN}; Path=/",
+        f'password = "two {HIDDEN} words"',
+        f"password = 'two {HIDDEN} words'",
+        f"GET {SIGNED} 200",
+        f"git clone https://me:p@ss/{HIDDEN}@git.example/x",
+        f"GPG_PASSPHRASE={HIDDEN}",
     ],
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:
     assert HIDDEN not in masked_text(f"one\n{line}\nthree\n")
+
+
+@pytest.mark.parametrize("name", SITES_OWN)
+@pytest.mark.parametrize("form", ["mapping", "named", "words", "container", "explained", "record"])
+def test_a_variable_that_only_the_site_knows_is_named_without_its_value(name: str, form: str) -> None:
+    documents: dict[str, object] = {
+        "mapping": {"environment": {name: HIDDEN}},
+        "named": {"extra_environment": [{"name": name, "value": HIDDEN}]},
+        "words": {"env": [f"{name}={HIDDEN}"]},
+        "container": {"container": {"environment": {name: HIDDEN}}},
+        "explained": {"explain": [{"value": f"environment.{name}", "result": HIDDEN, "inputs": {"value": HIDDEN}}]},
+        "record": {"requests": [{"extra_environment": {name: {"a": [HIDDEN]}}}]},
+    }
+    text = masked_text(json.dumps(documents[form]))
+    assert HIDDEN not in text
+    assert name in text
+    assert NOT_SHOWN in text
+
+
+def test_what_a_release_knows_stays_in_an_environment() -> None:
+    """A plan is refused if its release does not know a variable with such a prefix."""
+    document = {
+        "environment": {"VLLM_PORT": "28000", "PT_HPU_LAZY_MODE": "1", "HABANA_VISIBLE_MODULES": "0,1", "HOME": "/x"},
+        "explain": [{"value": "environment.VLLM_PORT", "result": "28000", "inputs": {"value": 28000}}],
+    }
+    assert json.loads(masked_text(json.dumps(document))) == document
+    assert HIDDEN not in masked_text(json.dumps({"environment": {"VLLM_API_KEY": HIDDEN}}))
+
+
+def test_every_variable_that_a_plan_sets_itself_is_known() -> None:
+    plans = canonical_plans.plans("qwen3-8b")
+    documents = [{key: plan[key] for key in ("environment", "container")} for _, plan in plans if "environment" in plan]
+    assert len(documents) > 10
+    for document in documents:
+        assert NOT_SHOWN not in masked_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        f"rd.luks.key={HIDDEN}",
+        f"netroot=iscsi:me:{HIDDEN}@disk.example::::x",
+        f'init="/bin/sh {HIDDEN}"',
+        f'"any thing={HIDDEN}"',
+        f"iommu={HIDDEN}=pt",
+        f"-- {HIDDEN}",
+    ],
+)
+def test_of_the_kernels_arguments_the_values_of_known_ones_are_shown(argument: str) -> None:
+    line = f"BOOT_IMAGE=/boot/vmlinuz-6.8 ro intel_iommu=on iommu=pt hugepages=64 {argument}\n"
+    text = masked_text(line, "/proc/cmdline")
+    assert text.startswith("BOOT_IMAGE=/boot/vmlinuz-6.8 ro intel_iommu=on iommu=pt hugepages=64")
+    assert HIDDEN not in text
 
 
 def test_what_is_no_secret_stays() -> None:
@@ -75,6 +156,10 @@ def test_what_is_no_secret_stays() -> None:
         "nothing": None,
         "http_proxy": "http://proxy.example:3128",
         "words": ["--max-num-batched-tokens", "4096", "--trust-remote-code"],
+        "image": "vault.habana.ai/gaudi-docker/vllm:1.24.1-482@sha256:0123456789abcdef",
+        "unit": "gaudi-job@fetch.qwen3-8b.service",
+        "passed": True,
+        "compatible": "yes",
     }
     assert json.loads(masked_text(json.dumps(document))) == document
     assert masked_text("MemTotal: 1 kB\n") == "MemTotal: 1 kB\n"
@@ -82,3 +167,11 @@ def test_what_is_no_secret_stays() -> None:
 
 def test_what_would_rule_a_terminal_does_not_pass() -> None:
     assert "\x1b" not in masked_text("a\x1b[2Jb\n")
+
+
+def test_the_findings_in_front_of_it_are_masked_too() -> None:
+    finding = {"id": "an_id", "seen_in": "host", "sentence": f"It ended: HF_TOKEN={HIDDEN}", "fault": True}
+    text = doctor.doctor_bundle([finding], "n1", "==== uname\nLinux\n")
+    assert HIDDEN not in text
+    assert text.endswith("\n==== uname\nLinux\n")
+    assert "It ended" in text
