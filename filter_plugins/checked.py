@@ -1,10 +1,11 @@
-"""Check the form of a value at the place where it is written into a file of the system."""
+"""Check the form of a value where it is written into a file of the system, or leaves the node that reports it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -13,6 +14,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base import reported as reports
 from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine.openpgp import fingerprints
@@ -22,6 +24,14 @@ def checked(value: object, kind: str, what: str) -> str:
     """Return the value, or fail with why it cannot stand where it would be written; empty stays empty."""
     try:
         return "" if value == "" else values.KINDS[kind](value, what)
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+def reported(value: object, kind: str) -> Any:
+    """Return what a node reported, or fail with why no other node may receive it."""
+    try:
+        return reports.CHECKS[kind](value)
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from None
 
@@ -45,12 +55,13 @@ def openpgp_fingerprints(armoured: str) -> list[str]:
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., str | list[str] | tuple[str, str]]]:
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
         return {
             "apt_login": apt_login,
             "checked": checked,
             "login": values.login,
             "openpgp_fingerprints": openpgp_fingerprints,
+            "reported": reported,
             "without_login": values.without_login,
         }

@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base import reported
 
-def image_shares(said: Mapping[str, Mapping[str, Any]], build_host: str = "") -> dict[str, dict[str, list[str]]]:
-    """Return for each image that nodes of a site lack: the nodes that give it and the nodes that take it.
 
-    said: for each node, in play order, its site, the images it wants, and those of them that it lacks. A node that has
-    the image gives it. If none has it, the build host gives it, else the first node that wants it.
+def image_shares(
+    nodes: Mapping[str, Mapping[str, Any]], build_host: str = "", build_site: str = ""
+) -> dict[str, dict[str, Any]]:
+    """Return for each image that nodes of a site lack: the nodes that give it, and the seed of each node that takes it.
+
+    nodes: for each node, in play order, its site, the images it wants, and those of them that it lacks. build_host: the
+    host that the inventory names, empty without one; build_site: its site.
+
+    What runs in the image, runs on all these nodes. So the seed is chosen from the inventory alone, and never because a
+    node reports that it has the image. It is the build host on its own site; elsewhere, and without a build host, the
+    first node of the site that wants the image. A seed that lacks the image builds it. Where the build host gives none,
+    nobody does.
     """
-    shares: dict[str, dict[str, list[str]]] = {}
-    for reference in dict.fromkeys(image for words in said.values() for image in words["lacks"]):
-        for site in dict.fromkeys(words["site"] for words in said.values()):
-            wanting = [name for name, words in said.items() if words["site"] == site and reference in words["wants"]]
-            lacking = [name for name in wanting if reference in said[name]["lacks"]]
-            having = [name for name in wanting if name not in lacking]
-            seed = ([*having, *(name for name in wanting if name == build_host), *wanting] or [""])[0]
-            taking = [name for name in lacking if name != seed]
-            if taking:
-                share = shares.setdefault(str(reference), {"give": [], "take": []})
+    wants = {name: reported.images(node["wants"]) for name, node in nodes.items()}
+    lacks = {name: reported.images(node["lacks"]) for name, node in nodes.items()}
+    shares: dict[str, dict[str, Any]] = {}
+    for reference in dict.fromkeys(image for images in lacks.values() for image in images):
+        for site in dict.fromkeys(node["site"] for node in nodes.values()):
+            wanting = [name for name in nodes if nodes[name]["site"] == site and reference in wants[name]]
+            named = bool(build_host) and site == build_site
+            seed = next((name for name in wanting if not named or name == build_host), None)
+            take = {name: seed for name in wanting if seed and name != seed and reference in lacks[name]}
+            if take:
+                share = shares.setdefault(reference, {"give": [], "take": {}})
                 share["give"].append(seed)
-                share["take"] += taking
+                share["take"].update(take)
     return shares

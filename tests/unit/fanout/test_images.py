@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleError
 from ansible.module_utils.gaudi.fanout.images import image_shares
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.preflight.test_templates import evaluate
@@ -20,28 +21,50 @@ def node(lacks: list[str], wants: list[str] | None = None, site: str = "one") ->
 
 def test_the_first_node_builds_and_gives_to_the_others() -> None:
     said = {name: node([IMAGE]) for name in ("c", "a", "b")}
-    assert image_shares(said) == {IMAGE: {"give": ["c"], "take": ["a", "b"]}}
-    assert image_shares(said, "b") == {IMAGE: {"give": ["b"], "take": ["c", "a"]}}
+    assert image_shares(said) == {IMAGE: {"give": ["c"], "take": {"a": "c", "b": "c"}}}
+    assert image_shares(said, "b", "one") == {IMAGE: {"give": ["b"], "take": {"c": "b", "a": "b"}}}
 
 
-def test_who_has_it_gives_it() -> None:
-    said = {"a": node([IMAGE]), "b": node([]), "c": node([IMAGE])}
-    assert image_shares(said, "a") == {IMAGE: {"give": ["b"], "take": ["a", "c"]}}
+@pytest.mark.parametrize(("build_host", "seed"), [("b", "b"), ("", "h")])
+def test_a_node_that_reports_an_image_is_not_chosen_for_that(build_host: str, seed: str) -> None:
+    """Others run what the seed gives them: the controller chooses it, not the node that says it has the image."""
+    said = {"h": node([IMAGE]), "b": node([IMAGE]), "m": node([])}
+    share = image_shares(said, build_host, "one")[IMAGE]
+    assert share["give"] == [seed]
+    assert set(share["take"]) == {"h", "b"} - {seed}
 
 
-def test_nothing_is_carried_where_nobody_lacks_it_or_one_node_wants_it() -> None:
+def test_no_image_is_copied_where_no_node_lacks_it_or_one_node_wants_it() -> None:
     assert image_shares({"a": node([]), "b": node([])}) == {}
     assert image_shares({"a": node([IMAGE]), "b": node([OTHER], [OTHER])}) == {}
 
 
-def test_a_build_host_that_does_not_want_an_image_does_not_build_it() -> None:
+def test_a_build_host_that_cannot_give_is_replaced_by_no_other_node() -> None:
+    """It runs no instance in the image, or --limit leaves it out: each node of its site builds for itself."""
     said = {"a": node([], [OTHER]), "b": node([IMAGE]), "c": node([IMAGE])}
-    assert image_shares(said, "a") == {IMAGE: {"give": ["b"], "take": ["c"]}}
+    assert image_shares(said, "a", "one") == {}
+    assert image_shares({name: said[name] for name in "bc"}, "a", "one") == {}
 
 
-def test_each_site_has_a_giver_of_its_own() -> None:
+def test_each_site_has_a_seed_of_its_own() -> None:
+    """The build host gives to its own site; in another one the first node of the run builds."""
     said = {"a": node([IMAGE]), "b": node([IMAGE]), "x": node([IMAGE], site="two"), "y": node([], site="two")}
-    assert image_shares(said) == {IMAGE: {"give": ["a", "y"], "take": ["b", "x"]}}
+    assert image_shares(said) == {IMAGE: {"give": ["a"], "take": {"b": "a"}}}
+    said["y"] = node([IMAGE], site="two")
+    shares = {IMAGE: {"give": ["b", "x"], "take": {"a": "b", "y": "x"}}}
+    assert image_shares(said, "b", "one") == shares
+
+
+@pytest.mark.parametrize(
+    ("host", "site"),
+    [("", ""), ("nowhere", ""), ("b", "one"), ("x", "two")],
+    ids=["none", "unknown", "default", "other"],
+)
+def test_the_site_of_a_build_host_is_the_inventorys(host: str, site: str) -> None:
+    """A build host outside the run has a site all the same."""
+    inventory = {"groups": {"all": ["b", "x"]}, "hostvars": {"b": {}, "x": {"gaudi_weights_site": "two"}}}
+    found = evaluate("serving_image", "{{ __serving_image_build_site }}", serving_image_build_host=host, **inventory)
+    assert found == site
 
 
 @pytest.mark.parametrize(("name", "by_itself"), [("a", [IMAGE, OTHER]), ("b", [OTHER])])
@@ -49,12 +72,33 @@ def test_a_node_builds_nothing_that_it_takes(name: str, by_itself: list[str]) ->
     given_ = {
         "inventory_hostname": name,
         "__serving_image_lacking": [IMAGE, OTHER],
-        "__serving_image_shares": {IMAGE: {"give": ["a"], "take": ["b"]}},
+        "__serving_image_shares": {IMAGE: {"give": ["a"], "take": {"b": "a"}}},
     }
     assert evaluate("serving_image", "{{ __serving_image_not_taken }}", **given_) == by_itself
     # Without sharing nobody has decided anything.
     del given_["__serving_image_shares"]
     assert evaluate("serving_image", "{{ __serving_image_not_taken }}", **given_) == [IMAGE, OTHER]
+
+
+def accepted(seeds: dict[str, Any]) -> Any:
+    """Return the ids that host b of site one accepts; seeds: the id that each seed reported."""
+    given_ = {
+        "inventory_hostname": "b",
+        "ansible_play_hosts": ["a", "b", "x", "y"],
+        "serving_image_shared": {"key": IMAGE, "value": {"give": ["a", "x"], "take": {"b": "a", "y": "x"}}},
+        "hostvars": {name: {"__serving_image_given": {"result": {"id": id_}}} for name, id_ in seeds.items()},
+    }
+    return evaluate("serving_image", "{{ __serving_image_given_ids }}", **given_)
+
+
+def test_a_node_accepts_the_id_of_its_own_site_alone() -> None:
+    assert accepted({"a": f"sha256:{'a' * 64}", "x": f"sha256:{'e' * 64}"}) == [f"sha256:{'a' * 64}"]
+
+
+@pytest.mark.parametrize("id_", ["", None, 7, [f"sha256:{'e' * 64}"], {"id": 1}, f"sha256:{'e' * 64}\n", "latest"])
+def test_a_seed_that_reports_no_id_gives_nothing(id_: Any) -> None:
+    with pytest.raises(AnsibleError, match="id of an image"):
+        accepted({"a": id_})
 
 
 @pytest.mark.parametrize(
@@ -77,22 +121,35 @@ NODES = st.dictionaries(
 )
 
 
-@given(NODES)
-def test_every_node_that_lacks_an_image_takes_it_or_gives_it(drawn: dict[str, tuple[str, set[str], bool]]) -> None:
+@given(NODES, st.sampled_from(["", *"abcdef"]))
+def test_every_node_that_lacks_an_image_takes_it_from_the_seed_of_its_site_or_builds_it(
+    drawn: dict[str, tuple[str, set[str], bool]], build_host: str
+) -> None:
     said = {
         name: node(sorted(wants) if lacks else [], sorted(wants), site) for name, (site, wants, lacks) in drawn.items()
     }
-    shares = image_shares(said)
-    for image in (IMAGE, OTHER):
-        share = shares.get(image, {"give": [], "take": []})
+    build_site = said[build_host]["site"] if build_host in said else "one"
+    shares = image_shares(said, build_host, build_site)
+    wanting = {
+        image: {site: [name for name in said if said[name]["site"] == site and image in said[name]["wants"]]
+                for site in ("one", "two")}
+        for image in (IMAGE, OTHER)
+    }  # fmt: skip
+    for image, share in shares.items():
         assert not set(share["give"]) & set(share["take"])
-        for site in ("one", "two"):
-            lacking = [name for name in said if said[name]["site"] == site and image in said[name]["lacks"]]
-            builders = [name for name in lacking if name not in share["take"]]
-            had = any(
-                image in words["wants"] and image not in words["lacks"]
-                for words in said.values()
-                if words["site"] == site
-            )
-            # Built once a site at most, and not where a node has it.
-            assert len(builders) == (0 if had or not lacking else 1)
+        for taker, seed in share["take"].items():
+            site = said[taker]["site"]
+            assert image in said[taker]["lacks"]
+            named = build_host and site == build_site
+            # Nothing that a node reports has a part in the choice.
+            assert seed == (build_host if named else wanting[image][site][0])
+
+
+@settings(max_examples=40)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)))
+def test_what_a_node_reports_as_its_images_gives_others_no_instruction(hostile: Any) -> None:
+    said = {"a": node([IMAGE]), "b": node([IMAGE])}
+    for key in ("wants", "lacks"):
+        shares = image_shares({**said, "m": {**node([]), key: hostile}})
+        assert {image: share["give"] for image, share in shares.items()} == {IMAGE: ["a"]}
+        assert {name: seed for name, seed in shares[IMAGE]["take"].items() if name != "m"} == {"b": "a"}
