@@ -70,8 +70,7 @@ def pip_config(indexes: Sequence[object]) -> str:
     ]
     if not addresses:
         return ""
-    # % begins an interpolation in these files.
-    first, *others = (address.replace("%", "%%") for address in addresses)
+    first, *others = addresses
     plain = [_host(address) for address in addresses if address.startswith("http://")]
     lines = ["[global]", f"index-url = {first}"]
     if others:

@@ -50,7 +50,8 @@ def test_git_says_who_it_is_to_that_host_alone(tmp_path: Path) -> None:
 
 def test_pip_asks_the_indexes_in_order() -> None:
     said = pip_config(["http://reader:p%40ss@index.example.com:8091/simple", "https://other.example.com/simple"])
-    parsed = configparser.ConfigParser()
+    # As pip does: it expands no %.
+    parsed = configparser.RawConfigParser()
     parsed.read_string(said)
     assert parsed["global"]["index-url"] == "http://reader:p%40ss@index.example.com:8091/simple"
     assert parsed["global"]["extra-index-url"].split() == ["https://other.example.com/simple"]
