@@ -13,7 +13,14 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.base.access import BUNDLE, bundle_variables, dnf_access, proxy_of, registry_certificates
+from ansible.module_utils.gaudi.base.access import (
+    BUNDLE,
+    bundle_variables,
+    dnf_access,
+    pip_conf,
+    proxy_of,
+    registry_certificates,
+)
 from ansible.module_utils.gaudi.base.refusal import Refusal
 
 from plugin_utils import certificates
@@ -42,6 +49,7 @@ class FilterModule:
             "ca_bundle": ca_bundle,
             "ca_certificates": ca_certificates,
             "dnf_access": dnf_access,
+            "pip_conf": pip_conf,
             "proxy_of": proxy_of,
             "registry_certificates": registry_certificates,
         }

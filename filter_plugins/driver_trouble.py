@@ -12,6 +12,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable_lines
+from ansible.module_utils.gaudi.base.values import without_accounts, without_login
 from ansible.module_utils.gaudi.driver.troubles import recognised
 
 # The end of long output, in characters: where the reason stands.
@@ -21,9 +22,11 @@ LAST = 1500
 def driver_trouble(said: str, repository: str = "") -> str:
     """Return what is wrong and what to do, with the end of what was printed; only that if no pattern matches.
 
-    repository: the address of the driver's packages.
+    repository: the address of the driver's packages. No account of an address is returned: dnf quotes the address of
+    each repository that it cannot read, whosever it is.
     """
-    trouble = recognised(said, repository)
+    said = without_accounts(said)
+    trouble = recognised(said, without_login(repository))
     words = printable_lines(said.strip()[-LAST:])
     return f"{trouble}\nIt said: {words}" if trouble else words
 

@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: site_access
 short_description: Write how the programs of a node reach what is outside the site
 description:
-  - Writes the site's proxies and certificates below C(/etc/gaudi-serving/access), as configuration of apt and pip and
+  - Writes the site's proxies and certificates below C(/etc/gaudi-serving/access), as configuration of apt and
     as a bundle with the certificates of the node's own system. Nothing else on the node is changed; a program uses them
     where a task names the files in its environment.
 author: gaudi-serving
@@ -33,10 +33,6 @@ options:
     type: list
     elements: str
     default: []
-  python_index:
-    description: Python index that the environment is for. Empty leaves pip's file as it is while there is a proxy.
-    type: str
-    default: ""
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
@@ -90,7 +86,6 @@ from ansible.module_utils.gaudi.node.module import NodeModule
 ARGUMENT_SPEC: dict[str, Any] = {
     **web.ACCESS,
     "hosts": {"type": "list", "elements": "str", "default": []},
-    "python_index": {"type": "str", "default": "", "no_log": True},
 }
 FOLDER = Path(access.FOLDER)
 APT = Path("/etc/apt")
@@ -114,9 +109,9 @@ def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
     files = {
         access.APT_CONF: (access.apt_conf(*proxies, direct, bundle=access.BUNDLE if certificates else ""), True),
         access.BUNDLE: (certificates, False),
+        # Of an earlier release; the role model_weights has its own.
+        f"{access.FOLDER}/pip.conf": ("", True),
     }
-    if params["python_index"] or not any(proxies):
-        files[access.PIP_CONF] = (access.pip_conf(access.proxy_of(params["python_index"], *proxies, no_proxy)), True)
     return {FOLDER / Path(path).name: (text, ACCOUNTS if secret else OPEN) for path, (text, secret) in files.items()}
 
 
@@ -149,8 +144,6 @@ def main() -> None:
     environment = access.environment(
         params["http_proxy"], params["https_proxy"], params["no_proxy"], certificates=bool(params["certificates"])
     )
-    if files.get(FOLDER / "pip.conf", ("", 0))[0]:
-        environment["PIP_CONFIG_FILE"] = access.PIP_CONF
     if module.check_mode and changed:
         environment = {}
     bundle = access.BUNDLE if params["certificates"] else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..base.refusal import Refusal
-from ..base.values import without_login
+from ..base.values import without_accounts, without_login
 from .sources import Source, same_repository
 
 # "Err:3 URI SUITE InRelease", with the reason on the next lines.
@@ -30,7 +30,6 @@ _CONFLICT = re.compile(
     r"(?P<one>.*?) !=(?P<other>.*)"
 )
 _UNREADABLE = re.compile(r"(?:Malformed|Unable to parse|Type '[^']*' is not known)[^\n]*?(?P<file>/[^\s,]+)")
-_ACCOUNT = re.compile(r"://[^/\s@']+@")
 _KEY = re.compile(r"(?:NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG) (?P<key>[0-9A-F]{8,40})")
 _CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to) (?P<host>\[|[^\s:']+)", re.IGNORECASE)
 _RESOLVE = re.compile(
@@ -157,11 +156,6 @@ def parse(printed: str) -> list[Fault]:
             if fault.kind != "other" or match["mark"] == "E":
                 found.append(fault)
     return _once(found)
-
-
-def without_accounts(printed: str) -> str:
-    """Return the output without the accounts of addresses, which old versions of apt print."""
-    return _ACCOUNT.sub("://", printed)
 
 
 def _fault(uri: str, suite: str, why: str) -> Fault:

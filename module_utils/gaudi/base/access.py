@@ -17,8 +17,6 @@ from .values import is_loopback, login, without_login
 FOLDER = f"{CONFIGURATION}/access"
 APT_CONF = f"{FOLDER}/apt.conf"
 """Proxies and certificates, as apt reads them where APT_CONFIG names the file; the node's own files win over it."""
-PIP_CONF = f"{FOLDER}/pip.conf"
-"""The proxy, as pip reads it where PIP_CONFIG_FILE names the file."""
 BUNDLE = f"{FOLDER}/ca-certificates.crt"
 """The node's own certificates and the site's."""
 
@@ -96,9 +94,16 @@ def apt_conf(http_proxy: str, https_proxy: str, direct: Iterable[str] = (), *, b
     return "".join(f"{line}\n" for line in lines)
 
 
-def pip_conf(proxy: str) -> str:
-    """Return pip's configuration; "" without a proxy."""
-    return f"[global]\nproxy = {proxy}\n" if proxy else ""
+def pip_conf(index: str, proxy: str) -> str:
+    """Return pip's configuration for an index, as pip reads it where PIP_CONFIG_FILE names the file.
+
+    Its section wins over the section "global" of the node's own files. proxy: "" for none. pip expands no % in a value.
+    """
+    lines = ["[install]", f"index-url = {index}", *([f"proxy = {proxy}"] if proxy else [])]
+    if index.startswith("http://"):
+        # pip ignores an index without TLS unless it is a trusted host.
+        lines.append(f"trusted-host = {urlsplit(index).hostname}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def environment(http_proxy: str, https_proxy: str, no_proxy: str, *, certificates: bool) -> dict[str, str]:
@@ -122,14 +127,24 @@ def bundle_variables(bundle: str) -> dict[str, str]:
 
 
 def dnf_access(repository: str, http_proxy: str, https_proxy: str, no_proxy: str, bundle: str) -> dict[str, str]:
-    """Return what dnf's file of a repository has: proxy, username, password and bundle, those that there are."""
-    found = {}
+    """Return how dnf reaches a repository, by the keys of dnf.conf(5), which yum_repository has as well.
+
+    Accounts are apart from the addresses: dnf quotes an address in its messages, and never a password.
+    bundle: path of the certificates, "" without any of the site's.
+    """
     proxy = proxy_of(repository, http_proxy, https_proxy, no_proxy)
-    if proxy:
-        found["proxy"] = without_login(proxy)
-        name, password = login(proxy)
-        found.update({"username": name, "password": password} if name else {})
-    return {**found, **({"bundle": bundle} if bundle and repository.startswith("https://") else {})}
+    name, password = login(repository)
+    proxy_name, proxy_password = login(proxy)
+    found = {
+        "baseurl": without_login(repository),
+        "username": name,
+        "password": password,
+        "proxy": without_login(proxy),
+        "proxy_username": proxy_name,
+        "proxy_password": proxy_password,
+        "sslcacert": bundle if repository.startswith("https://") else "",
+    }
+    return {key: value for key, value in found.items() if value}
 
 
 def registry_certificates(registries: Iterable[str], certificates: str) -> list[dict[str, str]]:

@@ -30,6 +30,8 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:+=~_/-]*")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}|[0-9A-Fa-f:.]{2,45}")
 _REACHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _SECRET = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
+# The account of an address within a text.
+_ACCOUNT = re.compile(r"(?<=://)[^/\s@'\"]+@")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
 
 
@@ -169,6 +171,11 @@ def without_login(address: str) -> str:
     scheme, separator, rest = address.partition("://")
     place, slash, path = rest.partition("/")
     return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}"
+
+
+def without_accounts(text: str) -> str:
+    """Return a text without the accounts of its addresses, which apt, dnf, git and pip quote in their messages."""
+    return _ACCOUNT.sub("", text)
 
 
 def login(address: str) -> tuple[str, str]:

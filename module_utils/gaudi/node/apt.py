@@ -14,6 +14,7 @@ from ..apt import config, faults, sources
 from ..apt.faults import Fault
 from ..apt.sources import Source
 from ..base.refusal import Refusal
+from ..base.values import without_accounts
 from ..engine.openpgp import keyring
 
 ETC = Path("/etc/apt")
@@ -116,7 +117,7 @@ def update(module: AnsibleModule, lock_timeout: int) -> tuple[list[Fault], str]:
         found = faults.parse(f"{out}\n{err}")
         locks = [fault for fault in found if fault.kind == "lock"]
         if not locks:
-            unknown = faults.without_accounts(f"{out}\n{err}").strip()[-LAST:]
+            unknown = without_accounts(f"{out}\n{err}").strip()[-LAST:]
             return found, "" if status == 0 or found else unknown
         if time.monotonic() >= until:
             raise Refusal(

@@ -30,8 +30,6 @@ NOT_OFFERED = "packages_not_offered"
 HALF = ("half-installed", "unpacked")
 GONE = ("not-installed", "config-files")
 _SOURCES = (".list", ".sources")
-# Keys of a repository in dnf.conf(5), by those of dnf_access.
-_DNF = {"proxy": "proxy", "username": "proxy_username", "password": "proxy_password", "bundle": "sslcacert"}
 
 
 def family() -> str:
@@ -169,10 +167,10 @@ def foresee(
     return last
 
 
-def section(name: str, url: str, access: Mapping[str, str]) -> str:
+def section(name: str, access: Mapping[str, str]) -> str:
     """Return a repository for dnf, of which only the list of packages is read. access: of base.access.dnf_access."""
-    found = f"[{name}]\nname={name}\nbaseurl={url}\nenabled=1\ngpgcheck=0\nrepo_gpgcheck=0\n"
-    return found + "".join(f"{key}={access[known]}\n" for known, key in _DNF.items() if known in access)
+    keys = {"name": name, **access, "enabled": "1", "gpgcheck": "0", "repo_gpgcheck": "0"}
+    return f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
 @contextmanager
@@ -200,9 +198,7 @@ def private_lists(
             certificates.write_text(web.bundle(access["certificates"]), encoding="utf-8")
         if family == RHEL:
             for index, url in indexes.items():
-                _write_secret(
-                    folder / f"{index}.repo", section(index, url, dnf_access(url, *proxies, no_proxy, bundle))
-                )
+                _write_secret(folder / f"{index}.repo", section(index, dnf_access(url, *proxies, no_proxy, bundle)))
             yield [f"--setopt=reposdir={YUM},{folder}"]
             return
         options = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"]

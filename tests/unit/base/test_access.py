@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base import access
@@ -53,7 +57,6 @@ def test_an_account_is_in_files_and_in_no_variable() -> None:
     assert {environment[name] for name in access.BUNDLE_VARIABLES} == {access.BUNDLE}
     assert "p%40ss" not in json.dumps(environment)
     assert f'Acquire::https::Proxy "{PROXY}";' in access.apt_conf(PROXY, PROXY, bundle="")
-    assert PROXY in access.pip_conf(PROXY)
 
 
 def test_a_proxy_without_an_account_is_in_the_environment_as_well() -> None:
@@ -62,18 +65,34 @@ def test_a_proxy_without_an_account_is_in_the_environment_as_well() -> None:
 
 def test_a_site_that_sets_nothing_changes_nothing() -> None:
     assert access.environment("", "", "10.0.0.0/8", certificates=False) == {}
-    assert access.apt_conf("", "", bundle="") == access.pip_conf("") == ""
-    assert access.dnf_access("https://mirror.example/x", "", "", "", "") == {}
+    assert access.apt_conf("", "", bundle="") == ""
+    assert access.dnf_access("https://mirror.example/x", "", "", "", "") == {"baseurl": "https://mirror.example/x"}
 
 
 def test_dnf_gets_the_account_apart() -> None:
-    assert access.dnf_access("https://mirror.example/x", "", PROXY, "", "/ca") == {
+    """dnf quotes the address of a repository that it cannot read."""
+    assert access.dnf_access("https://me:p%25w@mirror.example/x", "", PROXY, "", "/ca") == {
+        "baseurl": "https://mirror.example/x",
+        "username": "me",
+        "password": "p%w",
         "proxy": PLAIN,
-        "username": "reader",
-        "password": "p@ss",
-        "bundle": "/ca",
+        "proxy_username": "reader",
+        "proxy_password": "p@ss",
+        "sslcacert": "/ca",
     }
-    assert access.dnf_access("https://mirror.example/x", "", PROXY, "mirror.example", "") == {}
+    direct = access.dnf_access("https://mirror.example/x", "", PROXY, "mirror.example", "")
+    assert direct == {"baseurl": "https://mirror.example/x"}
+
+
+@pytest.mark.parametrize("address", ["https://me:p%40ss@index.example/simple", "http://index.example:8091/simple"])
+def test_pip_reads_index_and_proxy_as_they_are_given(tmp_path: Path, address: str) -> None:
+    (tmp_path / "pip.conf").write_text(access.pip_conf(address, PROXY))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    read = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    assert f"install.index-url='{address}'\n" in read
+    assert f"install.proxy='{PROXY}'\n" in read
+    assert ("install.trusted-host='index.example'\n" in read) is address.startswith("http://")
 
 
 @pytest.mark.parametrize(

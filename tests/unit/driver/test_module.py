@@ -498,6 +498,17 @@ def test_words_of_a_tool_come_with_what_they_mean() -> None:
     assert driver_trouble("nobody knows\n") == "nobody knows"
 
 
+def test_what_dnf_quotes_has_no_account() -> None:
+    said = driver_trouble(
+        "Failed to download metadata for repo 'habana': Cannot download repomd.xml: Curl error (6): Couldn't resolve "
+        "host name for https://reader:p%40ss@mirror.example/x/repodata/repomd.xml",
+        "https://reader:p%40ss@mirror.example/x",
+    )
+    assert "https://mirror.example/x/repodata/repomd.xml" in said
+    assert "p%40ss" not in said
+    assert "reader" not in said
+
+
 SHIM = "605dab50-e046-4300-abb6-3dd810dd8b23"
 KERNEL_FILES = (f"vmlinuz-{KERNEL}", f"initrd.img-{KERNEL}", f"config-{KERNEL}")
 

@@ -39,19 +39,17 @@ def modes(folder: Path) -> dict[str, str]:
 
 def test_files_are_written_once_and_removed_with_the_options(folder: Path) -> None:
     given: dict[str, Any] = {"https_proxy": PROXY, "certificates": SITE.pem}
-    given["python_index"] = "https://pypi.example/simple"
     foreseen = write(check=True, **given)
     assert (foreseen["changed"], foreseen["environment"], folder.exists()) == (True, {}, False)
     answer = write(**given)
-    assert modes(folder) == {"apt.conf": "600", "ca-certificates.crt": "644", "pip.conf": "600"}
+    assert modes(folder) == {"apt.conf": "600", "ca-certificates.crt": "644"}
     assert (folder / "ca-certificates.crt").read_text().endswith(SITE.pem)
-    assert answer["environment"]["PIP_CONFIG_FILE"] == access.PIP_CONF
     assert answer["bundle"] == access.BUNDLE
     assert "p%40ss" not in json.dumps(answer)
     again = write(**given)
     assert (again["changed"], again["environment"]) == (False, answer["environment"])
-    # Another role, which needs no pip, leaves its file.
-    assert write(**{**given, "python_index": ""})["changed"] is False
+    # An earlier release had a file for pip there.
+    (folder / "pip.conf").write_text(PROXY)
     gone = write()
     assert (gone["changed"], gone["environment"], gone["bundle"], modes(folder)) == (True, {}, "", {})
     assert write()["changed"] is False
@@ -65,11 +63,6 @@ def test_apt_reaches_the_exceptions_among_its_sources_without_a_proxy(folder: Pa
         'Acquire::https::Proxy::10.1.2.3 "DIRECT";',
         'Acquire::https::Proxy::deb.inside.example "DIRECT";',
     ]
-
-
-def test_an_index_that_is_an_exception_has_no_proxy_for_pip(folder: Path) -> None:
-    answer = write(https_proxy=PROXY, no_proxy=".example", python_index="https://pypi.example/simple")
-    assert "PIP_CONFIG_FILE" not in answer["environment"]
 
 
 def test_a_site_without_these_options_gets_no_file(folder: Path) -> None:
@@ -129,11 +122,11 @@ def test_pip_reads_the_proxy_and_trusts_the_sites_authority(tmp_path: Path, monk
         monkeypatch.delenv(variable)
     with serving(Index, SITE.server(tmp_path)) as port, proxy() as (address, site):
         (tmp_path / "ca.crt").write_text(SITE.pem)
-        (tmp_path / "pip.conf").write_text(access.pip_conf(address))
+        (tmp_path / "pip.conf").write_text(access.pip_conf(f"https://127.0.0.1:{port}/simple", address))
         monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
         monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.crt"))
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=0"]
-        command += [f"--index-url=https://127.0.0.1:{port}/simple", f"--dest={tmp_path}", "tiny"]
+        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-cache-dir", "--retries=0"]
+        command += [f"--target={tmp_path}", "tiny"]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert "No matching distribution found for tiny" in done.stderr
         assert (site.asked[0], site.accounts[-1]) == (f"127.0.0.1:{port}", "reader:p@ss%:/#$ x")

@@ -190,7 +190,6 @@ def test_damaged_reservations_are_written_anew(
 ELSEWHERE = {
     "/etc/gaudi-serving/access/apt.conf": "tests/unit/library/test_site_access.py",
     "/etc/gaudi-serving/access/ca-certificates.crt": "tests/unit/library/test_site_access.py",
-    "/etc/gaudi-serving/access/pip.conf": "tests/unit/library/test_site_access.py",
     "/etc/gaudi-serving/instances/*/firewall.json": "tests/unit/node/test_firewall.py",
     "/etc/gaudi-serving/image/*.json": "tests/unit/image/test_build.py",
     "/var/lib/gaudi-serving/acceptance.html": "written and not read",
@@ -206,6 +205,7 @@ ELSEWHERE = {
     "/etc/gaudi-serving/registry/config.json": "docker's client",
     "/etc/gaudi-serving/weights/*.take.json": "tests/unit/weights/test_program.py",
     "/etc/gaudi-serving/weights/*.token": "a secret, not a document",
+    "/etc/gaudi-serving/weights/pip.conf": "pip",
     "/etc/gaudi-serving/weights/peer.token": "a secret, not a document",
     "/var/lib/gaudi-serving/benchmarks/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/benchmarks/*/*.json": "tests/unit/benchmark",

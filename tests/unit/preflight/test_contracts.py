@@ -323,15 +323,6 @@ def test_a_node_is_told_what_it_lacks_and_what_any_node_lacks(playbook: str) -> 
         assert found == {"weights_supply_bring": lacks, "weights_supply_wanted": [1, 2, 3]}
 
 
-def test_package_indexes_are_in_no_difference() -> None:
-    """Their addresses may hold a password, and --diff would print it."""
-    files = [path for path in TASK_FILES if path.parent.parent.name == "container_runtime"]
-    showing = ("ansible.builtin.yum_repository", "ansible.builtin.template")
-    writing = [task for path in files for task in tasks(load(path)) if any(module in task for module in showing)]
-    assert len(writing) == 3
-    assert [task["name"] for task in writing if task.get("diff") is not False] == []
-
-
 def test_the_engines_repository_on_rhel_is_judged_where_the_engine_comes_from() -> None:
     default = load(ROOT / "roles" / "container_runtime/defaults/main.yml")["container_runtime_rhel_repository"]
     assert load(ROOT / "roles" / "preflight/defaults/main.yml")["preflight_rhel_repository"] == default
