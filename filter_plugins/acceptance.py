@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,36 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base import reported
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric import asked, classes, meetings, report
+from ansible.module_utils.gaudi.catalogue.entries import CardType
+from ansible.module_utils.gaudi.fabric import asked, classes, meetings, report, verdict
+from ansible.utils.display import Display
 
 # What fabric_pair returned, by node and round.
 Halves = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
-def acceptance_page(verdicts: Sequence[Mapping[str, Any]], made: str, pairs: Mapping[str, Any] | None = None) -> str:
-    """Return the page of these nodes; made: when, in ISO 8601; pairs: results of acceptance_pairs_outcome."""
-    page: str = report.report(verdicts, pairs, made)
+def acceptance_page(
+    verdicts: Mapping[str, Mapping[str, Any]], made: str, pairs: Mapping[str, Any] | None = None
+) -> str:
+    """Return the page of these nodes; made: when, in ISO 8601; pairs: results of acceptance_pairs_outcome.
+
+    verdicts: what each node reports. It stands under the name that the node has in the inventory.
+    """
+    page: str = report.report([{**each, "node": node} for node, each in _valid(verdicts)], pairs, made)
     return page
+
+
+def _valid(verdicts: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield verdicts by node; one that cannot be read is left out with a warning."""
+    for node, said in verdicts.items():
+        try:
+            if said:
+                yield node, verdict.read_verdict(json.dumps(reported.document(said)))
+        except ValueError as error:
+            Display().warning(printable(f"{node} reports no valid verdict, so the page leaves it out: {error}"))
 
 
 def acceptance_image(plans: Sequence[Mapping[str, Any]]) -> str:
@@ -32,10 +52,23 @@ def acceptance_image(plans: Sequence[Mapping[str, Any]]) -> str:
     return image
 
 
-def acceptance_pairs_plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
-    """Return which nodes meet when; seen: what fabric_pair_info returned, by node; budget: seconds, 0 for all."""
+def acceptance_pairs_plan(
+    seen: Mapping[str, Mapping[str, Any]],
+    budget: int,
+    card_types: object,
+    tests: object = (),
+    limit: int = 0,
+    host_nics: bool = False,
+) -> dict[str, Any]:
+    """Return which nodes meet when; seen: what fabric_pair_info returned, by node; budget: seconds, 0 for all.
+
+    card_types: catalog/cards.yml; the others are options of the role fabric_check.
+    """
     try:
-        return dict(meetings.plan(seen, int(budget)))
+        types = CardType.table(card_types).values()
+        fabrics = {kind.name: kind.fabric for kind in types if kind.fabric}
+        settings = meetings.PairSettings(fabrics, tests, int(limit), host_nics)
+        return dict(meetings.plan(seen, int(budget), settings))
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
 

@@ -9,8 +9,8 @@ short_description: Say whether a node can be measured together with another one
 version_added: "0.3.0"
 author: The gaudi-serving authors
 description:
-  - Looks at cards, ports and image as M(fabric_check) does, and says which cards take part in runs over two nodes, how
-    long one takes, and at which address and port the node waits for the other one.
+  - Looks at cards, ports and image as M(fabric_check) does, and says which cards take part in runs over two nodes,
+    and at which address and port the node waits for the other one.
 options:
   image:
     description: Image with hccl_demo, as the engine knows it.
@@ -32,13 +32,6 @@ options:
   expected_cards:
     description: Number of cards that the node should have. Without it the number is not checked.
     type: int
-  tests:
-    description: >-
-      The first one is measured, a mapping with C(collective), C(size) and C(loop), or the name of a collective. Empty
-      takes what the catalogue has for the card type.
-    type: list
-    elements: raw
-    default: []
   host_nics:
     description: Whether host NICs carry the traffic between nodes. Otherwise the cards' own external ports do.
     type: bool
@@ -47,10 +40,6 @@ options:
     description: IPv4 address at which other nodes reach this one. Empty takes the first one that others can reach.
     type: str
     default: ""
-  limit:
-    description: Seconds after which a run counts as hanging. 0 takes ten times what it should take.
-    type: int
-    default: 0
 requirements:
   - root (C(become))
 attributes:
@@ -94,31 +83,11 @@ modules:
   type: list
   elements: int
   sample: [0, 1, 2, 3, 4, 5, 6, 7]
-collective:
-  description: What is measured.
+card_type:
+  description: The type of its cards, as the catalogue names it; empty if unknown.
   returned: success
   type: str
-  sample: all_reduce
-size:
-  description: Bytes.
-  returned: success
-  type: int
-  sample: 33554432
-loop:
-  description: How often it is repeated.
-  returned: success
-  type: int
-  sample: 10000
-seconds:
-  description: How long a run over two such nodes takes, where all is sound.
-  returned: success
-  type: int
-  sample: 85
-limit:
-  description: Seconds after which it counts as hanging.
-  returned: success
-  type: int
-  sample: 850
+  sample: HL-225
 address:
   description: Its address for other nodes; empty if unknown.
   returned: success
@@ -157,7 +126,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, runs, static
+from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, static
 from ansible.module_utils.gaudi.node import links
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.planning.network import outside, read_addresses
@@ -168,10 +137,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "proxies": {"type": "dict", "default": {}, "no_log": True},
     "card_types": {"type": "dict", "required": True},
     "expected_cards": {"type": "int"},
-    "tests": {"type": "list", "elements": "raw", "default": []},
     "host_nics": {"type": "bool", "default": False},
     "address": {"type": "str", "default": ""},
-    "limit": {"type": "int", "default": 0},
 }
 
 
@@ -195,22 +162,8 @@ def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
         ) from error
 
 
-def run_of(fabric: Any, modules: tuple[int, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the run over two nodes with these cards each, and its duration."""
-    test = runs.wished_tests(given["tests"], fabric)[0]
-    both = runs.Run(tuple(range(2 * len(modules))), test.collective, test.size, test.loop, given["host_nics"])
-    runs.check_size(both)
-    return {
-        "collective": test.collective,
-        "size": test.size,
-        "loop": test.loop,
-        "seconds": runs.seconds(both, fabric),
-        "limit": given["limit"] or runs.limit_seconds(both, fabric),
-    }
-
-
 def look(module: AnsibleModule) -> dict[str, Any]:
-    """Read the node; changes nothing. Raises Refusal for what hccl_demo does not take, and for a wrong address."""
+    """Read the node; changes nothing. Raises Refusal for a wrong address."""
     given = module.params
     # The ports that carry traffic between the nodes must be up.
     wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
@@ -219,11 +172,6 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     image = links.read_measured(module, given["image"], "", demo, given["proxies"], build=not module.check_mode)
     modules = cards.modules if cards.fabric else ()
     address, interface, port = reached_at(cards.topology, given["address"])
-    found = {
-        "collective": "",
-        **dict.fromkeys(("size", "loop", "seconds", "limit"), 0),
-        **(run_of(cards.fabric, modules, given) if cards.fabric and modules else {}),
-    }
     document = links.last_verdict()[0] or {}
     why = meetings.not_ready(
         cards.faults,
@@ -237,8 +185,8 @@ def look(module: AnsibleModule) -> dict[str, Any]:
         "ready": not why,
         "why": why,
         "image": image.get("measures", given["image"]),
+        "card_type": cards.kind.name if cards.kind else "",
         "modules": list(modules),
-        **found,
         "address": address or "",
         "interface": interface,
         "port": port,

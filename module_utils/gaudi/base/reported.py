@@ -7,14 +7,27 @@ value of it, the value is checked here first.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .checks import matching
+from .checks import MAX_TEXT, integer, mapping, matching, number, sequence, shown, switch, text
+from .documents import DEEPEST, deeper
+from .printable import printable
+from .refusal import Refusal
 
 # The most entries of a list or mapping that are read. An honest node stays far below.
 MOST_ENTRIES = 1024
+MOST_CARDS = 256
+# Of a sentence, in characters; the rest is cut.
+LONGEST_SENTENCE = 2000
+# Above any figure of one run: catalog/cards.yml has at most 515 GB/s.
+MOST_GB_S = 10_000
+# Bytes of the largest files and nanoseconds of a century stay below.
+LARGEST_NUMBER = 10**19
+# Without the ports of system services.
+PORTS = (1024, 65535)
 
 _ID = re.compile(r"sha256:[0-9a-f]{64}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
@@ -31,5 +44,78 @@ def images(value: object) -> list[str]:
     return [str(each) for each in listed if isinstance(each, str) and _REFERENCE.fullmatch(each)]
 
 
+def pair(value: object) -> dict[str, Any]:
+    """What a node that is to be measured together with others reports of itself (module fabric_pair_info)."""
+    found = mapping(value, "What the node reports of its cards")
+    ready = switch(found.get("ready"), "Whether the node can be measured")
+    cards = sequence(found.get("modules"), "The node's cards", MOST_CARDS)
+    return {
+        "ready": ready,
+        "why": sentence(found.get("why")),
+        "card_type": text(found.get("card_type"), "The type of the node's cards", longest=64, empty=not ready),
+        "modules": sorted({integer(each, "The id of a card", 0, MOST_CARDS - 1) for each in cards}),
+        "address": address(found.get("address")) if ready else "",
+        "port": integer(found.get("port"), "The node's port", *PORTS) if ready else 0,
+        "direct": switch(found.get("direct"), "Whether the node asks for Gaudi Direct"),
+    }
+
+
+def half(value: object) -> dict[str, Any]:
+    """The result of a node's half of a run over two nodes (module fabric_pair): GB/s or None, and why it failed."""
+    found = mapping(value, "The result of the node's half of the run")
+    figure = found.get("nw_gb_s")
+    return {
+        "nw_gb_s": None if figure is None else float(number(figure, "The bandwidth", 0, MOST_GB_S)),
+        "sentence": sentence(found.get("sentence")),
+        "no_direct": switch(found.get("no_direct"), "Whether the node lacks Gaudi Direct"),
+    }
+
+
+def address(value: object) -> str:
+    """The IPv4 address at which others reach the node. No name: that could be another node's."""
+    said = text(value, "The node's address", longest=64)
+    try:
+        found = ipaddress.IPv4Address(said)
+    except ValueError:
+        raise Refusal("no_address", f"The node reports {shown(said)}, which is no address of IPv4.") from None
+    if found.is_multicast or found.is_unspecified or found.is_loopback:
+        raise Refusal("no_address", f"The node reports {found}, at which no other node reaches it.")
+    return str(found)
+
+
+def document(value: object) -> dict[str, Any]:
+    """A mapping that can be written, compared and drawn: not nested too deeply, no number or text beyond all bounds."""
+    found = dict(mapping(value, "What the node reports"))
+    if deeper(found, DEEPEST):
+        raise Refusal("report_too_deep", "What the node reports is nested too deeply.")
+    wrong = next(filter(_unbounded, _leaves(found)), None)
+    if wrong is not None:
+        raise Refusal("report_out_of_bounds", f"The node reports {shown(wrong)}, which is too large.")
+    return found
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """Yield the keys and values of nested mappings and lists."""
+    if isinstance(value, Mapping):
+        yield from value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from _leaves(each)
+    if not isinstance(value, (Mapping, list)):
+        yield value
+
+
+def _unbounded(leaf: object) -> bool:
+    """Whether a leaf is too large; NaN is as well, since it compares with nothing."""
+    if isinstance(leaf, (int, float)):
+        return not abs(leaf) <= LARGEST_NUMBER
+    return isinstance(leaf, str) and len(leaf) > MAX_TEXT
+
+
+def sentence(value: object) -> str:
+    """What a node reports for people: one line, cut where it is too long."""
+    return printable(value[:LONGEST_SENTENCE]) if isinstance(value, str) else "" if value is None else shown(value)
+
+
 # By the name that the filter `reported` takes.
-CHECKS: Mapping[str, Callable[[object], Any]] = {"image_id": image_id}
+CHECKS: Mapping[str, Callable[[object], Any]] = {"document": document, "half": half, "image_id": image_id, "pair": pair}

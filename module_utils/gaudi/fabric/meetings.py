@@ -1,26 +1,53 @@
 """Plan which pairs of nodes run together in which round, each node's part, and evaluate the results.
 
-Each node's facts are plain data: the result of the module fabric_pair_info.
+Each node's facts are plain data: the result of the module fabric_pair_info, checked by reported.pair. What is measured,
+and for how long, follows from the inventory and the catalogue, so that no node decides it for the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import multimode
 from typing import Any
 
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..catalogue.fabric import size_text
+from ..catalogue.fabric import Fabric, size_text
 from .classes import Floor, modules_are
 from .nics import SLOWER
 from .pairs import Met, as_csv, as_json, rounds
-from .runs import Run
+from .runs import Run, check_size, limit_seconds, seconds, wished_tests
 from .static import Fault
 
 # Seconds beside hccl_demo's own: Ansible's connection to the node, start and end of a container. A guess.
 AROUND = 15
 # A node that waits for its partner gives up after its limit, and then needs some seconds to end its container.
 MARGIN = 60
+
+
+@dataclass(frozen=True)
+class PairSettings:
+    """What the inventory says of runs over two nodes.
+
+    fabrics: what the catalogue knows of the links of each card type. tests: fabric_check_tests. limit: seconds after
+    which a run counts as hanging, 0 for the catalogue's. host_nics: whether host NICs carry the traffic.
+    """
+
+    fabrics: Mapping[str, Fabric]
+    tests: object = ()
+    limit: int = 0
+    host_nics: bool = False
+
+    def run(self, fabric: Fabric, count: int) -> tuple[Run, int, int]:
+        """Return the run over two nodes with ``count`` cards each, its expected duration, and its limit, in seconds.
+
+        Raises Refusal for a test that hccl_demo does not accept.
+        """
+        test = wished_tests(self.tests, fabric)[0]
+        both = Run(tuple(range(2 * count)), test.collective, test.size, test.loop, self.host_nics)
+        check_size(both)
+        return both, seconds(both, fabric), self.limit or limit_seconds(both, fabric)
 
 
 def not_ready(
@@ -56,15 +83,48 @@ def not_ready(
     return ""
 
 
-def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
+def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -> dict[str, str]:
+    """Return why nodes take no part, by node: they are not ready, are unlike most others, or share an address.
+
+    named, among a node's facts, says that its address is the inventory's.
+    """
+    reasons = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
+    ready = {node: said for node, said in seen.items() if said["ready"]}
+    for node, said in ready.items():
+        alike = [other for other in ready.values() if other["address"] == said["address"]]
+        if len(alike) > 1 and not (said["named"] and sum(other["named"] for other in alike) == 1):
+            reasons[node] = f"It reports {said['address']}, and so does another node. Set fabric_check_address."
+    for node, said in seen.items():
+        if node not in reasons and said["card_type"] not in settings.fabrics:
+            reasons[node] = (
+                f"It reports cards of the type {said['card_type']}, whose links the catalogue does not know."
+            )
+    types = [said["card_type"] for node, said in seen.items() if node not in reasons]
+    for node, said in seen.items():
+        if node not in reasons and said["card_type"] != multimode(types)[0]:
+            reasons[node] = f"Its cards are {said['card_type']}, and most nodes have {multimode(types)[0]}. {_ALIKE}"
+    counts = [len(said["modules"]) for node, said in seen.items() if node not in reasons]
+    for node, said in seen.items():
+        if node not in reasons and len(said["modules"]) < min(multimode(counts)):
+            reasons[node] = (
+                f"It has {len(said['modules'])} cards, and most nodes have {min(multimode(counts))}. {_ALIKE}"
+            )
+    return reasons
+
+
+_ALIKE = "Measure nodes that are alike together, with --limit."
+
+
+def plan(seen: Mapping[str, Mapping[str, Any]], budget: int, settings: PairSettings) -> dict[str, Any]:
     """Plan the rounds, as plain data; seen: each node's own facts; budget: seconds (0: all rounds).
 
-    Keys: nodes, left_out (reason by node), rounds (as many as fit into the budget), of (number of all rounds), modules
-    (cards of each node that take part), direct (Gaudi Direct is requested), seconds (of one round), limit, sentences.
-    With ``direct`` the budget includes one extra round, which is repeated if a node has no Gaudi Direct. Raises Refusal
-    for less than two usable nodes, for more than 64, and for a budget without room for one round.
+    Keys: nodes, reached (address and port of each node), left_out (reason by node), rounds (as many as fit into the
+    budget), of (number of all rounds), modules (cards of each node that take part), collective, size (bytes), loop,
+    direct (Gaudi Direct is requested), seconds (of one round), limit (seconds), sentences. With ``direct`` the budget
+    includes one extra round, which is repeated if a node has no Gaudi Direct. Raises Refusal for less than two usable
+    nodes, for more than 64, for a budget without room for one round, and for a test that hccl_demo does not accept.
     """
-    left_out = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
+    left_out = left_out_of(seen, settings)
     nodes = [node for node in seen if node not in left_out]
     said = [f"{node} is left out: {why}" for node, why in left_out.items()]
     if len(nodes) < 2:
@@ -73,7 +133,9 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
             f"Pairs need two nodes that can be measured, and {len(nodes) or 'none'} can. {' '.join(said)}".rstrip(),
         )
     made = rounds(nodes)
-    each = max(int(seen[node]["seconds"]) for node in nodes) + AROUND
+    count = min(len(seen[node]["modules"]) for node in nodes)
+    run, expected, limit = settings.run(settings.fabrics[seen[nodes[0]]["card_type"]], count)
+    each = expected + AROUND
     direct = all(seen[node]["direct"] for node in nodes)
     again = each if direct else 0
     fits = len(made) if not budget else min(len(made), max(0, budget - again) // each)
@@ -83,11 +145,9 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
             f"fabric_check_pairs_budget is {budget} s, and one round takes about {each + again} s. Give {each + again} "
             "at least, or 0 for all rounds.",
         )
-    count = min(len(seen[node]["modules"]) for node in nodes)
-    about = seen[nodes[0]]
     said.insert(
         0,
-        f"{about['collective']} of {size_text(about['size'])} ({about['loop']} loops) over {count} cards of each of "
+        f"{run.collective} of {size_text(run.size)} ({run.loop} loops) over {count} cards of each of "
         f"two nodes: {sum(map(len, made[:fits]))} pairs of {len(nodes)} nodes in {fits} rounds of {each} seconds, "
         f"about {_minutes(fits * each + again)}{_AGAIN if direct else ''}, more where a run hangs.",
     )
@@ -95,14 +155,17 @@ def plan(seen: Mapping[str, Mapping[str, Any]], budget: int) -> dict[str, Any]:
         said.append(f"The budget of {budget} s is enough for {fits} of {len(made)} rounds: not every pair meets.")
     return {
         "nodes": nodes,
+        "reached": {node: {key: seen[node][key] for key in ("address", "port")} for node in nodes},
         "left_out": left_out,
         "rounds": [[list(pair) for pair in pairs] for pairs in made[:fits]],
         "of": len(made),
         "modules": count,
-        **{key: about[key] for key in ("collective", "size", "loop")},
+        "collective": run.collective,
+        "size": run.size,
+        "loop": run.loop,
         "direct": direct,
         "seconds": each,
-        "limit": max(int(seen[node]["limit"]) for node in nodes),
+        "limit": limit,
         "sentences": said,
     }
 
@@ -115,13 +178,18 @@ def _minutes(seconds: int) -> str:
 
 
 def part(plan: Mapping[str, Any], place: int, node: str) -> dict[str, Any]:
-    """Return a node's part in a round (place counts from 0): first (holds rank 0), other, and half (0 or 1).
+    """Return a node's part in a round (place counts from 0): first (holds rank 0), other, half (0 or 1), address, port.
 
-    Empty for a node that pauses or is left out.
+    address and port are those of the first node. Empty for a node that pauses or is left out.
     """
     for one, other in plan["rounds"][place]:
         if node in (one, other):
-            return {"first": one, "other": other if node == one else one, "half": int(node == other)}
+            return {
+                "first": one,
+                "other": other if node == one else one,
+                "half": int(node == other),
+                **plan["reached"][one],
+            }
     return {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections.abc import Mapping
@@ -9,22 +10,37 @@ from io import StringIO
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import meetings
 from ansible.module_utils.gaudi.fabric.classes import Floor
 from ansible.module_utils.gaudi.fabric.static import Fault
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from filter_plugins import acceptance
+from filter_plugins.checked import reported
+from tests.unit.fabric.made import USUAL, printed
+from tests.unit.fabric.pages import verdict
+from tests.unit.preflight.test_contracts import ROOT
 
-SIZE = 32 << 20
+CARD_TYPES = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8"))
+
+
+CARD = "HL-225"
 
 
 def seen(number: int, **otherwise: Any) -> dict[str, dict[str, Any]]:
-    """What so many nodes said of themselves."""
-    about = {"ready": True, "why": "", "modules": list(range(8)), "collective": "all_reduce", "size": SIZE, "loop": 100}
-    about |= {"seconds": 85, "limit": 850, "direct": False, "verdict": {}, **otherwise}
-    return {f"pair-{place}": dict(about) for place in range(1, number + 1)}
+    """What so many nodes reported of themselves."""
+    about = {"ready": True, "why": "", "card_type": CARD, "modules": list(range(8)), "direct": False, "named": False}
+    return {
+        f"pair-{place}": {**about, "address": f"10.20.0.{place}", "port": 40000 + place, **otherwise}
+        for place in range(1, number + 1)
+    }
+
+
+def planned(nodes: Mapping[str, Mapping[str, Any]], budget: int = 0, **site: Any) -> dict[str, Any]:
+    return acceptance.acceptance_pairs_plan(nodes, budget, CARD_TYPES, **site)
 
 
 def run(plan: Mapping[str, Any], bad: set[frozenset[str]], lost: str = "") -> dict[str, dict[int, dict[str, Any]]]:
@@ -42,7 +58,7 @@ def run(plan: Mapping[str, Any], bad: set[frozenset[str]], lost: str = "") -> di
 
 
 def test_every_node_has_one_part_in_a_round_and_its_partner_the_other_half() -> None:
-    plan = meetings.plan(seen(5), 0)
+    plan = planned(seen(5))
     for place in range(5):
         parts = {node: meetings.part(plan, place, node) for node in plan["nodes"]}
         assert sum(not part for part in parts.values()) == 1, "of an odd number one pauses"
@@ -54,40 +70,40 @@ def test_every_node_has_one_part_in_a_round_and_its_partner_the_other_half() -> 
 
 
 def test_it_is_said_beforehand_how_long_it_takes() -> None:
-    plan = meetings.plan(seen(4), 0)
+    plan = planned(seen(4))
     (said,) = plan["sentences"]
     assert said == (
-        "all_reduce of 32m (100 loops) over 8 cards of each of two nodes: 6 pairs of 4 nodes in 3 rounds of 100 "
+        "all_reduce of 32m (10000 loops) over 8 cards of each of two nodes: 6 pairs of 4 nodes in 3 rounds of 100 "
         "seconds, about 5 minutes, more where a run hangs."
     )
     assert (plan["seconds"], plan["limit"], plan["of"]) == (100, 850, 3)
 
 
 def test_a_budget_leaves_rounds_out_and_says_so() -> None:
-    plan = meetings.plan(seen(4), 250)
+    plan = planned(seen(4), 250)
     assert (len(plan["rounds"]), plan["of"]) == (2, 3)
     assert plan["sentences"][-1] == "The budget of 250 s is enough for 2 of 3 rounds: not every pair meets."
-    with pytest.raises(Refusal, match="Give 100 at least"):
-        meetings.plan(seen(4), 99)
+    with pytest.raises(AnsibleFilterError, match="Give 100 at least"):
+        planned(seen(4), 99)
     assert meetings.still_fits(plan, 250, 150)
     assert not meetings.still_fits(plan, 250, 151), "a round that hung has taken the time of the next one"
     assert meetings.still_fits(plan, 0, 1e9)
 
 
 def test_a_round_that_may_be_run_again_without_gaudi_direct_has_its_time() -> None:
-    plan = meetings.plan(seen(4, direct=True), 0)
+    plan = planned(seen(4, direct=True))
     (said,) = plan["sentences"]
     assert "about 7 minutes with one round that is run again where a node has no Gaudi Direct" in said
-    assert len(meetings.plan(seen(4, direct=True), 300)["rounds"]) == 2
-    with pytest.raises(Refusal, match=r"one round takes about 200 s\. Give 200 at least"):
-        meetings.plan(seen(4, direct=True), 199)
+    assert len(planned(seen(4, direct=True), 300)["rounds"]) == 2
+    with pytest.raises(AnsibleFilterError, match=r"one round takes about 200 s\. Give 200 at least"):
+        planned(seen(4, direct=True), 199)
     assert meetings.still_fits(plan, 300, 100, direct=True)
     assert not meetings.still_fits(plan, 300, 101, direct=True)
 
 
 def test_gaudi_direct_between_the_nodes_is_told() -> None:
     """Where a node says that it has none, its round is run again without, and who said so is kept."""
-    plan = meetings.plan(seen(2, direct=True), 0)
+    plan = planned(seen(2, direct=True))
     good, missing = run(plan, set()), {"nw_gb_s": None, "sentence": "No \x1bdmabuf.", "no_direct": True}
     assert acceptance.acceptance_pairs_no_direct(good, 0) == ""
     refused = {"pair-1": {"0": {**missing, "sentence": "It failed.", "no_direct": False}}, "pair-2": {"0": missing}}
@@ -102,14 +118,14 @@ def test_gaudi_direct_between_the_nodes_is_told() -> None:
     assert found["lines"][1:] == ["Gaudi Direct is in use between the nodes."]
     nobody = acceptance.acceptance_pairs_outcome(plan, run(plan, set(), lost="pair-2"), [])
     assert nobody["results"]["gaudi_direct"] is None
-    unasked = meetings.plan(seen(2), 0)
+    unasked = planned(seen(2))
     assert acceptance.acceptance_pairs_outcome(unasked, run(unasked, set()), [])["results"]["gaudi_direct"] is None
 
 
 def test_nodes_that_cannot_be_measured_are_left_out_by_name() -> None:
     nodes = seen(4)
     nodes["pair-2"] |= {"ready": False, "why": "Module 3 is in use."}
-    plan = meetings.plan(nodes, 0)
+    plan = planned(nodes)
     assert plan["nodes"] == ["pair-1", "pair-3", "pair-4"]
     assert plan["sentences"][-1] == "pair-2 is left out: Module 3 is in use."
     found = meetings.outcome(plan, meetings.met(plan, run(plan, set())), None)
@@ -119,20 +135,128 @@ def test_nodes_that_cannot_be_measured_are_left_out_by_name() -> None:
     for node in ("pair-3", "pair-4"):
         nodes[node] |= {"ready": False, "why": "It has no cards."}
     with pytest.raises(AnsibleFilterError, match=r"two nodes that can be measured, and 1 can. pair-2 is left out"):
-        acceptance.acceptance_pairs_plan(nodes, 0)
+        planned(nodes)
 
 
-def test_as_many_cards_take_part_as_every_node_has_and_direct_only_where_all_have_it() -> None:
+def test_as_many_cards_take_part_as_most_nodes_have_and_direct_only_where_all_have_it() -> None:
     nodes = seen(3, direct=True)
-    assert meetings.plan(nodes, 0)["direct"]
+    assert planned(nodes)["direct"]
     nodes["pair-3"] |= {"modules": [0, 1, 2, 3], "direct": False}
-    plan = meetings.plan(nodes, 0)
-    assert (plan["modules"], plan["direct"]) == (4, False)
+    plan = planned(nodes)
+    assert (plan["nodes"], plan["modules"], plan["direct"]) == (["pair-1", "pair-2"], 8, True)
+    assert plan["left_out"]["pair-3"].startswith("It has 4 cards, and most nodes have 8.")
+    nodes["pair-2"] |= {"modules": [4, 5, 6, 7]}
+    plan = planned(nodes)
+    assert (len(plan["nodes"]), plan["modules"], plan["direct"]) == (3, 4, False)
     assert "over 4 cards" in plan["sentences"][0]
 
 
+def test_nodes_with_other_cards_than_most_are_left_out() -> None:
+    nodes = seen(4)
+    nodes["pair-1"]["card_type"] = "HL-288E"
+    nodes["pair-2"]["card_type"] = "HL-999"
+    plan = planned(nodes)
+    assert plan["nodes"] == ["pair-3", "pair-4"]
+    assert "HL-288E" in plan["left_out"]["pair-1"]
+    assert "the catalogue does not know" in plan["left_out"]["pair-2"]
+
+
+def test_the_inventory_decides_what_is_measured_and_for_how_long() -> None:
+    plan = planned(seen(2), tests=[{"collective": "all_gather", "size": "1m", "loop": 7}], limit=333)
+    assert [plan[key] for key in ("collective", "size", "loop", "limit")] == ["all_gather", 1 << 20, 7, 333]
+    for tests in (["all_of_it"], [{"collective": "all2all", "size": 32}]):
+        with pytest.raises(AnsibleFilterError):
+            planned(seen(2), tests=tests)
+
+
+def test_a_node_that_reports_the_address_of_another_one_is_not_connected_to() -> None:
+    nodes = seen(4)
+    nodes["pair-1"]["address"] = nodes["pair-2"]["address"]
+    assert planned(nodes)["nodes"] == ["pair-3", "pair-4"], "nobody knows whose it is"
+    nodes["pair-2"]["named"] = True
+    plan = planned(nodes)
+    assert plan["nodes"] == ["pair-2", "pair-3", "pair-4"], "the inventory knows"
+    assert "Set fabric_check_address." in plan["left_out"]["pair-1"]
+
+
+HOSTILE = ["10.20.0.2", "pair-2", "-o ProxyCommand=id", "../x", "a\0b", "{{ 7 * 7 }}", 22, 10**9, 10**400, 1e308, True]
+ANY_JSON = st.recursive(
+    st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(HOSTILE),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = ("ready", "why", "card_type", "modules", "address", "port", "direct", "limit", "seconds", "collective", "size")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(FIELDS), ANY_JSON)
+@example("limit", 10**6)
+@example("seconds", 10**9)
+@example("modules", [0])
+@example("address", "10.20.0.2")
+@example("port", 22)
+def test_whatever_a_node_reports_the_runs_of_the_others_are_as_before(field: str, value: Any) -> None:
+    nodes = seen(5)
+    before = planned(nodes, 3600)
+    hostile = {**nodes["pair-1"], field: value}
+    try:
+        nodes["pair-1"] = {**reported(hostile, "pair"), "named": False}
+    except AnsibleFilterError:
+        del nodes["pair-1"]  # its own task fails, and the others go on
+    plan = planned(nodes, 3600)
+    unchanged = ("collective", "size", "loop", "modules", "limit", "seconds", "direct")
+    assert {key: plan[key] for key in unchanged} == {key: before[key] for key in unchanged}
+    for place in range(len(plan["rounds"])):
+        for node in plan["nodes"]:
+            part = meetings.part(plan, place, node)
+            if part and part["first"] != "pair-1":
+                assert {key: part[key] for key in ("address", "port")} == before["reached"][part["first"]]
+            elif part:
+                assert part["port"] >= 1024
+                assert part["address"] not in [before["reached"][other]["address"] for other in plan["nodes"][1:]]
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(["nw_gb_s", "sentence", "no_direct"]), ANY_JSON)
+def test_whatever_a_node_reports_of_its_half_is_a_bounded_figure_and_a_line(field: str, value: Any) -> None:
+    with contextlib.suppress(AnsibleFilterError):
+        half = reported({"nw_gb_s": 100.0, "sentence": "", "no_direct": False, field: value}, "half")
+        assert half["nw_gb_s"] is None or 0 <= half["nw_gb_s"] <= 10_000
+        assert half["sentence"].isprintable()
+        assert len(half["sentence"]) <= 2000
+        assert half["no_direct"] in (True, False)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document where something else could stand."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in inner for place in places(each, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    copy: Any = json.loads(json.dumps([value]))
+    at = copy
+    for key in (0, *path)[:-1]:
+        at = at[key]
+    at[(0, *path)[-1]] = other
+    return copy[0]
+
+
+VERDICT = verdict("somebody", (USUAL, printed(USUAL, 131.0)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(places(VERDICT)), ANY_JSON)
+@example(("node",), "pair-2")
+@example(("measurements", 0, "nw_gb_s"), 10**400)
+def test_a_page_shows_a_node_under_its_own_name_whatever_it_reports(path: tuple[Any, ...], value: Any) -> None:
+    page = acceptance.acceptance_page({"gaudi-01": replaced(VERDICT, path, value)}, "2026-01-01T00:00:00Z")
+    assert "somebody" not in page
+    assert (path, value) != (("node",), "pair-2") or ("gaudi-01" in page and "pair-2" not in page)
+
+
 def test_a_bad_pair_of_four_nodes_is_named() -> None:
-    plan = meetings.plan(seen(4), 0)
+    plan = planned(seen(4))
     halves = run(plan, {frozenset(("pair-2", "pair-3"))})
     found = acceptance.acceptance_pairs_outcome(plan, halves, [])
     assert not found["good"]
@@ -145,14 +269,14 @@ def test_a_bad_pair_of_four_nodes_is_named() -> None:
 
 
 def test_a_lost_node_is_named_and_keeps_nobody_else() -> None:
-    plan = meetings.plan(seen(4), 0)
+    plan = planned(seen(4))
     found = meetings.outcome(plan, meetings.met(plan, run(plan, set(), lost="pair-4")), None)
     assert found["results"]["bad_nodes"] == ["pair-4"]
     assert any("nothing was heard" in row["sentence"] for row in found["results"]["pairs"])
 
 
 def test_the_sentence_of_either_half_counts_the_pair_as_bad() -> None:
-    plan = meetings.plan(seen(2), 0)
+    plan = planned(seen(2))
     wrong = {"nw_gb_s": None, "sentence": "wrong sums."}
     good = {"nw_gb_s": 100.0, "sentence": ""}
     (met,) = meetings.met(plan, {"pair-1": {0: good}, "pair-2": {0: wrong}})
@@ -162,7 +286,7 @@ def test_the_sentence_of_either_half_counts_the_pair_as_bad() -> None:
 
 
 def test_rounds_that_were_not_run_are_no_bad_pairs() -> None:
-    plan = meetings.plan(seen(4), 0)
+    plan = planned(seen(4))
     halves = {node: {0: made[0]} for node, made in run(plan, set()).items()}
     found = meetings.outcome(plan, meetings.met(plan, halves), None)
     assert found["good"]
@@ -170,7 +294,7 @@ def test_rounds_that_were_not_run_are_no_bad_pairs() -> None:
 
 
 def test_the_sites_own_floor_for_so_many_ranks_counts() -> None:
-    plan = meetings.plan(seen(2), 0)
+    plan = planned(seen(2))
     floors = [Floor("all_reduce", 90.0), Floor("all_reduce", 120.0, ranks=16), Floor("all_reduce", 500.0, ranks=8)]
     assert meetings.floor_of(floors, plan) == 120.0
     assert meetings.floor_of([], plan) is None
