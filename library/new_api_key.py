@@ -11,15 +11,19 @@ author: The gaudi-serving authors
 description:
   - Draws a key with 256 random bits and writes it to the screen of whoever runs the playbook. It is in no result, no
     log and on no node; what goes on is its SHA-256 digest, for M(instance_keys).
-  - Where the screen is a log (a CI job), give the instance a key in the inventory instead.
+  - Fails where standard output is no terminal, and where ansible-runner or a CI job records it.
 options:
   words:
     description: What is said above the key.
     type: str
     required: true
+  show_in_log:
+    description: Whether to show the key although standard output is no terminal or is recorded.
+    type: bool
+    default: false
 attributes:
   check_mode:
-    description: Draws and shows nothing, and returns a digest of zeros.
+    description: Draws and shows nothing, and returns a digest of zeros. Fails where a run would fail.
     support: full
   diff_mode:
     description: Shows nothing.

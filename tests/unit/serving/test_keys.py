@@ -366,7 +366,7 @@ def test_the_playbook_hands_no_key_on() -> None:
     given = [task["instance_keys"] for task in play["tasks"] if "instance_keys" in task]
     assert all(set(options) <= set(instance_keys.ARGUMENT_SPEC) for options in given)
     (drawn,) = [task for task in play["tasks"] if "new_api_key" in task]
-    assert set(drawn["new_api_key"]) == {"words"}
+    assert set(drawn["new_api_key"]) == {"words", "show_in_log"}
     after = play["tasks"][play["tasks"].index(drawn) :]
     (add,) = [task for task in after if "add" in task.get("instance_keys", {})]
     assert add["no_log"] is True
