@@ -15,6 +15,7 @@ description:
     or restarted has incomplete weights, or no room for its plan and its state.
   - Refuses a plan that failed on the node, or that somebody took back, as long as nothing it starts from has changed
     (its image, its weights, the guard, the driver).
+  - Warns if the plan opens what the plan on the node keeps closed, such as a server that asks for no key any more.
   - Says whether systemd has the instance as it is to be, so that a settled one is left alone.
   - The value of a variable or an option whose name looks like a secret's is never returned.
 options:
@@ -134,6 +135,13 @@ reasons:
   type: list
   elements: str
   sample: ["--max-num-seqs 32 -> 64", "VLLM_GRAPH_RESERVED_MEM 0.1 added"]
+opens:
+  description: >-
+    What the plan opens that the plan on the node keeps closed, a clause each; the module warns of it.
+  returned: always
+  type: list
+  elements: str
+  sample: ["it asks for no key"]
 firewall:
   description: Whether there is a record of rules of ours in the node's firewall, which M(vllm_service_firewall) writes.
   type: bool
@@ -176,6 +184,7 @@ from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving import kept as decisions
+from ansible.module_utils.gaudi.serving import openness
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.gaudi.serving.state import SILENT
 
@@ -225,6 +234,23 @@ def reasons(folder: Path, unit: Path, wanted: dict[str, Any]) -> list[str]:
     guarded = plan.get("guarded", (folder / "keys/api_keys").exists())
     if guarded != wanted["plan"]["guarded"]:
         found.append("it asks for API keys" if wanted["plan"]["guarded"] else "it asks for no API key any more")
+    return found
+
+
+def opens(module: AnsibleModule) -> list[str]:
+    """Return what the new plan opens that the plan on the node keeps closed, and warn of it.
+
+    A plan that is missing or damaged keeps nothing closed.
+    """
+    instance = module.params["instance"]
+    try:
+        present = read(PLANS / instance / "plan.json", written.parse)
+    except Damaged:
+        return []
+    found: list[str] = [] if present is None else openness.opened(module.params["plan"], present)
+    if found:
+        what = "; ".join(found)
+        module.warn(f"{instance} is more open with the plan of this run than with the one on the node: {what}.")
     return found
 
 
@@ -330,9 +356,9 @@ def is_settled(units: list[dict[str, str]], state: Mapping[str, Any], folder: Pa
     return all(unit == SETTLED for unit in units) and not silent and not (folder / FORMER_KEYS).exists()
 
 
-def there(unit: Path, folder: Path) -> dict[str, bool]:
-    """Return which files of the instance are on the node."""
-    return {"installed": unit.exists(), "firewall": (folder / paths.FIREWALL).exists()}
+def there(module: AnsibleModule, unit: Path, folder: Path) -> dict[str, Any]:
+    """Return which files of the instance are on the node, and what the new plan opens beside the one there."""
+    return {"installed": unit.exists(), "firewall": (folder / paths.FIREWALL).exists(), "opens": opens(module)}
 
 
 def main() -> None:
@@ -357,7 +383,7 @@ def main() -> None:
         way_back_over=over,
         current=not running or bool(here["current"]),
         settled=is_settled(units, here["state"], PLANS / instance),
-        **there(unit, PLANS / instance),
+        **there(module, unit, PLANS / instance),
         reasons=[*(reasons(PLANS / instance, unit, module.params) if running else []), *outlived],
     )
 

@@ -11,6 +11,7 @@ author: The gaudi-serving authors
 description:
   - Puts all files of a plan that served, as the supervisor has kept them, in the place of those that lie there, and
     gives the instance the cards of that plan. Nothing is restarted. API keys stay as they are.
+  - The plan may open what the present one keeps closed, since a person asks for it. What it opens is returned.
   - The plan that lay there counts as taken back. M(vllm_service_changes) refuses it from then on, until it or what it
     starts from changes.
   - Refuses before it changes anything if there is no such plan, if its image or weights are gone, if another instance
@@ -72,6 +73,12 @@ differs:
   type: list
   elements: str
   sample: ["--max-num-seqs 64 -> 32"]
+opens:
+  description: What the second opens that the first keeps closed, a clause each. Nothing is refused for it.
+  returned: success
+  type: list
+  elements: str
+  sample: ["it asks for no key"]
 """
 
 from datetime import datetime, timezone
@@ -193,7 +200,13 @@ def main() -> None:
     except (Damaged, OSError, ValueError) as failed:
         module.fail_json(msg=f"The plan of {place.instance} cannot be put back: {failed}")
     (told,) = history.entries([after], left)
-    module.exit_json(changed=True, before=before, after=after.digest, differs=told["differs"])
+    module.exit_json(
+        changed=True,
+        before=before,
+        after=after.digest,
+        differs=told["differs"],
+        opens=decisions.opened(after, left),
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..base.documents import parse
 from ..base.refusal import Refusal
+from . import openness
 from .signs import Reason
 
 SCHEMA = 1
@@ -193,17 +194,9 @@ def goes_with(each: Kept, driver: str) -> bool:
     return each.starts_from.driver in ("", driver) or not driver
 
 
-def lets_in(files: Mapping[str, str]) -> int:
-    """Return who may ask: 0 clients with a key, 1 every client on the node, 2 clients from outside too."""
-    plan = parse(files[PLAN], {"guarded?": (bool, type(None)), "listen?": dict})
-    if plan.get("guarded"):
-        return 0
-    return 2 if plan.get("listen", {}).get("open_without_keys") else 1
-
-
-def opens_no_more(each: Kept, files: Mapping[str, str]) -> bool:
-    """Whether a plan does not let in more clients than the plan with these files."""
-    return lets_in(each.files) <= lets_in(files)
+def opened(each: Kept, files: Mapping[str, str]) -> list[str]:
+    """Return what a kept plan opens that the plan with these files keeps closed, a clause each."""
+    return openness.opened(parse(each.files[PLAN]), parse(files[PLAN]))
 
 
 def is_over(reason: Reason, tries: int, allowed: int) -> bool:

@@ -23,7 +23,7 @@ from tests.unit.driver.made import DOCUMENT
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import against, preflight, site
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, trusted
 
 INSTALL = Steps(install=("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), load=("habanalabs",))
 HEADERS = "linux-headers-6.8.0-45-generic"
@@ -314,15 +314,69 @@ def test_a_replaced_driver_goes_back_with_its_instances() -> None:
     for name in ("driver_or_back", "serve_or_back"):
         *_judged, block = load(ROOT / f"playbooks/tasks/{name}.yml")
         assert [task["ansible.builtin.include_tasks"]["file"] for task in block["rescue"]] == ["driver_back.yml"]
-    driver, instances, end = load(ROOT / "playbooks/tasks/driver_back.yml")
+    said = restored([{"instance": "chat"}], "chat did not come up.", **given)
+    assert said == (["chat"], [], "chat did not come up. The driver 1.21.3-57 is back, and chat served again.")
+    assert restored([], "chat did not come up.") == ([], [], "chat did not come up. The driver was not changed.")
+
+
+def restored(plans: list[dict[str, Any]], failed: str, **given: Any) -> tuple[list[str], list[str], str]:
+    """Which instances come back after a failure, which are kept stopped, and what the run ends with."""
+    given |= {"preflight_serving": {"plans": plans}, "ansible_failed_result": {"msg": failed}}
+    (whole,) = load(ROOT / "playbooks/tasks/driver_back.yml")
+    driver, stopped, instances, end = whole["block"]
     assert driver["ansible.builtin.include_role"]["tasks_from"] == "back"
-    assert evaluate("gaudi_driver", instances["loop"], **given) == [{"instance": "chat"}]
-    assert evaluate("gaudi_driver", instances["loop"]) == []
-    failed = {"ansible_failed_result": {"msg": "chat did not come up."}}
-    said = evaluate("gaudi_driver", end["ansible.builtin.fail"]["msg"], **failed, **given)
-    assert said.strip() == "chat did not come up. The driver 1.21.3-57 is back, and chat served again."
-    said = evaluate("gaudi_driver", end["ansible.builtin.fail"]["msg"], **failed)
-    assert said.strip() == "chat did not come up. The driver was not changed."
+    # Variables are evaluated where they are used.
+    given |= {name: trusted(text) for part in (whole, end) for name, text in part["vars"].items()}
+    assert stopped["ansible.builtin.systemd_service"] | {"name": ""} == {
+        "name": "",
+        "enabled": False,
+        "state": "stopped",
+    }
+    back, left = (evaluate("gaudi_driver", task["loop"], **given) for task in (instances, stopped))
+    said = evaluate("gaudi_driver", end["ansible.builtin.fail"]["msg"], **given)
+    return [plan["instance"] for plan in back], left, said.strip()
+
+
+def listening(
+    instance: str, host: str = "127.0.0.1", *, guarded: bool | None = True, port: int = 30001
+) -> dict[str, Any]:
+    """A plan, as far as it is compared with another one."""
+    listen = {"host": host, "port": port, "closed_ports": [28000, 28015]}
+    return {"instance": instance, "guarded": guarded, "listen": listen}
+
+
+@pytest.mark.parametrize(
+    ("before", "desired", "opens"),
+    [
+        # It may have served with its guard already, when another instance failed.
+        (listening("chat", guarded=False), listening("chat"), "it asks for no key"),
+        (listening("chat", "0.0.0.0", guarded=None), listening("chat", guarded=False), "at 0.0.0.0, port 30001"),
+        (listening("chat", "10.20.0.11"), listening("chat"), "at 10.20.0.11, port 30001"),
+        # It has another name by now.
+        (listening("chat", guarded=False), listening("talk"), "it asks for no key"),
+    ],
+)
+def test_driver_rollback_leaves_an_instance_stopped_that_would_be_more_open(
+    before: dict[str, Any], desired: dict[str, Any], opens: str
+) -> None:
+    same = listening("other", port=30002)
+    plans = {"chat": before, "other": same}
+    given = {"gaudi_driver_before": {"driver": {"version": "1.21.3-57"}, "plans": plans}}
+    back, left, said = restored([desired, same], "other did not come up.", **given)
+    assert (back, left) == (["other"], ["chat"])
+    assert said.startswith("other did not come up. The driver 1.21.3-57 is back, and other served again. chat ")
+    assert opens in said
+    # What a person may do.
+    assert "playbooks/start.yml -e instance=chat" in said
+    assert "playbooks/rollback.yml -e instance=chat" in said
+
+
+def test_driver_rollback_restores_an_instance_that_is_no_more_open() -> None:
+    plans = {"chat": listening("chat"), "gone": listening("gone", guarded=False, port=30003)}
+    given = {"gaudi_driver_before": {"driver": {"version": "1.21.3-57"}, "plans": plans}}
+    back, left, _ = restored([listening("chat", "0.0.0.0")], "chat did not come up.", **given)
+    # Of the second one this run wants nothing, so that it is as it was.
+    assert (back, left) == (["chat", "gone"], [])
 
 
 @pytest.mark.parametrize(

@@ -206,22 +206,3 @@ def test_a_plan_that_nobody_can_read_is_told_all_the_same() -> None:
     broken = Kept({"plan.json": "{", "environment": ""}, START, 1, AT)
     (told,) = history.entries([broken], files("1"))
     assert told["differs"][0].startswith("nobody can tell in what: ")
-
-
-@pytest.mark.parametrize(
-    ("said", "who"),
-    [
-        ({"guarded": True, "listen": {"host": "0.0.0.0"}}, 0),
-        ({"guarded": False, "listen": {"host": "127.0.0.1"}}, 1),
-        ({"guarded": False, "listen": {"host": "0.0.0.0", "open_without_keys": "a gateway asks"}}, 2),
-        ({"guarded": None}, 1),
-        ({}, 1),
-    ],
-)
-def test_a_way_back_opens_nothing(said: dict[str, object], who: int) -> None:
-    each = {"plan.json": json.dumps(said), "environment": ""}
-    assert kept.lets_in(each) == who
-    for other in range(3):
-        plans = ({"guarded": True}, {"guarded": False}, {"guarded": False, "listen": {"open_without_keys": "why"}})
-        files = {"plan.json": json.dumps(plans[other]), "environment": ""}
-        assert kept.opens_no_more(Kept(each, START), files) is (who <= other)

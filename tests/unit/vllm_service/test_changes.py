@@ -102,6 +102,21 @@ def test_an_untouched_instance_says_nothing(instance: Path) -> None:
     assert (answer["changed"], answer["running"], answer["reasons"]) == (False, True, [])
 
 
+def test_a_plan_that_is_more_open_is_warned_of(instance: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is refused, since the inventory says so; in check mode it is known before anything is changed."""
+    closed = other(guarded=True)
+    (instance / "plan.json").write_text(json.dumps(closed))
+    found = ask(other(listen={**DOCUMENT["listen"], "host": "0.0.0.0"}))["opens"]
+    assert found == ["it asks for no key", f"other machines reach it at 0.0.0.0, port {DOCUMENT['listen']['port']}"]
+    assert f"more open with the plan of this run than with the one on the node: {'; '.join(found)}." in (
+        capsys.readouterr().err
+    )
+    assert ask(closed)["opens"] == []
+    for text in (json.dumps(DOCUMENT), "{"):
+        (instance / "plan.json").write_text(text)
+        assert ask(closed)["opens"] == []
+
+
 def test_the_options_that_differ_are_named(instance: Path) -> None:
     answer = ask(other(arguments=[*DOCUMENT["arguments"], "--max-num-seqs", "64"]))
     assert answer["reasons"] == ["--max-num-seqs 64 added"]

@@ -171,6 +171,50 @@ def test_what_asks_for_keys_now_goes_back_to_no_plan_that_asks_nobody(node: Node
     assert texts(node) == before
 
 
+OPEN, ANY = "10.20.0.11", "0.0.0.0"
+CLOSED = {"listen": {"closed_ports": [28000, 28015]}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "before", "after", "opens"),
+    [
+        # A plan of 0.1, which listens on every address and says nothing of keys.
+        (False, {"guarded": None, "listen": {"host": ANY}}, {}, f"other machines reach it at {ANY},"),
+        # Its keys would be sent in clear text.
+        (True, {"listen": {"host": OPEN}}, {}, f"other machines reach it at {OPEN},"),
+        (True, {"listen": {"host": ANY, "port": 30009}}, {"listen": {"host": ANY}}, f"at {ANY}, port 30009"),
+        (True, {"environment": {"VLLM_SERVER_DEV_MODE": "1"}}, {}, "VLLM_SERVER_DEV_MODE"),
+        (True, {}, CLOSED, "its own processes"),
+    ],
+    ids=["0.1", "address", "port", "paths", "own ports"],
+)
+def test_automatic_rollback_to_a_more_open_plan_leaves_the_instance_stopped(
+    node: Node, keys: bool, before: dict[str, Any], after: dict[str, Any], opens: str
+) -> None:
+    """Whoever keeps the new plan from serving, such as a local user at its port, would have the old one again."""
+    if keys:
+        node.guard("a-key-of-sixteen-letters")
+    plan = copy.deepcopy(node.plan)
+
+    def changed(parts: dict[str, Any]) -> dict[str, Any]:
+        """The plan with other parts."""
+        return {key: {**plan[key], **part} if isinstance(part, dict) else part for key, part in parts.items()}
+
+    change(node, "a", **changed(before))
+    place(node).keep(decisions.serves([], place(node).files(), StartsFrom("sha256:1", "", ""), NOW), ())
+    (kept,) = plans(node)
+    node.plan = plan
+    change(node, "b", **changed(after))
+    files = texts(node)
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    code, _ = node.run()
+    assert (code, node.state["phase"]) == (78, "failed")
+    assert texts(node) == files
+    # What was found, and what to do.
+    assert opens in node.state["status"]
+    assert f"playbooks/rollback.yml -e instance=tiny -e to={kept.digest[:12]}" in node.state["status"]
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

@@ -110,6 +110,28 @@ def test_a_person_goes_back_to_the_plan_before(place: Place) -> None:
     assert (back.before, back.after, back.by) == (answer["before"], answer["after"], "admin")
 
 
+def test_rollback_by_a_person_opens_more_and_says_what(place: Place) -> None:
+    plan = json.loads(place.files()["plan.json"])
+    plan |= {"guarded": True, "listen": {"host": "10.20.0.11", "port": 30002}}
+    (place.plans / "tiny/plan.json").write_text(json.dumps(plan))
+    present = {name: text for name, text in place.files().items() if name in decisions.DETERMINING}
+    opened = {
+        **present,
+        "plan.json": json.dumps({**plan, "guarded": None, "listen": {"host": "0.0.0.0", "port": 30001}}),
+    }
+    for each in (opened, present):
+        place.keep(decisions.serves(place.kept()[0], each, START, AT), ())
+    for check in (True, False):
+        answer = run(vllm_service_rollback, check=check, instance="tiny", by="admin")
+        assert answer["opens"] == ["it asks for no key", "other machines reach it at 0.0.0.0, port 30001"]
+    assert place.files()["plan.json"] == opened["plan.json"]
+
+
+def test_rollback_to_a_plan_that_opens_nothing_says_so(place: Place) -> None:
+    answer = run(vllm_service_rollback, instance="tiny", by="admin")
+    assert answer["opens"] == []
+
+
 def test_a_person_names_a_plan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(each for each in place.kept()[0] if each.number == 1)
     assert run(vllm_service_rollback, instance="tiny", to=first.digest[:12], by="admin")["after"] == first.digest

@@ -185,20 +185,21 @@ class Past:
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
 
     def _ways(self, found: list[Kept], digest: str) -> tuple[list[Kept], str]:
-        """The plans that served and open the instance to nobody else, the last first.
+        """The plans that served and open nothing that this one keeps closed, the last first.
 
         Where the second is why there are none, also a sentence.
         """
         all_served = decisions.ways_back(found, digest)
-        served = [each for each in all_served if decisions.opens_no_more(each, self.files)]
-        if not all_served:
-            return [], ""
-        if not served:
-            return [], (
-                " The instance does not go back by itself: with its former plan it would answer whom this one keeps "
-                "out. playbooks/rollback.yml goes back all the same."
-            )
-        return served, ""
+        more_open = {each.digest: decisions.opened(each, self.files) for each in all_served}
+        served = [each for each in all_served if not more_open[each.digest]]
+        if served or not all_served:
+            return served, ""
+        last = all_served[0].digest
+        return [], (
+            f" The instance does not go back by itself: the plan {last[:SHOWN]} from before is more open than this one "
+            f"({'; '.join(more_open[last])}). To run it all the same: ansible-playbook playbooks/rollback.yml "
+            f"-e instance={self.boss.instance} -e to={last[:SHOWN]}"
+        )
 
     def _has_image(self, each: Kept) -> bool:
         image = parse(each.files[decisions.PLAN], {"image": str})["image"]

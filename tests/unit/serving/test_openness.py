@@ -1,0 +1,175 @@
+"""How open plans are, compared: a partial order in which everything of a plan that opens an instance counts."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.serving import openness
+from ansible.module_utils.gaudi.serving.openness import Openness, beyond, of_plan, opened
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.planning.test_reach import plan as planned
+
+LOCAL = ["127.0.0.1", "::1", "localhost", "127.0.0.53"]
+REMOTE = ["0.0.0.0", "::", "10.20.0.11", "10.20.0.12", "fe80::1", "node-1.example", "NODE-1.example", "0", "127.1"]
+# Each part of a plan that may open it, with its values.
+HOSTS = st.sampled_from([*LOCAL, *REMOTE])
+LISTEN = st.fixed_dictionaries(
+    {"host": HOSTS, "port": st.sampled_from([30001, 30002])},
+    optional={"closed_ports": st.just([28000, 28015]), "open_without_keys": st.just("a gateway asks")},
+)
+ENVIRONMENT = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: st.sampled_from(["", "0", "False", "1", "/traces"]) for name in openness.MORE_PATHS},
+        **{name: st.sampled_from(["lo", "127.0.0.1", "eth0", "10.20.0.11"]) for name in openness.BETWEEN_PROCESSES},
+    },
+)
+ARGUMENTS = st.lists(
+    st.sampled_from(["--seed", "--enable_tokenizer_info_endpoint", "--profiler-config={}", "--profiler-config.x"]),
+    unique=True,
+)
+PLANS = st.fixed_dictionaries(
+    {},
+    optional={
+        "guarded": st.sampled_from([True, False, None]),
+        "listen": LISTEN,
+        "environment": ENVIRONMENT,
+        "container": st.fixed_dictionaries({}, optional={"environment": ENVIRONMENT}),
+        "arguments": ARGUMENTS,
+    },
+)
+# What may stand there after somebody has edited a plan.
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+def plan(host: str = "127.0.0.1", *, guarded: bool | None = True, **listen: Any) -> dict[str, Any]:
+    """A plan with closed ports of its own."""
+    return {"guarded": guarded, "listen": {"host": host, "port": 30001, "closed_ports": [28000, 28015], **listen}}
+
+
+@given(PLANS)
+def test_order_is_reflexive(one: dict[str, Any]) -> None:
+    assert opened(one, copy.deepcopy(one)) == []
+
+
+@given(PLANS, PLANS, PLANS)
+def test_order_is_transitive(one: dict[str, Any], two: dict[str, Any], three: dict[str, Any]) -> None:
+    if of_plan(one) <= of_plan(two) <= of_plan(three):
+        assert of_plan(one) <= of_plan(three)
+
+
+@given(PLANS, PLANS)
+def test_order_is_antisymmetric_up_to_equal_openness(one: dict[str, Any], two: dict[str, Any]) -> None:
+    first, second = of_plan(one), of_plan(two)
+    assert (first <= second and second <= first) is (first == second)
+
+
+@given(PLANS)
+def test_missing_parts_count_as_open(one: dict[str, Any]) -> None:
+    without = {part: {key: value for key, value in one.items() if key != part} for part in ("guarded", "listen")}
+    assert opened(one, without["guarded"]) == []
+    assert (opened(without["listen"], one) != []) is ("listen" in one)
+
+
+@given(st.dictionaries(st.sampled_from(["guarded", "listen", "environment", "container", "arguments"]), JSON))
+def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None:
+    assert isinstance(of_plan(one), Openness)
+    assert opened(one, plan()) != []
+
+
+@pytest.mark.parametrize(
+    ("less", "more"),
+    [
+        (plan(), plan(guarded=False)),
+        (plan(), plan(guarded=None)),
+        (plan(), plan("10.20.0.11")),
+        (plan("::1"), plan("node-1.example")),
+        (plan("10.20.0.11"), plan("0.0.0.0")),
+        (plan("fe80::1"), plan("::")),
+        (plan("0.0.0.0"), plan("0.0.0.0", guarded=False, open_without_keys="a gateway asks")),
+        (plan(guarded=False), plan("0.0.0.0", guarded=None)),
+        (plan(), {"guarded": True, "listen": {"host": "127.0.0.1", "port": 30001}}),
+        (plan(), {**plan(), "environment": {"VLLM_SERVER_DEV_MODE": "1"}}),
+        (plan(), {**plan(), "container": {"environment": {"VLLM_TORCH_PROFILER_DIR": "/traces"}}}),
+        (plan(), {**plan(), "arguments": ["vllm", "--enable_tokenizer_info_endpoint"]}),
+        (
+            {**plan(), "environment": {"VLLM_HOST_IP": "127.0.0.1"}},
+            {**plan(), "environment": {"VLLM_HOST_IP": "10.1.1.1"}},
+        ),
+        (
+            {**plan(), "environment": {"GLOO_SOCKET_IFNAME": "lo"}},
+            {**plan(), "environment": {"GLOO_SOCKET_IFNAME": "eth0"}},
+        ),
+    ],
+)
+def test_a_plan_that_opens_more_is_more_open(less: dict[str, Any], more: dict[str, Any]) -> None:
+    assert opened(less, more) == []
+    assert len(opened(more, less)) >= 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # Whoever is on the node without a key, or machines that have one.
+        (plan(guarded=False), plan("0.0.0.0")),
+        (plan("10.20.0.11"), plan("10.20.0.12")),
+        (plan("0.0.0.0"), plan("::")),
+        (plan("0.0.0.0"), plan("node-1.example")),
+        # A firewall may let others to one of them only.
+        (plan("0.0.0.0", port=30001), plan("0.0.0.0", port=30002)),
+    ],
+)
+def test_plans_that_each_open_something_are_not_comparable(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert opened(one, other) != []
+    assert opened(other, one) != []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (plan("127.0.0.1", port=30001), plan("localhost", port=30002)),
+        (plan("node-1.example"), plan("NODE-1.EXAMPLE")),
+        (plan(), {**plan(), "environment": {"VLLM_SERVER_DEV_MODE": "0", "SEED": "1"}, "arguments": ["--seed", "1"]}),
+    ],
+)
+def test_what_opens_nothing_makes_no_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert of_plan(one) == of_plan(other)
+
+
+def test_clauses_are_printable() -> None:
+    (clause,) = opened(plan("x\x1b]0;OWNED\x07\n"), plan())
+    assert clause.isprintable()
+
+
+def test_every_request_that_opens_an_instance_makes_a_plan_more_open() -> None:
+    """Through the planner: what a site may say, one by one, beside a plan on loopback with keys."""
+    closed = planned(guarded=True)
+    requests: list[dict[str, Any]] = [
+        {},
+        {"host": "0.0.0.0", "guarded": True},
+        {"host": "0.0.0.0", "open_without_keys": "a gateway asks"},
+        {"guarded": True, "node_address": "10.20.0.11"},
+        {"guarded": True, "extra_environment": {"VLLM_SERVER_DEV_MODE": "1"}},
+        {"guarded": True, "extra_environment": {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}},
+    ]
+    for request in requests:
+        made = planned(**request)
+        assert "refused" not in made
+        assert opened(made, closed) != []
+        assert opened(closed, made) == []
+
+
+def test_every_part_of_an_address_is_compared() -> None:
+    """A new part of a plan's address has to be compared, or listed here with the reason why it opens nothing."""
+    made = planned(host="0.0.0.0", open_without_keys="a gateway asks")
+    shown = {"open_without_keys": "the reason that goes with a host and without a key, which are compared"}
+    assert set(made["listen"]) - set(shown) == {"host", "port", "closed_ports"}
+    assert beyond(of_plan(made), of_plan({**made, "guarded": True})) == ["it asks for no key"]
