@@ -79,6 +79,16 @@ opens:
   type: list
   elements: str
   sample: ["it asks for no key"]
+host:
+  description: Address on which the instance listens with the second, for M(vllm_service_firewall).
+  returned: success
+  type: str
+  sample: 0.0.0.0
+port:
+  description: Its port.
+  returned: success
+  type: int
+  sample: 30001
 """
 
 from datetime import datetime, timezone
@@ -187,6 +197,12 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
     return before, after
 
 
+def listens(after: Kept) -> dict[str, Any]:
+    """Return where the instance listens with a plan; on loopback if the plan does not say."""
+    listen = {"host": "127.0.0.1", "port": 0, **(written.parse(after.files[decisions.PLAN]).get("listen") or {})}
+    return {name: listen[name] for name in ("host", "port")}
+
+
 def main() -> None:
     """Choose, put in its place, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -206,6 +222,7 @@ def main() -> None:
         after=after.digest,
         differs=told["differs"],
         opens=decisions.opened(after, left),
+        **listens(after),
     )
 
 

@@ -124,12 +124,14 @@ def test_rollback_by_a_person_opens_more_and_says_what(place: Place) -> None:
     for check in (True, False):
         answer = run(vllm_service_rollback, check=check, instance="tiny", by="admin")
         assert answer["opens"] == ["it asks for no key", "other machines reach it at 0.0.0.0, port 30001"]
+        # Where the firewall is opened, if the site says so.
+        assert (answer["host"], answer["port"]) == ("0.0.0.0", 30001)
     assert place.files()["plan.json"] == opened["plan.json"]
 
 
 def test_rollback_to_a_plan_that_opens_nothing_says_so(place: Place) -> None:
     answer = run(vllm_service_rollback, instance="tiny", by="admin")
-    assert answer["opens"] == []
+    assert (answer["opens"], answer["host"], answer["port"]) == ([], "127.0.0.1", 0)
 
 
 def test_a_person_names_a_plan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,6 +290,27 @@ def test_the_firewall_is_read_only_where_a_site_opens_it_or_did(
     assert names.index("verify | Look at the container, and ask the instance") < names.index(task["name"])
 
 
+@pytest.mark.parametrize("opens", [False, True])
+def test_rollback_leaves_the_firewall_as_the_restored_plan_needs_it(opens: bool) -> None:
+    """The rule of the plan that was left stayed until the next run of site.yml."""
+    *others, last = tasks("rollback.yml")
+    assert "vllm_service_wait" in others[-1]
+    (module,) = [task for task in others if "vllm_service_rollback" in task]
+    given = {
+        "vllm_service_open_firewall": opens,
+        "vllm_service_firewall_sources": ["10.20.0.0/16"],
+        module["register"]: {"host": "0.0.0.0", "port": 30002},
+    }
+    given["__vllm_service_selected"] = ["tiny"]
+    assert {name: evaluate(text, PLAN, **given) for name, text in last["vllm_service_firewall"].items()} == {
+        "instance": "tiny",
+        "state": "present" if opens else "absent",
+        "host": "0.0.0.0",
+        "port": 30002,
+        "sources": ["10.20.0.0/16"],
+    }
+
+
 def test_the_firewall_is_closed_before_an_instance_is_forgotten() -> None:
     modules = [next(iter(task.keys() - {"name", "when"})) for task in tasks("remove.yml")]
     (closes,) = [task for task in tasks("remove.yml") if "vllm_service_firewall" in task]
