@@ -106,7 +106,8 @@ def main() -> None:
     try:
         found, unknown = apt.update(module, wanted["lock_timeout"])
         suite = wanted["suite"] or apt.codename()
-        others = faults.judge(found, apt.read_sources(), wanted["repository"], suite, wanted["options"])
+        file = apt.environment(module, wanted["repository"]).get("SSL_CERT_FILE", "") if found else ""
+        others = faults.judge(found, apt.read_sources(), wanted["repository"], suite, wanted["options"], file)
         nowhere = lacking(module, "Candidate")
         if nowhere:
             raise faults.not_offered(nowhere, others)

@@ -73,6 +73,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.gaudi.apt import faults
+from ansible.module_utils.gaudi.base import certificates
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt, web
 from ansible.module_utils.gaudi.node.beneath import replacing
@@ -94,16 +97,28 @@ OK = 200
 
 
 def fetched(module: NodeModule) -> bytes:
-    """Return the content; fails the module with the server's answer."""
+    """Return the content. Raises Refusal with the server's answer."""
     url = module.params["url"]
-    with web.through(url, module.params), web.variables(apt.route(module, url, module.params)):
+    route = apt.route(module, url, module.params)
+    with web.through(url, module.params), web.variables(route):
         response, info = fetch_url(module, url, timeout=SECONDS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):
-            module.fail_json(msg="Request failed", status_code=info["status"], response=info["msg"], url=url)
+            file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
+            raise not_fetched(url, printable(info["msg"]), file)
         content: bytes = response.read(LARGEST + 1)
     if len(content) > LARGEST:
-        module.fail_json(msg="Request failed", response=f"it is larger than {LARGEST >> 20} MiB, and no key", url=url)
+        raise not_fetched(url, f"it is larger than {LARGEST >> 20} MiB, and no key", "")
     return content
+
+
+def not_fetched(url: str, why: str, file: str) -> Refusal:
+    """Return the refusal for a key that does not come. file: as in certificates.advice()."""
+    todo = faults.advice(why, "Check its address, the proxy, and whether the server is up.", url, file)
+    return Refusal(
+        "key_not_fetched",
+        f"The key of the package repository could not be fetched from {url} ({why}). {todo} gaudi_driver_key and "
+        "container_runtime_habana_key name it.",
+    )
 
 
 def check(content: bytes, checksum: str) -> None:
@@ -130,8 +145,8 @@ def main() -> None:
     dest = Path(module.params["dest"])
     if module.check_mode:
         module.exit_json(changed=not dest.exists())
-    content = fetched(module)
     try:
+        content = fetched(module)
         check(content, module.params["checksum"])
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)

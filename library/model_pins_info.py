@@ -94,9 +94,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from ansible.module_utils.gaudi.base import values
+from ansible.module_utils.gaudi.base import certificates, values
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.weights import pin_file
@@ -199,8 +199,13 @@ def with_scheme(proxy: str) -> str:
     return values.site_proxy(proxy if "://" in proxy else f"http://{proxy}", "pin_proxy")
 
 
-def unreadable(repository: str, error: Exception) -> Refusal:
+def unreadable(params: Mapping[str, Any], error: Exception) -> Refusal:
     """Why a hub could not be asked. The proxy's own answer is not the hub's."""
+    repository = params["repository"]
+    if certificates.REJECTED.search(str(error)):
+        file = certificates.OPTION if params["certificates"] else ""
+        todo = certificates.advice(str(error), urlsplit(params["endpoint"]).hostname or params["endpoint"], file)
+        return Refusal("hub_not_trusted", f"{repository} cannot be asked for: {error}. {todo}")
     if re.search(r"\b407\b", str(error)):
         return Refusal(
             "proxy_wants_account",
@@ -223,7 +228,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
-        failed = unreadable(params["repository"], error)
+        failed = unreadable(params, error)
         module.fail_json(msg=str(failed), refused_id=failed.id)
     module.exit_json(changed=False, revision=revision, files=files)
 

@@ -138,6 +138,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.certificates import registry_advice
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -223,10 +224,12 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
             stdout=out,
         )
     if code != 0:
+        todo = registry_advice(err or out, image, os.path.isfile) or (
+            "Check that the node reaches the registry (gaudi_image_registry, proxies of container_runtime), that the "
+            "tag exists there, and the credentials if it asks for any."
+        )
         module.fail_json(
-            msg=f"{image} could not be pulled: {printable((err or out).strip())}. Check that the node reaches the "
-            "registry (gaudi_image_registry, proxies of container_runtime), that the tag exists there, and the "
-            "credentials if it asks for any.",
+            msg=f"{image} could not be pulled: {printable((err or out).strip())}. {todo}",
             stdout=out,
             stderr=err,
         )

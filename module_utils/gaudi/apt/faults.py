@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ..base import certificates
 from ..base.refusal import Refusal
 from ..base.values import without_accounts, without_login
 from .sources import Source, same_repository
@@ -75,11 +76,6 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
 # Errors of Python's own requests, and what to do about them.
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
     (
-        re.compile(r"certificate.verify.failed", re.IGNORECASE),
-        "The server's certificate is signed by an authority that this node does not trust, or is not valid. Name the "
-        "file of the site's own authority in gaudi_ca_certificates.",
-    ),
-    (
         re.compile(r"\b407\b|Proxy Authentication Required"),
         "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy.",
     ),
@@ -97,8 +93,14 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def advice(why: str, otherwise: str) -> str:
-    """Return what to do about an error of a request that a module made; otherwise: for an error that is not known."""
+def advice(why: str, otherwise: str, address: str, file: str = "") -> str:
+    """Return what to do about an error of a request that a module made.
+
+    otherwise: for an error that is not known. address: what was asked for. file: as in certificates.advice().
+    """
+    if certificates.REJECTED.search(why):
+        text: str = certificates.advice(why, _host(address) or "the server", file)
+        return text
     return next((text for pattern, text in _ADVICE if pattern.search(why)), otherwise)
 
 
@@ -244,10 +246,10 @@ def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
     )
 
 
-def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = ()) -> Refusal:
+def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), file: str = "") -> Refusal:
     """Return why the site's repository cannot be used.
 
-    options: prefix of the options that describe it. files: where it is configured.
+    options: prefix of the options that describe it. files: where it is configured. file: as in certificates.advice().
     """
     where = f"the repository {fault.repository}" + (f" ({', '.join(files)})" if files else "")
     key = f" (key {fault.detail})" if fault.detail else ""
@@ -267,9 +269,8 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
     if fault.kind == "certificate":
         return Refusal(
             "repository_certificate",
-            f"The certificate of {where} is signed by an authority that apt does not trust on this node, or is not "
-            f"valid ({fault.message}). If the server has a certificate of the site's own authority, name its file in "
-            "gaudi_ca_certificates.",
+            f"apt does not trust the server of {where}: {fault.message} "
+            f"{certificates.advice(fault.message, _host(fault.uri) or 'the server', file)}",
         )
     if fault.kind == "proxy":
         return Refusal(
@@ -340,14 +341,19 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
     )
 
 
-def judge(faults: Sequence[Fault], sources: Sequence[Source], repository: str, suite: str, options: str) -> list[str]:
-    """Return warnings about the repositories of others. Raises Refusal if apt reads nothing, or not the one of ours."""
+def judge(
+    faults: Sequence[Fault], sources: Sequence[Source], repository: str, suite: str, options: str, file: str = ""
+) -> list[str]:
+    """Return warnings about the repositories of others. Raises Refusal if apt reads nothing, or not the one of ours.
+
+    file: as in certificates.advice(), for ours.
+    """
     for fault in faults:
         if fault.kind in ("conflict", "unreadable"):
             raise unreadable(fault, sources)
     for fault in faults:
         if is_ours(fault, repository, suite):
-            raise refusal(fault, options, _files(fault, sources))
+            raise refusal(fault, options, _files(fault, sources), file)
     return [other(fault, sources) for fault in faults]
 
 

@@ -161,4 +161,9 @@ def registry_certificates(registries: Iterable[str], certificates: str) -> list[
         ):
             hosts.append(host)
     content = {"content": certificates} if certificates else {"state": "absent"}
-    return [{"path": f"{REGISTRIES}/{host}/gaudi-serving.crt", **content} for host in dict.fromkeys(hosts)]
+    return [{"path": registry_file(host), **content} for host in dict.fromkeys(hosts)]
+
+
+def registry_file(host: str) -> str:
+    """Return the path of the site's certificates that Docker trusts at a registry."""
+    return f"{REGISTRIES}/{host}/gaudi-serving.crt"

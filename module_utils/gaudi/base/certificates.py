@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from .access import BUNDLE, REGISTRIES, registry_file
 from .printable import printable
 from .refusal import Refusal
+
+OPTION = "gaudi_ca_certificates"
+# How the messages of OpenSSL, GnuTLS and Go (crypto/x509) begin for a server's certificate that a program rejects.
+REJECTED = re.compile(
+    r"certificate[ _]verif(?:y|ication)[ _]failed|server certificate verification failed|certificate is NOT trusted|"
+    r"SSL certificate problem|x509: ",
+    re.IGNORECASE,
+)
+# A certificate that does not hold, whoever signed it.
+_INVALID = re.compile(
+    r"expired|not yet (?:valid|activated)|mismatch|(?:does not|doesn't|no alternative certificate subject name) match|"
+    r"no alternative certificate|certificate is (?:not )?valid for|revoked",
+    re.IGNORECASE,
+)
+
+# The address in an error of Go's HTTP client.
+_ASKED = re.compile(r'https://([^/\s"]+)')
 
 # Bytes. With a system's own certificates they stay below what a build takes as a secret (500 KiB in BuildKit).
 LARGEST = 128 * 1024
@@ -30,6 +48,47 @@ class Certificate:
     def __str__(self) -> str:
         """Return what a sentence says of it."""
         return f"certificate {self.place} ({self.name or 'without a common name'}), until {self.ends}"
+
+
+def advice(printed: str, server: str, file: str = "") -> str:
+    """Return what is wrong with the certificate of a server that a program rejects, and what to do.
+
+    printed: the program's message. server: its name. file: of the certificates that the program trusts, where not the
+    system's alone: OPTION, or a path on the node. "" for those of the system.
+    """
+    if _INVALID.search(printed):
+        return (
+            f"The certificate of {server} has expired, is not valid yet, or is for another name. Have it corrected "
+            "there, and compare this machine's clock."
+        )
+    if file:
+        ours = file == BUNDLE or file.startswith(f"{REGISTRIES}/")
+        named = f"The file of {OPTION}" + (f" (here {file})" if ours else "") if ours or file == OPTION else file
+        return (
+            f"{named} does not contain the authority that signed the certificate of {server}. Add the certificate of "
+            "that authority to the file."
+        )
+    return (
+        f"The certificate of {server} is not signed by an authority that is trusted here. If an authority of the site "
+        f"signed it, or a proxy in between, name a file with the certificate of that authority in {OPTION}."
+    )
+
+
+def registry_advice(printed: str, image: str, is_file: Callable[[str], bool]) -> str:
+    """Return what to do if an engine rejects the certificate of a registry; "" if it failed for another reason.
+
+    printed: the engine's message. image: what was pulled or pushed. is_file: whether a path of the node is a file.
+    """
+    if not REJECTED.search(printed):
+        return ""
+    asked = _ASKED.search(printed)
+    server = asked[1] if asked else image.partition("/")[0]
+    if is_file(registry_file(server)) or _INVALID.search(printed):
+        return advice(printed, server, registry_file(server))
+    return (
+        f"{advice(printed, server)} The engine trusts it at gaudi_image_registry and at the registries of "
+        "container_runtime_certificate_registries."
+    )
 
 
 def normalised(text: str, what: str) -> str:

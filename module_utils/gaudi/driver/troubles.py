@@ -58,20 +58,18 @@ _NOT_AS_INDEXED = re.compile(
     r"Failed to fetch (?P<where>\S+\.(?:deb|rpm)) +"
     r"(?P<why>File not found|Hash Sum mismatch|File has unexpected size|404 +Not Found)"
 )
-# get_url's message, and beside it the answer, where one came, and the address.
-_KEY_NOT_FETCHED = re.compile(r"\ARequest failed:? *(?P<why>.*\S)", re.DOTALL)
 _NO_SUITE = re.compile(r"The repository '(?P<what>[^']+)' (?:does(?:n't| not)|no longer) ha(?:ve|s) a Release file")
 _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?")
 # Ansible's module, where a preference ranks another version above the one that is asked for.
 _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
 
 
-def recognised(said: str, repository: str = "") -> Refusal | None:
+def recognised(said: str, repository: str = "", file: str = "") -> Refusal | None:
     """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences.
 
-    repository: the address of the driver's, "" if it is not known.
+    repository: the address of the driver's, "" if it is not known. file: as in certificates.advice().
     """
-    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said, repository) or _of_a_repository(said)
+    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said, repository, file) or _of_a_repository(said)
 
 
 def left_over(name: str) -> Refusal:
@@ -166,7 +164,7 @@ def _of_modprobe(said: str) -> Refusal | None:
     return None
 
 
-def _of_apt(said: str, repository: str) -> Refusal | None:
+def _of_apt(said: str, repository: str, file: str) -> Refusal | None:
     if match := _LOCKED.search(said):
         return locked(match["who"] or match["process"] or "", match["file"] or DATABASE)
     if _INTERRUPTED.search(said):
@@ -189,7 +187,7 @@ def _of_apt(said: str, repository: str) -> Refusal | None:
             "A package that is on hold keeps the release from being installed. apt-mark showhold lists them; "
             "apt-mark unhold the one in the way.",
         )
-    if found := _of_repositories(said, repository):
+    if found := _of_repositories(said, repository, file):
         return found
     if match := _NO_VERSION.search(said):
         return Refusal(
@@ -207,7 +205,7 @@ def _of_apt(said: str, repository: str) -> Refusal | None:
     return None
 
 
-def _of_repositories(said: str, repository: str) -> Refusal | None:
+def _of_repositories(said: str, repository: str, file: str) -> Refusal | None:
     """Return the fault of the driver's repository, then that of another one, from what apt-get update printed."""
     printed = faults.parse(said)
     for fault in printed:
@@ -217,7 +215,7 @@ def _of_repositories(said: str, repository: str) -> Refusal | None:
     found = [fault for fault in printed if fault.suite and fault.kind != "absent"]
     ours = [fault for fault in found if faults.is_ours(fault, repository, "")]
     if ours:
-        return faults.refusal(ours[0])
+        return faults.refusal(ours[0], file=file)
     return faults.of_any(found[0], known=bool(repository)) if found else None
 
 
@@ -227,12 +225,6 @@ def _of_a_repository(said: str) -> Refusal | None:
             "no_such_suite",
             f"There is no package repository at {match['what']}. Look at gaudi_driver_repository and "
             "gaudi_driver_suite.",
-        )
-    if match := _KEY_NOT_FETCHED.search(said):
-        return Refusal(
-            "key_not_fetched",
-            f"The key of the package repository could not be fetched ({match['why']}). Look at gaudi_driver_key. "
-            + faults.advice(match["why"], "Check the node's proxy, and whether the server is up."),
         )
     if match := _NOT_AS_INDEXED.search(said):
         return Refusal(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..base import certificates
 from ..base.refusal import Refusal
 
 # "#9 [ 4/12] RUN ..." begins a step, "#9 CACHED" and "#9 DONE 12.3s" end one, "#9 1.234 text" is its output.
@@ -22,6 +23,7 @@ _ABOUT = re.compile(r"(?:Obtaining|Processing|Collecting) (\S+)")
 # git names the host that it could not connect to: the repository's, or the proxy.
 _NOWHERE = re.compile(r"Failed to connect to (\S+) port (\d+)")
 _CONNECTION = re.compile(r"after connection broken by (?!.*\(host=')")
+_HTTPS = re.compile(r"host='([^']+)'|https://(?:[^/@\s]*@)?([^/\s'\":]+)")
 _RAN = re.compile(r"\S+ .* did not run successfully")
 _PYPI = "https://pypi.org/simple"
 _KEPT = 200  # lines: pip prints this much after the line that matters
@@ -84,6 +86,16 @@ def _of_no_proxy(at: str, it: str) -> Refusal:
     )
 
 
+def _of_certificate(at: str, it: str, line: str = "", file: str = "") -> Refusal:
+    """Return the refusal of a server. line: the whole line. file: of the certificates that the build has besides."""
+    host = _HTTPS.search(line)
+    server = next(filter(None, host.groups())) if host else "a server"
+    return Refusal(
+        "certificate_not_trusted",
+        f"{at}: a program does not trust {server} ({it}). {certificates.advice(line, server, file)} {_AGAIN}",
+    )
+
+
 _NAMING_PROXIES = (_of_proxy, _of_no_proxy)
 
 # Patterns that recognise a failure, each with its sentence: ``at`` names the step, ``it`` has the pattern's groups. The
@@ -113,11 +125,7 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         # Of pip, git with OpenSSL, git with GnuTLS, and apt.
         r"CERTIFICATE_VERIFY_FAILED\] ([^'\")]*)|SSL certificate problem: ([^'\"]*)|"
         r"(server certificate verification failed)|Certificate verification failed: ([^'\"]*?)\. ",
-        lambda at, it: Refusal(
-            "certificate_not_trusted",
-            f"{at}: the certificate of a server is not trusted ({it}). Name the authority that signed it, a mirror's "
-            f"or a proxy's, in gaudi_ca_certificates. {_AGAIN}",
-        ),
+        _of_certificate,
     ),
     (
         r"THESE PACKAGES DO NOT MATCH THE HASHES",
@@ -240,10 +248,11 @@ def _with_proxies(lines: Iterable[str], proxies: Sequence[str]) -> Iterator[str]
         yield f"{line} (Cannot connect to proxy)" if ours else line
 
 
-def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Refusal:
+def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = (), file: str = "") -> Refusal:
     """Return why a build failed: a refusal of our own step, else a known failure, else the last output line.
 
-    title: the step that failed. proxies: those of the build, without passwords.
+    title: the step that failed. proxies: those of the build, without passwords. file: of the certificates that the
+    build trusts besides those of its image; "" if there are none.
     """
     at = f"The image could not be built, at {title}"
     lines = [line[:_LONGEST] for line in lines]
@@ -256,6 +265,8 @@ def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = ()) -> Re
         found = next((found for found in map(pattern.search, said) if found), None)
         if found:
             words = [group.strip().rstrip(".") for group in found.groups() if group]
+            if say is _of_certificate:
+                return _of_certificate(at, ": ".join(words), found.string, file)
             return say(at, ": ".join([*(proxies if say in _NAMING_PROXIES else ()), *words]))
     printed = [found[1] for found in map(_PRINTED.match, lines) if found and found[1].strip()]
     last = (printed or [line for line in said if line.strip()] or ["nothing"])[-1]

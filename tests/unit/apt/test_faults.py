@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.apt import faults
 from ansible.module_utils.gaudi.apt.sources import Source
+from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver.troubles import recognised
 from ansible.module_utils.gaudi.node import apt
@@ -99,6 +100,30 @@ def test_a_fault_of_our_repository_ends_with_its_cause(printed: str, id_: str, w
     assert refused.value.id == id_
     assert words in str(refused.value)
     assert "Compare gaudi_driver_key " not in str(refused.value) or id_ == "repository_not_trusted"
+
+
+@pytest.mark.parametrize(
+    ("why", "file", "words"),
+    [
+        (
+            UNKNOWN_CA,
+            BUNDLE,
+            f"gaudi_ca_certificates (here {BUNDLE}) does not contain",
+        ),
+        (UNKNOWN_CA, "/etc/ssl/site.pem", "/etc/ssl/site.pem does not contain the authority"),
+        (
+            "Certificate verification failed: The certificate is NOT trusted. The certificate chain uses expired "
+            "certificate.  Could not handshake: Error in the certificate verification. [IP: 10.0.0.1 443]",
+            BUNDLE,
+            "has expired",
+        ),
+    ],
+)
+def test_a_certificate_is_not_blamed_on_an_option_that_is_set(why: str, file: str, words: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        faults.judge(faults.parse(err(why)), SOURCES, URI, SUITE, "gaudi_driver", file)
+    assert words in str(refused.value) and "vault.example" in str(refused.value)
+    assert "name a file" not in str(refused.value)
 
 
 @pytest.mark.report("A02")

@@ -56,3 +56,44 @@ def test_a_damaged_one_is_named_by_its_place(body: str) -> None:
     with pytest.raises(Refusal, match="certificate 2") as caught:
         certificates.certificates(text, "x")
     assert caught.value.id == "certificate_damaged"
+
+
+UNKNOWN = "x509: certificate signed by unknown authority"
+
+
+@pytest.mark.parametrize(
+    ("printed", "file", "words"),
+    [
+        (UNKNOWN, "", "name a file with the certificate of that authority in gaudi_ca_certificates"),
+        (UNKNOWN, "gaudi_ca_certificates", "The file of gaudi_ca_certificates does not contain"),
+        (UNKNOWN, "/etc/ssl/theirs.pem", "/etc/ssl/theirs.pem does not contain"),
+        ("certificate verify failed: certificate has expired", "", "has expired"),
+        ("x509: certificate is valid for a, not b", "gaudi_ca_certificates", "for another name"),
+        ("certificate verify failed: Hostname mismatch, certificate is not valid for 'b'", "", "for another name"),
+    ],
+)
+def test_advice_names_the_file_that_lacks_an_authority(printed: str, file: str, words: str) -> None:
+    assert certificates.REJECTED.search(printed)
+    said = certificates.advice(printed, "mirror.example", file)
+    assert words in said and "mirror.example" in said
+
+
+@pytest.mark.parametrize(
+    ("printed", "there", "words"),
+    [
+        (
+            f'Get "https://r.example:5000/v2/": tls: {UNKNOWN}',
+            True,
+            "(here /etc/docker/certs.d/r.example:5000/",
+        ),
+        (f'Get "https://r.example:5000/v2/": tls: {UNKNOWN}', False, "container_runtime_certificate_registries"),
+        (f"tls: failed to verify certificate: {UNKNOWN}", False, "of r.example:5000 is not signed"),
+        ("manifest unknown", True, ""),
+    ],
+)
+def test_registry_advice_knows_whether_the_engine_has_the_sites_certificates(
+    printed: str, there: bool, words: str
+) -> None:
+    said = certificates.registry_advice(printed, "r.example:5000/site/image:1", lambda _: there)
+    assert words in said
+    assert bool(said) is bool(words)

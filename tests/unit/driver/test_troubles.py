@@ -150,13 +150,6 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "package_file_not_as_indexed",
             "habanalabs-graph_1.22.2-32_all.deb (404  Not Found)",
         ),
-        # What Ansible's get_url says, with the answer and the address that stand beside its message.
-        (
-            "Request failed: HTTP Error 404: File not found: http://mirror/key.asc",
-            "key_not_fetched",
-            "(HTTP Error 404: File not found: http://mirror/key.asc). Look at gaudi_driver_key",
-        ),
-        ("Request failed: <urlopen error [Errno 111] Connection refused>: http://m/k", "key_not_fetched", "Errno 111"),
         ("Failed to update apt cache: unknown reason", "repository_down", "(no address was said)"),
         ("Failed to update apt cache after 2 retries: ", "repository_down", "(no address was said)"),
         (

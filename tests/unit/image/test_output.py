@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.image.output import Follower, failure
 
 TITLES = ["packages of the system", "vllm_fork at 4cd8c0613", "the fork's requirements"]
@@ -271,3 +272,30 @@ def test_a_line_without_end_holds_nobody() -> None:
     begun = time.monotonic()
     failure("x", [f"#7 1.0 {'ERROR: Cannot install ' * 100_000}"])
     assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("line", "server"),
+    [
+        (
+            "fatal: unable to access 'https://git.example/x/': SSL certificate problem: unable to get issuer",
+            "git.example",
+        ),
+        (
+            "Could not fetch URL https://pypi.example/simple/x/: HTTPSConnectionPool(host='pypi.example', port=443): "
+            "Max retries (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate "
+            "verify failed: unable to get local issuer certificate (_ssl.c:1000)')))",
+            "pypi.example",
+        ),
+        (
+            "W: Failed to fetch https://deb.example/debian/x  Certificate verification failed: The certificate is NOT "
+            "trusted. The certificate issuer is unknown.  Could not handshake",
+            "deb.example",
+        ),
+    ],
+)
+def test_a_certificate_is_not_blamed_on_certificates_that_the_build_has(line: str, server: str) -> None:
+    without, given = (failure("x", [f"#7 0.5 {line}"], file=file) for file in ("", BUNDLE))
+    assert {without.id, given.id} == {"certificate_not_trusted"}
+    assert f"certificate of {server} is not signed" in str(without)
+    assert f"(here {BUNDLE}) does not contain the authority that signed the certificate of {server}" in str(given)

@@ -86,8 +86,8 @@ def test_a_key_comes_through_a_proxy_with_an_account(tmp_path: Path) -> None:
         assert fetch(port, dest, http_proxy=address)["changed"] is False
         assert set(site.accounts) == {"reader:p@ss%:/#$ x"}
         refused = fetch(port, dest, http_proxy=address.replace("reader", "stranger"))
-        assert (refused["msg"], "407" in refused["response"]) == ("Request failed", True)
-        assert "p%40ss" not in json.dumps({key: refused[key] for key in ("msg", "response", "url")})
+        assert (refused["refused_id"], "407" in refused["msg"]) == ("key_not_fetched", True)
+        assert "p%40ss" not in refused["msg"]
 
 
 def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:
@@ -104,7 +104,23 @@ def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:
 def test_a_key_may_be_a_file_of_the_node(tmp_path: Path) -> None:
     (tmp_path / "there.asc").write_bytes(Key.content)
     assert fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/there.asc", https_proxy=PROXY)["changed"] is True
-    assert fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/not.asc")["msg"] == "Request failed"
+    refused = fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/not.asc")
+    assert (refused["refused_id"], "No such file" in refused["msg"]) == ("key_not_fetched", True)
+
+
+@pytest.mark.parametrize(
+    ("pem", "words"), [("", ("name a file",)), (Authority("Other CA").pem, ("does not contain", "Add"))]
+)
+def test_a_server_that_is_not_trusted_is_named_with_what_helps(
+    pem: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    with serving(Key, SITE.server(tmp_path)) as port:
+        url = f"https://127.0.0.1:{port}/key.asc"
+        refused = fetch(port, tmp_path / "key.asc", url=url, certificates=pem)
+        assert fetch(port, tmp_path / "key.asc", url=url, certificates=SITE.pem)["changed"] is True
+    assert refused["refused_id"] == "key_not_fetched"
+    for word in (*words, "127.0.0.1", "gaudi_ca_certificates"):
+        assert word in refused["msg"]
 
 
 class Index(Key):

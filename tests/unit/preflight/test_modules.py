@@ -458,6 +458,7 @@ def test_credentials_are_a_directory_never_an_argument(run: Run, record: Path) -
     [
         ((124, "", ""), "was not pulled within 3600 seconds. What has arrived is kept"),
         ((1, "", "manifest unknown\n"), "could not be pulled: manifest unknown. Check that the node reaches"),
+        ((1, "", "tls: x509: certificate signed by unknown authority\n"), "authority. The certificate of "),
         # An engine says this when a layer ends in its middle.
         ((1, "", "unexpected EOF\n"), "could not be pulled: unexpected EOF. Check that the node reaches"),
     ],

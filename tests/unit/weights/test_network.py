@@ -30,6 +30,7 @@ from gaudi_weights.progress import Progress
 from simulator.hub import git, proxy
 from simulator.hub.modelscope import ModelScope
 from simulator.hub.server import Fault, Hub, running
+from tests.unit.node.outside import Authority as SiteAuthority
 from tests.unit.weights.models import MODEL, SERVED, Leap, source, wish, write_model
 from tests.unit.weights.test_program import describe, environment
 
@@ -294,6 +295,17 @@ class TestCertificates:
         assert f"the certificate of {hub.endpoint.partition('//')[2]}" in said
         assert ("gaudi_ca_certificates" in said) is not trusted
         assert "cannot be reached" not in said
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_certificates_of_the_site_that_lack_a_hubs_authority_are_named(
+        self, kind: str, authority: Authority, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.pem"
+        other.write_text(SiteAuthority("Other CA").pem)
+        with serve(kind, tmp_path, name="localhost", tls=authority.server()) as hub:
+            status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}), SSL_CERT_FILE=str(other))
+        assert (status, hub.seen) == (1, [])
+        assert f"{other} does not contain the authority" in said
 
     @pytest.mark.parametrize("content", [None, "no certificate"])
     def test_a_bundle_without_certificates_is_refused_by_name(self, content: str | None, tmp_path: Path) -> None:

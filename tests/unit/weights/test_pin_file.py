@@ -32,7 +32,7 @@ from library import model_pins_info
 from plugin_utils import catalogue_files
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
-from tests.unit.node.outside import proxy
+from tests.unit.node.outside import Authority, Key, proxy, serving
 from tests.unit.weights.models import MODEL, source, wish
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -323,6 +323,17 @@ def test_the_hub_is_asked_for_pins(hub: Hub, tmp_path: Path) -> None:
     assert not any(name.endswith(".safetensors") for name in answer["files"])
     for name, said in answer["files"].items():
         assert said == sha256(tmp_path / "hub" / name)
+
+
+@pytest.mark.parametrize(("trusted", "words"), [(False, "name a file"), (True, "does not contain")])
+def test_a_hub_that_is_not_trusted_is_named_with_what_helps(trusted: bool, words: str, tmp_path: Path) -> None:
+    with serving(Key, Authority().server(tmp_path)) as port:
+        endpoint = f"https://127.0.0.1:{port}"
+        pem = Authority("Other CA").pem if trusted else ""
+        said = run_main("library.model_pins_info", {"endpoint": endpoint, "repository": MODEL, "certificates": pem})
+    assert said["refused_id"] == "hub_not_trusted"
+    for word in (words, "127.0.0.1", "gaudi_ca_certificates"):
+        assert word in said["msg"]
 
 
 def test_pins_come_through_a_proxy_with_an_account(hub: Hub) -> None:

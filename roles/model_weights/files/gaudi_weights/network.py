@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import urllib3
+from gaudi.base import certificates
 from gaudi.base.refusal import Refusal
 from gaudi.weights import answers
 
@@ -203,10 +204,8 @@ def distrusted(error: ssl.SSLCertVerificationError, source: Source, host: str, p
         inspected = (
             f" (the proxy {proxy_name(proxy)} may have issued it in the place of the host's own)" if proxy else ""
         )
-        return SourceFailure(
-            f"{begin} is issued by a CA that this node does not trust ({reason}){inspected}. Name that CA's "
-            "certificate in gaudi_ca_certificates, or add it to the node's trust store"
-        )
+        todo = certificates.advice(reason, host, os.environ.get("SSL_CERT_FILE", "")).rstrip(".")
+        return SourceFailure(f"{begin} is issued by a CA that this node does not trust ({reason}){inspected}. {todo}")
     return SourceFailure(f"{begin} cannot be verified ({reason}). Have it corrected there")
 
 

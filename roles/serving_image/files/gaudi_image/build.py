@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import tempfile
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gaudi
+from gaudi.base.certificates import registry_advice
 from gaudi.base.documents import Damaged
 from gaudi.base.paths import STATE
 from gaudi.base.refusal import Refusal
@@ -122,8 +124,12 @@ def base_image(request: Request, engine: Engine, tell: Tell) -> tuple[str, str]:
     if status and not found:
         raise Refusal(
             "base_not_found",
-            f"The base image {request.base} could not be pulled: {last(lines)} Check gaudi_image_registry (or "
-            "serving_image_base), the engine's proxies, and the credentials if the registry asks for any.",
+            f"The base image {request.base} could not be pulled: {last(lines)} "
+            + (
+                registry_advice(last(lines), request.base, os.path.isfile)
+                or "Check gaudi_image_registry (or serving_image_base), the engine's proxies, and the credentials if "
+                "the registry asks for any."
+            ),
         )
     # An image that was loaded has a digest of no registry: its own id stands for it.
     known = digest_of(found, request.base)
@@ -219,7 +225,7 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, na
         )
     if status:
         shown = {without_secrets(address) for name, address in request.proxies.items() if name.lower() != "no_proxy"}
-        raise failure(follower.title, follower.lines, sorted(shown - {""}))
+        raise failure(follower.title, follower.lines, sorted(shown - {""}), request.secrets.get(CERTIFICATES, ""))
 
 
 def label(request: Request, engine: Engine, tell: Tell, whole: str) -> None:
@@ -284,6 +290,10 @@ def push(request: Request, engine: Engine, tell: Tell) -> None:
     if status:
         raise Refusal(
             "push_refused",
-            f"{request.reference} is built, but the registry did not take it: {last(lines)} Check serving_image_name, "
-            "and the account (serving_image_username), which must be allowed to push; then run again.",
+            f"{request.reference} is built, but the registry did not take it: {last(lines)} "
+            + (
+                registry_advice(last(lines), request.reference, os.path.isfile)
+                or "Check serving_image_name, and the account (serving_image_username), which must be allowed to push; "
+                "then run again."
+            ),
         )
