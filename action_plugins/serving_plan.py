@@ -168,6 +168,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             **({} if topology is None else {"topology": topology}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
+        # What is fetched is decided here, whatever the node returns under these names.
+        for name in ("how_to_get", "source_plans"):
+            result.pop(name, None)
         if not result.get("failed"):
             result["release"] = release
             answers = iter(result["plans"])

@@ -1,9 +1,9 @@
-"""Give playbooks the decisions of the fan-out: which nodes fetch, which take from which peer, which measure."""
+"""Give playbooks the decisions of the fan-out: what is fetched, by which nodes, who takes from whom, who measures."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,24 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.fanout import addresses, images, measuring, recipes, rounds
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.fanout import addresses, images, measuring, recipes, rounds, supply
+
+
+def weights_wanted(hosts: supply.Hosts, among: Iterable[str]) -> list[dict[str, Any]]:
+    """Return what any of these hosts lacks, or fail with why they must not fetch it in one run."""
+    try:
+        return list(supply.weights_wanted(hosts, among))
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
+def weights_fault(hosts: supply.Hosts, name: str, among: Iterable[str]) -> str:
+    """Say why a host must not fetch weights with the others, or that it needs an address; empty without a reason."""
+    among = list(among)
+    refusal = supply.weights_faults(hosts, among).get(name)
+    return str(refusal or addresses.without_address(hosts, name, among))
 
 
 class FilterModule:
@@ -21,7 +38,9 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
         return {
-            "without_address": addresses.without_address,
+            "weights_fault": weights_fault,
+            "weights_to_bring": supply.weights_to_bring,
+            "weights_wanted": weights_wanted,
             "weights_round": rounds.weights_round,
             "weights_storage": rounds.weights_storage,
             "weights_writer": rounds.weights_writer,

@@ -275,12 +275,12 @@ let_through:
   sample: ["driver: found 1.20.1-bd4b1a2, wanted 1.22 (1.22.2-32)"]
 missing_weights:
   description:
-    - Weights that are missing, each folder once - C(fetch) (directory, repositories, bytes, measured_cards) and
-      C(convert) (source, target, tool, bytes), either of which may be empty, and C(instance), the first that needs it.
+    - Directories of O(source_plans) that the node lacks and this run fetches or converts, sorted. What is fetched into
+      them is decided on the controller. Empty where there are problems.
   returned: always
   type: list
-  elements: dict
-  sample: []
+  elements: str
+  sample: [Qwen3-8B]
 driver_first:
   description:
     - Whether the driver is installed or loaded before anything is served. The plans of a node without one are for the
@@ -376,6 +376,7 @@ from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_f
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
 from ansible.module_utils.gaudi.weights import record as weights
+from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.parsing.convert_bool import boolean
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -724,11 +725,11 @@ def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
         name
         for sources in params["source_plans"].values()
         for source in sources
-        for name in judgement.directories(source)
+        for name in source_plan.directories(source)
         if weights_folders.is_whole(root / name, source["fetch"]["measured_cards"])
     }
     found = []
-    for source in judgement.missing(params["source_plans"], whole):
+    for source in source_plan.all_missing(params["source_plans"], whole):
         name, convert = judgement.begins_in(source), source["convert"]
         found.append(
             judgement.Coming(

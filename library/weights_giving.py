@@ -22,7 +22,9 @@ options:
       - The folder whose record is returned. Without it none is, as for a folder that is still coming and is passed on.
     type: path
   record:
-    description: The file in it that says what it holds.
+    description:
+      - The file in it that says what it holds, by its path in O(folder). Nothing outside the folder is read, and no
+        link is followed.
     type: str
     default: .gaudi-serving/manifest.json
   port:
@@ -87,6 +89,11 @@ manifest:
   returned: with O(folder)
   type: dict
   sample: {"source": "site", "repository": "Qwen/Qwen3-8B", "files": []}
+refused_id:
+  description: Id of a refusal of the catalogue, which stays the same between releases; C(msg) has the sentence.
+  returned: when O(record) is refused
+  type: str
+  sample: record_leads_out
 """
 
 import errno
@@ -101,6 +108,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import beneath
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -139,9 +147,14 @@ def _write(path: Path, text: str, mode: int) -> None:
 def _record(module: AnsibleModule) -> dict[str, Any]:
     if module.params["folder"] is None:
         return {}
-    record = Path(module.params["folder"], module.params["record"])
+    folder = Path(module.params["folder"])
+    record = folder / module.params["record"]
+    # Its content goes to other nodes.
+    if folder not in record.parents or ".." in record.parts:
+        refusal = Refusal("record_leads_out", f"{record} is not in {folder}; only files in it are sent to other nodes.")
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     try:
-        manifest = read_json(record, place=record.parent)
+        manifest = read_json(record, place=folder)
         wrong = "nothing is there" if manifest is None else ""
     except Damaged as damage:
         wrong = damage.what

@@ -8,6 +8,7 @@ from typing import Any
 from ..base import values
 from ..base.checks import switch
 from ..base.refusal import Refusal
+from .supply import weights_to_bring
 
 
 def without_address(nodes: Mapping[str, Mapping[str, Any]], name: str, among: Iterable[str]) -> str:
@@ -15,13 +16,13 @@ def without_address(nodes: Mapping[str, Mapping[str, Any]], name: str, among: It
 
     nodes: each host's variables after the preflight. among: the hosts of this run.
 
-    >>> route, none = {"node": {"address": "10.0.0.1"}}, {"node": {"address": ""}, "missing_weights": [{"fetch": {}}]}
+    >>> route, none = {"node": {"address": "10.0.0.1"}}, {"node": {"address": ""}}
     >>> without_address({"one": {"preflight_node": route}, "two": {"preflight_node": none}}, "two", ["one", "two"])
     ''
     """
     own, read = nodes[name], _read(nodes[name])
     site = [other for other in among if _site(nodes[other]) == _site(own) and _read(nodes[other])]
-    lacking = any(source.get("fetch") for other in site for source in _read(nodes[other]).get("missing_weights", ()))
+    lacking = any(source["fetch"] for other in site for source in weights_to_bring(nodes[other]))
     if not lacking or len(site) < 2 or "gaudi_weights_address" in own or _shared(own, read):
         return ""
     try:
@@ -38,7 +39,8 @@ def _site(variables: Mapping[str, Any]) -> str:
 def _read(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the preflight found on a node; nothing for a node that it could not read."""
     found = variables.get("preflight_node") or {}
-    return {**found.get("node", {}), "missing_weights": found.get("missing_weights", ())} if "node" in found else {}
+    read = found.get("node")
+    return read if isinstance(read, Mapping) else {}
 
 
 def _shared(variables: Mapping[str, Any], read: Mapping[str, Any]) -> bool:

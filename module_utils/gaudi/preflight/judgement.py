@@ -157,25 +157,9 @@ def servable(plans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [plan for plan in plans if not plan.get("refused")]
 
 
-def directories(source: Mapping[str, Any]) -> set[str]:
-    """Return the directories of a source plan: the one that is fetched, and the one that is served."""
-    return {source["fetch"]["directory"], source_plan.served(source)}
-
-
 def begins_in(source: Mapping[str, Any]) -> str:
     """Return the directory where the missing part of a source plan starts."""
     return str(source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"])
-
-
-def missing(source_plans: Mapping[str, Sequence[Mapping[str, Any]]], whole: set[str]) -> list[dict[str, Any]]:
-    """Return missing weights, each folder once; ``whole``: directories that are complete."""
-    found: dict[str, dict[str, Any]] = {}
-    for instance, sources in source_plans.items():
-        for source in sources:
-            todo = source_plan.missing(source, whole)
-            if todo is not None:
-                found.setdefault(source_plan.served(source), {**todo, "instance": instance})
-    return list(found.values())
 
 
 def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels) -> list[compatibility.Mismatch]:
@@ -287,7 +271,7 @@ def _told(
         "problems": [problem.as_dict() for problem in [*problems, *refused]],
         "mismatches": [mismatch.as_dict() for mismatch in differing],
         "let_through": compatibility.let_through(differing),
-        "missing_weights": [coming.source for coming in seen.coming] if none else [],
+        "missing_weights": source_plan.lacking(coming.source for coming in seen.coming) if none else [],
         "report": "" if none else checks.report(asked["host"], problems, refused, table),
         "node": {
             "system": checks.parse_os_release(seen.os_release).get("PRETTY_NAME"),

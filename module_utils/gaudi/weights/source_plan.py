@@ -92,6 +92,27 @@ def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] |
     return {"fetch": None if fetch["directory"] in there else fetch, "convert": plan["convert"]}
 
 
+def directories(plan: Mapping[str, Any]) -> set[str]:
+    """Return the directories of a source plan or a part of one: the one that is fetched, and the one that is served."""
+    return {served(plan), *([plan["fetch"]["directory"]] if plan["fetch"] else [])}
+
+
+def all_missing(plans: Mapping[str, Iterable[Mapping[str, Any]]], there: Collection[str]) -> list[dict[str, Any]]:
+    """Return the remaining parts of source plans by instance, each directory once, with the first ``instance``."""
+    found: dict[str, dict[str, Any]] = {}
+    for instance, sources in plans.items():
+        for source in sources:
+            todo = missing(source, there)
+            if todo is not None:
+                found.setdefault(served(source), {**todo, "instance": instance})
+    return list(found.values())
+
+
+def lacking(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the directories of remaining parts: what a node reports, and ``all_missing`` yields these parts again."""
+    return sorted({directory for part in parts for directory in directories(part)})
+
+
 def room(plan: Mapping[str, Any], begun: int, made: int = 0) -> int:
     """Return the bytes that a remaining part (of ``missing``) still needs.
 

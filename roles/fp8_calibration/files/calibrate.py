@@ -99,10 +99,11 @@ def digest(document: dict[str, Any]) -> str:
     """
     counted = ("model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "files")
     content = {key: document[key] for key in counted}
+    folder = Path(document["weights"]).resolve()
     for name, files in (("fp8.json", "shards"), ("manifest.json", "files")):
-        record = Path(document["weights"]) / OWN / name
+        record = folder / OWN / name
         try:
-            read = documents.read_json(record, place=record.parent)
+            read = documents.read_json(record, place=folder)
         except Damaged as wrong:
             raise Refusal(
                 "record_damaged",
@@ -171,15 +172,15 @@ def check_written(folder: Path, document: dict[str, Any], place: Path) -> None:
 
 def measured(target: Path, wanted: str) -> dict[str, Any] | None:
     """The record of a finished measurement of the same thing, whole; None for anything else."""
-    record = target / OWN / RECORD
+    folder = target.resolve()
     try:
-        made: dict[str, Any] | None = documents.read_json(record, MEASURED, place=record.parent)
+        made: dict[str, Any] | None = documents.read_json(folder / OWN / RECORD, MEASURED, place=folder)
     except Damaged as damaged:
         print(f"{damaged}; the earlier measurement counts as none", flush=True)
         return None
     if made is None:
         return None
-    sizes = folders.sizes_in(target.resolve(), made["measurements"])
+    sizes = folders.sizes_in(folder, made["measurements"])
     whole = all(sizes[name] == facts["bytes"] for name, facts in made["measurements"].items())
     return made if whole and made["digest"] == wanted else None
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import calibrate
 import pytest
 import yaml
+from gaudi.calibration import run
 
 from tests.unit.host.modules import run_main
 
@@ -36,6 +38,15 @@ def test_what_an_earlier_run_left_is_removed_before_a_description_is_written(
     assert run_main("library.node_files", {"files": files})["changed"]
     assert [path.name for path in tmp_path.iterdir()] == ["calibrate-chat.json"]
     assert not run_main("library.node_files", {"files": files})["changed"]
+
+
+def test_the_record_that_a_seed_sends_is_that_of_the_measurement() -> None:
+    (giving,) = [
+        task["vars"]
+        for task in yaml.safe_load((ROLE / "tasks/spread.yml").read_text())
+        if task.get("ansible.builtin.include_role", {}).get("tasks_from") == "give.yml"
+    ]
+    assert giving["weights_supply_record"] == f"{run.OWN}/{calibrate.RECORD}"
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,22 @@ def test_weights_of_a_hub_are_to_be_fetched_into_a_directory(monkeypatch: pytest
     assert "weights=/w/Qwen3-14B" in result["how_to_get"]["a"]
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_is_fetched_is_never_the_nodes_answer(failed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch = {"directory": "Qwen3-8B", "repositories": {}, "bytes": 0, "measured_cards": 0}
+    named = {"source_plans": {"other": [{"fetch": fetch, "convert": None}]}, "how_to_get": {"other": "this way"}}
+    plan = {"instance": "a", "model": "qwen3-8b", "requires": {"weights_path": "/w/Qwen3-8B"}}
+    answer = {"changed": False, "plans": [plan], "topology": NODE, "failed": failed, **named}
+    monkeypatch.setattr(Planner, "__call__", lambda *_, **__: answer)
+    result, _ = run({"requests": [{"instance": "a", "model": "qwen3-8b"}], "weights_root": "/w"})
+    planned = result.get("source_plans", {})
+    fetched = {name: [source["fetch"]["repositories"] for source in each] for name, each in planned.items()}
+    file = catalogue_files.resolve("models", "model", "qwen3-8b")
+    expected = catalogue_files.load_checked("model", file)["repositories"]
+    assert fetched == ({} if failed else {"a": [expected]})
+    assert "other" not in result.get("how_to_get", {})
+
+
 def test_refusals_keep_their_place() -> None:
     requests = [{"instance": "a", "model": "nope"}, {"instance": "b", "model": "qwen3-8b"}, 5, {"weights": "/w"}]
     result, planner = run({"requests": requests, "on_refusal": "report"})

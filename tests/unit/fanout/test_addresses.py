@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.fanout.addresses import without_address
 
-FOLDER = [{"fetch": {"directory": "Qwen3-8B"}, "convert": None}]
+FETCH = {"directory": "Qwen3-8B", "repositories": {}, "measured_cards": 0}
+CONVERT = {"source": "Qwen3-8B", "target": "Qwen3-8B-G2", "tool": "fp8_block"}
+FOLDER = ["Qwen3-8B"]
 
 
 def node(address: str = "", missing: Any = (), *, shared: bool = False, **own: Any) -> dict[str, Any]:
-    read = {"node": {"address": address, "weights_shared": shared}, "missing_weights": missing}
-    return {"preflight_node": read, **own}
+    read = {"node": {"address": address, "weights_shared": shared}, "missing_weights": list(missing)}
+    plans = {"one": [{"fetch": FETCH, "convert": None}, {"fetch": FETCH, "convert": CONVERT}]}
+    planned = {"preflight_serving": {"source_plans": plans}, "gaudi_weights_fetch": True}
+    return {"preflight_node": read, **planned, **own}
 
 
 @pytest.mark.report("N08")
@@ -32,7 +36,7 @@ def test_a_node_without_a_default_route_is_asked_for_its_address() -> None:
         (node("", FOLDER, gaudi_weights_address="storage-2"), node("10.0.0.1")),
         # Nobody lacks anything, or only a conversion.
         (node(), node("10.0.0.1")),
-        (node("", [{"fetch": None, "convert": {}}]), node("10.0.0.1")),
+        (node("", ["Qwen3-8B-G2"]), node("10.0.0.1")),
         # Nobody takes from it.
         (node("", FOLDER), node("10.0.0.1", gaudi_weights_site="far")),
         (node("", FOLDER), {}),

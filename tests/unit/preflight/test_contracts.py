@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.preflight.test_templates import evaluate
-
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/tasks/main.yml"))
 TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/handlers/*.yml")])
@@ -308,19 +306,6 @@ def test_weights_are_brought_as_the_option_says_and_as_no_other_role_found() -> 
     """weights_supply_bring was documented, and fetches read the result of the role preflight all the same."""
     files = [*(ROOT / "roles/weights_supply/tasks").glob("*.yml"), ROOT / "roles/weights_supply/vars/main.yml"]
     assert [path.name for path in files if "preflight_node" in path.read_text(encoding="utf-8")] == []
-
-
-@pytest.mark.parametrize("playbook", ["site.yml", "playbooks/serve.yml"])
-def test_a_node_is_told_what_it_lacks_and_what_any_node_lacks(playbook: str) -> None:
-    """Of another node's options nothing can be read; so the playbook collects what was found on all."""
-    text = (ROOT / playbook).read_text(encoding="utf-8")
-    options = dict(re.findall(r"^ +(weights_supply_\w+): \"{{ (.*) }}\"$", text, re.MULTILINE))
-    nodes = {"a": {"missing_weights": [1]}, "b": {"missing_weights": []}, "c": {"missing_weights": [2, 3]}}
-    hosts = {name: {"preflight_node": node} for name, node in nodes.items()}
-    for name, lacks in (("a", [1]), ("b", [])):
-        given = {"hostvars": hosts, "ansible_play_hosts": list(nodes), **hosts[name]}
-        found = {option: evaluate("weights_supply", f"{{{{ {said} }}}}", **given) for option, said in options.items()}
-        assert found == {"weights_supply_bring": lacks, "weights_supply_wanted": [1, 2, 3]}
 
 
 def test_the_engines_repository_on_rhel_is_judged_where_the_engine_comes_from() -> None:

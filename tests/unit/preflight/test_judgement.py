@@ -10,6 +10,7 @@ from ansible.module_utils.gaudi.preflight import compatibility, judgement
 from ansible.module_utils.gaudi.preflight.checks import Problem, Room
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
 from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
+from ansible.module_utils.gaudi.weights import source_plan
 
 from tests.unit.preflight.test_modules import LEVELS, preflight
 
@@ -152,5 +153,5 @@ def test_the_driver_s_packages_and_an_image_are_added_up() -> None:
 def test_one_folder_that_two_instances_need_is_brought_once() -> None:
     source = {"fetch": FETCH, "convert": None}
     wanted = {"one": [source], "two": [source]}
-    assert [found["instance"] for found in judgement.missing(wanted, set())] == ["one"]
-    assert judgement.missing(wanted, {"m"}) == []
+    assert [found["instance"] for found in source_plan.all_missing(wanted, set())] == ["one"]
+    assert source_plan.all_missing(wanted, {"m"}) == []

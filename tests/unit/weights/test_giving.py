@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -100,6 +101,31 @@ def test_a_folder_without_a_record_is_not_given(node: Node) -> None:
     assert node.run()["msg"].startswith(f"{record} cannot be read (")
     assert node.asked == []
     assert not node.directory.exists()
+
+
+@pytest.mark.parametrize("record", ["/secret.json", "../secret.json", ".gaudi-serving/../../secret.json", "", "."])
+def test_a_record_outside_the_folder_is_not_read(node: Node, record: str) -> None:
+    """Its content goes to another node."""
+    secret = node.folder.parent / "secret.json"
+    secret.write_text('{"auths": "password"}')
+    said = node.run(record=str(secret) if record == "/secret.json" else record)
+    assert said["refused_id"] == "record_leads_out"
+    assert "password" not in json.dumps(said)
+    assert node.asked == []
+
+
+@pytest.mark.parametrize("linked", ["", ".gaudi-serving", ".gaudi-serving/manifest.json"])
+def test_no_link_to_a_record_is_followed(node: Node, linked: str) -> None:
+    outside = node.folder.parent / "outside"
+    (outside / ".gaudi-serving").mkdir(parents=True)
+    (outside / ".gaudi-serving/manifest.json").write_text('{"auths": "password"}')
+    shutil.rmtree(node.folder)
+    link = node.folder / linked
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside / linked)
+    said = node.run()
+    assert "links are not followed" in said["msg"]
+    assert "password" not in json.dumps(said)
 
 
 def test_what_is_passed_on_has_no_record_yet_and_nothing_old_is_said(node: Node) -> None:
