@@ -459,11 +459,15 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
 
 def remove(module: AnsibleModule) -> dict[str, Any]:
     """Take our runtimes out of the file; return the result. A file that cannot be changed stays, with a note."""
-    engine = read_engine(module)
-    path = configuration.config_file(engine, module.params["path"])
+    engine, path = read_engine(module), module.params["path"]
+    result: dict[str, Any] = {"changed": False, "apply": "nothing", "path": path, "copies": [], "keys": [], "notes": []}
+    result.update(live_restore=None, answers=bool(engine.info), restore={})
+    try:
+        path = configuration.config_file(engine, path)
+    except Refusal as refusal:
+        return {**result, "notes": [f"The engine's configuration file was not changed. {refusal}"]}
     copies = engine_config.copies_of(path)
-    result: dict[str, Any] = {"changed": False, "apply": "nothing", "path": path, "copies": list(map(str, copies))}
-    result.update(keys=[], notes=[], live_restore=None, answers=bool(engine.info), restore={})
+    result.update(path=path, copies=list(map(str, copies)))
     if not copies:
         return result
     try:

@@ -228,6 +228,12 @@ options:
     description: Proxies of the engine by variable, which are compared with those of its configuration file.
     type: dict
     default: {}
+  access_valid:
+    description:
+      - Whether proxies and certificates of the site are valid. If not, they are reported alone, and what depends on
+        them is not judged - restarts of the engine, and packages of repositories.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -425,6 +431,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "engine": {"type": "dict", "default": {}},
     # The addresses of proxies may hold a password.
     "engine_proxies": {"type": "dict", "default": {}, "no_log": True},
+    "access_valid": {"type": "bool", "default": True},
     "host_nics": {"type": "bool", "default": False},
     "card_types": {"type": "dict", "default": {"cards": {}}},
 }
@@ -545,12 +552,13 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
     """Return where the engine keeps images, and what keeps its configuration from being changed."""
     by_others = identified.report["by_others"] if identified else None
     asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
-    path, refused = configuration.config_file(found, module.params["daemon_json"]), "daemon_json"
+    path, refused = module.params["daemon_json"], ""
     known = {"data_root": found.info.get("DockerRootDir", "")}
     if identified and identified.origin.refusal:
         # It is refused as a whole: what its configuration would need is not the cause.
         return known
     try:
+        path, refused = configuration.config_file(found, path), "daemon_json"
         file = engine_config.read_config(path)
         existing = daemon.parse(daemon.decode(file.raw, path, found.version), path)
         known["data_root"] = daemon.data_root(found.info, found.flags, existing)
@@ -565,7 +573,7 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         changed = daemon.changed_keys(existing, decision.merged)
         file.check_writable(changed)
         late = [*daemon.drift(found.info, decision.compared), *configuration.stale_proxies(found, requested)]
-        needing = daemon.needs_restart([*changed, *late]) if found.info else []
+        needing = daemon.needs_restart([*changed, *late]) if found.info and module.params["access_valid"] else []
         moved = engine_config.moved(found, existing)
         if needing and (moved or not decision.survives):
             running = engine_config.running_containers(module, ANSWERS_WITHIN)
@@ -589,7 +597,7 @@ def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetch
         wanted["weights"] = package_look.missing(module, family, of_fetch)
     notes = [origin.note(engine.report)] if engine.report["by_others"] and manage else []
     try:
-        if family and any(wanted.values()) and not refusals:
+        if family and any(wanted.values()) and not refusals and params["access_valid"]:
             unforeseen = package_look.foresee(
                 module,
                 family,
@@ -808,7 +816,11 @@ def look_at_driver(
     given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
     given.update({name: params[name] for name in ("http_proxy", "https_proxy", "no_proxy", "certificates")})
     try:
-        look = Look(module, {**given, "offered": True, "hold_kernel": False}, read_sources(module, links=False))
+        look = Look(
+            module,
+            {**given, "offered": params["access_valid"], "hold_kernel": False},
+            read_sources(module, links=False),
+        )
         decided, (not_offered, kernel_packages) = look.judgement(), look.offers()
     except Refusal as refusal:
         refused: driver_first.DriverFirst = driver_first.refused([refusal], foreseen=foreseen)

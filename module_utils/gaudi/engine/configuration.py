@@ -90,8 +90,27 @@ class Decision:
 
 
 def config_file(engine: Engine, path: str) -> str:
-    """Return the configuration file that the engine reads."""
-    return next(iter(reversed(engine.flags.get(arguments.CONFIG_FILE, ()))), "") or path
+    """Return the configuration file that the engine reads. path: the one that it reads without a flag.
+
+    Raises Refusal if the running engine was started with another one than its unit names now: it would not read what is
+    written.
+    """
+    unit, running = (
+        next(iter(reversed(arguments.parse(words).get(arguments.CONFIG_FILE, ()))), "") or path
+        if arguments.is_dockerd(words)
+        else ""
+        for words in (engine.command, engine.process)
+    )
+    if unit and running and unit != running:
+        raise Refusal(
+            "config_file_not_loaded",
+            f"{engine.source_of(arguments.CONFIG_FILE)} starts the engine with the configuration file {unit}, but the "
+            f"running engine reads {running}: its unit was changed after its last start. Settings in {unit} would have "
+            "no effect, and at its next start the engine would not have those of "
+            f"{running}. Restart the engine (systemctl restart docker; without live-restore this ends its containers), "
+            "or take the change back. Then run again.",
+        )
+    return unit or running or path
 
 
 def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> Decision:
@@ -116,7 +135,9 @@ def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, pa
     if live is None:
         live = engine.info.get("LiveRestoreEnabled", False)
     if "live-restore" in flags:
-        live = arguments.as_bool(flags["live-restore"][-1])
+        # A running engine has the flag that it was started with, whatever its unit says since.
+        started = arguments.parse(engine.process) if arguments.is_dockerd(engine.process) else flags
+        live = arguments.as_bool(next(iter(reversed(started.get("live-restore", ()))), ""))
     return Decision(
         merged=merged,
         desired=desired,

@@ -25,6 +25,10 @@ def with_flags(engine: Engine, *words: str) -> Engine:
     )
 
 
+def running(engine: Engine, *words: str) -> Engine:
+    return replace(engine, process=["/usr/bin/dockerd", *words])
+
+
 def decide(engine: Engine, existing: dict[str, Any] | None = None, requested: Requested = SITE) -> dict[str, Any]:
     merged: dict[str, Any] = configuration.decide(engine, existing or {}, requested, PATH).merged
     return merged
@@ -229,6 +233,8 @@ def test_decide_log_options_that_are_not_used_are_a_note() -> None:
         (FOREIGN, {}, {}, False),
         (FOREIGN, {"live-restore": True}, {"theirs": False}, False),
         (with_flags(FOREIGN, "--live-restore"), {}, {"theirs": False}, False),
+        (running(with_flags(FOREIGN, "--live-restore"), "--live-restore"), {}, {"theirs": False}, False),
+        (running(with_flags(FOREIGN, "--live-restore")), {}, {"theirs": False}, True),
         (replace(FOREIGN, info={"LiveRestoreEnabled": True}), {}, {"theirs": False}, False),
         (replace(FOREIGN, info={**SWARM, "LiveRestoreEnabled": True}), {}, {"theirs": False}, True),
         (with_flags(OURS, "--live-restore=false"), {}, {"vllm-chat": True}, False),
@@ -260,6 +266,28 @@ def test_stale_proxies_are_those_that_the_process_has_otherwise() -> None:
 def test_config_file_of_a_flag_is_followed() -> None:
     assert configuration.config_file(OURS, PATH) == PATH
     assert configuration.config_file(with_flags(OURS, "--config-file=/srv/d.json"), PATH) == "/srv/d.json"
+
+
+@pytest.mark.parametrize(
+    ("unit", "process", "loaded"),
+    [
+        (["--config-file=/srv/d.json"], ["--config-file", "/srv/d.json"], True),
+        ([], [f"--config-file={PATH}"], True),
+        (["--config-file=/srv/d.json"], [], False),
+        ([], ["--config-file=/srv/d.json"], False),
+        (["--config-file=/srv/d.json"], ["--config-file=/srv/old.json"], False),
+    ],
+)
+def test_config_file_that_the_running_engine_does_not_read_is_refused(
+    unit: list[str], process: list[str], loaded: bool
+) -> None:
+    engine = running(with_flags(FOREIGN, *unit), *process)
+    if loaded:
+        assert configuration.config_file(engine, PATH) == (PATH if not unit else "/srv/d.json")
+        return
+    with pytest.raises(Refusal, match=r"/srv/d\.json") as caught:
+        configuration.config_file(engine, PATH)
+    assert caught.value.id == "config_file_not_loaded"
 
 
 @pytest.mark.report("E13")

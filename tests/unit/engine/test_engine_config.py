@@ -397,8 +397,8 @@ ASKED = {"runtimes": RUNTIME}
 
 
 def inspect(run: Run, file: Path, answers: dict[str, Answer] | None = None, **engine: Any) -> Ran:
-    proxies = engine.pop("proxies", {})
-    arguments = preflight(daemon_json=str(file), engine={**ASKED, **engine}, engine_proxies=proxies)
+    proxies, valid = engine.pop("proxies", {}), engine.pop("access_valid", True)
+    arguments = preflight(daemon_json=str(file), engine={**ASKED, **engine}, engine_proxies=proxies, access_valid=valid)
     return run(gaudi_preflight, arguments, {"docker": (1, "", ""), **(answers or {})})
 
 
@@ -493,6 +493,42 @@ def test_preflight_proxy_that_would_end_containers_is_a_problem(run: Run, node: 
     (problem,) = inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://b:1"})["problems"]
     assert problem["id"] == "restart_ends_containers"
     assert "HTTPS_PROXY" in problem["message"]
+
+
+@pytest.mark.parametrize("state", ["merged", "removed"])
+def test_config_file_that_the_running_engine_does_not_read_is_left_alone(
+    merge: Merge, node: Path, file: Path, state: str
+) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
+    (node / "proc/12/environ").write_text("")
+    other = node / "other.json"
+    command = exec_start(f"--config-file={other}")
+    ran = merge({**docker_info(), **unit(MainPID="12", ExecStart=command)}, state=state)
+    assert not other.exists()
+    assert str(other) in (ran["msg"] if state == "merged" else ran["notes"][0])
+    assert ran.result.get("refused_id") == ("config_file_not_loaded" if state == "merged" else None)
+
+
+def test_preflight_config_file_that_the_running_engine_does_not_read_is_a_problem(
+    run: Run, node: Path, file: Path
+) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
+    (node / "proc/12/environ").write_text("")
+    (problem,) = inspect(run, file, unit(MainPID="12", ExecStart=exec_start("--config-file=/srv/d.json")))["problems"]
+    assert problem["id"] == "config_file_not_loaded"
+
+
+def test_preflight_wrong_proxy_has_no_consequences(run: Run, node: Path, file: Path) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("HTTPS_PROXY=http://a:1\0")
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
+    answers: dict[str, Answer] = {**info(LiveRestoreEnabled=False), **unit(MainPID="12")}
+    answers[f"{PS} --format {{{{.Names}}}}"] = (0, "db\t\n", "")
+    change = {"log_options": {"max-size": "1m"}}
+    assert inspect(run, file, answers, **change)["problems"] != []
+    assert inspect(run, file, answers, access_valid=False, **change)["problems"] == []
 
 
 def test_preflight_restart_into_another_data_root_is_a_problem(run: Run, node: Path, file: Path) -> None:

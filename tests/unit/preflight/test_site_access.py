@@ -75,6 +75,24 @@ def test_registries_of_the_site_get_its_certificates(tmp_path: Path) -> None:
     assert {file["state"] for file in files if "certs.d" in file["path"]} == {"absent"}
 
 
+@pytest.mark.parametrize(
+    ("wrong", "valid"),
+    [
+        ([], True),
+        (["gaudi_driver_suite"], True),
+        (["gaudi_https_proxy"], False),
+        (["container_runtime_http_proxy"], False),
+        (["gaudi_ca_certificates"], False),
+    ],
+)
+def test_what_depends_on_a_wrong_proxy_is_not_judged(wrong: list[str], valid: bool) -> None:
+    tasks = load(ROOT / "roles/preflight/tasks/read.yml")
+    (options,) = (task for task in tasks if "role_options" in task)
+    (read,) = (task for task in tasks if "gaudi_preflight" in task)
+    given = {options["register"]: {"wrong": wrong}}
+    assert evaluate("preflight", read["gaudi_preflight"]["access_valid"], **given) is valid
+
+
 # Builds
 
 
