@@ -30,17 +30,18 @@ PACKAGES_FOLDER = "packages"
 CERTIFICATES = "ca"
 """The secret with the certificates that a build trusts, where the site has some of its own."""
 
-# Secrets that a step can get, each a file: sources of apt and their key, configurations of git and pip.
+# Secrets that a step can get, each a file: sources of apt and their key, configurations of git and pip. Code of a
+# repository or a package that runs in a step can read them, so a step that compiles a checkout gets none.
 _APT, _APT_KEY, _GIT, _PIP = "apt", "apt_key", "git", "pip"
 _SECRETS = {
     "checkout": (_GIT,),
-    "hccl_ofi_wrapper": (_GIT,),
+    "hccl_ofi_wrapper": (),
     "install": (_PIP,),
-    "libfabric": (_APT, _APT_KEY, _GIT),
+    "libfabric": (),
     "locked": (_PIP,),
     "make": (),
     "packages": (_PIP,),
-    "pillow_simd": (_APT, _APT_KEY, _PIP),
+    "pillow_simd": (_PIP,),
     "requirements": (_PIP,),
     "system": (_APT, _APT_KEY),
 }
@@ -146,6 +147,7 @@ def _steps(recipe: Recipe) -> Iterator[Step]:
     if BENCHMARK in recipe.parts:
         yield Step("what the benchmark needs", ("packages", *recipe.build.benchmark))
     if PILLOW_SIMD in recipe.parts:
+        yield Step("what Pillow-SIMD is compiled with", ("system", "libjpeg-dev", "zlib1g-dev"))
         # This must be the last Python step: others require Pillow, and would install it again.
         yield Step("Pillow-SIMD", ("pillow_simd", str(recipe.build.pillow_simd)))
 
@@ -203,7 +205,7 @@ def _plugin(recipe: Recipe) -> Iterator[Step]:
 
 def _host_nics(recipe: Recipe) -> Iterator[Step]:
     """Yield the steps for libfabric and HCL's wrapper (README of hccl_ofi_wrapper); their sources are deleted."""
+    yield Step("what libfabric is compiled with", ("system", "autoconf", "automake", "libtool"))
     for name in ("libfabric", "hccl_ofi_wrapper"):
-        pin = recipe.pins[name]
-        arguments = (name, pin.repository, pin.commit, recipe.directory(name), LIBFABRIC)
-        yield Step(f"{name} at {pin.commit[:9]}", arguments)
+        yield _checkout(recipe, name)
+        yield Step(name, (name, recipe.directory(name), LIBFABRIC))

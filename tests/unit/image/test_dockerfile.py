@@ -18,7 +18,7 @@ CONTEXT = ROOT / "roles" / "serving_image" / "files" / "gaudi_image" / "context"
 ALL = ("numactl", "host_nics", "audio", "benchmark", "pillow_simd")
 # Of everything that makes the steps. A change that changes images raises VERSION in recipe.py; any other change only
 # writes the new digest here.
-STEPS = (1, "82d5d0311d899753")
+STEPS = (1, "cf9821760a7e9ea8")
 
 
 def asked(name: str = "1.22", needs: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -29,7 +29,8 @@ def test_a_fork_is_built_in_this_order() -> None:
     names = [arguments[0] for arguments in asked(needs=ALL)]
     assert names == [
         *("system", "checkout", "checkout", "install", "checkout", "install", "requirements", "install"),
-        *("checkout", "make", "system", "libfabric", "hccl_ofi_wrapper", "install", "packages", "pillow_simd"),
+        *("checkout", "make", "system", "system", "checkout", "libfabric", "checkout", "hccl_ofi_wrapper"),
+        *("install", "packages", "system", "pillow_simd"),
     ]
 
 
@@ -91,6 +92,19 @@ def test_where_things_come_from_is_a_secret_of_the_step_that_asks() -> None:
     assert all(
         "id=pip" in run for run in runs if re.search(r"steps.sh (install|requirements|packages|pillow_simd)", run)
     )
+
+
+def test_a_step_that_compiles_has_no_account_of_a_git_host_and_none_of_apt() -> None:
+    """A makefile is code of its repository, and reads what the step has."""
+    runs = dockerfile(made(needs=ALL)).split("\nRUN ")[1:]
+    reading = {"checkout": {"git"}, "system": {"apt", "apt_key"}}
+    for run in runs:
+        (step,) = re.findall(r"steps.sh (\w+)", run)
+        given = set(re.findall(r"type=secret,id=(\w+)", run))
+        assert given - {"pip"} == reading.get(step, set()), step
+    compiling = [run for run in runs if re.search(r"steps.sh (make|libfabric|hccl_ofi_wrapper) ", run)]
+    assert len(compiling) == 3
+    assert [run for run in compiling if "type=secret" in run] == []
 
 
 def test_images_of_one_release_share_their_first_steps() -> None:

@@ -132,8 +132,10 @@ def test_what_the_manuals_install_for_links_and_for_a_measurement() -> None:
     order = [
         at(recipe, ("checkout", "https://github.com/HabanaAI/hccl_demo")),
         at(recipe, ("make", "/opt/hccl_demo")),
-        at(recipe, ("libfabric", "https://github.com/ofiwg/libfabric")),
-        at(recipe, ("hccl_ofi_wrapper", "https://github.com/HabanaAI/hccl_ofi_wrapper")),
+        at(recipe, ("checkout", "https://github.com/ofiwg/libfabric")),
+        at(recipe, ("libfabric", "/opt/src/libfabric")),
+        at(recipe, ("checkout", "https://github.com/HabanaAI/hccl_ofi_wrapper")),
+        at(recipe, ("hccl_ofi_wrapper", "/opt/src/hccl_ofi_wrapper")),
     ]
     assert order == sorted(order)
     assert "ENV LIBFABRIC_ROOT=/opt/libfabric\n" in dockerfile(recipe)

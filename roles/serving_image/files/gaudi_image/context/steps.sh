@@ -167,25 +167,21 @@ case $step in
     rm -f /tmp/listed.txt /tmp/held.txt
     ;;
   make) make -C "$1" ;;
-  libfabric) # REPOSITORY COMMIT DIRECTORY PREFIX
-    system autoconf automake libtool
-    checkout "$1" "$2" "$3"
-    cd "$3"
+  libfabric) # DIRECTORY PREFIX
+    cd "$1"
     sh ./autogen.sh
     # Without the vendor's headers libfabric is built without Gaudi Direct.
-    sh ./configure --prefix="$4" --with-synapseai=/usr
+    sh ./configure --prefix="$2" --with-synapseai=/usr
     make -j"$(nproc)"
     make install
-    leave "$3"
+    leave "$1"
     ;;
-  hccl_ofi_wrapper) # REPOSITORY COMMIT DIRECTORY LIBFABRIC
-    checkout "$1" "$2" "$3"
-    LIBFABRIC_ROOT=$4 make -C "$3"
-    install -D -m 0755 "$3/libhccl_ofi_wrapper.so" /usr/lib/habanalabs/libhccl_ofi_wrapper.so
-    leave "$3"
+  hccl_ofi_wrapper) # DIRECTORY LIBFABRIC
+    LIBFABRIC_ROOT=$2 make -C "$1"
+    install -D -m 0755 "$1/libhccl_ofi_wrapper.so" /usr/lib/habanalabs/libhccl_ofi_wrapper.so
+    leave "$1"
     ;;
   pillow_simd)
-    system libjpeg-dev zlib1g-dev
     $python -m pip uninstall --yes pillow pillow-simd
     export CC="cc -mavx2"
     # Of it alone: with :all: what it is built with would have to come as its source, too.
