@@ -18,7 +18,13 @@ brain.on_path()
 from ansible.module_utils.gaudi.preflight import keys
 from ansible.module_utils.gaudi.preflight import options as rules
 from ansible.module_utils.gaudi.preflight.checks import Problem
-from ansible.module_utils.gaudi.preflight.values import key_faults, landing_faults, network_faults, push_faults
+from ansible.module_utils.gaudi.preflight.values import (
+    key_faults,
+    landing_faults,
+    network_faults,
+    push_faults,
+    unencrypted,
+)
 
 from plugin_utils import certificates, role_options
 
@@ -57,6 +63,7 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
         if name in certificates.OPTIONS and not said:
             said, ended = certificates.judged(name, str(read.value or ""))
             findings += ended
+        findings += [] if said else unencrypted(name, read.value)
         problems += [Problem("option", sentence) for sentence in said]
         wrong |= {name} if said else set()
     known, asked = host.read(keys.OPTION), host.read("gaudi_serving_instances")

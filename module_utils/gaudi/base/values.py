@@ -166,6 +166,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_readable(address: str) -> bool:
+    """Whether what is sent to an address can be read on the way: it has no TLS and leads away from this machine."""
+    split = urlsplit(address)
+    return split.scheme not in ("https", "ssh", "file") and not is_loopback(split.hostname or "")
+
+
 def without_login(address: str) -> str:
     """Return the address without an account, fit for a file that everybody may read."""
     scheme, separator, rest = address.partition("://")
@@ -216,7 +222,7 @@ def check_source(name: str, endpoint: str, has_token: bool, token_over_http: boo
             f"The endpoint of source {name} has an account in it, which logs and processes would show. Write the "
             f"address alone, and the account as token (and user).",
         )
-    if has_token and split.scheme != "https" and not (token_over_http or is_loopback(split.hostname or "")):
+    if has_token and is_readable(endpoint) and not token_over_http:
         raise Refusal(
             "token_in_the_clear",
             f"Source {name} has a token and an endpoint without TLS: anybody on the way reads the token. Use https, or "

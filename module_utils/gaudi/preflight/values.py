@@ -3,8 +3,10 @@ measurement, read as the role reads them that comes when much is done already.""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..base import values
 from ..base.refusal import Refusal
@@ -54,6 +56,13 @@ WISHES: Mapping[str, Callable[[Any], object]] = {
     "vllm_service_firewall_sources": lambda value: networks(value, "vllm_service_firewall_sources"),
 }
 SOURCES = "model_weights_sources"
+# Whose addresses get an account: of git, pip, apt and dnf. Every proxy is asked without TLS.
+_ACCOUNTS = "serving_image_git_accounts"
+_WITH_ACCOUNTS = {
+    *(name for name, form in FORMS.items() if form in (values.address, values.index)),
+    *("serving_image_apt_sources", "serving_image_git_mirrors", "serving_image_python_indexes"),
+}
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\",]+")
 
 
 def landing_faults(name: str, value: object) -> Iterator[str]:
@@ -68,6 +77,22 @@ def landing_faults(name: str, value: object) -> Iterator[str]:
             WISHES[name](value)
     except Refusal as refusal:
         yield str(refusal)
+
+
+def unencrypted(name: str, value: object) -> list[str]:
+    """Say to which hosts an option's accounts are sent without TLS; its value has been found right."""
+    if name == _ACCOUNTS and isinstance(value, (list, tuple)):
+        found = [str(account["address"]) for account in value]
+    elif name in _WITH_ACCOUNTS:
+        lines = [line.partition("#")[0] for line in _text(value).splitlines()]
+        found = [each for each in _ADDRESS.findall("\n".join(lines)) if urlsplit(each).username is not None]
+    else:
+        found = []
+    hosts = sorted({str(urlsplit(each).hostname) for each in found if values.is_readable(each)})
+    return [
+        f"{name} has an account for {host} without TLS: anybody on the way reads its password. Use https:// there."
+        for host in hosts
+    ]
 
 
 def push_faults(build: object, push: object, name: object) -> list[str]:
@@ -102,6 +127,13 @@ def network_faults(build: object, network: object, said: Mapping[str, object]) -
     except Refusal as refusal:
         return [str(refusal)]
     return []
+
+
+def _text(value: object) -> str:
+    """Return the texts of a value, a line each."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return "\n".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def _on(value: object) -> bool:
