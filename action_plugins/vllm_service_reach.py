@@ -17,6 +17,8 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base import reported
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.base.values import is_loopback
 from ansible.module_utils.gaudi.serving import reach
 
@@ -68,13 +70,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Connect; ask the node for its firewalls where that fails."""
+        """Connect; a report of the node that names no address fails the task."""
         result: dict[str, Any] = super().run(tmp, task_vars)
+        try:
+            return self._reach(result, task_vars or {})
+        except Refusal as refusal:
+            return {**result, "failed": True, "msg": str(refusal), "refused_id": refusal.id}
+
+    def _reach(self, result: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Connect; ask the node for its firewalls where that fails. Raises Refusal."""
         _, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        variables = task_vars or {}
         node = str(variables.get("inventory_hostname", "the node"))
         result.update(changed=False, unreached=[])
-        listening = [plan["listen"] for plan in options["plans"] if not is_loopback(plan["listen"]["host"])]
+        plans = [plan for plan in options["plans"] if reported.listener(plan)]
+        listening = [plan["listen"] for plan in plans if not is_loopback(plan["listen"]["host"])]
         if not listening or self._connection.transport == "local":
             return result
         seen: dict[str, Any] = {}
@@ -82,7 +91,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         known = str(self._templar.template(variables.get("ansible_host")) or node)
         if is_loopback(known):
             seen = self._look(listening, variables)
-            known = next(iter(seen.get("addresses", ())), known)
+            known = next(iter(reported.addresses(seen.get("addresses", []))), known)
         targets = reach.targets(options["plans"], known)
         causes = try_all(targets)
         if causes and not seen:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from . import values
 from .checks import MAX_TEXT, integer, mapping, matching, number, sequence, shown, switch, text
 from .documents import DEEPEST, deeper
 from .printable import printable
@@ -19,6 +20,7 @@ from .refusal import Refusal
 
 # The most entries of a list or mapping that are read. An honest node stays far below.
 MOST_ENTRIES = 1024
+MOST_ADDRESSES = 256
 MOST_CARDS = 256
 # Of a sentence, in characters; the rest is cut.
 LONGEST_SENTENCE = 2000
@@ -30,6 +32,11 @@ LARGEST_NUMBER = 10**19
 PORTS = (1024, 65535)
 
 _ID = re.compile(r"sha256:[0-9a-f]{64}")
+_FSTYPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+# A folder of compiled recipes (base/recipes.py), as one part of a path.
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{20,200}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
@@ -42,6 +49,56 @@ def images(value: object) -> list[str]:
     """The images that a node uses or lacks; what is no reference is left out."""
     listed = value[:MOST_ENTRIES] if isinstance(value, list) else []
     return [str(each) for each in listed if isinstance(each, str) and _REFERENCE.fullmatch(each)]
+
+
+def storage(value: object) -> dict[str, str]:
+    """The type and source of the file system that a node's weights are on. Both may be empty."""
+    found = mapping(value, "What the node reports of its weights root")
+    kind = text(found.get("fstype"), "The type of a file system", empty=True)
+    return {
+        "fstype": matching(kind, "The type of a file system", _FSTYPE, "one word") if kind else "",
+        "source": text(found.get("source"), "The source of a file system", empty=True),
+    }
+
+
+def addresses(value: object) -> list[str]:
+    """The addresses, of IPv4 and IPv6, from which a node connects to the node that gives it a folder."""
+    return [_ip(each) for each in sequence(value, "The node's addresses", MOST_ADDRESSES)]
+
+
+def token(value: object) -> str:
+    """The secret that a node made for one transfer. No sentence quotes it."""
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise Refusal("no_token", "The node reports no token of 20 to 200 letters, digits, - and _.")
+    return str(value)
+
+
+def instance(value: object) -> str:
+    """The name of an instance on the node."""
+    return matching(value, "The name of an instance", _INSTANCE, "at most 48 of a-z, 0-9 and -")
+
+
+def listener(value: object) -> tuple[str, str, int]:
+    """The instance of a plan, and the host and port at which it listens. The controller connects there once."""
+    plan = mapping(value, "A plan that the node reports")
+    listen = mapping(plan.get("listen"), "Where an instance listens")
+    host = values.node(listen.get("host"), "The host on which an instance listens")
+    if host.lower().startswith(("169.254.", "fe80:")):
+        raise Refusal("no_address", f"The node reports {host}, which no other machine reaches.")
+    return instance(plan.get("instance")), host, integer(listen.get("port"), "The port of an instance", 1, PORTS[1])
+
+
+def recipes(value: object) -> dict[str, dict[str, str]]:
+    """The compiled recipes that a node has and lacks: an instance by key. What has no such form is left out."""
+    found = value if isinstance(value, Mapping) else {}
+    parts = {part: found.get(part) for part in ("has", "lacks")}
+    return {part: dict(_recipes(said)) if isinstance(said, Mapping) else {} for part, said in parts.items()}
+
+
+def _recipes(said: Mapping[object, object]) -> Iterator[tuple[str, str]]:
+    for key, name in list(said.items())[:MOST_ENTRIES]:
+        if isinstance(key, str) and isinstance(name, str) and _KEY.fullmatch(key) and _INSTANCE.fullmatch(name):
+            yield str(key), str(name)
 
 
 def pair(value: object) -> dict[str, Any]:
@@ -73,14 +130,21 @@ def half(value: object) -> dict[str, Any]:
 
 def address(value: object) -> str:
     """The IPv4 address at which others reach the node. No name: that could be another node's."""
-    said = text(value, "The node's address", longest=64)
-    try:
-        found = ipaddress.IPv4Address(said)
-    except ValueError:
-        raise Refusal("no_address", f"The node reports {shown(said)}, which is no address of IPv4.") from None
+    said = _ip(value)
+    if ":" in said:
+        raise Refusal("no_address", f"The node reports {said}. An address of IPv4 is needed.")
+    found = ipaddress.IPv4Address(said)
     if found.is_multicast or found.is_unspecified or found.is_loopback:
         raise Refusal("no_address", f"The node reports {found}, at which no other node reaches it.")
     return str(found)
+
+
+def _ip(value: object) -> str:
+    said = text(value, "The node's address", longest=64)
+    try:
+        return str(ipaddress.ip_address(said))
+    except ValueError:
+        raise Refusal("no_address", f"The node reports the address {shown(said)}, which is none.") from None
 
 
 def document(value: object) -> dict[str, Any]:
@@ -118,4 +182,15 @@ def sentence(value: object) -> str:
 
 
 # By the name that the filter `reported` takes.
-CHECKS: Mapping[str, Callable[[object], Any]] = {"document": document, "half": half, "image_id": image_id, "pair": pair}
+CHECKS: Mapping[str, Callable[[object], Any]] = {
+    "address": address,
+    "addresses": addresses,
+    "instance": instance,
+    "sentence": sentence,
+    "storage": storage,
+    "token": token,
+    "document": document,
+    "half": half,
+    "image_id": image_id,
+    "pair": pair,
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..base import reported
+
 # A host pattern that matches nobody; an empty list would match every host.
 NOBODY = "all:!all"
 
@@ -23,7 +25,7 @@ def recipe_shares(
     {'key': {'give': {'one': 'chat'}, 'take': {'two': 'talk'}}}
     """
     names = list(nodes if among is None else among)
-    said = {name: (nodes[name].get("preflight_node") or {}).get("recipes") or {} for name in names}
+    said = {name: _reported(nodes[name]) for name in names}
     sites = {name: str(nodes[name].get("gaudi_weights_site", "one")) for name in names}
     shares: dict[str, dict[str, dict[str, str]]] = {}
     for key in dict.fromkeys(key for name in names for key in said[name].get("lacks", {})):
@@ -39,6 +41,10 @@ def recipe_shares(
     return shares
 
 
+def _reported(node: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    return reported.recipes((node.get("preflight_node") or {}).get("recipes"))
+
+
 def recipes_in_turn(nodes: Mapping[str, Mapping[str, Any]], node: str, at_once: int | str) -> dict[str, dict[str, str]]:
     """Return for each key that this node lacks and its site must compile: the nodes that lack it, with the instance.
 
@@ -49,7 +55,7 @@ def recipes_in_turn(nodes: Mapping[str, Mapping[str, Any]], node: str, at_once: 
         return {}
     site = nodes[node].get("gaudi_weights_site", "one")
     said = {
-        name: (found.get("preflight_node") or {}).get("recipes") or {}
+        name: _reported(found)
         for name, found in ((name, nodes[name]) for name in nodes)
         if found.get("gaudi_weights_site", "one") == site
     }

@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import reported
 from ..base.printable import printable
 from ..base.values import is_loopback
 
@@ -17,14 +18,15 @@ OPENED = ("firewalld", "ufw")
 def targets(plans: Sequence[Mapping[str, Any]], known: str) -> dict[str, tuple[str, int]]:
     """Return address and port of each instance that others are to reach, by its name.
 
-    known: the address by which the controller knows the node; it stands for all addresses.
+    known: the address by which the controller knows the node; it stands for all addresses. Raises Refusal for what is
+    no plan.
     """
     found = {}
     for plan in plans:
-        host, port = str(plan["listen"]["host"]), int(plan["listen"]["port"])
+        instance, host, port = reported.listener(plan)
         address = known if _is_unspecified(host) else host
         if not is_loopback(address):
-            found[str(plan["instance"])] = (address, port)
+            found[instance] = (address, port)
     return found
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base import reported
-from hypothesis import given, settings
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from filter_plugins.checked import reported as reported_filter
@@ -54,3 +56,83 @@ def test_what_is_no_reference_of_an_image_is_left_out(value: Any) -> None:
 @pytest.mark.parametrize("count", [reported.MOST_ENTRIES + 1, 10**6])
 def test_no_more_images_are_read_than_a_node_can_have(count: int) -> None:
     assert len(reported.images(["vllm:1"] * count)) == reported.MOST_ENTRIES
+
+
+@pytest.mark.parametrize(
+    ("kind", "good"),
+    [
+        ("address", "10.20.0.11"),
+        ("addresses", ["10.20.0.11", "fd00::1"]),
+        ("document", {"files": [{"name": "a", "size": 16 << 30}]}),
+        ("instance", "chat-2"),
+        ("sentence", "It failed."),
+        ("storage", {"fstype": "fuse.glusterfs", "source": "nas:/models"}),
+        ("storage", {"fstype": "", "source": ""}),
+        ("token", "FdVvU3pYx8b0pP7m6gVqkK0S9tq2rQnXbWc1dTzE"),
+    ],
+)
+def test_what_an_honest_node_reports_stays_as_it_is(kind: str, good: Any) -> None:
+    assert reported_filter(good, kind) == good
+
+
+@pytest.mark.parametrize(
+    ("kind", "hostile"),
+    [
+        ("address", "metadata.internal"),
+        ("address", "127.0.0.1"),
+        ("address", "224.0.0.1"),
+        ("address", "fd00::1"),
+        ("address", "10.20.0.11:22"),
+        ("addresses", ["*"]),
+        ("addresses", ["0.0.0.0/0"]),
+        ("addresses", ["10.0.0.1"] * 257),
+        ("document", {"a": 10**400}),
+        ("document", {"a": float("nan")}),
+        ("document", {"a": "x" * 5000}),
+        ("instance", "../chat"),
+        ("storage", {"fstype": "nfs\n4", "source": "x"}),
+        ("storage", {"fstype": "nfs4", "source": "x" * 5000}),
+        ("token", "x" * 10**6),
+        ("token", "short"),
+        ("token", "a token of a line\nand another"),
+    ],
+)
+def test_what_is_no_such_report_is_refused(kind: str, hostile: Any) -> None:
+    with pytest.raises(AnsibleFilterError):
+        reported_filter(hostile, kind)
+
+
+def test_a_refused_token_is_not_quoted() -> None:
+    with pytest.raises(AnsibleFilterError) as refused:
+        reported_filter("secret secret secret secret", "token")
+    assert "secret secret" not in str(refused.value)
+
+
+def test_a_nested_report_is_refused_before_anything_walks_through_it() -> None:
+    deep: Any = "x"
+    for _ in range(500):
+        deep = [deep]
+    with pytest.raises(AnsibleFilterError, match="nested"):
+        reported_filter({"a": deep}, "document")
+
+
+def test_a_sentence_is_one_line_and_has_an_end() -> None:
+    assert reported_filter("a\nb\x1b[2J" + "x" * 10_000, "sentence").isprintable()
+    assert len(reported_filter("x" * 10_000, "sentence")) == reported.LONGEST_SENTENCE
+
+
+PLAN = {"instance": "chat", "listen": {"host": "10.20.0.11", "port": 30001}}
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(["instance", "host", "port"]), ANY_JSON)
+@example("host", "169.254.169.254")
+@example("port", 0)
+def test_the_controller_connects_to_no_instance_without_host_and_port(field: str, value: Any) -> None:
+    plan = {**PLAN, field: value} if field == "instance" else {**PLAN, "listen": {**PLAN["listen"], field: value}}  # type: ignore[dict-item]
+    with contextlib.suppress(Refusal):
+        instance, host, port = reported.listener(plan)
+        assert re.fullmatch("[a-z0-9-]{1,48}", instance)
+        assert re.fullmatch("[A-Za-z0-9.:-]{1,253}", host)
+        assert not host.startswith("169.254.")
+        assert 1 <= port <= 65535

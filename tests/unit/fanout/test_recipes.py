@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.fanout.recipes import nodes_carrying_recipes, recipe_shares, recipes_in_turn
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 KEY, OTHER = "qwen3-8b-bfloat16-hl225-tp1-0123456789ab", "qwen3-8b-bfloat16-hl225-tp2-ba9876543210"
 
@@ -77,3 +79,30 @@ def test_a_node_compiles_for_those_of_its_own_site() -> None:
     nodes["c"] = node(lacks={KEY: "chat"}, gaudi_weights_site="far")
     assert recipes_in_turn(nodes, "c", 1) == {KEY: {"a": "chat", "c": "chat"}}
     assert nodes_carrying_recipes(nodes, 1) == ["a", "c"]
+
+
+TEXTS = st.sampled_from([KEY, "../../etc", "a/b", "a\0b", "-e", "{{ 1 }}", "chat"]) | st.text(max_size=4)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60)
+@given(JSON, JSON, st.sampled_from(["m", "z"]))
+def test_whatever_a_node_reports_others_get_no_other_key_and_their_own_instance(
+    has: Any, lacks: Any, name: str
+) -> None:
+    """It stands before the others in the play, or behind them."""
+    hostile = {"preflight_node": {"recipes": {"has": has, "lacks": lacks}}}
+    honest = {"n": node(lacks={KEY: "chat"}), "o": node(lacks={KEY: "talk"})}
+    nodes = dict(sorted({**honest, name: hostile}.items()))
+    for key, share in recipe_shares(nodes).items():
+        assert key == KEY, "no key that the others do not have"
+        assert {host: share["take"][host] for host in honest} == {"n": "chat", "o": "talk"}
+    for host in honest:
+        turns = recipes_in_turn(nodes, host, 1)
+        assert set(turns) <= {KEY}
+        assert turns.get(KEY, {}).get(host) in (None, nodes[host]["preflight_node"]["recipes"]["lacks"][KEY])
+    assert nodes_carrying_recipes({"m": {"preflight_node": {"recipes": has}}}, 1) == "all:!all"

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+
+from tests.unit.preflight.test_borders import every_task
+from tests.unit.preflight.test_templates import evaluate, trusted
 
 ROLE = Path(__file__).parents[3] / "roles" / "weights_supply"
 
@@ -68,3 +72,45 @@ def test_it_listens_at_the_address_of_the_node_that_gives(giver: str, listen: st
     assert templar.template(trust_as_template(values["__weights_supply_listen"])) == listen
     defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
     assert templar.template(trust_as_template(defaults["weights_supply_giver"])) == "b"
+
+
+def expression(file: str, task: str, *keys: str) -> Any:
+    """Return an argument of a task of the role, which Ansible evaluates on the receiver or on the node that gives."""
+    found = next(
+        each for each in every_task(yaml.safe_load((ROLE / "tasks" / file).read_text())) if each["name"] == task
+    )
+    for key in keys:
+        found = found[key]
+    return found
+
+
+@pytest.mark.parametrize("token", ["x" * 1000, "a\nb", 7, None, ["x"], {"token": "x"}])
+def test_a_node_that_gives_no_token_is_not_asked(token: Any) -> None:
+    content = expression("take.yml", "take | Write the peer's token", "ansible.builtin.copy", "content")
+    hosts = {"m": {"weights_supply_given": {"token": token}}}
+    given = {"inventory_hostname": "h", "hostvars": hosts, "__weights_supply_round": {"take": {"h": {"peer": "m"}}}}
+    with pytest.raises(AnsibleError, match="no token"):
+        evaluate("weights_supply", content, **given)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "fact", "reached"),
+    [
+        ("nas-1.example", "10.0.0.1", "nas-1.example"),
+        (None, "10.0.0.1", "10.0.0.1"),
+        (None, "nas-1.example", ""),
+        (None, "127.0.0.1", ""),
+        (None, ["10.0.0.1"], ""),
+    ],
+)
+def test_only_the_inventory_has_a_name_where_others_reach_a_node(inventory: Any, fact: Any, reached: str) -> None:
+    task = "reached | Say where others reach it"
+    given = {**trusted(expression("reached.yml", task, "vars")), "ansible_facts": {"default_ipv4": {"address": fact}}}
+    if inventory:
+        given["gaudi_weights_address"] = inventory
+    address = expression("reached.yml", task, "ansible.builtin.set_fact", "weights_supply_address")
+    if reached:
+        assert evaluate("weights_supply", address, **given) == f"{reached}:8730"
+    else:
+        with pytest.raises(AnsibleError):
+            evaluate("weights_supply", address, **given)

@@ -1,0 +1,292 @@
+"""Every value that leaves the node that reports it: the table that docs/design.md speaks of.
+
+A node that an attacker controls can report anything. A value that another node or the controller's disk receives has a
+type and bounds, which are checked where it enters. tests/unit/test_crossings.py finds values that are missing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Names in `reads`, beside those of variables and filters.
+FILES = "writes on the controller"
+CONNECTS = "connects from the controller"
+DELEGATED = "done by another node"
+WHOLE = "all variables of a host"
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """One kind of value.
+
+    source: the module, fact or job that reports it. target: what receives it, and what it decides there. bounds: its
+    type and limits. checked: the file and the text in it that checks the value; None where it decides nothing and is
+    only shown, or stored under the name that the inventory has for the node. reads: in each file the variables, or
+    filters, through which the value is read from another node's variables.
+    """
+
+    value: str
+    source: str
+    target: str
+    bounds: str
+    checked: tuple[str, str] | None
+    reads: Mapping[str, tuple[str, ...]]
+
+
+REPORTED = "module_utils/gaudi/base/reported.py"
+SUPPLY = "roles/weights_supply/vars/main.yml"
+CALIBRATION = "roles/fp8_calibration/vars/main.yml"
+PAIRS = "roles/fabric_check/vars/main.yml"
+AT_ONCE = "filter_plugins/nodes_at_once.py"
+
+CROSSINGS = (
+    # Images
+    Crossing(
+        "images that a node uses and lacks",
+        "modules serving_plan and serving_image",
+        "whether the node takes an image from the seed; the inventory chooses the seed",
+        "list of at most 1024 references, each at most 255 characters; others are left out",
+        ("module_utils/gaudi/fanout/images.py", "reported.images("),
+        {"roles/serving_image/vars/main.yml": ("__serving_image_said",)},
+    ),
+    Crossing(
+        "id of an image",
+        "job image.share of the seed that the controller chose",
+        "argument of the job image.load on the nodes of the seed's site, which compares the file with it",
+        "sha256: and 64 hexadecimal digits",
+        ("roles/serving_image/vars/main.yml", "reported('image_id')"),
+        {"roles/serving_image/vars/main.yml": ("__serving_image_given",)},
+    ),
+    # Weights, and whatever is copied in the same way
+    Crossing(
+        "type and source of the file system of weights",
+        "module model_weights_info",
+        "which nodes share storage, so that one of them writes for all",
+        "a word of at most 64 characters; a line of at most 4096",
+        (SUPPLY, "reported('storage')"),
+        {SUPPLY: ("__weights_supply_said", "__weights_supply_conversion", "__weights_supply_reading")},
+    ),
+    Crossing(
+        "whether a node had to be left out as a source",
+        "job of the receiver: the files that it got are not those of the record, or not as pinned",
+        "the source that the controller chose for this receiver gives nothing more in this run",
+        "a host name that the controller sets; the node only decides whether",
+        (SUPPLY, "__weights_supply_blamed"),
+        {SUPPLY: ("__weights_supply_blames",)},
+    ),
+    Crossing(
+        "why a node could not fetch a folder",
+        "job of the node",
+        "message of the nodes that wait for the folder",
+        "one line of at most 2000 characters",
+        (SUPPLY, "reported', 'sentence'"),
+        {SUPPLY: ("__weights_supply_refused",)},
+    ),
+    Crossing(
+        "addresses from which a node connects",
+        "facts of the node",
+        "list of clients in rsync's configuration on the node that gives; the token is needed as well",
+        "at most 256 addresses of IPv4 and IPv6, no names",
+        ("roles/weights_supply/tasks/addresses.yml", "reported('addresses')"),
+        {SUPPLY: ("weights_supply_addresses", "ansible_facts")},
+    ),
+    Crossing(
+        "address at which a node gives a folder",
+        "facts of the node, where the inventory has no gaudi_weights_address",
+        "request of the receiver; the port is the inventory's",
+        "an address of IPv4, no name, neither loopback nor multicast",
+        ("roles/weights_supply/tasks/reached.yml", "reported('address')"),
+        {SUPPLY: ("weights_supply_address",), "roles/fp8_calibration/tasks/take.yml": ("weights_supply_address",)},
+    ),
+    Crossing(
+        "token of a transfer",
+        "module weights_giving of the node that gives",
+        "file that root alone can read, on the receiver",
+        "20 to 200 letters, digits, - and _",
+        ("roles/weights_supply/tasks/take.yml", "reported('token')"),
+        {
+            "roles/weights_supply/tasks/take.yml": ("weights_supply_given",),
+            "roles/fp8_calibration/tasks/take.yml": ("weights_supply_given",),
+        },
+    ),
+    Crossing(
+        "record of a folder",
+        "module weights_giving of the seed",
+        "request of the receiver, whose job compares it with the pins and takes only names that stay in the folder",
+        "mapping of at most 32 levels, texts of at most 4096 characters, finite numbers",
+        (SUPPLY, "reported('document')"),
+        {SUPPLY: ("weights_supply_given",)},
+    ),
+    Crossing(
+        "facts that a module returns",
+        "modules that another node runs for the receiver",
+        "facts of the node that returned them, never those of the receiver",
+        "delegate_facts on each such task",
+        ("roles/weights_supply/tasks/serve.yml", "delegate_facts: true"),
+        {
+            "roles/weights_supply/tasks/serve.yml": (DELEGATED,),
+            "roles/weights_supply/tasks/in_turn.yml": (DELEGATED,),
+            "roles/vllm_service/tasks/carry_turn.yml": (DELEGATED,),
+        },
+    ),
+    Crossing(
+        "compiled recipes that a node has and lacks",
+        "module gaudi_preflight",
+        "which node of a site gives a key: the first of the play that has it; the key names the folder",
+        "at most 1024 keys, each one part of a path of at most 200 characters, with an instance; others are left out",
+        ("module_utils/gaudi/fanout/recipes.py", "reported.recipes("),
+        {
+            "site.yml": ("|nodes_carrying_recipes", "|recipes_in_turn"),
+            "playbooks/serve.yml": ("|recipe_shares",),
+            "roles/vllm_service/tasks/carry.yml": ("|recipe_shares",),
+            "roles/vllm_service/tasks/carry_ready.yml": ("|recipes_in_turn",),
+        },
+    ),
+    Crossing(
+        "whether a node has measurements for static FP8, or makes them",
+        "module node_job",
+        "which node of a site measures, and which one gives; the digest of what is measured is the controller's",
+        "two truth values; the storage as above",
+        (CALIBRATION, "reported('storage')"),
+        {CALIBRATION: ("__fp8_calibration_said",)},
+    ),
+    # Runs over two nodes
+    Crossing(
+        "cards, address and port of a node for runs over two nodes",
+        "module fabric_pair_info",
+        "which nodes meet, and where the second one connects; test and limit follow from inventory and catalogue",
+        "card type of the catalogue, at most 256 ids, an address of IPv4 that no other node reports, a port from 1024",
+        ("roles/fabric_check/tasks/pairs.yml", "reported('pair')"),
+        {PAIRS: ("__fabric_check_report",)},
+    ),
+    Crossing(
+        "result of a half of a run",
+        "module fabric_pair",
+        "verdict on the pairs of this node, and whether later rounds ask for Gaudi Direct",
+        "none or 0 to 10000 GB/s, a line of at most 2000 characters, a truth value",
+        ("roles/fabric_check/tasks/halves.yml", "reported('half')"),
+        {PAIRS: ("__fabric_check_halves",)},
+    ),
+    Crossing(
+        "verdict of a node",
+        "modules fabric_check and fabric_pair_info",
+        "page on the controller, at a path of the operator, under the node's name in the inventory",
+        "form of a verdict, at most 32 levels, finite numbers; another one is left out with a warning",
+        ("filter_plugins/acceptance.py", "reported.document("),
+        {
+            PAIRS: ("__fabric_check_seen", "fabric_check_found"),
+            "roles/fabric_check/tasks/page.yml": (FILES,),
+            "roles/fabric_check/tasks/pairs.yml": (FILES,),
+        },
+    ),
+    # The order of a run
+    Crossing(
+        "whether a node gets a driver, or an instance of it restarts",
+        "module gaudi_preflight",
+        "whether nodes change one at a time, and whether the run waits before the next one",
+        "truth values; names of hosts are the inventory's",
+        (AT_ONCE, "bool((node.get("),
+        {
+            "site.yml": ("|nodes_at_once", "|nodes_without_driver"),
+            "playbooks/tasks/turn.yml": ("|changed_before",),
+            "roles/vllm_service/tasks/carry_ready.yml": ("|nodes_at_once",),
+        },
+    ),
+    Crossing(
+        "whether an image cannot serve an instance of a node",
+        "module serving_image",
+        "whether this node fails at the end",
+        "truth value",
+        (AT_ONCE, "bool(node.get("),
+        {"site.yml": ("|nodes_refusing",)},
+    ),
+    Crossing(
+        "whether a node lacks weights, and has an address",
+        "module gaudi_preflight",
+        "whether the nodes of its site need an address",
+        "truth value",
+        ("module_utils/gaudi/fanout/addresses.py", "values.routed("),
+        {"roles/preflight/vars/main.yml": ("|without_address",)},
+    ),
+    Crossing(
+        "weights that a node lacks",
+        "module gaudi_preflight",
+        "what the nodes of the play look for",
+        "the module's own form",
+        ("roles/weights_supply/vars/main.yml", "weights_supply_wanted"),
+        {"site.yml": ("preflight_node",), "playbooks/serve.yml": ("preflight_node",)},
+    ),
+    # Instances
+    Crossing(
+        "instances that serve the model of a batch",
+        "module batch_instance_info",
+        "which node answers the batch: the first of the play; the name is an argument on this node alone",
+        "at most 48 of a-z, 0-9 and -",
+        ("roles/offline_batch/vars/main.yml", "reported('instance')"),
+        {
+            "roles/offline_batch/vars/main.yml": ("__offline_batch_here",),
+            "roles/offline_batch/tasks/preflight.yml": ("__offline_batch_here",),
+        },
+    ),
+    Crossing(
+        "answers of a batch",
+        "module batch_answers",
+        "one file on the controller, at the operator's path, in parts",
+        "parts of 8 MiB; the checksum has to fit",
+        ("action_plugins/batch_answers.py", "unpacked("),
+        {"action_plugins/batch_answers.py": (FILES,)},
+    ),
+    Crossing(
+        "result of a benchmark",
+        "module benchmark_runs_info",
+        "files on the controller in the node's own folder; the name of a run is part of their names",
+        "the form of a name of a run",
+        ("filter_plugins/benchmark.py", "def benchmark_runs("),
+        {"roles/benchmark/tasks/show.yml": (FILES,)},
+    ),
+    Crossing(
+        "address and port of an instance",
+        "module serving_plan, and vllm_service_reach where the inventory has a loopback address",
+        "one connection of the controller, which sends GET /health and nothing else",
+        "a host name or an address that is not link-local, a port from 1, an instance's name",
+        ("module_utils/gaudi/serving/reach.py", "reported.listener("),
+        {"action_plugins/vllm_service_reach.py": (CONNECTS,)},
+    ),
+    Crossing(
+        "names of instances, and of their keys",
+        "modules vllm_service_info and instance_keys",
+        "whether a name that the operator gave exists somewhere; a key is added and revoked on each node by itself",
+        "compared with the operator's name",
+        None,
+        {
+            "roles/vllm_service/tasks/select.yml": ("__vllm_service_here",),
+            "playbooks/bench.yml": ("bench_here",),
+            "playbooks/keys.yml": ("keys_here",),
+        },
+    ),
+    # Shown, or written as it is, under the node's name
+    Crossing(
+        "state, plans, findings, settings and images of a node",
+        "modules that only read",
+        "a page on the terminal; a JSON file or a text on the controller, at the operator's path",
+        "content alone; no name or path is the node's",
+        None,
+        {
+            "playbooks/doctor.yml": ("doctor_found", FILES),
+            "playbooks/image.yml": ("image_found", FILES),
+            "playbooks/plan.yml": (FILES,),
+            "playbooks/status.yml": ("node", FILES),
+            "playbooks/tasks/bundle.yml": (FILES,),
+            "roles/host_tuning/tasks/verify.yml": ("host_tuning_found", FILES),
+        },
+    ),
+)
+
+# Variables of other hosts that no node reports: the inventory alone sets them.
+INVENTORY = {
+    "playbooks/fetch_weights.yml": ("model_weights_measured_cards",),
+    "playbooks/pin.yml": (WHOLE,),
+    "playbooks/plan.yml": (WHOLE,),
+    "roles/serving_image/vars/main.yml": ("gaudi_weights_site",),
+}

@@ -1,0 +1,161 @@
+"""Every value that leaves the node that reports it is in the table of tests/crossings.py, typed and bounded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.gaudi.base import reported
+
+from tests.crossings import CONNECTS, CROSSINGS, DELEGATED, FILES, INVENTORY, WHOLE, Crossing
+from tests.unit.preflight.test_borders import every_task
+from tests.unit.preflight.test_contracts import ROOT
+
+# Another node's variables, as a role reads them: one variable, all for a filter, or in a way that nobody can follow.
+READS = (
+    re.compile(r"map\( ?'extract', hostvars, \[? ?'(\w+)'"),
+    re.compile(r"map\( ?'extract', hostvars\) \| map\( ?attribute='(\w+)'"),
+    re.compile(r"hostvars\[[^][]+(?:\[\w+\])*\]\.(\w+)"),
+    re.compile(r"hostvars(?: \| default\(\{\}\))?( \| (?!default)\w+)"),
+)
+# Actions that run on the controller, and decide from variables.
+ON_CONTROLLER = {
+    *("assert", "debug", "fail", "include_tasks", "meta", "pause", "set_fact"),
+    *("batch_input", "new_api_key"),
+}
+KEYWORDS = {
+    *("name", "register", "when", "vars", "loop", "loop_control", "tags", "become", "run_once", "delegate_to", "diff"),
+    *("connection", "changed_when", "failed_when", "check_mode", "no_log", "environment", "notify", "until", "retries"),
+    *("delay", "async", "poll", "delegate_facts", "args", "block", "rescue", "always"),
+}
+WRITES = re.compile(r"\.write_(?:text|bytes)\(|open\([^)\n]*[\"'][wax]|mkstemp|TemporaryFile|\.mkdir\(|makedirs")
+SOCKETS = re.compile(r"HTTPS?Connection|\bsocket\b|create_connection|urlopen|urllib\.request")
+
+
+def files() -> Iterator[Path]:
+    """Everything that Ansible reads on the controller as tasks, variables or templates."""
+    yield ROOT / "site.yml"
+    for folder in ("playbooks", "roles"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".yml", ".j2") and "molecule" not in path.parts and "files" not in path.parts:
+                yield path
+
+
+def read_in(text: str) -> set[str]:
+    """Names through which a file reads variables of other nodes; WHOLE where no pattern says which variable."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    flat = re.sub(r"\s+", " ", " ".join(lines))
+    found = set()
+    for pattern in READS:
+        found |= {name.replace(" ", "") for name in pattern.findall(flat)}
+        flat = pattern.sub("", flat)
+    return found | ({WHOLE} if re.search(r"\bhostvars\b", flat) else set())
+
+
+def tasks_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Every task of a file; a play's are below its keys."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.suffix == ".yml" else None
+    for item in content if isinstance(content, list) else ():
+        plays = (
+            [item.get(key, []) for key in ("pre_tasks", "tasks", "post_tasks", "handlers")]
+            if "hosts" in item
+            else [[item]]
+        )
+        for listed in plays:
+            yield from every_task(listed)
+
+
+def moved_by(task: dict[str, Any]) -> set[str]:
+    """How a task moves what a node returns: to the controller, from another node, or from one node to all."""
+    where = task.get("delegate_to")
+    if where == "localhost" or task.get("connection") == "local":
+        return {FILES}
+    if where is not None:
+        return {DELEGATED}
+    actions = {key.rpartition(".")[2] for key in task} - KEYWORDS
+    return {"one node answers for all"} if task.get("run_once") and not actions <= ON_CONTROLLER else set()
+
+
+def crossing() -> set[tuple[str, str]]:
+    """Every place, as file and name, where a value leaves the node that reports it."""
+    found = set()
+    for path in files():
+        name = path.relative_to(ROOT).as_posix()
+        found |= {(name, each) for each in read_in(path.read_text(encoding="utf-8"))}
+        found |= {(name, each) for task in tasks_in(path) for each in moved_by(task)}
+    for folder in ("action_plugins", "callback_plugins", "filter_plugins", "plugin_utils"):
+        for path in sorted((ROOT / folder).glob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            does = {FILES: WRITES.search(text), CONNECTS: SOCKETS.search(text)}
+            found |= {(path.relative_to(ROOT).as_posix(), what) for what, match in does.items() if match}
+    return found
+
+
+def test_the_table_has_every_crossing_and_no_other() -> None:
+    tables = [row.reads for row in CROSSINGS] + [INVENTORY]
+    listed = {(file, name) for table in tables for file, names in table.items() for name in names}
+    new = sorted(crossing() - listed)
+    assert not new, f"check these where they enter, and add them to tests/crossings.py: {new}"
+    gone = sorted(listed - crossing())
+    assert not gone, f"take these out of tests/crossings.py: {gone}"
+
+
+@pytest.mark.parametrize("row", [row for row in CROSSINGS if row.checked], ids=lambda row: row.value)
+def test_a_crossing_is_checked_where_the_table_says(row: Crossing) -> None:
+    assert row.checked is not None
+    file, text = row.checked
+    assert text in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_every_check_of_reports_is_used_and_in_the_table() -> None:
+    used = {
+        name for path in files() for name in re.findall(r"reported(?:\('|', ')(\w+)'", path.read_text(encoding="utf-8"))
+    }
+    assert used == set(reported.CHECKS)
+
+
+def test_facts_of_another_node_stay_its_own() -> None:
+    """Without delegate_facts the facts in the answer of that node become those of the node that the task is for."""
+    found = [
+        f"{path.relative_to(ROOT)}: {task.get('name')}"
+        for path in files()
+        for task in tasks_in(path)
+        if moved_by(task) == {DELEGATED} and task.get("delegate_facts") is not True
+    ]
+    assert found == []
+
+
+# What the operator or the inventory names, and names of a benchmark's run, which are checked.
+PLACES = {
+    *("folder", "doctor_output", "image_output", "plan_output", "status_output", "host_tuning_output"),
+    *("fabric_check_page", "fabric_check_pairs_results", "inventory_hostname", "__benchmark_output", "item", "lookup"),
+}
+
+
+def test_a_file_on_the_controller_is_where_the_operator_says() -> None:
+    for path in files():
+        for task in [task for task in tasks_in(path) if moved_by(task) == {FILES}]:
+            for arguments in [value for key, value in task.items() if key.startswith("ansible.builtin.")]:
+                place = str(arguments.get("dest", arguments.get("path", "")))
+                bare = re.sub(r"'[^']*'", "", " ".join(re.findall(r"\{\{(.*?)\}\}", place, re.DOTALL)))
+                names = set(re.findall(r"(?<![.\w])[a-z_]\w*", bare)) - {"if", "else", "is", "abs", "path_join"}
+                assert names <= PLACES, f"{path.relative_to(ROOT)}: {task.get('name')}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x: \"{{ hostvars['m'].said }}\"",
+        "x: \"{{ ansible_play_hosts | map('extract', hostvars, ['said', 'what']) }}\"",
+        "x: >-\n  {{ ansible_play_hosts\n     | map('extract', hostvars, 'said') }}",
+        "x: \"{{ play | map('extract', hostvars) | map(attribute='said') }}\"",
+        'x: "{{ hostvars | default({}) | said }}"',
+    ],
+)
+def test_a_variable_of_another_node_is_found_however_it_is_read(text: str) -> None:
+    assert {name.lstrip("|") for name in read_in(text)} == {"said"}
+    assert read_in("x: \"{{ lookup('vars', hostvars) }}\"") == {WHOLE}
