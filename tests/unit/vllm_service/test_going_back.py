@@ -215,6 +215,24 @@ def test_automatic_rollback_to_a_more_open_plan_leaves_the_instance_stopped(
     assert f"playbooks/rollback.yml -e instance=tiny -e to={kept.digest[:12]}" in node.state["status"]
 
 
+@pytest.mark.parametrize("by", ["", "admin"])
+def test_rollback_that_an_earlier_release_decided_opens_nothing_unless_a_person_asked(node: Node, by: str) -> None:
+    """Its decision may wait for a long time, as for a card that another instance has; then comes an upgrade."""
+    closed, start = copy.deepcopy(node.plan), StartsFrom("sha256:1", "", "")
+    change(node, "a", guarded=None, listen={**closed["listen"], "host": ANY})
+    place(node).keep(decisions.serves([], place(node).files(), start, NOW), ())
+    (kept,) = plans(node)
+    node.plan = closed
+    change(node, "b")
+    present = place(node).files()
+    place(node).keep(decisions.fails(plans(node), present, Failed("it failed", NOW, by, start)), [kept.digest])
+    place(node).go_back(Back(decisions.digest_of(present), kept.digest, "it failed", NOW, by, kept.number))
+    node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
+    _, output = node.run()
+    assert (place(node).files()["plan.json"] == kept.files["plan.json"]) is (by == "admin")
+    assert (f"other machines reach it at {ANY}," in output) is (by == "")
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [

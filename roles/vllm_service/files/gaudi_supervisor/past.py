@@ -111,6 +111,7 @@ class Past:
         deadline = time.monotonic() + self.boss.uncounted_wait
         while True:
             try:
+                self._drop_what_opens()
                 self.back, written = self.place.finish(now_text())
                 break
             except Damaged as damage:
@@ -126,6 +127,23 @@ class Past:
         if written:
             self.reload()
         return written
+
+    def _drop_what_opens(self) -> None:
+        """Drop a decision of an earlier release to restore a plan that is more open, unless that plan is there by now.
+
+        Such a release compared keys only. Raises Damaged and OSError.
+        """
+        back = self.place.back()
+        if back is None or back.by:
+            return
+        found = {each.digest: each for each in self.read()}
+        before, after = found.get(back.before), found.get(back.after)
+        if before is None or after is None or decisions.where(self.place.disk(), before, after) != "pending":
+            return
+        more = decisions.opened(after, before.files)
+        if more:
+            say(f"The plan {after.digest[:SHOWN]} is not restored, as it is more open: {'; '.join(more)}.", 4)
+            self.place.forget_back()
 
     def _stuck(self, stuck: Exception) -> Failure:
         """Why neither the new plan nor the old one can be started."""
