@@ -17,7 +17,6 @@ brain.on_path()
 from ansible.module_utils.gaudi.base import reported as reports
 from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.engine.openpgp import fingerprints
 
 
 def checked(value: object, kind: str, what: str) -> str:
@@ -44,14 +43,6 @@ def apt_login(address: str) -> str:
         raise AnsibleFilterError(str(refusal)) from None
 
 
-def openpgp_fingerprints(armoured: str) -> list[str]:
-    """Return the fingerprints of the primary keys in a file."""
-    try:
-        return fingerprints(armoured)
-    except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
-
-
 class FilterModule:
     """What Ansible looks for."""
 
@@ -61,7 +52,6 @@ class FilterModule:
             "apt_login": apt_login,
             "checked": checked,
             "login": values.login,
-            "openpgp_fingerprints": openpgp_fingerprints,
             "reported": reported,
             "without_login": values.without_login,
         }

@@ -25,6 +25,10 @@ options:
     description: What the file must have, such as C(sha256:...). Empty accepts any.
     type: str
     default: ""
+  fingerprint:
+    description: Fingerprint of the key. A file with any other key, alone or beside it, is refused. Empty accepts any.
+    type: str
+    default: ""
   dest:
     description: Path that the key is written to, readable by everybody.
     type: path
@@ -58,6 +62,7 @@ EXAMPLES = r"""
 - name: Fetch a key
   fetched_key:
     url: https://mirror.example/key.asc
+    fingerprint: 68B6 0407 3722 08D2 2B0F B02D 3CDF F4A7 960A 84B2
     dest: /usr/share/keyrings/example.asc
 """
 
@@ -74,9 +79,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.apt import faults
-from ansible.module_utils.gaudi.base import certificates
+from ansible.module_utils.gaudi.base import certificates, values
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.engine import openpgp
 from ansible.module_utils.gaudi.node import apt, web
 from ansible.module_utils.gaudi.node.beneath import replacing
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -87,6 +93,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "url_username": {"type": "str"},
     "url_password": {"type": "str", "no_log": True},
     "checksum": {"type": "str", "default": ""},
+    "fingerprint": {"type": "str", "default": ""},
     "dest": {"type": "path", "required": True},
     **web.ACCESS,
 }
@@ -139,6 +146,21 @@ def check(content: bytes, checksum: str) -> None:
         )
 
 
+def check_fingerprint(content: bytes, fingerprint: str) -> None:
+    """Refuse a file that holds another key than the one with this fingerprint, also if it holds both."""
+    if not fingerprint:
+        return
+    required = values.fingerprint(fingerprint, "fingerprint")
+    found = openpgp.fingerprints(content.decode("ascii", "replace"))
+    if found != [required]:
+        raise Refusal(
+            "another_key",
+            f"The file of the vendor's key holds the keys {', '.join(found)}, but this site names {fingerprint}. The "
+            "file was not installed. Ask the vendor which key is right, then correct container_runtime_habana_key and "
+            "its fingerprint (gaudi_driver_key for the repository of the driver).",
+        )
+
+
 def main() -> None:
     """Fetch, compare, write."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -148,6 +170,7 @@ def main() -> None:
     try:
         content = fetched(module)
         check(content, module.params["checksum"])
+        check_fingerprint(content, module.params["fingerprint"])
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     changed = not dest.is_file() or dest.read_bytes() != content

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.gaudi.base import access
 
 from library import site_access
 from tests.unit.host.modules import run_main
 from tests.unit.node.outside import Authority, Key, proxy, serving
+from tests.unit.preflight.test_templates import ROLES, evaluate
 
 SITE = Authority()
+NAMED = (Path(__file__).parents[1] / "preflight/nobody.asc").read_text(encoding="utf-8")
+FINGERPRINT = "68B6 0407 3722 08D2 2B0F B02D 3CDF F4A7 960A 84B2"
 PROXY = "http://reader:p%40ss@proxy.example:3128"
 
 
@@ -99,6 +103,45 @@ def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:
         assert fetch(port, dest, url=url, checksum="crc:1")["refused_id"] == "checksum_unknown"
         assert not dest.exists()
         assert fetch(port, dest, url=url, checksum=right)["changed"] is True
+
+
+class Vendor(Key):
+    """A vendor's key, as the site names it."""
+
+    content = NAMED.encode()
+
+
+class Foreign(Key):
+    """The vendor's key with a further one, which packages would be trusted by as well."""
+
+    content = NAMED.encode() * 2
+
+
+def test_a_file_with_any_other_key_than_the_sites_is_refused(tmp_path: Path) -> None:
+    dest = tmp_path / "key.asc"
+
+    def answered(server: type[Key], fingerprint: str) -> dict[str, Any]:
+        with serving(server) as port:
+            return fetch(port, dest, url=f"http://127.0.0.1:{port}/", fingerprint=fingerprint)
+
+    assert answered(Foreign, FINGERPRINT)["refused_id"] == "another_key"
+    assert answered(Vendor, "0123 4567 " * 5)["refused_id"] == "another_key"
+    assert answered(Key, FINGERPRINT)["refused_id"] == "not_openpgp_keys"
+    assert answered(Vendor, "not a fingerprint")["failed"] is True
+    assert not dest.exists()
+    assert answered(Vendor, FINGERPRINT)["changed"] is True
+    assert dest.read_bytes() == Vendor.content
+    # The key that is there stays as it is.
+    assert answered(Foreign, FINGERPRINT)["refused_id"] == "another_key"
+    assert dest.read_bytes() == Vendor.content
+    assert answered(Foreign, "")["changed"] is True
+
+
+def test_the_role_fetches_the_vendors_key_with_the_sites_fingerprint() -> None:
+    tasks = yaml.safe_load((ROLES / "container_runtime/tasks/vendor_source.yml").read_text(encoding="utf-8"))
+    (fetched,) = [task["fetched_key"] for task in tasks if "fetched_key" in task]
+    given = {"container_runtime_habana_key_fingerprint": FINGERPRINT}
+    assert evaluate("container_runtime", fetched["fingerprint"], **given) == FINGERPRINT
 
 
 def test_a_key_may_be_a_file_of_the_node(tmp_path: Path) -> None:
