@@ -87,7 +87,7 @@ TEST = (
     Part("torch", (*PYTEST, "tests/fp8_torch.py")),
 )
 
-# The long loops of what runs in test as a sample.
+# The long loops of what runs in test as a sample, and the proof that tests of promises can fail.
 MORE = (
     scenario("bare_faults"),
     scenario("fanout"),
@@ -99,6 +99,7 @@ MORE = (
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
     scenario("default", tunes=True, system="debian13"),
+    Part("breaks", (sys.executable, "-m", "tests.breaks")),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/unit/fp8", "-k", "killed")),
     Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
 )

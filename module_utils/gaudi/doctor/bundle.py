@@ -60,7 +60,7 @@ _MASKS = (
     # The account in an address; one without a scheme is a proxy's. A password may contain @ and /.
     (re.compile(r"://[^\s\"]*@"), f"://{MASKED}@"),
     (re.compile(r"(proxy\"?\s*[=:]\s*\"?)[^\s\"]+@", re.IGNORECASE), rf"\1{MASKED}@"),
-    (re.compile(r"(?<![\w.+-])[\w.+-]+:[^\s\":=]+@(?!sha256:)"), f"{MASKED}@"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+:(?!//)[^\s\":=]+@(?!sha256:)"), f"{MASKED}@"),
     # The query of an address, which may have a signature.
     (re.compile(r"\?[\w.%~+-]+=\S*"), f"?{MASKED}"),
     # NAME=value, "name": "value" and --name value.

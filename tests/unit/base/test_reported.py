@@ -44,6 +44,9 @@ def test_any_json_is_refused_in_a_sentence_or_becomes_plain_data(name: str, valu
 
 def test_an_id_of_an_image_is_a_checksum() -> None:
     assert reported_filter(f"sha256:{'0a' * 32}", "image_id") == f"sha256:{'0a' * 32}"
+    for other in (*HOSTILE, "sha256:0a", f"sha256:{'0a' * 32} --x", "vllm:1"):
+        with pytest.raises(AnsibleFilterError):
+            reported_filter(other, "image_id")
 
 
 @given(ANY_JSON)

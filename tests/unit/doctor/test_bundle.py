@@ -54,6 +54,8 @@ def test_every_file_of_ours_in_it_is_one_that_is_known_and_none_holds_keys() -> 
         {"source": f"https://blob.example/w?sv=1&sig={HIDDEN}"},
         {"mirror": f"http://me:p@{HIDDEN}@pypi.example/simple"},
         {"mirror": f"http://me:p/{HIDDEN}@pypi.example/simple"},
+        {"mirror": f"https://{HIDDEN}@git.example/x"},
+        {"mirror": f"https://me:p:{HIDDEN}=@git.example/x"},
         {"proxy": f"me:p/{HIDDEN}@pypi.example"},
         {"said": f"pulled through me:{HIDDEN}@proxy.example:3128"},
         {"passphrase": HIDDEN, "db_pass": HIDDEN, "MY_PWD": HIDDEN, "cookie": HIDDEN, "basic_auth": HIDDEN},

@@ -92,19 +92,25 @@ def test_a_socket_whose_process_cannot_be_seen_is_told_by_its_uid() -> None:
 
 # --- what is answered --------------------------------------------------------------------------------------
 
+# Seconds after which an answer without end ends all the same; more than those that a caller gives it.
+SENDING = 8.0
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 
 @contextmanager
 def answering(parts: Iterable[bytes], pause: float) -> Iterator[http.client.HTTPConnection]:
-    """A connection to somebody who answers with these parts, a pause after each, until nobody listens any more."""
+    """A connection to a server that answers with these parts, a pause after each, until nobody listens any more.
+
+    It ends by itself after a while: whoever reads on for so long is to fail the test, not to hang in it.
+    """
     with socket.create_server(("127.0.0.1", 0)) as door:
 
         def serve() -> None:
             came, _ = door.accept()
+            until = time.monotonic() + SENDING
             with came, contextlib.suppress(OSError):
                 came.recv(65536)
-                for part in parts:
+                for part in itertools.takewhile(lambda _part: time.monotonic() < until, parts):
                     came.sendall(part)
                     time.sleep(pause)
 
