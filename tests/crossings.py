@@ -202,20 +202,16 @@ CROSSINGS = (
         {"site.yml": ("|nodes_refusing",)},
     ),
     Crossing(
-        "whether a node lacks weights, and has an address",
+        "weights that a node lacks, and its address",
         "module gaudi_preflight",
-        "whether the nodes of its site need an address",
-        "truth value",
-        ("module_utils/gaudi/fanout/addresses.py", "values.routed("),
-        {"roles/preflight/vars/main.yml": ("|without_address",)},
-    ),
-    Crossing(
-        "weights that a node lacks",
-        "module gaudi_preflight",
-        "what the nodes of the play look for",
-        "the module's own form",
-        ("roles/weights_supply/vars/main.yml", "weights_supply_wanted"),
-        {"site.yml": ("preflight_node",), "playbooks/serve.yml": ("preflight_node",)},
+        "which folders the nodes of the play look for, and whether the nodes of its site need an address",
+        "names of folders that the controller planned for this node; another name fails the node",
+        ("module_utils/gaudi/fanout/supply.py", "weights_not_planned"),
+        {
+            "site.yml": ("|weights_wanted",),
+            "playbooks/serve.yml": ("|weights_wanted",),
+            "roles/preflight/vars/main.yml": ("|weights_fault",),
+        },
     ),
     # Instances
     Crossing(
@@ -285,7 +281,6 @@ CROSSINGS = (
 
 # Variables of other hosts that no node reports: the inventory alone sets them.
 INVENTORY = {
-    "playbooks/fetch_weights.yml": ("model_weights_measured_cards",),
     "playbooks/pin.yml": (WHOLE,),
     "playbooks/plan.yml": (WHOLE,),
     "roles/serving_image/vars/main.yml": ("gaudi_weights_site",),

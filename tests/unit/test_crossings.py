@@ -48,7 +48,8 @@ def files() -> Iterator[Path]:
 def read_in(text: str) -> set[str]:
     """Names through which a file reads variables of other nodes; WHOLE where no pattern says which variable."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    flat = re.sub(r"\s+", " ", " ".join(lines))
+    # A host reads its own variables.
+    flat = re.sub(r"\s+", " ", " ".join(lines)).replace("hostvars[inventory_hostname]", "")
     found = set()
     for pattern in READS:
         found |= {name.replace(" ", "") for name in pattern.findall(flat)}
