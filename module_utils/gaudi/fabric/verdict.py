@@ -415,8 +415,14 @@ def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[in
 
 def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the verdict in a few lines for a status: the state, its basis, and an override."""
-    words = {ACCEPTED: "accepted", FAILED: "FAILED", NOT_MEASURED: "links not measured"}
-    lines = [f"{words[verdict['state']]} at {verdict['time']}"]
+    time = verdict["time"]
+    lines = [
+        {
+            ACCEPTED: f"accepted at {time}",
+            FAILED: f"FAILED at {time}",
+            NOT_MEASURED: f"cards checked at {time}, links not measured",
+        }[verdict["state"]]
+    ]
     lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
     lines += _of_host_nics(verdict["host_nics"])
     lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]

@@ -413,23 +413,34 @@ def test_tasks_that_change_the_engine_are_skipped_where_it_is_not_managed() -> N
 def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alone(
     by_others: bool, ours: list[str], came: bool
 ) -> None:
-    given = {
-        "__container_runtime_brought": {"ours": ours, "stays": []},
-        "__container_runtime_found": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
-        "__container_runtime_copies": {"files": [], "matched": 0},
-        "__container_runtime_certified": {"files": [], "matched": 0},
-        "__container_runtime_config": {"path": "/opt/daemon.json", "copies": [], "keys": []} if by_others else {},
-        "__container_runtime_left": {},
+    tasks = [task for name in ("look", "remove") for task in load(ROLES / f"container_runtime/tasks/{name}.yml")]
+    proxy = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env"
+    answers = {
+        "brought_packages": {"ours": ours, "stays": []},
+        "container_runtime_info": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
+        "ansible.builtin.find": {"files": [], "matched": 0},
+        "docker_daemon_json": {"path": "/opt/daemon.json", "copies": [], "keys": []} if by_others else {},
+        "node_files": {"written": [proxy]},
     }
-    gone = evaluate("container_runtime", "{{ __container_runtime_gone }}", **given)
-    assert ("/etc/docker/daemon.json" in gone) is came
-    stays = evaluate("container_runtime", "{{ __container_runtime_stays }}", **given)
-    for name in ("docker-ce", "/opt/daemon.json"):
-        assert bool([line for line in stays if line.startswith(name)]) is by_others
-    tasks = load(ROLES / "container_runtime/tasks/remove.yml")
-    for task in tasks:
-        if task.get("ansible.builtin.group"):
-            assert evaluate("container_runtime", f"{{{{ {task['when']} }}}}", **given) is came
+    given = {
+        task["register"]: answer
+        for task in tasks
+        for module, answer in answers.items()
+        if module in task and "register" in task
+    }
+
+    def value(module: str, key: str) -> Any:
+        (task,) = (task for task in tasks if module in task)
+        return evaluate("container_runtime", task[key] if key in task else task[module][key], **given)
+
+    files = {file["path"]: file["state"] for file in value("node_files", "files")}
+    assert files[proxy] == "absent"
+    assert ("/etc/docker/daemon.json" in files) is came
+    stays = value("ansible.builtin.debug", "loop")
+    for name in ("docker-ce", "/opt/daemon.json", "the proxy of this site"):
+        assert bool([line for line in stays if line.startswith(name)]) is by_others, name
+    (group,) = (task for task in tasks if "ansible.builtin.group" in task)
+    assert evaluate("container_runtime", f"{{{{ {group['when']} }}}}", **given) is came
 
 
 def test_rpm_is_asked_for_each_file() -> None:

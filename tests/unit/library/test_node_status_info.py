@@ -170,7 +170,10 @@ def test_the_verdict_on_cards_and_links_is_shown(node: Path) -> None:
     )
     (node / "acceptance.json").write_text(json.dumps(overridden(document, "for a test")))
     said = status(node / "none.py")["acceptance"]
-    assert said[0] == f"cards and links: links not measured at now, page on the node: {paths.ACCEPTANCE_PAGE}"
+    assert (
+        said[0]
+        == f"cards and links: cards checked at now, links not measured, page on the node: {paths.ACCEPTANCE_PAGE}"
+    )
     assert "  let through by fabric_check_override: for a test" in said
 
 

@@ -55,7 +55,9 @@ def test_a_site_with_the_engines_own_options_gets_the_same_file() -> None:
         "HTTPS_PROXY=socks5://other.example:1080\n"
         "NO_PROXY=localhost,127.0.0.1\n"
     )
-    assert evaluate("container_runtime", "{{ __container_runtime_proxied }}") is False
+    (configure,) = (task for task in load(ROOT / "roles/container_runtime/tasks/configure.yml") if "node_files" in task)
+    files = evaluate("container_runtime", configure["node_files"]["files"])
+    assert {file["state"] for file in files} == {"absent"}
 
 
 def test_registries_of_the_site_get_its_certificates(tmp_path: Path) -> None:
@@ -141,6 +143,11 @@ def sources(*asked: dict[str, Any], **site: Any) -> list[dict[str, Any]]:
     return read
 
 
+def environment_of_fetches(**given: Any) -> Any:
+    (job, *_) = (task for task in load(ROOT / "roles/model_weights/tasks/fetch.yml") if "node_job" in task)
+    return evaluate("model_weights", job["node_job"]["environment"], **given)
+
+
 @pytest.mark.report("W01", "W04")
 def test_a_source_takes_the_sites_proxy_unless_it_says_otherwise() -> None:
     asked = (
@@ -152,7 +159,7 @@ def test_a_source_takes_the_sites_proxy_unless_it_says_otherwise() -> None:
     found = sources(*asked, **SITE)
     assert [source["proxy"] for source in found] == [PROXY, None, OTHER, ""]
     assert [source.get("no_proxy") for source in found] == [SITE["gaudi_no_proxy"]] * 2 + [None] * 2
-    variables = evaluate("model_weights", "{{ __model_weights_environment }}", gaudi_ca_certificates=CA.pem)
+    variables = environment_of_fetches(gaudi_ca_certificates=CA.pem)
     assert (
         variables["SSL_CERT_FILE"] == variables["REQUESTS_CA_BUNDLE"] == "/etc/gaudi-serving/access/ca-certificates.crt"
     )
@@ -163,7 +170,7 @@ def test_sources_of_a_site_without_them_are_as_before() -> None:
     said = render("model_weights", "request.json.j2", **given)
     assert '   "proxy": null,\n   "xet": true,\n' in said
     assert "no_proxy" not in said
-    assert evaluate("model_weights", "{{ __model_weights_environment }}") == {
+    assert environment_of_fetches() == {
         "PYTHONPATH": "/usr/local/lib/gaudi-serving",
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
