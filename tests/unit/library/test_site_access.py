@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base import access
 
+from filter_plugins.certificates import pip_trouble
 from library import site_access
 from tests.unit.host.modules import run_main
 from tests.unit.node.outside import Authority, Key, proxy, serving
@@ -174,6 +175,31 @@ class Index(Key):
     def end_headers(self) -> None:
         self.send_header("Content-Type", "text/html")
         super().end_headers()
+
+
+@pytest.mark.parametrize(("pem", "words"), [("", "name a file"), (Authority("Other CA").pem, "does not contain")])
+def test_an_index_that_pip_does_not_trust_is_named_with_what_helps(
+    pem: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in [name for name in os.environ if name.upper().endswith("_PROXY") or name.startswith("PIP_")]:
+        monkeypatch.delenv(variable)
+    if pem:
+        (tmp_path / "ca.crt").write_text(pem)
+        monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.crt"))
+    with serving(Index, SITE.server(tmp_path)) as port:
+        index = f"https://reader:hunter2@127.0.0.1:{port}/simple"
+        command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-cache-dir", "--retries=0", "--timeout=5"]
+        done = subprocess.run(
+            [*command, f"--index-url={index}", f"--target={tmp_path}", "tiny"],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    said = pip_trouble(done.stdout + done.stderr, index, pem)
+    for word in (words, "of 127.0.0.1", "gaudi_ca_certificates"):
+        assert word in said, said
+    assert "hunter2" not in said
+    assert pip_trouble("ERROR: No matching distribution found for tiny", index).startswith("Check ")
 
 
 def test_pip_reads_the_proxy_and_trusts_the_sites_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
