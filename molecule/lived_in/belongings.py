@@ -9,6 +9,7 @@ from pathlib import Path
 
 PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io")
 FILES = (
+    "/etc/apt/apt.conf.d/zz-others-proxy",
     "/etc/apt/sources.list.d/others-broken.list",
     "/etc/apt/sources.list.d/zz-others-vendor.list",
     "/etc/default/locale",

@@ -23,6 +23,36 @@ python3 - "$VENDOR_KEY" >/usr/share/keyrings/others-vendor.asc <<'FETCH'
 import sys, urllib.request
 sys.stdout.write(urllib.request.urlopen(sys.argv[1]).read().decode())
 FETCH
+# It is reached through a proxy with an account, which apt's configuration alone names.
+mapfile -t vendor < <(python3 - "$VENDOR_REPOSITORY" <<'ADDRESS'
+import socket, sys, urllib.parse
+host = urllib.parse.urlsplit(sys.argv[1]).hostname
+print(host, socket.gethostbyname(host), sep="\n")
+ADDRESS
+)
+cat >/usr/local/lib/others-proxy.py <<'PROXY'
+import base64, http.server, sys, urllib.error, urllib.request
+HOST, ADDRESS, ACCOUNT = sys.argv[1], sys.argv[2], base64.b64encode(b"others:account-of-others").decode()
+
+class Proxy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.headers.get("Proxy-Authorization") != f"Basic {ACCOUNT}":
+            return self.send_error(407)
+        try:
+            answer = urllib.request.urlopen(self.path.replace(HOST, ADDRESS), timeout=30)
+        except urllib.error.HTTPError as error:
+            answer = error
+        body = answer.read()
+        self.send_response(answer.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.ThreadingHTTPServer(("127.0.0.1", 3128), Proxy).serve_forever()
+PROXY
+systemd-run --quiet --unit=others-proxy python3 /usr/local/lib/others-proxy.py "${vendor[@]}"
+printf 'Acquire::http::Proxy::%s "http://others:account-of-others@127.0.0.1:3128";\n' "${vendor[0]}" >/etc/apt/apt.conf.d/zz-others-proxy
+printf '127.0.0.1 %s\n' "${vendor[0]}" >>/etc/hosts
 cat >/etc/apt/sources.list.d/zz-others-vendor.list <<SOURCE
 deb [arch=amd64 signed-by=/usr/share/keyrings/others-vendor.asc] $VENDOR_REPOSITORY/ $VENDOR_SUITE main
 SOURCE
