@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleError
+from ansible.module_utils.gaudi.fanout.rounds import weights_round
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
@@ -114,3 +115,48 @@ def test_only_the_inventory_has_a_name_where_others_reach_a_node(inventory: Any,
     else:
         with pytest.raises(AnsibleError):
             evaluate("weights_supply", address, **given)
+
+
+SOURCES = {
+    "serving_image/tasks/share.yml": "__serving_image_gives",
+    "vllm_service/tasks/carry_one.yml": "__vllm_service_gives",
+}
+
+
+@pytest.mark.parametrize(("file", "chosen"), SOURCES.items())
+def test_of_what_no_pin_binds_the_controller_names_the_source(file: str, chosen: str) -> None:
+    (carried,) = [
+        task["vars"]
+        for task in every_task(yaml.safe_load((ROLE.parent / file).read_text()))
+        if task.get("ansible.builtin.include_role", {}).get("name") == "weights_supply"
+    ]
+    assert carried["weights_supply_source"] == f"{{{{ {chosen} }}}}"
+
+
+@pytest.mark.parametrize(("attempt", "takes"), [(-1, {"h": "s"}), (0, {"h": "m"})])
+def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(attempt: int, takes: dict[str, str]) -> None:
+    """It gives what it has taken in this run: the source may be lost by then."""
+    said = expression("round.yml", "round | Say what this node has and needs", "ansible.builtin.set_fact")
+    look = {"folders": [{"status": "whole", "revision": ""}], "storage": {"fstype": "ext4", "source": "/dev/sda1"}}
+    nodes = {}
+    for name, source in {"h": False, "m": False, "s": attempt < 0}.items():
+        there = name == "m" or source
+        nodes[name] = evaluate(
+            "weights_supply",
+            said["__weights_supply_said"],
+            **{
+                "inventory_hostname": name,
+                "ansible_play_hosts_all": [],
+                "hostvars": {},
+                "gaudi_weights_root": "/data",
+                "weights_supply_source": source,
+                "weights_supply_needed": name == "h",
+                "weights_supply_item": {"directory": "x", "repositories": {}},
+                "__weights_supply_look": look if there else {**look, "folders": []},
+                "__weights_supply_round": {"attempt": attempt},
+                "__weights_supply_can_give": True,
+                "__weights_supply_refused": "",
+                "__weights_supply_verified": False,
+            },
+        )
+    assert {name: take["seed"] for name, take in weights_round(nodes, 0)["take"].items()} == takes
