@@ -24,7 +24,8 @@ description:
     the record there is a warning. An instance that has other requests is not measured.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Waits until its supervisor has closed the ports of the server's own processes to others; fails where it does not.
-  - Fails where somebody else than the container listens at the port, before anything is sent there.
+  - Fails where another process than the container's listens at the port. That is checked before and after each
+    connection, and nothing is sent to the other process.
   - A guarded server is asked without a key on every path of its release, and has to answer 401; then it is asked with
     the token that its supervisor has drawn for it. No key is needed.
   - No proxy of the node is used, because the server is on the node itself.
@@ -102,11 +103,12 @@ models:
   sample: [qwen3-8b]
 """
 
+import contextlib
 import http.client
 import json
 import shlex
 import time
-import urllib.parse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,13 +150,9 @@ WEBSOCKET = {
 REFUSED = {"a websocket": (403, 401)}
 
 
-def check_listener(module: AnsibleModule, container: containers.Container) -> None:
-    """End the module where another process than the container's would be asked."""
-    try:
-        found = listening.asked_at(module.params["url"])
-    except OSError as error:
-        module.fail_json(msg=f"{module.params['url']} is not known on this node: {printable(str(error))}")
-        return
+def own_sockets(module: AnsibleModule, container: containers.Container, address: str, port: int) -> frozenset[int]:
+    """Return the inodes of the container's listening sockets; end the module where another process listens."""
+    found = listening.listeners_at(address, port)
     if not found:
         module.fail_json(
             msg=f"Nobody listens at {module.params['url']}. Look at journalctl -u {container_name(module)}."
@@ -165,6 +163,7 @@ def check_listener(module: AnsibleModule, container: containers.Container) -> No
             msg=f"{module.params['url']} is taken by {listening.describe(stranger)}, which is not of the container "
             f"{container_name(module)}. Nothing was sent to it. Stop it, then run the playbook again."
         )
+    return frozenset(listener.inode for listener in found)
 
 
 def container_name(module: AnsibleModule) -> str:
@@ -172,24 +171,24 @@ def container_name(module: AnsibleModule) -> str:
     return str(module.params["plan"]["container"]["name"])
 
 
-def status_without_a_key(module: AnsibleModule, path: str, headers: dict[str, str]) -> int:
+def status_without_a_key(
+    module: AnsibleModule, container: containers.Container, path: str, headers: dict[str, str]
+) -> int:
     """What a server answers to somebody without a key. Ends the module where it does not answer."""
-    connection = connection_to(module)
     try:
-        return listening.answer(connection, path, headers, 0)[0]
+        with connection_to(module, container) as connection:
+            return listening.answer(connection, path, headers, 0)[0]
     except (OSError, http.client.HTTPException) as error:
         module.fail_json(msg=f"{module.params['url']}{path} gave no answer: {printable(str(error))}")
-    finally:
-        connection.close()
     raise AssertionError("fail_json ends the module")
 
 
-def check_guard(module: AnsibleModule, plan: dict[str, Any]) -> None:
+def check_guard(module: AnsibleModule, container: containers.Container, plan: dict[str, Any]) -> None:
     """End the module where a guarded server lets anybody in without a key, on whatever path."""
     asked = answers.asked_without_a_key(plan["paths"])
-    found = {path: status_without_a_key(module, path, {}) for path in asked}
+    found = {path: status_without_a_key(module, container, path, {}) for path in asked}
     # A server without the library for websockets takes the handshake for a request.
-    found["a websocket"] = status_without_a_key(module, asked[0], WEBSOCKET)
+    found["a websocket"] = status_without_a_key(module, container, asked[0], WEBSOCKET)
     let_in = [f"{path} ({status})" for path, status in found.items() if status not in REFUSED.get(path, (401,))]
     if let_in:
         module.fail_json(
@@ -199,10 +198,16 @@ def check_guard(module: AnsibleModule, plan: dict[str, Any]) -> None:
         )
 
 
-def connection_to(module: AnsibleModule) -> http.client.HTTPConnection:
-    """A connection to the server, without proxies and redirections: no other host may receive the token."""
-    where = urllib.parse.urlsplit(module.params["url"])
-    return http.client.HTTPConnection(str(where.hostname), where.port, timeout=module.params["timeout"])
+def connection_to(
+    module: AnsibleModule, container: containers.Container
+) -> contextlib.closing[http.client.HTTPConnection]:
+    """A connection to the container, without proxies and redirections: no other process or host may receive the token.
+
+    Raises OSError.
+    """
+    own = partial(own_sockets, module, container)
+    connection, _ = listening.connected(module.params["url"], own, module.params["timeout"])
+    return contextlib.closing(connection)
 
 
 def headers_of(module: AnsibleModule) -> dict[str, str]:
@@ -212,15 +217,16 @@ def headers_of(module: AnsibleModule) -> dict[str, str]:
 
 
 def reply_of(
-    module: AnsibleModule, path: str, headers: dict[str, str], body: dict[str, Any] | None = None
+    module: AnsibleModule,
+    container: containers.Container,
+    path: str,
+    headers: dict[str, str],
+    body: dict[str, Any] | None = None,
 ) -> tuple[int, bytes]:
     """The status and the body of a reply. Raises OSError and http.client.HTTPException."""
     data = None if body is None else json.dumps(body).encode()
-    connection = connection_to(module)
-    try:
+    with connection_to(module, container) as connection:
         return listening.answer(connection, path, headers, LONGEST_REPLY, data)
-    finally:
-        connection.close()
 
 
 def ask(
@@ -234,10 +240,9 @@ def ask(
 
     asked: the question, for people.
     """
-    check_listener(module, container)
     url, headers = module.params["url"] + path, headers_of(module)
     try:
-        status, said = reply_of(module, path, headers, body)
+        status, said = reply_of(module, container, path, headers, body)
         if status == http.client.OK:
             return dict(json.loads(said))
         why = printable(said[:2000].decode(errors="replace"))
@@ -294,37 +299,35 @@ def read_record(module: AnsibleModule, path: Path) -> dict[str, Any] | None:
         return None
 
 
-def is_idle(module: AnsibleModule) -> bool:
+def is_idle(module: AnsibleModule, container: containers.Container) -> bool:
     """Whether the server works on no other request, as far as its metrics say."""
-    status, said = reply_of(module, "/metrics", headers_of(module))
+    status, said = reply_of(module, container, "/metrics", headers_of(module))
     found = load.read(said.decode(errors="replace")) if status == http.client.OK else None
     return found is not None and found.requests == 0
 
 
-def measured(module: AnsibleModule) -> pace.Pace | None:
+def measured(module: AnsibleModule, container: containers.Container) -> pace.Pace | None:
     """How quickly the instance writes; None if it works on other requests, or if that is not known."""
     path, body = pace.question_of(module.params["plan"])
-    connection = connection_to(module)
-    asked = (connection, path, headers_of(module), LONGEST_STREAM, json.dumps(body).encode())
     try:
-        if not is_idle(module):
+        if not is_idle(module, container):
             return None
-        found = pace.read(listening.streamed(*asked))
+        with connection_to(module, container) as connection:
+            asked = (connection, path, headers_of(module), LONGEST_STREAM, json.dumps(body).encode())
+            found = pace.read(listening.streamed(*asked))
         # Another's request in between slows it down.
-        return found if is_idle(module) else None
+        return found if is_idle(module, container) else None
     except (OSError, http.client.HTTPException, ValueError, TypeError, AttributeError, RecursionError) as error:
         module.warn(f"How quickly {module.params['plan']['instance']} writes is not known: {printable(str(error))}")
         return None
-    finally:
-        connection.close()
 
 
-def keep_pace(module: AnsibleModule) -> dict[str, Any]:
+def keep_pace(module: AnsibleModule, container: containers.Container) -> dict[str, Any]:
     """Measure how quickly the instance writes, compare it with what is usual, write it down; empty where nobody can."""
     plan, label = module.params["plan"], module.params["label"]
     if module.check_mode or plan["task"] not in pace.TASKS:
         return {}
-    found = measured(module)
+    found = measured(module, container)
     if found is None:
         return {}
     path = Path(paths.INSTANCE_STATES) / plan["instance"] / paths.PACE
@@ -359,15 +362,14 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     await_supervisor(module, plan["instance"])
     await_closed_ports(module, plan)
-    check_listener(module, container)
     if plan["guarded"]:
-        check_guard(module, plan)
+        check_guard(module, container, plan)
     try:
         models = answers.served_models(ask(module, container, answers.MODELS), plan["instance"])
         if model not in models:
             module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
         answer = answer_to(module, container) if params["question"] else ""
-        figures = keep_pace(module) if params["question"] else {}
+        figures = keep_pace(module, container) if params["question"] else {}
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     module.exit_json(changed=False, answer=answer, models=models, pace=figures)

@@ -9,7 +9,7 @@ import re
 import socket
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,33 +77,47 @@ def stranger_among(found: Sequence[Listener], container: str, main: int) -> List
     return next((each for each in found if holder_within(each.inode, container, cgroup, [main]) is None), None)
 
 
-def connected(url: str, own: frozenset[int], timeout: float) -> http.client.HTTPConnection:
-    """Connect to a server that is identified only by the inodes of its sockets.
+def connected(
+    url: str, own: Callable[[str, int], frozenset[int]], timeout: float
+) -> tuple[http.client.HTTPConnection, frozenset[int]]:
+    """Connect to a server whose listening sockets are its own; return the connection and the inodes of these sockets.
 
-    No two sockets have the same inode at a time, so a socket that exists before and after has accepted the connection.
-    No right to look at the server's processes is needed. Raises OSError if another process listens; nothing is sent to
-    it.
+    own: returns the inodes of the sockets at an address and a port, and raises if one of them is not the server's. It
+    is called before and after the connection is made: no two sockets have the same inode at a time, so sockets that
+    exist before and after have accepted it. timeout: seconds. The connection is made once, and never again by itself.
+    Raises OSError, TimeoutError (socket.timeout before Python 3.10) if no connection comes through.
     """
     where = urllib.parse.urlsplit(url)
     address = str(socket.getaddrinfo(where.hostname, where.port, type=socket.SOCK_STREAM)[0][4][0])
     connection = http.client.HTTPConnection(address, where.port, timeout=timeout)
+    connection.auto_open = 0
     try:
-        _check_own(address, connection.port, own)
+        sockets = own(address, connection.port)
         connection.connect()
-        _check_own(address, connection.port, own)
-    except OSError:
+        if own(address, connection.port) != sockets:
+            raise ConnectionAbortedError("the port changed hands while it was asked")
+    except BaseException:
         connection.close()
         raise
-    return connection
+    return connection, sockets
 
 
-def _check_own(address: str, port: int, own: frozenset[int]) -> None:
-    found = listeners_at(address, port)
-    if not found:
-        raise ConnectionRefusedError("nobody listens at its port")
-    stranger = next((each for each in found if each.inode not in own), None)
-    if stranger is not None:
-        raise ConnectionRefusedError(f"{describe(stranger)} listens at its port, and was sent nothing")
+def known_sockets(own: frozenset[int]) -> Callable[[str, int], frozenset[int]]:
+    """Return a check for connected() of a server that is identified only by the inodes of its sockets.
+
+    It needs no right to inspect the server's processes.
+    """
+
+    def check(address: str, port: int) -> frozenset[int]:
+        found = listeners_at(address, port)
+        if not found:
+            raise ConnectionRefusedError("nobody listens at its port")
+        stranger = next((each for each in found if each.inode not in own), None)
+        if stranger is not None:
+            raise ConnectionRefusedError(f"{describe(stranger)} listens at its port, and was sent nothing")
+        return frozenset(each.inode for each in found)
+
+    return check
 
 
 def describe(listener: Listener) -> str:

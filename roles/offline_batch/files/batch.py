@@ -173,7 +173,7 @@ class Instance:
     def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
         # No proxy, no redirection and no other process at its port receives the token or the request.
-        connection = listening.connected(self.endpoint(), self.sockets, timeout)
+        connection, _ = listening.connected(self.endpoint(), listening.known_sockets(self.sockets), timeout)
         try:
             body = json.dumps(request.body).encode()
             status, said = listening.answer(

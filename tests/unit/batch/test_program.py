@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import os
 import signal
@@ -17,7 +18,9 @@ from typing import Any
 import batch
 import pytest
 from gaudi.base import paths
+from gaudi.base.listeners import Listener
 from gaudi.base.refusal import Refusal
+from gaudi.node import listening
 
 PROGRAM = Path(batch.__file__)
 
@@ -235,6 +238,22 @@ def test_who_else_has_the_port_is_sent_nothing(node: Node, sockets: list[int] | 
     node.sockets = [os.fstat(node.server.fileno()).st_ino]
     node.phase("serving")
     assert batch.work(node.wish())["failed"] == 0
+
+
+def test_a_process_that_takes_the_port_before_the_connection_is_sent_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sockets are checked before and after each connection; here each second check finds another process."""
+    node.ask("one")
+    checks, read = itertools.count(1), listening.listeners_at
+    monkeypatch.setattr(
+        listening,
+        "listeners_at",
+        lambda address, port: read(address, port) if next(checks) % 2 else [Listener(address, port, 1)],
+    )
+    with pytest.raises(Refusal, match="listens at its port, and was sent nothing"):
+        batch.work(node.wish(at_once=1, patience=0.2))
+    assert (node.server.asked, node.server.tokens) == ([], set())
 
 
 def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:

@@ -18,6 +18,8 @@ from ansible.module_utils.gaudi.base.listeners import Listener, reached
 from ansible.module_utils.gaudi.node import listening
 from ansible.module_utils.gaudi.serving.cgroup import is_of_container
 
+from tests.unit.ports import free_port
+
 ID = "4f" * 32
 V2 = f"0::/system.slice/docker-{ID}.scope\n"
 V1 = f"12:pids:/docker/{ID}\n4:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}\n0::/system.slice/docker.service\n"
@@ -88,6 +90,58 @@ def test_a_socket_of_this_process_is_found_with_its_holder() -> None:
 
 def test_a_socket_whose_process_cannot_be_seen_is_told_by_its_uid() -> None:
     assert listening.describe(Listener("127.0.0.1", 1, 1, uid=1000)) == "a process that cannot be seen (uid 1000)"
+
+
+def test_a_process_that_takes_the_port_before_the_connection_is_sent_nothing() -> None:
+    """It listens once the server's socket was checked, and accepts the connection that is meant for the server."""
+    port = free_port()
+    server = socket.create_server(("127.0.0.1", port))
+    thief = socket.socket()
+    thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    known = listening.known_sockets(frozenset({os.fstat(server.fileno()).st_ino}))
+
+    def check_then_lose_the_port(address: str, port: int) -> frozenset[int]:
+        sockets = known(address, port)
+        server.close()
+        thief.bind((address, port))
+        thief.listen()
+        return sockets
+
+    with server, thief:
+        with pytest.raises(ConnectionRefusedError, match="was sent nothing"):
+            listening.connected(f"http://127.0.0.1:{port}", check_then_lose_the_port, 5.0)
+        accepted, _ = thief.accept()
+        with accepted:
+            assert accepted.recv(100) == b""
+
+
+def test_sockets_that_change_while_a_server_is_asked_are_not_trusted() -> None:
+    numbers = itertools.count(1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(ConnectionAbortedError, match="changed hands"),
+    ):
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        listening.connected(url, lambda _address, _port: frozenset({next(numbers)}), 5.0)
+
+
+def test_a_checked_connection_is_never_made_again_without_a_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        own = frozenset({os.fstat(server.fileno()).st_ino})
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        connection, sockets = listening.connected(url, listening.known_sockets(own), 5.0)
+        assert sockets == own
+        connection.close()
+        with pytest.raises(http.client.NotConnected):
+            listening.answer(connection, "/health", {}, 100)
+
+
+def test_programs_that_send_a_token_connect_only_after_these_checks() -> None:
+    root = Path(__file__).parents[3]
+    folders = ("library", "module_utils", "roles/vllm_service/files", "roles/offline_batch/files")
+    programs = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    connecting = {path.name for path in programs if "HTTPConnection(" in path.read_text(encoding="utf-8")}
+    assert connecting == {"listening.py"}
 
 
 # --- what is answered --------------------------------------------------------------------------------------

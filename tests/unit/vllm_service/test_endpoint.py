@@ -23,6 +23,37 @@ class Own:
         return frozenset({1})
 
 
+class TakenBetween:
+    """The container's sockets at the first check, another process at the second."""
+
+    checks = 0
+
+    def sockets(self, _address: str, _port: int) -> frozenset[int]:
+        self.checks += 1
+        if self.checks > 1:
+            raise Stranger("The port is taken by another process")
+        return frozenset({1})
+
+
+def test_a_process_that_takes_the_port_before_the_connection_gets_no_token() -> None:
+    own: Any = TakenBetween()
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        asked = endpoint.Endpoint(f"http://127.0.0.1:{thief.getsockname()[1]}", "tiny", "the-token", own)
+        assert asked.problem(models=False) == "no answer: The port is taken by another process"
+        accepted, _ = thief.accept()
+        with accepted:
+            assert accepted.recv(100) == b""
+    assert asked.stranger == "The port is taken by another process"
+    assert asked.asked == frozenset()
+
+
+@pytest.mark.parametrize("address", ["", "http://127.0.0.1", "http://127.0.0.1:words"])
+def test_an_address_without_a_port_is_refused(address: str) -> None:
+    own: Any = Own()
+    with pytest.raises(ValueError, match=r"port|Port"):
+        endpoint.Endpoint(address, "tiny", None, own)
+
+
 @pytest.mark.parametrize("part", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H"], ids=["interim answers", "drops"])
 def test_an_answer_without_end_holds_no_supervisor(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "HTTP_TIMEOUT", 0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import os
 import threading
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.listeners import Listener
 from ansible.module_utils.gaudi.node import containers, folders, instances, listening
 from ansible.module_utils.gaudi.serving import confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
@@ -159,7 +161,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.guarded and authorization != f"Bearer {PROBE}" and asked_as not in self.server.open:
             status, reply = (403 if self.headers["Upgrade"] else 401), {"error": "who?"}
         else:
-            status, reply = self.server.replies.get(self.path, (404, {}))
+            streamed = self.server.replies.get(f"{self.path} streamed") if body and body.get("stream") else None
+            status, reply = streamed or self.server.replies.get(self.path, (404, {}))
         self.send_response(status)
         if status == 302 and isinstance(reply, dict):
             self.send_header("Location", reply["location"])
@@ -310,6 +313,25 @@ def test_who_else_listens_at_the_port_gets_nothing(server: Server, monkeypatch: 
     said = verify(server, plan=copy.deepcopy(GUARDED))["msg"]
     assert f"(pid {os.getpid()}, uid {os.getuid()}), which is not of the container vllm-tiny" in said
     assert server.asked == []
+
+
+@pytest.mark.parametrize("check", range(1, 21))
+def test_a_process_that_takes_the_port_while_a_server_is_asked_gets_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch, check: int
+) -> None:
+    """The listeners are checked before and after each of ten connections. One of these checks finds another process."""
+    checks, read = itertools.count(1), listening.listeners_at
+
+    def listeners(address: str, port: int) -> list[Listener]:
+        return [Listener(address, port, 1)] if next(checks) == check else read(address, port)
+
+    server.guarded = True
+    server.replies["/metrics"] = (200, IDLE)
+    server.replies["/v1/chat/completions streamed"] = (200, stream("", "one", " two", " three", tokens=7))
+    monkeypatch.setattr(listening, "listeners_at", listeners)
+    answer = verify(server, plan=copy.deepcopy(GUARDED))
+    assert "which is not of the container vllm-tiny" in answer["msg"]
+    assert len(server.asked) == (check - 1) // 2
 
 
 def test_without_a_question_nothing_is_asked(server: Server) -> None:

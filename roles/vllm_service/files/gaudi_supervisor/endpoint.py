@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import http.client
 import json
 import socket
+import urllib.parse
 
 from gaudi.faults.words import remedy
 from gaudi.node import listening
@@ -29,8 +31,10 @@ class Endpoint:
 
         Raises ValueError for an address without a port.
         """
-        host, _, port = address[len("http://") :].rpartition(":")
-        self._host, self._port = host.strip("[]"), int(port)
+        where = urllib.parse.urlsplit(address)
+        if where.port is None:
+            raise ValueError(f"{address!r} has no port")
+        self._url, self._name = address, f"port {where.port} of {where.hostname}"
         self._model = model
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._sockets = sockets
@@ -43,27 +47,18 @@ class Endpoint:
 
     def _get(self, path: str) -> tuple[int, bytes]:
         """Ask. Raises OSError, of which Stranger says that it was not the server who listened."""
-        address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0][4][0]
         self.stranger, self.shut = None, False
-        connection = http.client.HTTPConnection(str(address), self._port, timeout=HTTP_TIMEOUT)
         try:
-            before = self._sockets.sockets(str(address), self._port)
-            try:
-                connection.connect()
-            except (TimeoutError, socket.timeout) as failed:  # two classes before Python 3.10
-                self.shut = True
-                said = f"it listens, and no connection to port {self._port} of {address} came through in"
-                raise TimeoutError(f"{said} {HTTP_TIMEOUT:g} s") from failed
-            # The same sockets before and after: one of them has accepted the connection.
-            if self._sockets.sockets(str(address), self._port) != before:
-                raise ConnectionAbortedError("the port changed hands while it was asked")
-            self.asked = before
-            return listening.answer(connection, path, self._headers, LONGEST_ANSWER)
+            connection, self.asked = listening.connected(self._url, self._sockets.sockets, timeout=HTTP_TIMEOUT)
         except Stranger as stranger:
             self.stranger = str(stranger)
             raise
-        finally:
-            connection.close()
+        except (TimeoutError, socket.timeout) as failed:  # two classes before Python 3.10
+            self.shut = True
+            said = f"it listens, and no connection to {self._name} came through in {HTTP_TIMEOUT:g} s"
+            raise TimeoutError(said) from failed
+        with contextlib.closing(connection):
+            return listening.answer(connection, path, self._headers, LONGEST_ANSWER)
 
     def problem(self, models: bool) -> str | None:
         """Ask /health, and /v1/models on request; None if all is well, else what is wrong."""
