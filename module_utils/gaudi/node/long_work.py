@@ -1,4 +1,4 @@
-"""Files through which long work reports to its job, and the state that a job records.
+"""Files through which long work reports to its job, the state that a job records, and the output of programs.
 
 Work that a person started by hand has no job. Only root can read these files, whatever umask the work has. An
 unreadable file counts as interrupted work, which is run again.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..base import paths
 from ..base.documents import Damaged
@@ -23,6 +24,10 @@ from .files import NotWritten, write_json
 JOBS = Path(paths.JOBS)
 MODE = 0o600
 _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result?": dict}
+# Bytes of a line that are kept: journald, where most lines go, cuts longer ones (LineMax= in journald.conf(5)).
+LONGEST_LINE = 48 * 1024
+_BLOCK = 65536
+_END = re.compile(rb"\r\n|\r|\n")
 
 
 def progress_file() -> Path | None:
@@ -113,3 +118,28 @@ def read_all(systemctl: Callable[..., str]) -> list[dict[str, str]]:
     units = {key: f"gaudi-job@{key}.service" for key in keys}
     active = active_states(systemctl("show", "--property=Id,ActiveState", *units.values()))
     return [described(key, active.get(unit, "inactive")) for key, unit in units.items()]
+
+
+def lines_of(stream: IO[bytes] | None, longest: int = LONGEST_LINE) -> Iterator[str]:
+    """Yield the lines of a pipe without their ends, as they arrive; a progress bar ends its lines with "\\r" alone.
+
+    longest: bytes of a line that are kept. The rest of it is read and dropped, so that a line without end takes neither
+    memory nor more time than its bytes. None stands for a program without a pipe. Nothing else may read from the
+    stream, as its own buffer is not used.
+    """
+    line, returned = bytearray(), False
+    while stream is not None and (data := os.read(stream.fileno(), _BLOCK)):
+        # The second half of "\r\n".
+        if returned and data.startswith(b"\n"):
+            data = data[1:]
+            returned = False
+            if not data:
+                continue
+        returned = data.endswith(b"\r")
+        first, *others = _END.split(data)
+        line += first[: longest - len(line)]
+        for other in others:
+            yield line.decode("utf-8", "replace")
+            line[:] = other[:longest]
+    if line:
+        yield line.decode("utf-8", "replace")

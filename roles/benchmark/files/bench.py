@@ -17,14 +17,12 @@ or requests failed (one sentence as the last line), 2 wrong usage, 130 stopped.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from gaudi.benchmark import asked as benchmark
 from gaudi.benchmark import figures
 from gaudi.node import documents, long_work
 from gaudi.node.files import write_json
+from gaudi.node.long_work import lines_of
 from gaudi.serving.plan import NO_ENTRY_POINT, mount, tmpfs, walls
 
 CLIENT = f"{paths.PROGRAMS}/bench_client.py"
@@ -46,6 +45,7 @@ BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[")
 MARK = "RESULT "
 ASKED = "asked.json"
 TAIL = 40
+# Bytes of a line: the figures of a step are one.
 LONGEST_LINE = 1 << 20
 # The form of a description.
 FORM = {
@@ -152,21 +152,6 @@ class Progress:
         self.before += int(self.steps[step]["requests"])
 
 
-def lines_of(stream: Any) -> Iterator[str]:
-    """Lines; a bar that overwrites itself ends its lines with a carriage return."""
-    unread = ""
-    while True:
-        said = os.read(stream.fileno(), 65536)
-        if not said:
-            break
-        *lines, unread = re.split(r"[\r\n]", unread + said.decode("utf-8", "replace"))
-        yield from (line for line in lines if line.strip())
-        # A line without end would be kept whole.
-        unread = unread[:LONGEST_LINE]
-    if unread.strip():
-        yield unread
-
-
 def take(line: str, step: dict[str, Any]) -> dict[str, Any]:
     """The figures in a line of the container's. Raises Refusal where there are none."""
     try:
@@ -185,7 +170,7 @@ def run_client(document: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         command(document, folder), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        for line in map(printable, lines_of(work.stdout)):
+        for line in map(printable, filter(str.strip, lines_of(work.stdout, LONGEST_LINE))):
             if line.startswith(MARK) and len(found) < len(steps):
                 progress.end(len(found))
                 found.append(take(line, steps[len(found)]))

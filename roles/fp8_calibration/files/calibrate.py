@@ -41,6 +41,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.calibration.run import OWN, WRITTEN
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
+from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import check_npz, missing_weights
 from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, walls
 from gaudi.serving.signs import Failure
@@ -271,19 +272,6 @@ class Progress:
             self.say("measure", int(bars[-1][0]))
 
 
-def lines_of(stream: Any) -> Iterator[str]:
-    """Lines; a bar that overwrites itself ends its lines with a carriage return."""
-    unread = ""
-    while True:
-        said = os.read(stream.fileno(), 65536)
-        if not said:
-            break
-        *lines, unread = re.split(r"[\r\n]", unread + said.decode("utf-8", "replace"))
-        yield from (line for line in lines if line.strip())
-    if unread.strip():
-        yield unread
-
-
 def remove_left_over(document: dict[str, Any]) -> None:
     """Remove the container of a run that was killed with its job: it holds the cards and still writes.
 
@@ -307,7 +295,7 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
         command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
-        for line in map(printable, lines_of(work.stdout)):
+        for line in map(printable, filter(str.strip, lines_of(work.stdout))):
             print(line, flush=True)
             tail.append(line)
             progress.read(line)

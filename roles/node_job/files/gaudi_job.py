@@ -28,6 +28,7 @@ from gaudi.base.printable import journal_line, printable
 from gaudi.node.beneath import WRITING
 from gaudi.node.documents import make_room, read_json
 from gaudi.node.files import NotWritten, write_json
+from gaudi.node.long_work import lines_of
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
 LOG_LIMIT = 1024 * 1024  # bytes of log kept of one run; the journal has all of it
@@ -108,7 +109,7 @@ class Job:
         self.description = read_json(folder / "job.json", DESCRIPTION) or {}
         self.started = now()
         self.stopped = False
-        self.work: subprocess.Popen[str] | None = None
+        self.work: subprocess.Popen[bytes] | None = None
 
     def state(self, name: str, log: Log, **more: object) -> None:
         """Write down how the job stands. It only reports: without room the work goes on."""
@@ -172,16 +173,14 @@ class Job:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
             )
         except OSError as error:
             self.state("failed", log, ended=now(), status=127, message=f"{error.filename}: {error.strerror}")
             return 1
         if self.stopped:  # the stop came before there was anything to stop
             self.work.terminate()
-        for line in self.work.stdout or ():
-            log.add(line.rstrip("\n"))
+        for line in lines_of(self.work.stdout):
+            log.add(line)
         status = self.work.wait()
         self.finish(status, log)
         # A stop is no failure of the unit: the state says "interrupted" or "cancelled".

@@ -336,6 +336,15 @@ def test_failure_carries_the_works_own_sentence(folder: Path) -> None:
     assert (state(folder)["state"], state(folder)["message"]) == ("failed", "no room left (exit status 3)")
 
 
+def test_a_line_without_end_is_cut_and_the_work_goes_on(folder: Path) -> None:
+    describe(folder, "print('first\\r\\n'); print('x' * (4 << 20)); print('a\\rb'); print('last', end='')")
+    assert run(folder) == 0
+    # Blank lines stay.
+    assert [line[:9] for line in state(folder)["log"]] == ["first", "", "xxxxxxxxx", "a", "b", "last"]
+    assert max(map(len, state(folder)["log"])) < 1 << 16
+    assert (folder / "log").stat().st_size < 1 << 16
+
+
 def test_a_refusal_has_its_id_in_the_state(folder: Path) -> None:
     refuse = (
         f"import sys; sys.path.append({str(LIBRARY)!r})\n"

@@ -77,7 +77,8 @@ def receive(
             for line in ran.stdout or ():
                 heard(os.fsdecode(line.rstrip(b"\n")).partition(" ")[2])
         said.seek(0)
-        words = " ".join(said.read().decode(errors="replace").split())
+        # As much as the peer likes, of which the beginning is shown.
+        words = " ".join(said.read(4096).decode(errors="replace").split())
     if words.startswith(FOLDER_GONE):
         raise NotThere(f"{peer.name} has {what} no more (rsync: {words[:300]}). Run this again")
     if ran.returncode not in (0, VANISHED):

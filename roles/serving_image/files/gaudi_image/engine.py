@@ -7,14 +7,17 @@ import os
 import re
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gaudi.base.refusal import Refusal
 from gaudi.engine.packages import needs_builder
+from gaudi.node.long_work import lines_of
 
 _BLOCK = 1 << 20
+_KEPT = 400  # lines of a command: its cause is among the last
 # A password in an address, and what git sends.
 _SECRET = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Authorization: )\S+ \S+")
 
@@ -42,7 +45,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.client = ["docker"]
-        self.work: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None
+        self.work: subprocess.Popen[bytes] | None = None
         self.stopped = False
 
     def log_in(self, config: str) -> None:
@@ -106,28 +109,26 @@ class Engine:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
         )
         self._began(work)
-        for line in work.stdout or ():
-            hear(without_secrets(line.rstrip("\n")))
+        for line in lines_of(work.stdout):
+            hear(without_secrets(line))
         status = work.wait()
         if self.stopped:
             raise Stopped
         return status
 
     def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
-        """Run a long command, printing what it says. Returns its status and its lines; raises Stopped."""
-        lines: list[str] = []
+        """Run a long command, printing what it says. Returns its status and its last lines; raises Stopped."""
+        lines: deque[str] = deque(maxlen=_KEPT)
 
         def hear(line: str) -> None:
             print(line, flush=True)
             lines.append(line)
 
-        return self.follow(hear, environment or {}, *arguments), lines
+        return self.follow(hear, environment or {}, *arguments), list(lines)
 
-    def _began(self, work: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    def _began(self, work: subprocess.Popen[bytes]) -> None:
         """Remember what is to be ended; somebody may have asked for the end while it was started."""
         self.work = work
         if self.stopped:
