@@ -381,8 +381,8 @@ from ansible.module_utils.gaudi.node.web import ACCESS, through
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
+from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from ansible.module_utils.gaudi.weights import record as weights
-from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.parsing.convert_bool import boolean
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -483,7 +483,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         before=before,
         damaged=[(str(file), file.parent.name) for file in weights_folders.damaged_plans(weights_folders.PLANS)],
         up=frozenset(name for name in asked_for if instances.is_up(module, name)),
-        instances={plan["instance"]: look_at_instance(engine, plan, listeners) for plan in named},
+        instances={plan["instance"]: look_at_instance(params, engine, plan, listeners) for plan in named},
         weights={path: weights_folders.mend(Path(path)) for path in weights_there(plans)},
         lost=look_where_lost(before),
         coming=coming,
@@ -646,7 +646,7 @@ def package_versions(module: AnsibleModule) -> dict[str, str]:
 
 
 def look_at_instance(
-    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+    params: Mapping[str, Any], engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> judgement.Instance:
     """Look for what a plan requires beside weights, and for the user of its port."""
     requires, measurements = plan["requires"], plan["requires"].get("measurements")
@@ -666,7 +666,20 @@ def look_at_instance(
         recipes=folders.recipes_to_be_had(recipe_directory(plan)),
         recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
         unknown_host=unknown,
+        code=look_at_code(params, plan),
     )
+
+
+def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Compare code and configuration of weights that are there with their pins, if the plan's server runs that code."""
+    sources = params["source_plans"].get(plan["instance"], []) if source_plan.runs_code(plan) else []
+    return {
+        str(folder): weights_folders.not_as_pinned(folder, known.values(), written)
+        for source in sources
+        if not source["fetch"]["measured_cards"] and (known := pin_file.with_checksums(source["fetch"]["repositories"]))
+        for directory, written in source_plan.copied_folders(source).items()
+        if (folder := Path(params["weights_root"], directory)).is_dir()
+    }
 
 
 def port_user(

@@ -6,10 +6,11 @@ Only measurements are checked by content, because a server loads them with numpy
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ from ..base.places import SHARED_TYPES
 from ..base.refusal import Refusal
 from ..model.headers import CONVERTED, INDEX
 from ..pages import written
+from ..weights import pin_file
 from ..weights import record as weights
 from ..weights.arrays import MOST_ARRAYS, MOST_BYTES, check_array
 from ..weights.storage import mount_of
@@ -180,6 +182,34 @@ def shared_by_nodes(folder: str, mountinfo: str) -> str:
     """
     kind = mounted(mountinfo, os.path.realpath(folder))[0] if folder else ""
     return kind if kind in SHARED_TYPES else ""
+
+
+def not_as_pinned(folder: Path, repositories: Iterable[Mapping[str, Any]], written: Collection[str]) -> list[str]:
+    """Return files of a folder of weights that differ from the pins, or run and are not pinned; sorted.
+
+    ``repositories``: the possible origins with their checksums. ``written``: files that a conversion wrote here, which
+    no repository has.
+    """
+    found: dict[str, str] = {}
+    for path, _ in beneath.all_in(folder):
+        name = path.relative_to(folder).as_posix()
+        if pin_file.decides(name) and name not in written and not name.startswith(f"{weights.FOLDER}/"):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                found[name] = _sha256(path, folder)
+    return pin_file.differing(found, repositories)
+
+
+def _sha256(path: Path, folder: Path) -> str:
+    """Return the SHA-256 of a deciding file; for a large one the recorded checksum. "" if it must not be read."""
+    try:
+        with beneath.open_linked(path, beneath.within(folder)) as stream:
+            if os.fstat(stream.fileno()).st_size <= pin_file.LARGEST:
+                return hashlib.sha256(stream.read()).hexdigest()
+        record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
+    except (Refusal, Damaged):
+        return ""
+    recorded = {file.name: file.sha256 for file in record.files} if record else {}
+    return recorded.get(path.relative_to(folder).as_posix(), "")
 
 
 def measurement_files(folder: Path, cards: int) -> int:

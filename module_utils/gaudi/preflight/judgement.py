@@ -79,6 +79,8 @@ class Instance:
     """The type of the file system that this directory is on, or will be, where nodes share that; else empty."""
     unknown_host: str = ""
     """Why its host is no address of the node, in the resolver's words."""
+    code: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By folder of weights whose code it may run: files that differ from the pins, or run and are not pinned."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ def judge(
     ports = {plan["instance"]: _port(plan, plans, seen, running) for plan in plans if plan.get("instance")}
     handed = handover.cards(plans, seen.topology, asked["reserved"], running)
     handed += [given for _, given in ports.values() if given is not None]
-    moving, never = _unpinned(asked, plans, seen)
+    moving, by_commit, never = _unpinned(asked, plans, seen)
     problems = [
         *(Problem(**problem) for problem in asked["found"].get("problems", [])),
         *wrong,
@@ -234,7 +236,10 @@ def judge(
         *(images.check_processor(plans, seen.cpuinfo) if asked["image_built"] else []),
         *_of_space(asked, seen, driver.rooms),
         *(Problem(answer.id, answer.sentence) for answer in seen.held_back),
-        *(Problem("pins", said) for said in (*never, *(pins.refused(moving) if site.require_pins else ()))),
+        *(
+            Problem("pins", said)
+            for said in (*never, *(pins.refused([*moving, *by_commit]) if site.require_pins else ()))
+        ),
     ]
     findings = [
         *asked["found"].get("findings", []),
@@ -328,10 +333,22 @@ def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, port
         if path not in coming:
             mend = _mend_advice(asked, one, seen) or advice
             problems += checks.check_weights(one, path in seen.weights, mend, seen.lost.get(path, ""))
+    problems += _of_code(asked, plan, seen)
     problems += _of_start(asked, plan, seen)
     problems += checks.check_keys(plan, seen.instances[name].keys)
     problems += checks.check_container(plan, seen.engine.renamed.get(name))
     return problems + ports[name][0]
+
+
+def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
+    """Return why a plan's server may not run the code of its weights, whether they are on the node already or not."""
+    name = plan["instance"]
+    unknown = pins.code_refusals(plan, asked["source_plans"].get(name, []), installed=name in seen.before)
+    differing = {folder: names for folder, names in seen.instances[name].code.items() if names}
+    return [
+        *(Problem("code_not_pinned", said) for said in unknown),
+        *(Problem("code_differs", pins.code_differs(name, *each)) for each in differing.items()),
+    ]
 
 
 def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
@@ -390,8 +407,11 @@ def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str
     )
 
 
-def _unpinned(asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: Seen) -> tuple[list[str], list[str]]:
-    """Return sentences on names that can move (tags, branches), and refusals for those that are never allowed.
+def _unpinned(
+    asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: Seen
+) -> tuple[list[str], list[str], list[str]]:
+    """Return sentences on names that can move (tags, branches), on files that only a commit names, and refusals for
+    those that are never allowed.
 
     An existing folder is not among them: it is repaired from its record.
     """
@@ -401,7 +421,7 @@ def _unpinned(asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen
     sentences = pins.image_sentences(named, asked["image_digest"])
     kinds = asked["weights_kinds"]
     sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
-    return sentences, pins.measurement_refusals(fetches, kinds)
+    return sentences, pins.checksum_sentences(fetches, kinds), pins.measurement_refusals(fetches, kinds)
 
 
 def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:

@@ -1,4 +1,4 @@
-"""Find names that can move: the tag of an image, the branch of a repository.
+"""Find what is not pinned: the tag of an image, the branch of a repository, files that only a commit names.
 
 Each is a sentence for a node's report: a finding, or with ``gaudi_require_pins`` a problem.
 """
@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
-from ..weights.hub_kinds import hub_kind
-from ..weights.pin_file import measurements_not_pinned
+from ..base.printable import printable
+from ..weights.hub_kinds import DEFAULT, hub_kind
+from ..weights.pin_file import BY_COMMIT, UNPINNED, measurements_not_pinned, pinned_by, with_checksums
+from ..weights.source_plan import runs_code, served
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # A run that requires pins ends before the image is asked, whatever its tags.
 _PRINTS = "`site.yml --tags serving_image -e gaudi_require_pins=false` prints it"
@@ -46,34 +47,126 @@ def repository_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection
 
     ``fetches``: missing weights (directory, repositories by kind of hub). ``kinds``: the hubs in model_weights_sources.
     """
-    sentences = {
-        (kind, repository): f"{repository} on {hub_kind(kind).title} is not pinned: "
-        f"{directory} would be what its branch holds on the day. Name a commit "
-        f"(repositories.{kind}.revision in catalog/models), or leave sources of the kind {kind} out of "
-        "model_weights_sources."
-        for kind, repository, directory in _moving(fetches, kinds)
-    }
+    sentences = {}
+    for kind, source, directory in _sources(fetches, kinds):
+        if pinned_by(source) == UNPINNED:
+            own = ", or -e revision=COMMIT beside -e repository" if kind == DEFAULT else ""
+            sentences[kind, source["repository"]] = (
+                f"{source['repository']} on {hub_kind(kind).title} is not pinned: {directory} would be what its branch "
+                f"holds on the day. Name a commit (repositories.{kind}.revision in catalog/models{own}), or leave "
+                f"sources of the kind {kind} out of model_weights_sources."
+            )
     return list(sentences.values())
 
 
-def _moving(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield hub kind, repository and directory of repositories without a commit."""
+def checksum_sentences(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
+    """Return a sentence for each repository that only a commit pins; arguments as for ``repository_sentences``."""
+    sentences = {}
+    for kind, source, directory in _sources(fetches, kinds):
+        if pinned_by(source) == BY_COMMIT:
+            sentences[kind, source["repository"]] = (
+                f"{source['repository']} on {hub_kind(kind).title} is {BY_COMMIT}, and a mirror may send other files "
+                f"of {directory} under that commit. {_pin(kind)}, or leave sources of the kind {kind} out of "
+                "model_weights_sources."
+            )
+    return list(sentences.values())
+
+
+def _pin(kind: str, model: str = "NAME") -> str:
+    """Say how the checksums of a repository are pinned."""
+    if kind != DEFAULT:
+        return f"Write the checksums of its files into catalog/models/{model}.pins.yaml (docs/weights.md)"
+    return f"Pin the checksums of its files (ansible-playbook playbooks/pin.yml -e model={model} -e write=true)"
+
+
+def _sources(
+    fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]
+) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Yield hub kind, repository and directory of everything that these kinds of hub may be asked for."""
     for item in fetches:
         for kind, source in item["repositories"].items():
-            if kind in kinds and not _COMMIT.fullmatch(str(source.get("revision") or "")):
-                yield kind, str(source["repository"]), str(item["directory"])
+            if kind in kinds:
+                yield kind, source, str(item["directory"])
 
 
 def measurement_refusals(fetches: Iterable[Mapping[str, Any]], kinds: Collection[str]) -> list[str]:
     """Return why measurements without pins may never be fetched: they are pickles that a server executes."""
     measured = (item for item in fetches if item["measured_cards"])
-    repositories = dict.fromkeys(repository for _, repository, _ in _moving(measured, kinds))
-    return [f"{measurements_not_pinned(repository)}." for repository in repositories]
+    moving = (source["repository"] for _, source, _ in _sources(measured, kinds) if pinned_by(source) == UNPINNED)
+    return [f"{measurements_not_pinned(repository)}." for repository in dict.fromkeys(moving)]
+
+
+def code_refusal(name: str, repositories: Mapping[str, Mapping[str, Any]], model: str) -> str:
+    """Return why code that comes with weights may not run: no checksum says which code that is; "" if one does.
+
+    ``name``: what runs it. ``repositories``: where the weights are from, by kind of hub. ``model``: their entry.
+    """
+    if not repositories or with_checksums(repositories):
+        return ""
+    kind, source = next(iter(repositories.items()))
+    return (
+        f"{name} runs code that comes with its weights, and {source['repository']} is {pinned_by(source)}: whoever "
+        f"answers for the hub decides what that code is. Checksums of its files are required. Read the code. "
+        f"{_pin(kind, model)}, and run this again (docs/weights.md)."
+    )
+
+
+def code_refusals(
+    plan: Mapping[str, Any], sources: Iterable[Mapping[str, Any]], *, installed: bool = False
+) -> list[str]:
+    """Return why a plan's server may not run the code of its weights, a sentence for each folder.
+
+    ``sources``: the plan's source plans. ``installed``: whether the node has an instance of that name already.
+    """
+    refusals = []
+    name = str(plan["instance"] or plan["model"])
+    for source in sources if runs_code(plan) else ():
+        own = str(plan["requires"]["weights_path"]).rpartition("/")[2] == served(source)
+        model = str(plan["model"]) if own and plan.get("model") else "NAME"
+        if not source["fetch"]["measured_cards"]:
+            refusals.append(code_refusal(name, source["fetch"]["repositories"], model))
+    kept = " Until then the instance is not changed." if installed else ""
+    return [f"{refusal}{kept}" for refusal in refusals if refusal]
+
+
+def code_differs(instance: str, folder: str, names: Collection[str]) -> str:
+    """Return the refusal of weights on the node whose code or configuration differs from the pins."""
+    few = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return (
+        f"{instance} would run code of {folder}, where files differ from the pins, or run and are not pinned: "
+        f"{printable(few)}. The files that are pinned are required. Compare them with those of the hub. Then pin what "
+        "is right (playbooks/pin.yml), or move the folder away and fetch it again."
+    )
 
 
 def refused(sentences: Sequence[str]) -> list[str]:
     """Return the sentences as refusals, with the variable that requires pins."""
     return [f"{sentence} gaudi_require_pins is true, so that nothing unpinned is taken." for sentence in sentences]
+
+
+def lines(
+    plan: Mapping[str, Any],
+    sources: Iterable[Mapping[str, Any]],
+    kinds: Collection[str],
+    digest: str,
+    *,
+    built: bool,
+) -> list[str]:
+    """Return what pins the weights, measurements and image of a plan, a line each.
+
+    ``sources``: the plan's source plans. ``kinds``: the hubs in model_weights_sources. ``digest``:
+    serving_image_digest of the site. ``built``: whether the image is built on the node.
+    """
+    made: dict[str, None] = {}
+    for source in sources:
+        what = "measurements" if source["fetch"]["measured_cards"] else "weights"
+        levels: dict[str, list[str]] = {}
+        for kind, said, _ in _sources([source["fetch"]], kinds):
+            levels.setdefault(pinned_by(said), []).append(hub_kind(kind).title)
+        named = [f"{level} ({', '.join(hubs)})" if len(levels) > 1 else level for level, hubs in levels.items()]
+        made[f"{what} {', '.join(named) or 'on no hub of model_weights_sources'}"] = None
+    image = "built on the node" if built else "pinned by digest" if digest or "@" in plan["image"] else UNPINNED
+    return [*(made or ["weights of the site, not pinned"]), f"image {image}"]
 
 
 def digest_lines(image: str, digest: str | None, release: str) -> list[str]:

@@ -6,6 +6,7 @@ A deciding file determines how weights are read, or runs when it is read.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,6 +27,22 @@ LARGEST = 64 * 1024 * 1024
 # Keys of an entry with repositories.
 PARTS: tuple[tuple[str, ...], ...] = (("repositories",), ("measurements", "repositories"))
 PINNED = ("revision", "files")
+# What pins a repository. A commit names content only for those who can hash all of it, as git does: a hub that is asked
+# over its own interface may answer for that commit with any files.
+BY_CHECKSUMS, BY_COMMIT, UNPINNED = "pinned by checksums", "pinned by commit only", "not pinned"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def pinned_by(source: Mapping[str, Any]) -> str:
+    """Return what pins a repository of an entry (revision, files): BY_CHECKSUMS, BY_COMMIT or UNPINNED."""
+    if not _COMMIT.fullmatch(str(source.get("revision") or "")):
+        return UNPINNED
+    return BY_CHECKSUMS if source.get("files") else BY_COMMIT
+
+
+def with_checksums(repositories: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return those of the repositories (by kind of hub) that are pinned by checksums."""
+    return {kind: source for kind, source in repositories.items() if pinned_by(source) == BY_CHECKSUMS}
 
 
 def decides(name: str) -> bool:
@@ -54,6 +71,24 @@ def contradicted(recorded: Mapping[str, str], repository: str, repositories: Ite
         added = [name for name in recorded if pinned and decides(name) and name not in pinned]
         found.append(sorted([*wrong, *added]))
     return min(found, key=len, default=[])
+
+
+def runs(name: str) -> bool:
+    """Whether a file of weights runs when it is read, by its name."""
+    return name.lower().endswith((".py", *RUNNING))
+
+
+def differing(found: Mapping[str, str], repositories: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return files (SHA-256 by name) that differ from the pins, or run and are not pinned; sorted.
+
+    ``repositories``: the possible origins, as in the catalogue; the files are right if one of them allows all.
+    """
+    wrong = []
+    for source in repositories:
+        pins = source.get("files") or {}
+        allowed = {name: pins.get(name, "" if runs(name) else sha256) for name, sha256 in found.items()}
+        wrong.append(sorted(name for name, sha256 in found.items() if allowed[name] != sha256))
+    return min(wrong, key=len, default=[])
 
 
 def measurements_not_pinned(repository: str) -> Refusal:

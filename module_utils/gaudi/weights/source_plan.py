@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from . import pin_file
 from .hub_kinds import hub_kind
 
 # Published bytes for each served byte: a conversion from bfloat16 halves the size, one from block-quantised FP8 keeps
 # one byte a weight.
 PUBLISHED_SHARE = {"fp8_block": 1, "fp8_dynamic": 2}
+# Files beside weights that a conversion writes itself; it copies all others.
+REWRITTEN = {
+    "fp8_block": ("model.safetensors.index.json",),
+    "fp8_dynamic": ("model.safetensors.index.json", "config.json"),
+}
 
 
 def published(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,9 +67,25 @@ def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | No
     return {"fetch": fetch, "convert": convert}
 
 
+def runs_code(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan may run code that comes with its weights."""
+    return "--trust-remote-code" in plan.get("arguments", [])
+
+
+def for_code(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry whose code is to run: only with the repositories that checksums pin, if there are any.
+
+    Without any, what needs the code is to be refused.
+    """
+    return {**entry, "repositories": pin_file.with_checksums(entry["repositories"]) or entry["repositories"]}
+
+
 def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
-    """Return the source plans of a serving plan's folders below the weights root: weights and measurements."""
-    entries = list(entries)
+    """Return the source plans of a serving plan's folders below the weights root: weights and measurements.
+
+    Code of a server comes only from repositories with checksums, if there are any.
+    """
+    entries = [for_code(entry) if runs_code(plan) or entry.get("trust_remote_code") else entry for entry in entries]
     requires = plan["requires"]
     made = []
     for path in [requires.get("weights_path"), *requires.get("weights_beside", [])]:
@@ -82,6 +104,12 @@ def source_plans(plan: Mapping[str, Any], entries: Iterable[Mapping[str, Any]], 
 def served(plan: Mapping[str, Any]) -> str:
     """Return the directory that a source plan produces."""
     return str(plan["convert"]["target"] if plan["convert"] else plan["fetch"]["directory"])
+
+
+def copied_folders(plan: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the directories of a source plan with the published files, and the names of files that differ there."""
+    fetched: dict[str, tuple[str, ...]] = {str(plan["fetch"]["directory"]): ()}
+    return {**fetched, **({served(plan): REWRITTEN[plan["convert"]["tool"]]} if plan["convert"] else {})}
 
 
 def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ansible.module_utils.gaudi.preflight import pins
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
+from filter_plugins.pins import unpinned
 from library import gaudi_preflight, serving_image
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_modules import DIGEST, HERE, IMAGE, engine, fetching, ids, preflight, site
@@ -22,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 COMMIT = "ab" * 20
 
 
-def fetch(**repositories: dict[str, str]) -> dict[str, Any]:
+def fetch(**repositories: dict[str, Any]) -> dict[str, Any]:
     return {"directory": "Big", "repositories": repositories}
 
 
@@ -60,16 +63,124 @@ def test_no_pins_are_findings_by_themselves_and_problems_on_request(run: Run, tm
         "owner/Big on ModelScope",
     ]
     required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
-    assert ids(required) == ["pins", "pins"]
+    assert ids(required) == ["pins", "pins", "pins"]
+    assert "owner/Big on Hugging Face is pinned by commit only" in required["report"]
     assert "gaudi_require_pins is true" in required["report"]
     assert not [line for line in required["findings"] if "not pinned" in line]
 
 
 def test_what_is_pinned_says_nothing(run: Run, tmp_path: Path) -> None:
     arguments = {**fetching(tmp_path), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
+    of_hub = arguments["source_plans"]["one"][0]["fetch"]["repositories"]["huggingface"]
+    of_hub["files"] = {"config.json": "0" * 64}
     ran = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
     assert ids(ran) == []
     assert not [line for line in ran["findings"] if "not pinned" in line]
+
+
+def running_code(root: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
+    """A node that is to serve a model whose code comes with its weights, pinned by a commit, or ``files`` too."""
+    arguments = {**fetching(root), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
+    (wanted,) = arguments["plans"]
+    arguments["plans"] = [{**wanted, "model": "big", "arguments": ["python3", "--trust-remote-code"]}]
+    if files is not None:
+        arguments["source_plans"]["one"][0]["fetch"]["repositories"]["huggingface"]["files"] = files
+    return arguments
+
+
+def test_code_that_only_a_commit_pins_is_refused_before_it_is_fetched(run: Run, tmp_path: Path) -> None:
+    ran = run(gaudi_preflight, running_code(tmp_path), HERE)
+    assert (ids(ran), ran["missing_weights"]) == (["code_not_pinned"], [])
+    assert "owner/Big is pinned by commit only" in ran["report"]
+    assert "ansible-playbook playbooks/pin.yml -e model=big -e write=true" in ran["report"]
+    pinned = run(gaudi_preflight, running_code(tmp_path, {"configuration_big.py": "0" * 64}), HERE)
+    assert (ids(pinned), pinned["missing_weights"]) == ([], ["Big", "Big-G2"])
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_code_that_is_there_already_is_refused_as_well(
+    run: Run, tmp_path: Path, served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows what a mirror sent then; an instance that serves goes on serving."""
+    monkeypatch.setattr(weight_folders, "PLANS", tmp_path / "instances")
+    for folder in ("Big", "Big-G2"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text("{}")
+    arguments = running_code(tmp_path)
+    if served:
+        (tmp_path / "instances/one").mkdir(parents=True)
+        (tmp_path / "instances/one/plan.json").write_text(json.dumps(arguments["plans"][0]))
+    ran = run(gaudi_preflight, arguments, {**HERE, "systemctl": (0, "active", "")})
+    assert ids(ran) == ["code_not_pinned"]
+    assert ("Until then the instance is not changed." in ran["report"]) == served
+
+
+CODE = {"config.json": "{}", "configuration_big.py": "class Big: ..."}
+PINS = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in CODE.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "folders"),
+    [
+        ("configuration_big.py", "import os", ["Big", "Big-G2"]),
+        ("config.json", '{"auto_map": {}}', ["Big"]),
+        ("evil.py", "import os", ["Big-G2"]),
+        ("deep/evil.PKL", "", ["Big-G2"]),
+    ],
+)
+def test_code_on_the_node_is_held_to_the_pins(
+    run: Run, tmp_path: Path, name: str, text: str, folders: list[str]
+) -> None:
+    for folder in ("Big", "Big-G2"):
+        (tmp_path / folder).mkdir()
+        for file, content in CODE.items():
+            (tmp_path / folder / file).write_text(content)
+        # What decides and does not run may be there, as may an index that a conversion writes anew.
+        (tmp_path / folder / "notes.txt").write_text("x")
+        (tmp_path / folder / ".gaudi-serving").mkdir()
+        (tmp_path / folder / ".gaudi-serving/x.py").write_text("")
+    (tmp_path / "Big-G2/model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": {}}))
+    pins_ = {**PINS, "model.safetensors.index.json": "0" * 64}
+    assert ids(run(gaudi_preflight, running_code(tmp_path, pins_), HERE)) == []
+    for folder in folders:
+        (tmp_path / folder / name).parent.mkdir(exist_ok=True)
+        (tmp_path / folder / name).write_text(text)
+    ran = run(gaudi_preflight, running_code(tmp_path, pins_), HERE)
+    assert ids(ran) == ["code_differs"] * len(folders)
+    for folder in folders:
+        assert f"code of {tmp_path}/{folder}, where" in ran["report"]
+    # A model whose code does not run is served as it is.
+    arguments = running_code(tmp_path, pins_)
+    arguments["plans"][0]["arguments"] = []
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+
+
+@pytest.mark.parametrize("pipe", [True, False])
+def test_code_that_leads_out_of_the_folder_differs(run: Run, tmp_path: Path, pipe: bool) -> None:
+    (tmp_path / "Big-G2").mkdir()
+    (tmp_path / "Big-G2/config.json").write_text(CODE["config.json"])
+    (tmp_path / "outside.py").write_text(CODE["configuration_big.py"])
+    code = tmp_path / "Big-G2/configuration_big.py"
+    os.mkfifo(code) if pipe else code.symlink_to(tmp_path / "outside.py")
+    assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == ["code_differs"]
+
+
+def test_what_is_pinned_is_said_in_a_line_each() -> None:
+    files = {"config.json": "0" * 64}
+    weights = fetch(huggingface={"repository": "o/Big", "revision": COMMIT}, modelscope={"repository": "o/Big"})
+    measured = fetch(huggingface={"repository": "o/m", "revision": COMMIT, "files": files})
+    sources = [{"fetch": {**weights, "measured_cards": 0}}, {"fetch": {**measured, "measured_cards": 8}}]
+    assert pins.lines({"image": IMAGE}, sources, ["huggingface"], "", built=False) == [
+        "weights pinned by commit only",
+        "measurements pinned by checksums",
+        "image not pinned",
+    ]
+    both = pins.lines({"image": f"{IMAGE}@{DIGEST}"}, sources[:1], ["huggingface", "modelscope"], "", built=False)
+    assert both == ["weights pinned by commit only (Hugging Face), not pinned (ModelScope)", "image pinned by digest"]
+    assert pins.lines({"image": IMAGE}, [], [], DIGEST, built=False) == [
+        "weights of the site, not pinned",
+        "image pinned by digest",
+    ]
 
 
 def test_what_is_mended_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
@@ -145,20 +256,18 @@ def test_the_lines_are_printed_once() -> None:
 
 @pytest.mark.parametrize("kinds", [["modelscope"], ["huggingface", "modelscope"]])
 def test_a_refused_fetch_says_where_the_commit_goes(kinds: list[str]) -> None:
-    variables = yaml.safe_load((ROOT / "roles/model_weights/vars/main.yml").read_text(encoding="utf-8"))
-    known = {
-        "__model_weights_kind": variables["__model_weights_kind"],
-        "__model_weights_moving": kinds,
-        "__model_weights_origins": {kind: {"repository": "o/Big"} for kind in kinds},
-        "model_weights_directory": "Big",
-    }
-    said = Templar(loader=DataLoader(), variables=known).template(
-        trust_as_template(variables["__model_weights_unpinned"])
-    )
+    item = fetch(**{kind: {"repository": "o/Big"} for kind in kinds})
+    said = " ".join(unpinned(item, kinds, False))
     for kind in kinds:
         assert f"repositories.{kind}.revision" in said
     assert ("-e revision=COMMIT" in said) == ("huggingface" in kinds)
     assert "in catalog/models" in said
+    assert "gaudi_require_pins" not in said
+    (required,) = unpinned(
+        fetch(huggingface={"repository": "o/Big", "revision": COMMIT}), [*kinds[-1:], "huggingface"], True
+    )
+    assert "pinned by commit only" in required
+    assert "gaudi_require_pins is true" in required
 
 
 DAMAGED_PLANS = ['{"container": 5}', "[1]", "{", "null"]

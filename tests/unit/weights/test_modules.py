@@ -8,6 +8,7 @@ import importlib
 import io
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -310,7 +311,8 @@ class TestRole:
             "__model_weights_seen": {"folders": []},
         }
         assert [source["name"] for source in self.template("{{ __model_weights_usable }}", **known)] == ["modelscope"]
-        assert "o/Big is not pinned on modelscope" in self.template("{{ __model_weights_unpinned }}", **known)
+        (said,) = self.template("{{ __model_weights_unpinned }}", **known)
+        assert said.startswith("o/Big on ModelScope is not pinned")
         whole = {"folders": [{"status": "whole", "source": "of-earlier-days", "revision": "1" * 40}]}
         assert self.template("{{ __model_weights_there }}", **{**known, "__model_weights_seen": whole}) is True
 
@@ -324,10 +326,13 @@ class TestRole:
                 "model_weights_sources": self.SOURCES,
                 "__model_weights_seen": {"folders": []},
             }
-            return self.template("{{ __model_weights_moving }}", **{**known, **more})
+            said = self.template("{{ __model_weights_unpinned }}", **{**known, **more})
+            return sorted(re.findall(r"kind (\w+) out of", " ".join(said)))
 
         assert moving(model_weights_revision="1" * 40) == ["modelscope"]
         assert moving(model_weights_revision="main") == ["huggingface", "modelscope"]
+        # Checksums are required as well.
+        assert moving(model_weights_revision="1" * 40, gaudi_require_pins=True) == ["git", "huggingface", "modelscope"]
         assert moving(model_weights_revision="1" * 40, model_weights_sources=self.SOURCES[:2]) == []
         assert moving(__model_weights_seen={"folders": [{"status": "incomplete"}]}) == []
 

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import pickle
+import shutil
 import socket
 import threading
 import zipfile
@@ -18,7 +19,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.preflight import pins
-from ansible.module_utils.gaudi.weights import pin_file
+from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from gaudi.base.refusal import Refusal
 from gaudi.node import weight_folders
 from gaudi.weights import arrays
@@ -28,6 +29,7 @@ from gaudi_weights.progress import Progress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from filter_plugins.pins import unpinned_code, with_code
 from library import model_pins_info
 from plugin_utils import catalogue_files
 from simulator.hub.server import Hub
@@ -92,6 +94,47 @@ def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress,
     asked = wish(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
     assert asked.target.exists()
+
+
+def entry_with_code(hub: Hub, files: dict[str, str] | None = None) -> dict[str, Any]:
+    """An entry whose server runs code of its weights, at the hub's commit; pinned by ``files`` on one of its hubs."""
+    pinned = {"repository": MODEL, "revision": hub.repositories[MODEL].main}
+    repositories = {"huggingface": {**pinned, "files": files or {}}, "modelscope": {"repository": MODEL}}
+    return {"name": "small", "directory": "Small-Model", "repositories": repositories, "trust_remote_code": True}
+
+
+def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are_pinned(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    """A mirror lists and sends its own configuration_deepseek.py; no hash of the commit is ever computed."""
+    (tmp_path / "hub/configuration_deepseek.py").write_text("class DeepseekV3Config: ...")
+    commit = hub.repositories[MODEL].add(tmp_path / "hub")
+    hub.repositories[MODEL].main = commit
+    honest = ask(hub)["files"]
+    (tmp_path / "hub/configuration_deepseek.py").write_text("import os")
+    repository = hub.repositories[MODEL]
+    repository.commits[commit] = repository.commits[repository.add(tmp_path / "hub")]
+    plan = {
+        "instance": "small",
+        "model": "small",
+        "arguments": ["--trust-remote-code"],
+        "requires": {"weights_path": "/data/models/Small-Model"},
+    }
+    (by_commit,) = source_plan.source_plans(plan, [entry_with_code(hub)], "/data/models")
+    (refusal,) = pins.code_refusals(plan, [by_commit])
+    assert f"{MODEL} is pinned by commit only" in refusal
+    # The commit alone would not keep it out.
+    believed = wish(tmp_path, source(hub, **by_commit["fetch"]["repositories"]["huggingface"]))
+    fetch.fetch(believed, progress, stop)
+    assert (believed.target / "configuration_deepseek.py").read_text() == "import os"
+    shutil.rmtree(believed.target)
+    (pinned,) = source_plan.source_plans(plan, [entry_with_code(hub, honest)], "/data/models")
+    assert pins.code_refusals(plan, [pinned]) == []
+    # A hub without checksums is not asked for code any more.
+    assert list(pinned["fetch"]["repositories"]) == ["huggingface"]
+    with pytest.raises(Refusal, match="configuration_deepseek"):
+        fetch.fetch(wish(tmp_path, source(hub, **pinned["fetch"]["repositories"]["huggingface"])), progress, stop)
+    assert not believed.target.exists()
 
 
 @pytest.mark.parametrize("name", ["configuration_evil.py", "generation_config.json", "adapter.PKL", "x/lib.so"])
@@ -384,3 +427,24 @@ def test_nothing_claims_a_pin_that_nobody_has_seen() -> None:
         for said in (entry.get("measurements") or {}).get("repositories", {}).values():
             assert "revision" not in said
     assert list((ROOT / "catalog/models").glob("*.pins.yaml")) == []
+
+
+REMOTE_CODE = [
+    entry
+    for path in sorted((ROOT / "catalog/models").glob("*.yml"))
+    if (entry := yaml.safe_load(path.read_text(encoding="utf-8")))["trust_remote_code"] and entry["repositories"]
+]
+
+
+@pytest.mark.parametrize("entry", REMOTE_CODE, ids=[entry["name"] for entry in REMOTE_CODE])
+def test_entries_with_code_are_refused_until_the_site_pins_them(entry: dict[str, Any]) -> None:
+    assert f"playbooks/pin.yml -e model={entry['name']} -e write=true" in unpinned_code(entry)
+    weights = {"revision": entry["repositories"]["huggingface"]["revision"], "files": {"config.json": "a" * 64}}
+    pinned = pin_file.with_pins(entry, pin_file.block({"weights": weights}))
+    assert unpinned_code(pinned) == ""
+    assert list(with_code(pinned)["repositories"]) == ["huggingface"]
+
+
+def test_an_entry_without_code_keeps_its_hubs() -> None:
+    entry = {"name": "x", "repositories": {"modelscope": {"repository": "o/x"}}, "trust_remote_code": False}
+    assert (unpinned_code(entry), with_code(entry)) == ("", entry)
