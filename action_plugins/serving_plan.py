@@ -24,10 +24,12 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.pages.page import page as describe
+from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.gaudi.weights.how_to_get import by_hub_id, how_to_get
+from ansible.module_utils.gaudi.weights.hub_kinds import DEFAULT
 
 from plugin_utils import catalogue_files, role_options
 from plugin_utils.catalogue_files import cut, load_checked, resolve
@@ -121,7 +123,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         if options["page"] and not result.get("failed"):
             notes = {name: entry.get("notes", []) for name, entry in models.items()}
             names = [name_of(request) for request in request_list(options["requests"])]
-            page = describe(result["plans"], result["topology"], result.get("reserved"), notes, names)
+            page = describe(result["plans"], result["topology"], result.get("reserved"), notes, names, result["pins"])
             result["page"] = str(page)
         return result
 
@@ -153,6 +155,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 "topology": topology,
                 "how_to_get": {},
                 "source_plans": {},
+                "pins": [[] for _ in plans],
                 "release": {},
             }, models
         if refused and not report:
@@ -169,7 +172,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
         # What is fetched is decided here, whatever the node returns under these names.
-        for name in ("how_to_get", "source_plans"):
+        for name in ("how_to_get", "source_plans", "pins"):
             result.pop(name, None)
         if not result.get("failed"):
             result["release"] = release
@@ -178,18 +181,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 self._refusal(request, refused[position]) if position in refused else next(answers)
                 for position, request in enumerate(requests)
             ]
-            result.update(
-                self._source_plans(requests, result["plans"], models, str(options["weights_root"] or WEIGHTS_ROOT))
-            )
+            root = str(options["weights_root"] or WEIGHTS_ROOT)
+            sources = [
+                [] if "refused" in plan else source_plan.source_plans(plan, models.values(), root)
+                for plan in result["plans"]
+            ]
+            result["how_to_get"] = self._how_to_get(requests, result["plans"], models, root)
+            result["source_plans"] = {
+                plan["instance"]: source
+                for plan, source in zip(result["plans"], sources, strict=True)
+                if plan["instance"] is not None and "refused" not in plan
+            }
+            result["pins"] = self._pins(result["plans"], sources, options["image"], task_vars)
         return result, models
 
     @staticmethod
-    def _source_plans(
+    def _how_to_get(
         requests: list[Any], plans: list[dict[str, Any]], models: dict[str, Any], root: str
-    ) -> dict[str, dict[str, Any]]:
-        """How to get the weights of each instance, and where they can be fetched from."""
-        sentences: dict[str, Any] = {}
-        source_plans: dict[str, Any] = {}
+    ) -> dict[str, str]:
+        """How to get the weights of each instance."""
+        sentences: dict[str, str] = {}
         for request, plan in zip(requests, plans, strict=True):
             instance = plan["instance"]
             if instance is None or "refused" in plan:
@@ -199,8 +210,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 sentences[instance] = how_to_get(models[plan["model"]], path)
             elif path is None:
                 sentences[instance] = by_hub_id(request["weights"], root)
-            source_plans[instance] = source_plan.source_plans(plan, models.values(), root)
-        return {"how_to_get": sentences, "source_plans": source_plans}
+        return sentences
+
+    def _pins(
+        self, plans: list[dict[str, Any]], sources: list[Any], image: dict[str, Any], task_vars: dict[str, Any]
+    ) -> list[list[str]]:
+        """What pins the weights, measurements and image of each plan, and what a run of site.yml would refuse."""
+        host = role_options.Host(self._loader, task_vars)
+        # What cannot be read is a sentence of the preflight.
+        hubs = host.read("model_weights_sources").value
+        kinds = [hub.get("kind", DEFAULT) for hub in hubs or [] if isinstance(hub, Mapping)]
+        digest = str(host.read("serving_image_digest").value or "")
+        return [
+            []
+            if "refused" in plan
+            else [
+                *pins.lines(plan, known, kinds, digest, built=bool(image.get("build"))),
+                *(f"site.yml refuses this plan: {refusal}" for refusal in pins.code_refusals(plan, known)),
+            ]
+            for plan, known in zip(plans, sources, strict=True)
+        ]
 
     @staticmethod
     def _configs(requests: list[Any]) -> tuple[list[Any], dict[int, Refusal]]:

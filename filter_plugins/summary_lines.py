@@ -48,14 +48,17 @@ def reached(endpoint: str) -> str:
     return f"{endpoint} (on the node itself)" if LOOPBACK.match(endpoint) else endpoint
 
 
-def instance_lines(found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What an instance is doing, where it is reached, and what it answered."""
+def instance_lines(
+    found: Mapping[str, Any], answers: Mapping[str, Mapping[str, str]], pins: Sequence[str] = ()
+) -> list[str]:
+    """What an instance is doing, where it is reached, what pins its weights and image, and what it answered."""
     state = found["state"]
     modules = [int(card["module_id"]) for card in state.get("cards", [])]
     lines = [
         f"{found['instance']}: {state.get('status', found['active'])}",
         f"  {modules_text(modules)}, unit vllm-{found['instance']}.service",
         f"  endpoint {reached(state.get('endpoint', 'none'))}",
+        *([f"  pins:     {', '.join(pins)}"] if pins else []),
     ]
     answer = answers.get(found["instance"])
     if answer:
@@ -71,8 +74,12 @@ def summary_lines(
     answers: Mapping[str, Mapping[str, str]],
     wished: Sequence[str],
     let_through: Sequence[str] = (),
+    pins: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
-    """Return the lines of a node's summary: cards, what was let through, instances, answers, and strange instances."""
+    """Return the lines of a node's summary: cards, what was let through, instances, answers, and strange instances.
+
+    ``pins``: what pins the weights and the image, by instance.
+    """
     cards = topology["cards"]
     names = ", ".join(sorted({str(card["name"]) for card in cards})) or "no cards"
     driver = topology["driver_version"] or ("none yet" if topology.get("foreseen") else "none")
@@ -83,7 +90,7 @@ def summary_lines(
         *(f"  let through by preflight_allow_mismatch: {said}" for said in let_through),
     ]
     for found in instances:
-        lines += instance_lines(found, answers)
+        lines += instance_lines(found, answers, (pins or {}).get(str(found["instance"]), ()))
     lines += not_in_inventory(host, [str(found["instance"]) for found in instances], wished)
     return [*map(printable, lines), *([] if instances else ["No instances are installed."])]
 

@@ -548,6 +548,15 @@ source_plans:
   returned: always
   type: dict
   sample: {}
+pins:
+  description:
+    - What pins the weights, the measurements and the image of each plan, a line each, in the order of RV(plans); empty
+      for a refused request. A commit alone does not prove what a mirror sends.
+    - Where the server runs code of its weights that no checksum pins, also why C(site.yml) refuses that.
+  returned: always
+  type: list
+  elements: list
+  sample: [[weights pinned by commit only, image not pinned]]
 release:
   description: The release's file in C(catalog/releases), with what it takes from those it extends; empty where there is
     none that can be read.

@@ -23,13 +23,15 @@ def page(
     reserved: Mapping[str, str] | None = None,
     notes: Mapping[str, Sequence[str]] | None = None,
     names: Sequence[str | None] = (),
+    pins: Sequence[Sequence[str]] = (),
 ) -> str:
     """Return the page for all requests of one node, at most WIDTH columns, without a newline at the end.
 
     ``plans`` holds plan documents and refusals (``{"instance": ..., "refused": sentence, "refused_id": id}``), a
     request each; ``topology`` is the topology document they were made for, or None where it is not known; ``reserved``
     names the instances that hold cards already, by module id as text; ``notes`` are those of the catalogue, by model;
-    ``names`` is what each request goes by, as a refusal does not say. Only what cannot be broken (a path, an image, a
+    ``names`` is what each request goes by, as a refusal does not say; ``pins`` says for each request what pins its
+    weights and image. Only what cannot be broken (a path, an image, a
     variable) is wider than WIDTH.
     """
     called = [*names, *[None] * (len(plans) - len(names))]
@@ -38,9 +40,9 @@ def page(
     ]
     parts = [_node(topology, plans, reserved or {})] if topology else []
     parts += [_overview(plans, titles)] if len(plans) > 1 else []
-    for plan, title in zip(plans, titles):
+    for plan, title, pinned in zip(plans, titles, [*pins, *[()] * (len(plans) - len(pins))]):
         known = (notes or {}).get(str(plan.get("model")), [])
-        parts.append(_refusal(plan, title) if "refused" in plan else describe_plan(plan, title, known))
+        parts.append(_refusal(plan, title) if "refused" in plan else describe_plan(plan, title, known, pinned))
     return "\n\n".join(parts if plans else [*parts, _NOTHING])
 
 
@@ -49,8 +51,11 @@ Nothing was asked for. Name requests: -e '{"plan_requests": [{"model": "qwen3-8b
 lists the models."""
 
 
-def describe_plan(plan: Mapping[str, Any], title: str = "", notes: Sequence[str] = ()) -> str:
-    """Return one plan: what it starts and why, below a title, and what a person should know of its model."""
+def describe_plan(plan: Mapping[str, Any], title: str = "", notes: Sequence[str] = (), pins: Sequence[str] = ()) -> str:
+    """Return one plan: what it starts and why, below a title, and what a person should know of its model.
+
+    ``pins``: what pins its weights and image.
+    """
     sections = [
         _heading(f"{title or _title(plan)}: {_address(plan)}"),
         _summary(plan),
@@ -58,6 +63,7 @@ def describe_plan(plan: Mapping[str, Any], title: str = "", notes: Sequence[str]
         *_section("What changes", [line for text in plan.get("changes", []) for line in _bullet(text)]),
         *_section("Notes", [line for text in notes for line in _bullet(text)]),
         *_section("What must be there", _aligned(_requirements(plan["requires"]))),
+        *_section("What is pinned", [line for text in pins for line in _bullet(text)]),
         *_section("Command line", _command(plan)),
         *_section("Environment", [f"{name}={value}" for name, value in sorted(plan["environment"].items())]),
         *_section("Container", _container(plan)),

@@ -87,6 +87,7 @@ class Planner:
             {
                 "instance": request.get("instance"),
                 "model": request.get("model"),
+                "image": "i",
                 "requires": {"weights_path": "/data/models/X"},
             }
             for request in arguments["requests"]
@@ -124,7 +125,7 @@ def test_one_call_with_the_files_the_requests_name() -> None:
 
 
 def test_weights_of_a_hub_are_to_be_fetched_into_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = {"instance": "a", "model": None, "requires": {"weights_path": None}}
+    plan = {"instance": "a", "model": None, "image": "i", "requires": {"weights_path": None}}
     answer = {"changed": False, "plans": [plan], "topology": NODE}
     monkeypatch.setattr(Planner, "__call__", lambda *_, **__: answer)
     result, _ = run({"requests": [{"instance": "a", "weights": "Qwen/Qwen3-14B"}], "weights_root": "/w"})
@@ -136,7 +137,7 @@ def test_weights_of_a_hub_are_to_be_fetched_into_a_directory(monkeypatch: pytest
 def test_what_is_fetched_is_never_the_nodes_answer(failed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = {"directory": "Qwen3-8B", "repositories": {}, "bytes": 0, "measured_cards": 0}
     named = {"source_plans": {"other": [{"fetch": fetch, "convert": None}]}, "how_to_get": {"other": "this way"}}
-    plan = {"instance": "a", "model": "qwen3-8b", "requires": {"weights_path": "/w/Qwen3-8B"}}
+    plan = {"instance": "a", "model": "qwen3-8b", "image": "i", "requires": {"weights_path": "/w/Qwen3-8B"}}
     answer = {"changed": False, "plans": [plan], "topology": NODE, "failed": failed, **named}
     monkeypatch.setattr(Planner, "__call__", lambda *_, **__: answer)
     result, _ = run({"requests": [{"instance": "a", "model": "qwen3-8b"}], "weights_root": "/w"})
@@ -146,6 +147,13 @@ def test_what_is_fetched_is_never_the_nodes_answer(failed: bool, monkeypatch: py
     expected = catalogue_files.load_checked("model", file)["repositories"]
     assert fetched == ({} if failed else {"a": [expected]})
     assert "other" not in result.get("how_to_get", {})
+
+
+def test_what_is_pinned_stands_beside_the_plans() -> None:
+    requests = [{"instance": "a", "model": "nope"}, {"instance": "b", "model": "qwen3-8b"}]
+    result, _ = run({"requests": requests, "on_refusal": "report", "weights_root": "/w"})
+    # The stand-in's plan is for a folder that the catalogue does not know.
+    assert result["pins"] == [[], ["weights of the site, not pinned", "image not pinned"]]
 
 
 def test_refusals_keep_their_place() -> None:

@@ -162,6 +162,13 @@ def test_what_must_be_there_is_said() -> None:
         assert words in there
 
 
+def test_what_is_pinned_stands_with_its_plan() -> None:
+    node = topology("hl-225-two-sockets")
+    both = plans("1.22", [{"model": "qwen3-8b"}, {"model": "qwen3-14b"}], node)
+    text = page(both, node, pins=[["weights pinned by commit only"], []])
+    assert text.count("What is pinned\n  * weights pinned by commit only\n") == 1
+
+
 def test_an_ipv6_address_is_one_in_its_url() -> None:
     node = topology("hl-225-two-sockets")
     assert "http://[::1]:30001" in page(plans("1.22", [{"model": "qwen3-8b", "host": "::1"}], node), node)

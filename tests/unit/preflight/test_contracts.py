@@ -111,7 +111,7 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
         "serving_image_release",
     }
     handed_on |= {"vllm_service_given_up_by", "vllm_service_coming_driver"}
-    handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_reboot"}
+    handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_pins", "summary_reboot"}
     handed_on |= {"summary_let_through", "vllm_service_let_through"}
     handed_on |= {
         "summary_fabric",

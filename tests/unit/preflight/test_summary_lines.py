@@ -39,6 +39,12 @@ def test_cards_instances_and_answers_are_said() -> None:
     ]
 
 
+def test_what_is_pinned_is_said_of_each_instance() -> None:
+    pinned = {"one": ["weights pinned by commit only", "image not pinned"], "gone": ["image not pinned"]}
+    lines = summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], {}, WISHED, [], pinned)
+    assert lines[-1] == "  pins:     weights pinned by commit only, image not pinned"
+
+
 def test_what_was_let_through_is_said_of_the_node() -> None:
     lines = summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], {}, WISHED, ["driver: found 1.21, wanted 1.22"])
     assert lines[4] == "  let through by preflight_allow_mismatch: driver: found 1.21, wanted 1.22"
