@@ -90,6 +90,21 @@ def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_chec
     assert "evil" in (believed.target / "config.json").read_text()
 
 
+def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alone(
+    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+) -> None:
+    """The mirror lists the same files, with the same sizes, and adds none."""
+    pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
+    config = tmp_path / "hub/config.json"
+    config.write_text(config.read_text().swapcase())
+    repository = hub.repositories[MODEL]
+    repository.commits[pinned] = repository.commits[repository.add(tmp_path / "hub")]
+    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    with pytest.raises(Refusal, match=r"config\.json"):
+        fetch.fetch(asked, progress, stop)
+    assert not asked.target.exists()
+
+
 def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     asked = wish(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
