@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +81,21 @@ def test_no_link_in_a_files_place_is_followed(place: Path, act: str, leads: str)
     assert outside(place) == {"victim": VICTIM}
 
 
+# Seconds after which somebody opens a pipe that a program waits for.
+WAITED = 5.0
+
+
+@contextlib.contextmanager
+def ending(pipe: Path) -> Iterator[None]:
+    """End an open of a pipe that waits for its other side, which would otherwise never end."""
+    timer = threading.Timer(WAITED, lambda: os.close(os.open(pipe, os.O_RDWR | os.O_NONBLOCK)))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 @pytest.mark.parametrize("act", ["read", "append", "continue", "change"])
 @pytest.mark.parametrize("kind", ["pipe", "socket", "folder"])
 def test_only_regular_files_are_opened(place: Path, act: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +108,10 @@ def test_only_regular_files_are_opened(place: Path, act: str, kind: str, monkeyp
             door.bind("it")
     else:
         path.mkdir()
-    with pytest.raises((Refusal, IsADirectoryError), match=r"is not a regular file|Is a directory"):
+    begun = time.monotonic()
+    with ending(path), pytest.raises((Refusal, IsADirectoryError), match=r"is not a regular file|Is a directory"):
         ACTS[act](path, place)
+    assert time.monotonic() - begun < WAITED
 
 
 def test_a_temporary_name_cannot_be_foreseen(place: Path) -> None:
