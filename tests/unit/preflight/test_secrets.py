@@ -29,7 +29,10 @@ NOTHING: Part = frozenset()
 ALL: Part = frozenset({"*"})
 
 # Filters whose result holds no account, and tests for a value that do not return it.
-CLEAN = {"length", "bool", "int", "ca_bundle", "without_login", "driver_trouble", "api_keys_digests", "api_keys_fault"}
+CLEAN = {
+    *("length", "bool", "int", "ca_bundle", "without_login", "driver_trouble", "pip_trouble"),
+    *("api_keys_digests", "api_keys_fault"),
+}
 # Filters whose result is secret in part.
 PARTLY: Mapping[str, Part] = {
     "dnf_access": frozenset({"password", "proxy_password"}),
