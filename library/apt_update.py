@@ -106,8 +106,8 @@ def main() -> None:
     try:
         found, unknown = apt.update(module, wanted["lock_timeout"])
         suite = wanted["suite"] or apt.codename()
-        file = apt.environment(module, wanted["repository"]).get("SSL_CERT_FILE", "") if found else ""
-        others = faults.judge(found, apt.read_sources(), wanted["repository"], suite, wanted["options"], file)
+        ca_file = apt.environment(module, wanted["repository"]).get("SSL_CERT_FILE", "") if found else ""
+        others = faults.judge(found, apt.read_sources(), wanted["repository"], suite, wanted["options"], ca_file)
         nowhere = lacking(module, "Candidate")
         if nowhere:
             raise faults.not_offered(nowhere, others)

@@ -110,21 +110,21 @@ def fetched(module: NodeModule) -> bytes:
     with web.through(url, module.params), web.variables(route):
         response, info = fetch_url(module, url, timeout=SECONDS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):
-            file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
-            raise not_fetched(url, printable(info["msg"]), file)
+            ca_file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
+            raise not_fetched(url, printable(info["msg"]), ca_file)
         content: bytes = response.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise not_fetched(url, f"it is larger than {LARGEST >> 20} MiB, and no key", "")
     return content
 
 
-def not_fetched(url: str, why: str, file: str) -> Refusal:
-    """Return the refusal for a key that does not come. file: as in certificates.advice()."""
-    todo = faults.advice(why, "Check its address, the proxy, and whether the server is up.", url, file)
+def not_fetched(url: str, why: str, ca_file: str) -> Refusal:
+    """Return the refusal for a key that could not be fetched. ca_file: as in certificates.advice()."""
+    todo = faults.advice(why, "Check its address, the proxy, and whether the server is up.", url, ca_file)
     return Refusal(
         "key_not_fetched",
-        f"The key of the package repository could not be fetched from {url} ({why}). {todo} gaudi_driver_key and "
-        "container_runtime_habana_key name it.",
+        f"The key of the package repository could not be fetched from {url} ({why}). {todo} Its address is in "
+        "gaudi_driver_key, container_runtime_habana_key or container_runtime_rhel_key.",
     )
 
 

@@ -203,8 +203,8 @@ def unreadable(params: Mapping[str, Any], error: Exception) -> Refusal:
     """Why a hub could not be asked. The proxy's own answer is not the hub's."""
     repository = params["repository"]
     if certificates.REJECTED.search(str(error)):
-        file = certificates.OPTION if params["certificates"] else ""
-        todo = certificates.advice(str(error), urlsplit(params["endpoint"]).hostname or params["endpoint"], file)
+        ca_file = certificates.OPTION if params["certificates"] else ""
+        todo = certificates.advice(str(error), urlsplit(params["endpoint"]).hostname or params["endpoint"], ca_file)
         return Refusal("hub_not_trusted", f"{repository} cannot be asked for: {error}. {todo}")
     if re.search(r"\b407\b", str(error)):
         return Refusal(

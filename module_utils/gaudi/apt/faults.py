@@ -93,13 +93,13 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def advice(why: str, otherwise: str, address: str, file: str = "") -> str:
+def advice(why: str, otherwise: str, address: str, ca_file: str = "") -> str:
     """Return what to do about an error of a request that a module made.
 
-    otherwise: for an error that is not known. address: what was asked for. file: as in certificates.advice().
+    otherwise: for an error that is not known. address: what was asked for. ca_file: as in certificates.advice().
     """
     if certificates.REJECTED.search(why):
-        text: str = certificates.advice(why, _host(address) or "the server", file)
+        text: str = certificates.advice(why, _host(address) or "the server", ca_file)
         return text
     return next((text for pattern, text in _ADVICE if pattern.search(why)), otherwise)
 
@@ -246,10 +246,11 @@ def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
     )
 
 
-def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), file: str = "") -> Refusal:
+def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), ca_file: str = "") -> Refusal:
     """Return why the site's repository cannot be used.
 
-    options: prefix of the options that describe it. files: where it is configured. file: as in certificates.advice().
+    options: prefix of the options that describe it. files: where it is configured. ca_file: as in
+    certificates.advice().
     """
     where = f"the repository {fault.repository}" + (f" ({', '.join(files)})" if files else "")
     key = f" (key {fault.detail})" if fault.detail else ""
@@ -270,7 +271,7 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
         return Refusal(
             "repository_certificate",
             f"apt does not trust the server of {where}: {fault.message} "
-            f"{certificates.advice(fault.message, _host(fault.uri) or 'the server', file)}",
+            f"{certificates.advice(fault.message, _host(fault.uri) or 'the server', ca_file)}",
         )
     if fault.kind == "proxy":
         return Refusal(
@@ -342,18 +343,18 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
 
 
 def judge(
-    faults: Sequence[Fault], sources: Sequence[Source], repository: str, suite: str, options: str, file: str = ""
+    faults: Sequence[Fault], sources: Sequence[Source], repository: str, suite: str, options: str, ca_file: str = ""
 ) -> list[str]:
     """Return warnings about the repositories of others. Raises Refusal if apt reads nothing, or not the one of ours.
 
-    file: as in certificates.advice(), for ours.
+    ca_file: as in certificates.advice(), for ours.
     """
     for fault in faults:
         if fault.kind in ("conflict", "unreadable"):
             raise unreadable(fault, sources)
     for fault in faults:
         if is_ours(fault, repository, suite):
-            raise refusal(fault, options, _files(fault, sources), file)
+            raise refusal(fault, options, _files(fault, sources), ca_file)
     return [other(fault, sources) for fault in faults]
 
 

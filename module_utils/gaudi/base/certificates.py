@@ -50,20 +50,22 @@ class Certificate:
         return f"certificate {self.place} ({self.name or 'without a common name'}), until {self.ends}"
 
 
-def advice(printed: str, server: str, file: str = "") -> str:
+def advice(printed: str, server: str, ca_file: str = "") -> str:
     """Return what is wrong with the certificate of a server that a program rejects, and what to do.
 
-    printed: the program's message. server: its name. file: of the certificates that the program trusts, where not the
-    system's alone: OPTION, or a path on the node. "" for those of the system.
+    printed: the program's message. server: its name. ca_file: path on the node of the certificates that the program
+    trusts, or OPTION if it trusts those of the site; "" for those of the system alone.
     """
     if _INVALID.search(printed):
         return (
             f"The certificate of {server} has expired, is not valid yet, or is for another name. Have it corrected "
             "there, and compare this machine's clock."
         )
-    if file:
-        ours = file == BUNDLE or file.startswith(f"{REGISTRIES}/")
-        named = f"The file of {OPTION}" + (f" (here {file})" if ours else "") if ours or file == OPTION else file
+    if ca_file:
+        ours = ca_file == BUNDLE or ca_file.startswith(f"{REGISTRIES}/")
+        named = f"The file of {OPTION} (here {ca_file})" if ours else ca_file
+        if ca_file == OPTION:
+            named = f"The file of {OPTION}"
         return (
             f"{named} does not contain the authority that signed the certificate of {server}. Add the certificate of "
             "that authority to the file."

@@ -64,12 +64,12 @@ _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?"
 _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
 
 
-def recognised(said: str, repository: str = "", file: str = "") -> Refusal | None:
+def recognised(said: str, repository: str = "", ca_file: str = "") -> Refusal | None:
     """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences.
 
-    repository: the address of the driver's, "" if it is not known. file: as in certificates.advice().
+    repository: the address of the driver's, "" if it is not known. ca_file: as in certificates.advice().
     """
-    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said, repository, file) or _of_a_repository(said)
+    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said, repository, ca_file) or _of_a_repository(said)
 
 
 def left_over(name: str) -> Refusal:
@@ -164,7 +164,7 @@ def _of_modprobe(said: str) -> Refusal | None:
     return None
 
 
-def _of_apt(said: str, repository: str, file: str) -> Refusal | None:
+def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
     if match := _LOCKED.search(said):
         return locked(match["who"] or match["process"] or "", match["file"] or DATABASE)
     if _INTERRUPTED.search(said):
@@ -187,7 +187,7 @@ def _of_apt(said: str, repository: str, file: str) -> Refusal | None:
             "A package that is on hold keeps the release from being installed. apt-mark showhold lists them; "
             "apt-mark unhold the one in the way.",
         )
-    if found := _of_repositories(said, repository, file):
+    if found := _of_repositories(said, repository, ca_file):
         return found
     if match := _NO_VERSION.search(said):
         return Refusal(
@@ -205,7 +205,7 @@ def _of_apt(said: str, repository: str, file: str) -> Refusal | None:
     return None
 
 
-def _of_repositories(said: str, repository: str, file: str) -> Refusal | None:
+def _of_repositories(said: str, repository: str, ca_file: str) -> Refusal | None:
     """Return the fault of the driver's repository, then that of another one, from what apt-get update printed."""
     printed = faults.parse(said)
     for fault in printed:
@@ -215,7 +215,7 @@ def _of_repositories(said: str, repository: str, file: str) -> Refusal | None:
     found = [fault for fault in printed if fault.suite and fault.kind != "absent"]
     ours = [fault for fault in found if faults.is_ours(fault, repository, "")]
     if ours:
-        return faults.refusal(ours[0], file=file)
+        return faults.refusal(ours[0], ca_file=ca_file)
     return faults.of_any(found[0], known=bool(repository)) if found else None
 
 

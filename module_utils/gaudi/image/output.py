@@ -86,13 +86,13 @@ def _of_no_proxy(at: str, it: str) -> Refusal:
     )
 
 
-def _of_certificate(at: str, it: str, line: str = "", file: str = "") -> Refusal:
-    """Return the refusal of a server. line: the whole line. file: of the certificates that the build has besides."""
+def _of_certificate(at: str, it: str, line: str = "", ca_file: str = "") -> Refusal:
+    """Return the refusal of a server. line: the whole line. ca_file: as in failure()."""
     host = _HTTPS.search(line)
     server = next(filter(None, host.groups())) if host else "a server"
     return Refusal(
         "certificate_not_trusted",
-        f"{at}: a program does not trust {server} ({it}). {certificates.advice(line, server, file)} {_AGAIN}",
+        f"{at}: a program does not trust {server} ({it}). {certificates.advice(line, server, ca_file)} {_AGAIN}",
     )
 
 
@@ -248,11 +248,11 @@ def _with_proxies(lines: Iterable[str], proxies: Sequence[str]) -> Iterator[str]
         yield f"{line} (Cannot connect to proxy)" if ours else line
 
 
-def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = (), file: str = "") -> Refusal:
+def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = (), ca_file: str = "") -> Refusal:
     """Return why a build failed: a refusal of our own step, else a known failure, else the last output line.
 
-    title: the step that failed. proxies: those of the build, without passwords. file: of the certificates that the
-    build trusts besides those of its image; "" if there are none.
+    title: the step that failed. proxies: those of the build, without passwords. ca_file: path of the certificates
+    that the build trusts besides those of its image; "" if there are none.
     """
     at = f"The image could not be built, at {title}"
     lines = [line[:_LONGEST] for line in lines]
@@ -266,7 +266,7 @@ def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = (), file:
         if found:
             words = [group.strip().rstrip(".") for group in found.groups() if group]
             if say is _of_certificate:
-                return _of_certificate(at, ": ".join(words), found.string, file)
+                return _of_certificate(at, ": ".join(words), found.string, ca_file)
             return say(at, ": ".join([*(proxies if say in _NAMING_PROXIES else ()), *words]))
     printed = [found[1] for found in map(_PRINTED.match, lines) if found and found[1].strip()]
     last = (printed or [line for line in said if line.strip()] or ["nothing"])[-1]

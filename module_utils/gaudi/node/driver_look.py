@@ -72,12 +72,12 @@ def said(module: AnsibleModule, command: Sequence[str]) -> str:
     return str(out)
 
 
-def index_of(repository: str, suite: str, variables: Mapping[str, str], file: str = "") -> str:
+def index_of(repository: str, suite: str, variables: Mapping[str, str], ca_file: str = "") -> str:
     """Read a repository's package index without configuring apt for it.
 
-    variables: of the environment, which say how the address is reached. file: as in certificates.advice(). Nothing is
-    installed from it, so its signature is not checked. Raises Refusal if the repository does not answer, or lacks the
-    suite.
+    variables: of the environment, which say how the address is reached. ca_file: as in certificates.advice().
+    Nothing is installed from it, so its signature is not checked. Raises Refusal if the repository does not answer, or
+    lacks the suite.
     """
     place = f"{repository.rstrip('/')}/dists/{suite}/main/binary-amd64/Packages"
     seen = ""
@@ -94,7 +94,7 @@ def index_of(repository: str, suite: str, variables: Mapping[str, str], file: st
         except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
             # The reason of an HTTP answer lacks its number.
             seen = str(error if hasattr(error, "code") else getattr(error, "reason", error))
-    todo = advice(seen, "Check its address, gaudi_driver_suite, and the node's proxy.", repository, file)
+    todo = advice(seen, "Check its address, gaudi_driver_suite, and the node's proxy.", repository, ca_file)
     raise Refusal(
         "repository_not_read",
         f"gaudi_driver_repository has no index of packages for {suite} that can be read from this node ({seen}). "
@@ -285,8 +285,8 @@ class Look:
             try:
                 with web.through(self.given["repository"], self.given):
                     route = apt.route(self.module, self.given["repository"], self.given)
-                    file = certificates.OPTION if self.given.get("certificates") else route.get("SSL_CERT_FILE", "")
-                    asked = index_of(self.given["repository"], self.suite, route, file)
+                    ca_file = certificates.OPTION if self.given.get("certificates") else route.get("SSL_CERT_FILE", "")
+                    asked = index_of(self.given["repository"], self.suite, route, ca_file)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
             except Refusal as refusal:
                 return [refusal], headers

@@ -295,7 +295,7 @@ def test_a_line_without_end_holds_nobody() -> None:
     ],
 )
 def test_a_certificate_is_not_blamed_on_certificates_that_the_build_has(line: str, server: str) -> None:
-    without, given = (failure("x", [f"#7 0.5 {line}"], file=file) for file in ("", BUNDLE))
+    without, given = (failure("x", [f"#7 0.5 {line}"], ca_file=path) for path in ("", BUNDLE))
     assert {without.id, given.id} == {"certificate_not_trusted"}
     assert f"certificate of {server} is not signed" in str(without)
     assert f"(here {BUNDLE}) does not contain the authority that signed the certificate of {server}" in str(given)
