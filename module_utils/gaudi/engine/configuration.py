@@ -92,25 +92,27 @@ class Decision:
 def config_file(engine: Engine, path: str) -> str:
     """Return the configuration file that the engine reads. path: the one that it reads without a flag.
 
-    Raises Refusal if the running engine was started with another one than its unit names now: it would not read what is
-    written.
+    Raises Refusal if the running engine was started with another file than its unit names now: what is written there
+    would have no effect.
     """
-    unit, running = (
-        next(iter(reversed(arguments.parse(words).get(arguments.CONFIG_FILE, ()))), "") or path
-        if arguments.is_dockerd(words)
-        else ""
-        for words in (engine.command, engine.process)
-    )
+    unit, running = _file_of(engine.command, path), _file_of(engine.process, path)
     if unit and running and unit != running:
         raise Refusal(
             "config_file_not_loaded",
             f"{engine.source_of(arguments.CONFIG_FILE)} starts the engine with the configuration file {unit}, but the "
             f"running engine reads {running}: its unit was changed after its last start. Settings in {unit} would have "
-            "no effect, and at its next start the engine would not have those of "
-            f"{running}. Restart the engine (systemctl restart docker; without live-restore this ends its containers), "
-            "or take the change back. Then run again.",
+            f"no effect, and at its next start the engine would not have those of {running}. Restart the engine "
+            "(systemctl restart docker; without live-restore this ends its containers), or take the change back. Then "
+            "run again.",
         )
     return unit or running or path
+
+
+def _file_of(words: Sequence[str], path: str) -> str:
+    """Return the configuration file of a command line; "" if it is not the engine's. path: the one without a flag."""
+    if not arguments.is_dockerd(words):
+        return ""
+    return arguments.last(arguments.parse(words), arguments.CONFIG_FILE) or path
 
 
 def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> Decision:
@@ -137,7 +139,7 @@ def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, pa
     if "live-restore" in flags:
         # A running engine has the flag that it was started with, whatever its unit says since.
         started = arguments.parse(engine.process) if arguments.is_dockerd(engine.process) else flags
-        live = arguments.as_bool(next(iter(reversed(started.get("live-restore", ()))), ""))
+        live = arguments.as_bool(arguments.last(started, "live-restore"))
     return Decision(
         merged=merged,
         desired=desired,
@@ -221,14 +223,14 @@ def check_suitable(engine: Engine, existing: Mapping[str, Any], path: str) -> No
     """Refuse an engine whose containers are not run by the node's root. Raises Refusal."""
     options = {str(option).partition(",")[0] for option in engine.info.get("SecurityOptions") or ()}
     flags = engine.flags
-    if "name=rootless" in options or arguments.as_bool((flags.get("rootless") or [""])[-1]):
+    if "name=rootless" in options or arguments.as_bool(arguments.last(flags, "rootless")):
         raise Refusal(
             "engine_is_rootless",
             "The engine that answers is rootless, but instances need devices and files of the node's root. Run an "
             "engine as root on this node, and stop the rootless one or unset DOCKER_HOST and docker's context for "
             "root.",
         )
-    remapped = (flags.get("userns-remap") or [""])[-1] or existing.get("userns-remap")
+    remapped = arguments.last(flags, "userns-remap") or existing.get("userns-remap")
     if "name=userns" in options or remapped:
         setter = engine.source_of("userns-remap") if "userns-remap" in flags else path
         raise Refusal(
@@ -341,7 +343,7 @@ def moved_driver(engine: Engine, existing: Mapping[str, Any]) -> str:
     Not known where containerd keeps the images, whose drivers have other names.
     """
     flags = arguments.parse(engine.command) if arguments.is_dockerd(engine.command) else {}
-    driver = next(iter(reversed(flags.get("storage-driver", ()))), "") or str(existing.get("storage-driver") or "")
+    driver = arguments.last(flags, "storage-driver") or str(existing.get("storage-driver") or "")
     now = engine.info.get("Driver")
     return driver if now and driver != now and not daemon.in_containerd(engine.info) else ""
 

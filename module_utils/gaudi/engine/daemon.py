@@ -111,7 +111,7 @@ def data_root(info: Mapping[str, Any], flags: arguments.Flags, existing: Mapping
     """
     root = str(
         info.get("DockerRootDir")
-        or next(iter(reversed(flags.get("data-root", ()))), "")
+        or arguments.last(flags, "data-root")
         or existing.get("data-root")
         or existing.get("graph")
         or DEFAULT_DATA_ROOT

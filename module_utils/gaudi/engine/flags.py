@@ -75,6 +75,11 @@ def parse(words: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
+def last(flags: Flags, key: str) -> str:
+    """Return the last value of a flag, which is the one that counts; "" if it is not set."""
+    return next(iter(reversed(flags.get(key, ()))), "")
+
+
 def _flags_of(word: str, rest: list[str]) -> list[tuple[str, str]]:
     """Return the flags of one word with their values; a value in the next word is taken from ``rest``."""
     if word.startswith("--"):
