@@ -1,8 +1,7 @@
 """Compare how open two plans of an instance are: who may ask its server without a key, and who reaches it.
 
-Plans are in a partial order: one is at least as open as another if it opens everything that the other one opens. Two
-plans may each open something that the other keeps closed, so that neither is at least as open as the other. Nothing
-that happens without a person goes to a plan that opens anything the present one keeps closed.
+Two plans may each open something that the other keeps closed, so they are compared part by part. Without a person, no
+plan is restored that opens anything which the present plan keeps closed.
 
 Keys are not part of a plan: they stay as they are. Neither are rules of a node's firewall.
 """
@@ -27,9 +26,9 @@ _OFF = ("", "0", "false")
 # no value for it.
 BETWEEN_PROCESSES = ("VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 _LOOPBACK_INTERFACE = "lo"
-_OWN_PORTS = "they are not closed"
-# The host of a server that only processes of the node reach, and of one whose plan does not say.
-_NODE, _UNKNOWN = "", "an address that the plan does not say"
+_PORTS_NOT_CLOSED = "they are not closed"
+# The host of a server that only processes of the node reach, and of one whose plan has no host.
+_NODE, _UNKNOWN = "", "an address that the plan does not name"
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,6 @@ class Openness:
     paths: frozenset[str]
     between_processes: frozenset[str]
 
-    def __le__(self, other: Openness) -> bool:
-        """Whether the other one opens everything that this one opens."""
-        return not beyond(self, other)
-
 
 def of_plan(plan: Mapping[str, Any]) -> Openness:
     """Return what a plan opens. Parts that are missing, such as ``guarded`` in plans of release 0.1, count as open."""
@@ -65,7 +60,9 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         host=host,
         port=port if host != _NODE and isinstance(port, int) else 0,
         paths=frozenset({*_switched_on(environment), *_given(plan.get("arguments"))}),
-        between_processes=frozenset({*_not_local(environment), *([] if listen.get("closed_ports") else [_OWN_PORTS])}),
+        between_processes=frozenset(
+            {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}
+        ),
     )
 
 
@@ -90,7 +87,7 @@ def _switched_on(environment: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _given(arguments: object) -> Iterable[str]:
-    """Return the arguments that do; vLLM takes _ for -, and parts of a JSON value behind a dot."""
+    """Return the arguments that make it so. vLLM reads _ as -, and a dot before a part of a JSON value."""
     words = arguments if isinstance(arguments, Sequence) else ()
     names = {str(word).partition("=")[0].partition(".")[0].replace("_", "-") for word in words}
     return (name for name in MORE_PATHS_BY_ARGUMENT if name in names)
@@ -140,10 +137,10 @@ def opened(plan: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
 
 
 def left_stopped(before: Mapping[str, Mapping[str, Any]], desired: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the instances that must not be restored by a run that failed, each with a sentence for people.
+    """Return the instances that a failed run must not restore, each with a message.
 
     before: plans from before the run, by instance. desired: the plans of the run. An instance without a plan in the run
-    is compared with those that take its port, as after a change of its name.
+    is compared with the plans that use its port: it may have been renamed.
     """
     found = {}
     for name, plan in before.items():
@@ -153,10 +150,9 @@ def left_stopped(before: Mapping[str, Mapping[str, Any]], desired: Sequence[Mapp
         if more:
             found[name] = (
                 f"{name} stays stopped, also at boot: its plan from before is more open than the one of this run "
-                f"({'; '.join(more)}). Mend what failed, and run site.yml again. To run it all the same: "
-                f"playbooks/start.yml -e instance={name} starts the plan that is on the node, and "
-                f"playbooks/rollback.yml -e instance={name} goes back to the one before; playbooks/history.yml shows "
-                "both."
+                f"({'; '.join(more)}). Fix what failed, and run site.yml again. To run the old plan all the same, find "
+                "it with playbooks/history.yml. If it is the plan on the node, start it with playbooks/start.yml "
+                f"-e instance={name}. Otherwise restore it with playbooks/rollback.yml -e instance={name}."
             )
     return found
 
