@@ -85,7 +85,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.recipes import CARRIED, COPYING, whole
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.cards.reservations import INSTANCE
+from ansible.module_utils.gaudi.base.values import INSTANCE
 from ansible.module_utils.gaudi.node import beneath, documents, folders, instances
 from ansible.module_utils.gaudi.node.files import sync_folder, write_text
 from ansible.module_utils.gaudi.node.module import NodeModule

@@ -33,7 +33,6 @@ PORTS = (1024, 65535)
 
 _ID = re.compile(r"sha256:[0-9a-f]{64}")
 _FSTYPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 # A folder of compiled recipes (base/recipes.py), as one part of a path.
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{20,200}")
@@ -69,13 +68,13 @@ def addresses(value: object) -> list[str]:
 def token(value: object) -> str:
     """The secret that a node made for one transfer. No sentence quotes it."""
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        raise Refusal("no_token", "The node reports no token of 20 to 200 letters, digits, - and _.")
+        raise Refusal("no_token", "The node reports no valid token. A token has 20 to 200 letters, digits, - and _.")
     return str(value)
 
 
 def instance(value: object) -> str:
     """The name of an instance on the node."""
-    return matching(value, "The name of an instance", _INSTANCE, "at most 48 of a-z, 0-9 and -")
+    return matching(value, "The name of an instance", values.INSTANCE, "at most 48 of a-z, 0-9 and -")
 
 
 def listener(value: object) -> tuple[str, str, int]:
@@ -84,7 +83,7 @@ def listener(value: object) -> tuple[str, str, int]:
     listen = mapping(plan.get("listen"), "Where an instance listens")
     host = values.node(listen.get("host"), "The host on which an instance listens")
     if host.lower().startswith(("169.254.", "fe80:")):
-        raise Refusal("no_address", f"The node reports {host}, which no other machine reaches.")
+        raise Refusal("no_address", f"The node reports the address {host}, at which no other machine reaches it.")
     return instance(plan.get("instance")), host, integer(listen.get("port"), "The port of an instance", 1, PORTS[1])
 
 
@@ -97,7 +96,7 @@ def recipes(value: object) -> dict[str, dict[str, str]]:
 
 def _recipes(said: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     for key, name in list(said.items())[:MOST_ENTRIES]:
-        if isinstance(key, str) and isinstance(name, str) and _KEY.fullmatch(key) and _INSTANCE.fullmatch(name):
+        if isinstance(key, str) and isinstance(name, str) and _KEY.fullmatch(key) and values.INSTANCE.fullmatch(name):
             yield str(key), str(name)
 
 
@@ -132,10 +131,10 @@ def address(value: object) -> str:
     """The IPv4 address at which others reach the node. No name: that could be another node's."""
     said = _ip(value)
     if ":" in said:
-        raise Refusal("no_address", f"The node reports {said}. An address of IPv4 is needed.")
+        raise Refusal("no_address", f"The node reports the address {said}. An address of IPv4 is required.")
     found = ipaddress.IPv4Address(said)
     if found.is_multicast or found.is_unspecified or found.is_loopback:
-        raise Refusal("no_address", f"The node reports {found}, at which no other node reaches it.")
+        raise Refusal("no_address", f"The node reports the address {found}, at which no other node reaches it.")
     return str(found)
 
 
@@ -144,7 +143,7 @@ def _ip(value: object) -> str:
     try:
         return str(ipaddress.ip_address(said))
     except ValueError:
-        raise Refusal("no_address", f"The node reports the address {shown(said)}, which is none.") from None
+        raise Refusal("no_address", f"The node reports the address {shown(said)}. An IP address is required.") from None
 
 
 def document(value: object) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from urllib.parse import unquote, urlsplit
 from .checks import matching
 from .refusal import Refusal
 
+# An instance's name becomes part of the names of a unit, a container and a directory.
+INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
+
 _LOGIN = r"[A-Za-z0-9._~!*+,;=%&()-]+(:[A-Za-z0-9._~!*+,;=%&():-]*)?@"
 _HOST = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?"
 _ADDRESS = re.compile(rf"https?://({_LOGIN})?{_HOST}(/[A-Za-z0-9._~/%+=,:@?&-]*)?")
@@ -166,8 +169,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def is_readable(address: str) -> bool:
-    """Whether what is sent to an address can be read on the way: it has no TLS and leads away from this machine."""
+def is_unencrypted(address: str) -> bool:
+    """Whether a request to an address leaves this machine without encryption, so that others can read it."""
     split = urlsplit(address)
     return split.scheme not in ("https", "ssh", "file") and not is_loopback(split.hostname or "")
 
@@ -222,7 +225,7 @@ def check_source(name: str, endpoint: str, has_token: bool, token_over_http: boo
             f"The endpoint of source {name} has an account in it, which logs and processes would show. Write the "
             f"address alone, and the account as token (and user).",
         )
-    if has_token and is_readable(endpoint) and not token_over_http:
+    if has_token and is_unencrypted(endpoint) and not token_over_http:
         raise Refusal(
             "token_in_the_clear",
             f"Source {name} has a token and an endpoint without TLS: anybody on the way reads the token. Use https, or "

@@ -7,20 +7,17 @@ reservations, or a Refusal with a sentence for people. library/card_reservation.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..base.cpulist import shown
 from ..base.documents import parse
 from ..base.refusal import Refusal
+from ..base.values import INSTANCE
 from .findings import label
 from .users import describe_user, is_own, may_stay
 
 SCHEMA = 1
-
-# An instance's name becomes part of the names of a unit, a container and a directory.
-INSTANCE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 
 # Findings with which the topology cannot tell whether a card is in use.
 _BLIND = ("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..base.recipes import CARRIED, PARTNERS, is_keyed
 from ..base.units import human_bytes
-from ..cards.reservations import INSTANCE
+from ..base.values import INSTANCE
 from ..weights.record import STAGING_SUFFIX
 from . import beneath
 

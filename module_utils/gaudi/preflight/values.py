@@ -88,7 +88,7 @@ def unencrypted(name: str, value: object) -> list[str]:
         found = [each for each in _ADDRESS.findall("\n".join(lines)) if urlsplit(each).username is not None]
     else:
         found = []
-    hosts = sorted({str(urlsplit(each).hostname) for each in found if values.is_readable(each)})
+    hosts = sorted({str(urlsplit(each).hostname) for each in found if values.is_unencrypted(each)})
     return [
         f"{name} has an account for {host} without TLS: anybody on the way reads its password. Use https:// there."
         for host in hosts

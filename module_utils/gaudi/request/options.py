@@ -24,8 +24,8 @@ from ..base.checks import (
 )
 from ..base.places import check_place, normal
 from ..base.refusal import Refusal
+from ..base.values import INSTANCE
 
-INSTANCE = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,94}")
 # A path that a bind mount can carry on a command line: absolute, no ":" or "," (they separate there).
 PATH = re.compile(r"/[^:,\"\\]*")

@@ -17,7 +17,6 @@ from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base import checks, values
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.benchmark import asked, figures
-from ansible.module_utils.gaudi.cards import reservations
 from ansible.module_utils.gaudi.fabric.measuring import Demo
 from ansible.module_utils.gaudi.host import cmdline, sysctl
 from ansible.module_utils.gaudi.image.addresses import git_config, pip_config
@@ -116,11 +115,10 @@ READERS: dict[str, tuple[Callable[[str], Sequence[str]], str]] = {
     "the commit of hccl_demo": (lambda value: demo(commit=value), COMMIT),
     "the name of a key": (lambda value: [keys.name_of_key(value)], "alice-2027.web"),
     "the end of a key": (lambda value: [keys.moment(value)], "2027-01-31T18:00:00Z"),
-    "the name in a request": (of_form(options.INSTANCE), "chat-1"),
+    "the name of an instance": (of_form(values.INSTANCE), "chat-1"),
     "an interface": (of_form(options.INTERFACE), "eth0.100"),
     "a registry": (of_form(options.REGISTRY), "vault.habana.ai"),
     "a variable": (of_form(options.VARIABLE), "VLLM_PORT"),
-    "who reserves cards": (of_form(reservations.INSTANCE), "chat-1"),
     "the name of a run": (run_of_benchmark, f"{'a' * 12}-20260131T080000Z"),
     "how many at a time": (lambda value: [*map(str, asked.concurrencies([value]))], "16"),
     "the release of a site": (of_site("gaudi_release"), "1.22"),

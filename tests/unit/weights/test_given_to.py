@@ -90,7 +90,7 @@ def test_a_node_that_gives_no_token_is_not_asked(token: Any) -> None:
     content = expression("take.yml", "take | Write the peer's token", "ansible.builtin.copy", "content")
     hosts = {"m": {"weights_supply_given": {"token": token}}}
     given = {"inventory_hostname": "h", "hostvars": hosts, "__weights_supply_round": {"take": {"h": {"peer": "m"}}}}
-    with pytest.raises(AnsibleError, match="no token"):
+    with pytest.raises(AnsibleError, match="no valid token"):
         evaluate("weights_supply", content, **given)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 
+from gaudi.base.values import INSTANCE
 from gaudi.serving.signs import EngineGone, Failure
 
 from .closing import Closing
@@ -14,8 +14,6 @@ from .locks import Held
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_STOPPED
 from .systemd import say
-
-INSTANCE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?")
 
 
 def clean(instance: str, settings: Settings, paths: Paths) -> int:
@@ -56,7 +54,7 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
 
 def instance_name(text: str) -> str:
     """Accept an instance name, or say what one looks like."""
-    if not INSTANCE_NAME.fullmatch(text):
+    if not INSTANCE.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not an instance name (a-z, 0-9 and -, at most 48 characters)")
     return text
 
