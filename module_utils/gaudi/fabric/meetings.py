@@ -24,14 +24,15 @@ from .static import Fault
 AROUND = 15
 # A node that waits for its partner gives up after its limit, and then needs some seconds to end its container.
 MARGIN = 60
+_ALIKE = "Measure nodes that are alike together, with --limit."
 
 
 @dataclass(frozen=True)
 class PairSettings:
-    """What the inventory says of runs over two nodes.
+    """Settings of the inventory and the catalogue for runs over two nodes.
 
-    fabrics: what the catalogue knows of the links of each card type. tests: fabric_check_tests. limit: seconds after
-    which a run counts as hanging, 0 for the catalogue's. host_nics: whether host NICs carry the traffic.
+    fabrics: the links of each card type. tests: fabric_check_tests. limit: seconds after which a run counts as hanging;
+    0 for the catalogue's. host_nics: whether host NICs carry the traffic.
     """
 
     fabrics: Mapping[str, Fabric]
@@ -84,9 +85,9 @@ def not_ready(
 
 
 def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -> dict[str, str]:
-    """Return why nodes take no part, by node: they are not ready, are unlike most others, or share an address.
+    """Return why nodes take no part, by node: they are not ready, differ from most others, or share an address.
 
-    named, among a node's facts, says that its address is the inventory's.
+    The key ``named`` of a node's facts is true if the inventory sets its address.
     """
     reasons = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
     ready = {node: said for node, said in seen.items() if said["ready"]}
@@ -110,9 +111,6 @@ def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -
                 f"It has {len(said['modules'])} cards, and most nodes have {min(multimode(counts))}. {_ALIKE}"
             )
     return reasons
-
-
-_ALIKE = "Measure nodes that are alike together, with --limit."
 
 
 def plan(seen: Mapping[str, Mapping[str, Any]], budget: int, settings: PairSettings) -> dict[str, Any]:

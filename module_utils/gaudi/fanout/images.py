@@ -16,10 +16,10 @@ def image_shares(
     nodes: for each node, in play order, its site, the images it wants, and those of them that it lacks. build_host: the
     host that the inventory names, empty without one; build_site: its site.
 
-    What runs in the image, runs on all these nodes. So the seed is chosen from the inventory alone, and never because a
-    node reports that it has the image. It is the build host on its own site; elsewhere, and without a build host, the
-    first node of the site that wants the image. A seed that lacks the image builds it. Where the build host gives none,
-    nobody does.
+    All nodes of a site run what its seed gives. So the inventory alone decides which node that is, and never a node's
+    report that it has the image. The seed is the build host on its own site; elsewhere, and without a build host, the
+    first node of the site that wants the image. A seed that lacks the image builds it. If the build host does not want
+    the image, no node of its site gives it.
     """
     wants = {name: reported.images(node["wants"]) for name, node in nodes.items()}
     lacks = {name: reported.images(node["lacks"]) for name, node in nodes.items()}

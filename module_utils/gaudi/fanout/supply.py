@@ -87,10 +87,16 @@ def _planned(plans: Mapping[str, Sequence[Mapping[str, Any]]]) -> set[str]:
 
 
 def _reported(host: Mapping[str, Any]) -> list[str]:
-    """Return the names that a node reports as missing. Other values, as a changed module returns, are spelled."""
+    """Return the names of directories that a node reports as missing.
+
+    Anything else, as a changed module may return it, becomes a text that names no directory of an instance.
+    """
     names = (host.get("preflight_node") or {}).get("missing_weights")
-    listed = names if isinstance(names, list) else [] if names is None else [names]
-    return [name if isinstance(name, str) and listed is names else shown(name) for name in listed]
+    if names is None:
+        return []
+    if not isinstance(names, list):
+        return [shown(names)]
+    return [name if isinstance(name, str) else shown(name) for name in names]
 
 
 def _foreign(host: Mapping[str, Any]) -> Iterator[Refusal]:
@@ -108,7 +114,7 @@ def _foreign(host: Mapping[str, Any]) -> Iterator[Refusal]:
 def _facts(
     plans: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Yield instance, directory and what ends up in it. Sizes do not count: they are estimates for the disk space."""
+    """Yield instance, directory and what ends up in it, without sizes, which are only estimates of the disk space."""
     for instance, sources in plans.items():
         for source in sources:
             fetch, convert = source["fetch"], source["convert"]

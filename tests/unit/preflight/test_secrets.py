@@ -368,6 +368,7 @@ SHOWN = {
     "container_runtime": [
         "configure | Ensure the engine uses the proxies",
         "engine | Ensure Docker's package index is known (RHEL)",
+        "vendor_source | Write the package index (RHEL)",
     ],
     "model_weights": [
         "install | Ensure the hub's library is there in its pinned version",
@@ -378,7 +379,6 @@ SHOWN = {
     "serving_image": ["build | Write where a build gets things from"],
     "site_access": ["Write how programs reach what is outside the site"],
 }
-SHOWN["container_runtime"].append("vendor_source | Write the package index (RHEL)")
 
 
 def play_of(role: str, folder: Path) -> Path:
