@@ -236,6 +236,20 @@ def test_every_program_says_whether_it_changed_something(path: Path) -> None:
             assert "changed_when" in task, task["name"]
 
 
+def test_every_argument_of_a_program_is_text() -> None:
+    """YAML reads a word that ends with a colon as a mapping; the program gets that as its text."""
+    broken = [
+        f"{name_of(path)}: {argument}"
+        for path in (*TASK_FILES, *PLAYBOOKS)
+        for task in tasks(load(path))
+        for module in task.values()
+        if isinstance(module, dict) and isinstance(module.get("argv"), list)
+        for argument in module["argv"]
+        if not isinstance(argument, str | int)
+    ]
+    assert broken == []
+
+
 @pytest.mark.parametrize("path", TASK_FILES, ids=name_of)
 def test_nobody_sleeps(path: Path) -> None:
     for task in tasks(load(path)):
