@@ -24,7 +24,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "words": {"type": "str", "required": True},
     "show_in_log": {"type": "bool", "default": False},
 }
-# Ansible imports this before it forks its workers, whose standard output is nothing.
+# Read at import, in the process of the terminal: the workers that Ansible forks later have no standard output.
 TERMINAL = os.isatty(1)
 # Programs that keep the output, by a variable that each sets. They may give ansible-playbook a terminal.
 RECORDERS = {"AWX_ISOLATED_DATA_DIR": "ansible-runner, as AWX uses it", "CI": "a CI job (CI is set)"}

@@ -35,7 +35,7 @@ def doctor_report(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:
 
 
 def doctor_bundle(found: Sequence[Mapping[str, Any]], node: str, text: str) -> str:
-    """Return a support bundle: the findings, which may quote a tool or a server, masked; then ``text``, which is."""
+    """Return a support bundle: the findings with secrets masked, then ``text``, in which they are masked already."""
     return bundle.masked_text("\n".join(doctor_report(found, node))) + "\n" + text
 
 

@@ -410,10 +410,9 @@ def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str
 def _unpinned(
     asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: Seen
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return sentences on names that can move (tags, branches), on files that only a commit names, and refusals for
-    those that are never allowed.
+    """Return sentences on what is not pinned, on what only a commit pins, and refusals of what must be pinned.
 
-    An existing folder is not among them: it is repaired from its record.
+    An existing folder is in none of them: it is repaired from its record.
     """
     fetches = [coming.source["fetch"] for coming in seen.coming if coming.source["fetch"] and not coming.exists]
     # The tag of an image that is built here already identifies everything that it is made from.

@@ -167,7 +167,7 @@ def test_what_asks_for_keys_now_goes_back_to_no_plan_that_asks_nobody(node: Node
     node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
     code, _ = node.run()
     assert (code, node.state["phase"]) == (78, "failed")
-    assert "The instance does not go back by itself" in node.state["status"]
+    assert "is not rolled back by itself" in node.state["status"]
     assert texts(node) == before
 
 

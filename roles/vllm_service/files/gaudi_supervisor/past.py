@@ -111,7 +111,7 @@ class Past:
         deadline = time.monotonic() + self.boss.uncounted_wait
         while True:
             try:
-                self._drop_what_opens()
+                self._drop_opening_rollback()
                 self.back, written = self.place.finish(now_text())
                 break
             except Damaged as damage:
@@ -128,10 +128,10 @@ class Past:
             self.reload()
         return written
 
-    def _drop_what_opens(self) -> None:
-        """Drop a decision of an earlier release to restore a plan that is more open, unless that plan is there by now.
+    def _drop_opening_rollback(self) -> None:
+        """Drop a rollback to a more open plan that an earlier release has decided, unless it has been carried out.
 
-        Such a release compared keys only. Raises Damaged and OSError.
+        That release compared keys only. Raises Damaged and OSError.
         """
         back = self.place.back()
         if back is None or back.by:
@@ -142,7 +142,7 @@ class Past:
             return
         more = decisions.opened(after, before.files)
         if more:
-            say(f"The plan {after.digest[:SHOWN]} is not restored, as it is more open: {'; '.join(more)}.", 4)
+            say(f"The plan {after.digest[:SHOWN]} is not restored, because it is more open: {'; '.join(more)}.", 4)
             self.place.forget_back()
 
     def _stuck(self, stuck: Exception) -> Failure:
@@ -203,9 +203,9 @@ class Past:
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
 
     def _ways(self, found: list[Kept], digest: str) -> tuple[list[Kept], str]:
-        """The plans that served and open nothing that this one keeps closed, the last first.
+        """Return the plans that served and open nothing that this one keeps closed, the last first.
 
-        Where the second is why there are none, also a sentence.
+        The second value is a sentence if there are only plans that are more open, and empty otherwise.
         """
         all_served = decisions.ways_back(found, digest)
         more_open = {each.digest: decisions.opened(each, self.files) for each in all_served}
@@ -214,8 +214,8 @@ class Past:
             return served, ""
         last = all_served[0].digest
         return [], (
-            f" The instance does not go back by itself: the plan {last[:SHOWN]} from before is more open than this one "
-            f"({'; '.join(more_open[last])}). To run it all the same: ansible-playbook playbooks/rollback.yml "
+            f" The instance is not rolled back by itself: the plan {last[:SHOWN]} from before is more open than this "
+            f"one ({'; '.join(more_open[last])}). To run it all the same: ansible-playbook playbooks/rollback.yml "
             f"-e instance={self.boss.instance} -e to={last[:SHOWN]}"
         )
 
