@@ -106,7 +106,7 @@ def no_proxy(value: object, what: str) -> str:
 
 
 def node(value: object, what: str) -> str:
-    """A node's name or address, as another node reported it."""
+    """A name or address, as a node reports it."""
     return matching(value, what, _NODE, "a host name or an address")
 
 
@@ -144,15 +144,13 @@ def fingerprint(value: object, what: str) -> str:
 
 
 Reader = Callable[[object, str], str]
+# By the name that the filter `checked` takes.
 KINDS: Mapping[str, Reader] = {
     "address": address,
-    "fingerprint": fingerprint,
     "index": index,
     "no_proxy": no_proxy,
-    "node": node,
     "program": program,
     "proxy": proxy,
-    "reached": reached,
     "routed": routed,
     "site_proxy": site_proxy,
     "word": word,

@@ -111,7 +111,7 @@ def known_sockets(own: frozenset[int]) -> Callable[[str, int], frozenset[int]]:
     def check(address: str, port: int) -> frozenset[int]:
         found = listeners_at(address, port)
         if not found:
-            raise ConnectionRefusedError("nobody listens at its port")
+            raise ConnectionRefusedError("no process listens at its port")
         stranger = next((each for each in found if each.inode not in own), None)
         if stranger is not None:
             raise ConnectionRefusedError(f"{describe(stranger)} listens at its port, and was sent nothing")

@@ -105,8 +105,8 @@ def code_refusal(name: str, repositories: Mapping[str, Mapping[str, Any]], model
         return ""
     kind, source = next(iter(repositories.items()))
     return (
-        f"{name} runs code that comes with its weights, and {source['repository']} is {pinned_by(source)}: whoever "
-        f"answers for the hub decides what that code is. Checksums of its files are required. Read the code. "
+        f"{name} runs code that comes with its weights, and {source['repository']} is {pinned_by(source)}: the hub, or "
+        f"a mirror of it, decides what that code is. Checksums of its files are required. Read the code. "
         f"{_pin(kind, model)}, and run this again (docs/weights.md)."
     )
 
