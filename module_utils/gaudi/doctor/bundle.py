@@ -56,16 +56,20 @@ _NAMES_IN_TEXT = rf"[\w-]*(?:{_NAMES}|api[_-]?key)[\w-]*|\w*[_-](?:pass|pwd|pat|
 _QUOTED = r"\"[^\"]*\"?|'[^']*'?"
 _MASKS = (
     # A header's value goes on to the end of the line.
-    (re.compile(r"(authorization\"?\s*[=:]\s*|cookie\"?\s*:\s*).+", re.IGNORECASE), rf"\1{MASKED}"),
+    (re.compile(r"(authorization[\"']?\s*[=:]\s*|cookie[\"']?\s*:\s*).+", re.IGNORECASE), rf"\1{MASKED}"),
     # The account in an address; one without a scheme is a proxy's. A password may contain @ and /.
     (re.compile(r"://[^\s\"]*@"), f"://{MASKED}@"),
-    (re.compile(r"(proxy\"?\s*[=:]\s*\"?)[^\s\"]+@", re.IGNORECASE), rf"\1{MASKED}@"),
+    (re.compile(r"(proxy[\"']?\s*[=:]\s*[\"']?)[^\s\"']+@", re.IGNORECASE), rf"\1{MASKED}@"),
     (re.compile(r"(?<![\w.+-])[\w.+-]+:(?!//)[^\s\":=]+@(?!sha256:)"), f"{MASKED}@"),
     # The query of an address, which may have a signature.
     (re.compile(r"\?[\w.%~+-]+=\S*"), f"?{MASKED}"),
-    # NAME=value, "name": "value" and --name value.
-    (re.compile(rf"((?:{_NAMES_IN_TEXT})\"?\s*[=:]\s*)(?:{_QUOTED}|[^\s\"}}]+)", re.IGNORECASE), rf"\1{MASKED}"),
-    (re.compile(rf"(--(?:{_NAMES_IN_TEXT})\s+)(?:{_QUOTED}|[^\s\"-]\S*)", re.IGNORECASE), rf"\1{MASKED}"),
+    # NAME=value, "name": "value", --name value, and the same as Python prints it.
+    (re.compile(rf"((?:{_NAMES_IN_TEXT})[\"']?\s*[=:]\s*)(?:{_QUOTED}|[^\s\"}}]+)", re.IGNORECASE), rf"\1{MASKED}"),
+    (re.compile(rf"(--(?:{_NAMES_IN_TEXT})[\"']?[\s,]+)(?:{_QUOTED}|[^\s\"-]\S*)", re.IGNORECASE), rf"\1{MASKED}"),
+    # What is a secret by its own form: a header's value, a token of Hugging Face, a key of playbooks/keys.yml.
+    (re.compile(r"(\bbearer\s+)[^\s\"']+", re.IGNORECASE), rf"\1{MASKED}"),
+    (re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}"), MASKED),
+    (re.compile(r"(?<![\w-])gaudi-[\w-]{43}(?![\w-])"), MASKED),
 )
 _PROXY_NAME = re.compile(r"proxy$", re.IGNORECASE)
 _PROXY_ACCOUNT = re.compile(r"^\S+@")

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.doctor.bundle import FILES, MASKED, NOT_SHOWN, O
 from filter_plugins import doctor
 from tests import canonical_plans
 
-HIDDEN = "hf_SECRETsecret123"
+HIDDEN = "SECRETsecret123"
 # What a site may have put into extra_environment. The preflight refuses some of these names, not all that exist.
 SITES_OWN = (
     "BASIC_AUTH", "CI_JOB_JWT", "DATABASE_URL", "DB_PASS", "GITHUB_PAT", "GPG_PASSPHRASE", "HF_TOKENS", "MY_PWD",
@@ -86,6 +86,16 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"GET {SIGNED} 200",
         f"git clone https://me:p@ss/{HIDDEN}@git.example/x",
         f"GPG_PASSPHRASE={HIDDEN}",
+        f"{{'hf_token': '{HIDDEN}'}}",
+        f"{{'Authorization': 'Bearer {HIDDEN}'}}",
+        f"'password': '{HIDDEN}'",
+        f"{{'Cookie': 'id={HIDDEN}'}}",
+        f"{{'https_proxy': 'me:{HIDDEN}@proxy.example:3128'}}",
+        f"sent Bearer {HIDDEN} to the hub",
+        f"curl -H 'Bearer {HIDDEN}' x",
+        f"invalid token hf_{HIDDEN * 3}",
+        f"who is gaudi-{HIDDEN}-{HIDDEN}_{HIDDEN[:11]}?",
+        f"'--hf-token', '{HIDDEN}', '--x'",
     ],
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:
@@ -162,6 +172,7 @@ def test_what_is_no_secret_stays() -> None:
         "unit": "gaudi-job@fetch.qwen3-8b.service",
         "passed": True,
         "compatible": "yes",
+        "said": "hf_hub_download of gaudi-serving-simulated-gaudi-1",
     }
     assert json.loads(masked_text(json.dumps(document))) == document
     assert masked_text("MemTotal: 1 kB\n") == "MemTotal: 1 kB\n"
