@@ -173,7 +173,7 @@ from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
-from ansible.module_utils.gaudi.node.files import take_turn, write_json
+from ansible.module_utils.gaudi.node.files import take_turn, write_json, write_text
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -272,9 +272,12 @@ def request(module: AnsibleModule) -> bool:
     folder = JOBS / key
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     make_room(folder / "lock")
+    if (folder / "lock").is_symlink():
+        (folder / "lock").unlink()  # earlier work put it there, and its target is not ours to open
     # Two controllers may ask at once: the second one waits here, then finds the unit running. Opening a pipe would
     # block until another process opens it.
-    with os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "rb") as lock:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(folder / "lock", flags, 0o644), "rb") as lock:
         try:
             take_turn(lock.fileno(), folder / "lock", PATIENCE)
         except Refusal as refusal:
@@ -299,7 +302,9 @@ def cancel(module: AnsibleModule) -> bool:
     if look(module, key)["status"] != "running":
         return False
     if not module.check_mode:
-        (JOBS / key / "cancelled").touch()
+        # The work may have put a link there.
+        make_room(JOBS / key / "cancelled")
+        write_text(JOBS / key / "cancelled", "", mode=0o644)
         systemctl(module, "stop", f"gaudi-job@{key}.service")
     return True
 

@@ -1,4 +1,4 @@
-"""Work that tries the sockets of systemd and the engine, the pipe of init, and devices. Its result says which work."""
+"""Work that tries the node's sockets, the pipe of init, devices, and folders of others. Its result says which work."""
 
 import json
 import os
@@ -8,6 +8,8 @@ from pathlib import Path
 
 SOCKETS = ("/run/systemd/private", "/run/dbus/system_bus_socket", "/run/docker.sock")
 PIPE = "/run/initctl"
+# What lies there, root's programs run or install: plans of instances, packages, other work, requests.
+FOLDERS = ("/var/lib/gaudi-serving", "/var/lib/gaudi-serving/jobs", "/etc/gaudi-serving/weights")
 
 
 def connect(path: str) -> None:
@@ -19,6 +21,13 @@ def connect(path: str) -> None:
 def open_pipe(path: str) -> None:
     """Open a pipe as a writer, and write nothing. Raises OSError."""
     os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+def write(folder: str) -> None:
+    """Make a folder in a folder, and remove it. Raises OSError."""
+    made = Path(folder, "made-by-work")
+    made.mkdir()
+    made.rmdir()
 
 
 def reached(attempt: Callable[[str], None], path: str) -> bool:
@@ -34,6 +43,7 @@ def reached(attempt: Callable[[str], None], path: str) -> bool:
 socket.getaddrinfo("localhost", 80)
 found = {path: reached(connect, path) for path in SOCKETS}
 found[PIPE] = reached(open_pipe, PIPE)
+found |= {folder: reached(write, folder) for folder in FOLDERS}
 # Cards stand for all devices, such as disks, which nodes of the simulator do not have.
 found["/dev/accel"] = Path("/dev/accel").exists()
 Path(os.environ["GAUDI_JOB_RESULT"]).write_text(json.dumps(found), encoding="utf-8")

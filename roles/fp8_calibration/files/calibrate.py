@@ -9,7 +9,7 @@ are moved out, and the rest is removed. Then an earlier TARGET is kept under a d
 place. Earlier measurements are never deleted and stay where they are until then, whatever happens.
 
 A file beside it, with .peer.json instead of .json, names a node that has measured. The measurements are then received
-from there by rsync and published in the same way. That file and the token it names are removed afterwards.
+from there by rsync and published in the same way. The role removes that file and the token it names afterwards.
 
 Python 3.9, its standard library, and the library gaudi beside this program. Exit status: 0 measured (or measured
 before), 1 refused or failed (one sentence as the last line), 2 wrong usage, 130 stopped.
@@ -499,13 +499,7 @@ def work(description: Path, again: bool) -> dict[str, Any]:
     named = description.with_suffix(".peer.json")
     if not named.exists():
         return calibrate(document, again)
-    seed = read_json(named, ("name", "address", "password_file"), advice)
-    try:
-        return take(document, seed, again)
-    finally:
-        # They are for this once.
-        Path(seed["password_file"]).unlink(missing_ok=True)
-        named.unlink()
+    return take(document, read_json(named, ("name", "address", "password_file"), advice), again)
 
 
 def _stop(signum: int, _frame: Any) -> None:

@@ -24,7 +24,7 @@ def test_what_an_earlier_run_left_is_removed_before_a_description_is_written(
     tasks = yaml.safe_load((ROLE / "tasks/install.yml").read_text())
     removing, writing = tasks[-2:]
     assert writing["ansible.builtin.copy"]["dest"] == "{{ __fp8_calibration_description }}"
-    # Work that runs removes its own.
+    # Work that runs needs its own.
     assert removing["when"] == writing["when"]
     names = yaml.safe_load((ROLE / "vars/main.yml").read_text())
     begins = "{{ __fp8_calibration_description | splitext | first }}"

@@ -7,7 +7,9 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.jobs import decisions
 
 ROOT = Path(__file__).parents[3]
@@ -29,9 +31,20 @@ def test_the_work_writes_only_where_it_is_said() -> None:
     assert "ProtectSystem=strict" in lines
     # Units lie there, and systemd 252 left it writable where it is a file system of its own.
     assert "ReadOnlyPaths=/run" in lines
-    assert "ReadWritePaths=/var/lib/gaudi-serving -/etc/gaudi-serving/weights" in lines
+    # Beside its own folder lie plans, packages and other work, which root's programs run or install.
+    assert [line for line in lines if line.startswith("ReadWritePaths=")] == [f"ReadWritePaths={paths.JOBS}/%i"]
     # It would list devices, and a calibration could not ask the cards for their numbers.
     assert not [line for line in lines if re.match("ProtectClock=|DeviceAllow=|DevicePolicy=", line)]
+
+
+@pytest.mark.parametrize("role", ["weights_supply", "fp8_calibration"])
+def test_the_role_removes_the_token_however_a_transfer_ends(role: str) -> None:
+    """The work may not write where the token lies."""
+    tasks = yaml.safe_load((ROOT / "roles" / role / "tasks/take.yml").read_text())
+    (block,) = [task for task in tasks if "rescue" in task]
+    removed = [task for task in block["always"] if task.get("ansible.builtin.file", {}).get("state") == "absent"]
+    assert len(removed) == 1
+    assert "token" in str(removed[0])
 
 
 def test_the_work_has_no_unix_sockets_devices_or_pipes_of_the_node() -> None:
@@ -68,6 +81,10 @@ def test_every_job_names_its_paths_and_only_some_need_services_of_the_node() -> 
             if job.get("command") and not task.get("check_mode"):
                 found[f"{path.parent.parent.name}/{path.name}"] = job.get("node_services", False)
                 assert job.get("mounts_for"), json.dumps(task)
+                if not job.get("node_services"):
+                    # A folder that it shares with other work would have that work do what it writes there.
+                    shared = re.search(f"{paths.STATE}|{paths.CONFIGURATION}", str(job["mounts_for"]))
+                    assert not shared, json.dumps(task)
                 # A file that a person named lies where he said: its folder is refused where it is missing.
                 named = "serving_image_file" in str(job["mounts_for"])
                 assert job.get("make_folders", True) is not named, json.dumps(task)

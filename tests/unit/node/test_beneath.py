@@ -265,9 +265,6 @@ HARMLESS = {"shutil.which", "shutil.copyfileobj", "shutil.disk_usage"}
 ELSEWHERE = {
     # The request and the tokens, in /etc/gaudi-serving and /var/lib/gaudi-serving.
     ("request.py", "self.token_file.read_text"),
-    ("take.py", "offer.peer.password_file.unlink"),
-    ("calibrate.py", "Path(seed['password_file']).unlink"),
-    ("calibrate.py", "named.unlink"),
     ("calibrate.py", "documents.read_json"),
     # The plans of instances, in /etc/gaudi-serving.
     ("weight_folders.py", "documents.read"),

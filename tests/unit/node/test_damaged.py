@@ -86,6 +86,18 @@ def test_a_damaged_job_is_run_again(kind: str, file: str, two_jobs: Path) -> Non
     assert long_work.state(two_jobs) == {}
 
 
+@pytest.mark.parametrize(("file", "state"), [("cancelled", "cancelled"), ("lock", "started")])
+def test_a_link_that_work_left_in_its_folder_makes_no_file_elsewhere(
+    file: str, state: str, two_jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module is not confined as the work is."""
+    monkeypatch.setattr(node_job, "systemctl", lambda _module, *words: "active\n" if state == "cancelled" else "\n")
+    (two_jobs / file).symlink_to(two_jobs.parent / "elsewhere")
+    run_main(node_job.__name__, {"key": "one", "command": ["true"], "state": state})
+    assert not (two_jobs.parent / "elsewhere").exists()
+    assert (two_jobs / file).is_file()
+
+
 @pytest.fixture
 def node_with_plans(tmp_path: Path) -> Path:
     """The reservations of a node with two instances, one of them stopped."""

@@ -374,15 +374,6 @@ def test_as_a_program_it_needs_nothing_but_the_standard_library(ask: Ask, tmp_pa
     assert said == {"refused_id": "request_unreadable", "refused": refused.stderr.strip()}
 
 
-@pytest.mark.parametrize("wrong", ["", "raise SystemExit('no')"])
-def test_the_token_is_gone_when_it_has_ended(
-    wrong: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WRONG", wrong)
-    assert take.main([str(ask())]) == bool(wrong)
-    assert not (tmp_path / "token").exists()
-
-
 def relaying(given: Path) -> Path:
     """The peer's folder, of which nothing has come yet."""
     staging = given.with_name(given.name + ".partial")

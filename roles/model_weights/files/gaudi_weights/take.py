@@ -294,15 +294,7 @@ def main(arguments: list[str]) -> int:
 
     def begin() -> tuple[Path, Work]:
         wish, offer = load(Path(arguments[0]))
-
-        def work(progress: Progress) -> dict[str, Any]:
-            try:
-                return take(wish, offer, progress)
-            finally:
-                # It is for this once.
-                offer.peer.password_file.unlink(missing_ok=True)
-
-        return wish.target, work
+        return wish.target, lambda progress: take(wish, offer, progress)
 
     return run(begin)
 
