@@ -46,6 +46,13 @@ def test_a_build_host_that_cannot_give_is_replaced_by_no_other_node() -> None:
     assert image_shares({name: said[name] for name in "bc"}, "a", "one") == {}
 
 
+@pytest.mark.parametrize("wants", [[OTHER], [OTHER, IMAGE]])
+def test_a_report_of_wanted_images_makes_no_node_the_seed_of_others(wants: list[str]) -> None:
+    """Without a build host only the first node of a site can be the seed, whatever a later one says it wants."""
+    said = {"a": node([OTHER], [OTHER]), "m": node([], wants), "b": node([IMAGE]), "c": node([IMAGE])}
+    assert image_shares(said) == {}
+
+
 def test_each_site_has_a_seed_of_its_own() -> None:
     """The build host gives to its own site; in another one the first node of the run builds."""
     said = {"a": node([IMAGE]), "b": node([IMAGE]), "x": node([IMAGE], site="two"), "y": node([], site="two")}
@@ -130,19 +137,16 @@ def test_every_node_that_lacks_an_image_takes_it_from_the_seed_of_its_site_or_bu
     }
     build_site = said[build_host]["site"] if build_host in said else "one"
     shares = image_shares(said, build_host, build_site)
-    wanting = {
-        image: {site: [name for name in said if said[name]["site"] == site and image in said[name]["wants"]]
-                for site in ("one", "two")}
-        for image in (IMAGE, OTHER)
-    }  # fmt: skip
+    first = {site: next((name for name in said if said[name]["site"] == site), "") for site in ("one", "two")}
     for image, share in shares.items():
         assert not set(share["give"]) & set(share["take"])
         for taker, seed in share["take"].items():
             site = said[taker]["site"]
             assert image in said[taker]["lacks"]
+            assert image in said[seed]["wants"]
             named = build_host and site == build_site
             # Nothing that a node reports has a part in the choice.
-            assert seed == (build_host if named else wanting[image][site][0])
+            assert seed == (build_host if named else first[site])
 
 
 @settings(max_examples=40)
