@@ -91,7 +91,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         known = str(self._templar.template(variables.get("ansible_host")) or node)
         if is_loopback(known):
             seen = self._look(listening, variables)
-            known = next(iter(reported.addresses(seen.get("addresses", []))), known)
+            known = next(map(reported.asked_at, reported.addresses(seen.get("addresses", []))), known)
         targets = reach.targets(options["plans"], known)
         causes = try_all(targets)
         if causes and not seen:

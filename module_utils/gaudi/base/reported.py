@@ -36,6 +36,7 @@ _FSTYPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # A folder of compiled recipes (base/recipes.py), as one part of a path.
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{20,200}")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
@@ -81,10 +82,30 @@ def listener(value: object) -> tuple[str, str, int]:
     """The instance of a plan, and the host and port at which it listens. The controller connects there once."""
     plan = mapping(value, "A plan that the node reports")
     listen = mapping(plan.get("listen"), "Where an instance listens")
-    host = values.node(listen.get("host"), "The host on which an instance listens")
-    if host.lower().startswith(("169.254.", "fe80:")):
-        raise Refusal("no_address", f"The node reports the address {host}, at which no other machine reaches it.")
+    host = asked_at(listen.get("host"))
     return instance(plan.get("instance")), host, integer(listen.get("port"), "The port of an instance", 1, PORTS[1])
+
+
+def asked_at(value: object) -> str:
+    """The host at which the controller asks an instance: a name, or an address as the standard library writes it.
+
+    The C library reads numbers such as 2852039166 or 0xa9fea9fe as addresses, so a name does not end in one.
+    """
+    host = values.node(value, "The host on which an instance listens")
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        last = host.rstrip(".").rpartition(".")[2]
+        if ":" not in host and last and not _NUMBER.fullmatch(last):
+            return host
+        raise Refusal(
+            "no_address", f"The node reports the address {shown(host)}. An IP address or a host name is required."
+        ) from None
+    own = found.is_unspecified or found.is_loopback
+    # Reserved are also the networks of IPv6 that hold addresses of IPv4, such as ::ffff:0:0/96 and 64:ff9b::/96.
+    if not own and (found.is_link_local or found.is_multicast or found.is_reserved):
+        raise Refusal("no_address", f"The node reports the address {host}, at which no other machine reaches it.")
+    return str(found)
 
 
 def recipes(value: object) -> dict[str, dict[str, str]]:

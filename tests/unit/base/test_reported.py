@@ -139,3 +139,23 @@ def test_the_controller_connects_to_no_instance_without_host_and_port(field: str
         assert re.fullmatch("[A-Za-z0-9.:-]{1,253}", host)
         assert not host.startswith("169.254.")
         assert 1 <= port <= 65535
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("169.254.169.254", "169.254.1", "2852039166", "0xa9fea9fe", "0xA9.0xFE.43518", "0251.0376.0251.0376"),
+        *("::ffff:169.254.169.254", "::ffff:a9fe:a9fe", "::169.254.169.254", "fe80::1", "fea0::1", "169.254.169.254."),
+        *("64:ff9b::a9fe:a9fe", "224.0.0.1", "ff02::1", "2852039166.", "010.20.0.11", "10.20.0"),
+    ],
+)
+def test_the_controller_asks_no_address_of_a_machine_itself_however_it_is_written(host: str) -> None:
+    with pytest.raises(Refusal):
+        reported.listener({**PLAN, "listen": {"host": host, "port": 80}})
+
+
+@pytest.mark.parametrize(
+    "host", ["10.20.0.11", "0.0.0.0", "::", "127.0.0.1", "fd00::11", "chat.site.example", "face", "gpu-7"]
+)
+def test_the_controller_asks_where_an_honest_instance_listens(host: str) -> None:
+    assert reported.listener({**PLAN, "listen": {"host": host, "port": 80}})[1] == host
