@@ -34,6 +34,8 @@ DEVICES = Path(proof.FOLDER)
 GUARD = "gaudi_guard.py"
 # Bytes of each stream. The longest expected output, an inspection of a serving image, takes a tenth of it.
 PRINTED = 4 << 20
+# Of a container that only inspects an image, its /tmp included. A guess, far above an import of PyTorch and vLLM.
+INSPECTION_MEMORY = "16g"
 # Statuses of coreutils' timeout after it stopped a command, or had to kill it.
 TIMED_OUT = (124, 137, -9)
 # Seconds between asking a container's client to end and killing it.
@@ -271,7 +273,10 @@ def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds
             return Ended(None, out, err, f"did not end within {seconds} seconds")
         asked = [docker, "inspect", "--format", "{{.State.OOMKilled}}", name]
         no_memory = status == 137 and module.run_command(asked)[1].strip() == "true"
-        return Ended(status, out, err, f"ended with status {status}", no_memory)
+        how = (
+            "needed more memory than it may have, or than the node has" if no_memory else f"ended with status {status}"
+        )
+        return Ended(status, out, err, how, no_memory)
     except TooMuch as printed:
         return Ended(1, printed.out, printed.err, f"printed more than {PRINTED >> 20} MiB")
     finally:

@@ -56,7 +56,10 @@ MEASURES = (
     *("--pids-limit", "32768", "--shm-size", "16g", "--ulimit", "memlock=-1"),
 )
 # No card: a container that names none would get all cards from the vendor's runtime, those of instances included.
-LOOKS = ("--pids-limit", "256", "--env", "HABANA_VISIBLE_DEVICES=none")
+LOOKS = (
+    *("--pids-limit", "256", "--memory", containers.INSPECTION_MEMORY),
+    *("--env", "HABANA_VISIBLE_DEVICES=none"),
+)
 # Looking into an image takes a second or two.
 LOOK_SECONDS = 60
 # What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.

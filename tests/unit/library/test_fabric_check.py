@@ -231,7 +231,13 @@ def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: N
     assert (
         "--env LD_LIBRARY_PATH=/opt/libfabric/lib:/opt/amazon/openmpi/lib:/usr/lib/habanalabs" in before
     ) is over_nics
-    for wall in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit 256"):
+    for wall in (
+        "--cap-drop ALL",
+        "--security-opt no-new-privileges",
+        "--read-only",
+        "--pids-limit 256",
+        "--memory 16g",
+    ):
         assert wall in before
     assert "--cap-add" not in before
     assert "memlock" not in before

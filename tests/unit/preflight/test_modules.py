@@ -298,7 +298,14 @@ def test_an_absent_image_is_pulled_looked_into_and_recorded(run: Run, record: Pa
         },
     }
     looked = next(command for command in ran.commands if command.startswith(LOOK))
-    for wall in ("--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only", "--pids-limit"):
+    for wall in (
+        "--network none",
+        "--cap-drop ALL",
+        "--security-opt no-new-privileges",
+        "--read-only",
+        "--pids-limit 256",
+        "--memory 16g",
+    ):
         assert f" {wall} " in looked
     assert " --runtime runc " in looked
 
