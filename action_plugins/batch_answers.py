@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -39,10 +40,16 @@ def unpacked(content: str, limit: int) -> bytes:
 def bring(ask: Callable[[int], Mapping[str, Any]], size: int, digest: str, target: Path) -> None:
     """Write a file part by part, for its owner alone; it gets its name once it is whole.
 
-    Raises ValueError for a wrong checksum or part, OSError.
+    Raises ValueError for a wrong checksum or part, and for more than half of the free disk space; OSError.
     """
     found, offset = hashlib.sha256(), 0
     target.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target.parent).free
+    if size > free // 2:
+        raise ValueError(
+            f"the node reports {size} bytes of answers, more than half of the {free} bytes that are free in "
+            f"{target.parent}. Free disk space, or choose another path for the answers"
+        )
     # A new file with a random name: in a folder that others write to, a known name could be a link of theirs.
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     writing = Path(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
 import stat
 import subprocess
 import sys
@@ -49,7 +50,17 @@ def test_what_changed_meanwhile_leaves_the_old_file(tmp_path: Path, there: bytes
 def test_a_part_that_unpacks_to_more_than_was_asked_for_is_refused(tmp_path: Path) -> None:
     bomb = base64.b64encode(zlib.compress(bytes(batch_answers.PART + 1))).decode()
     with pytest.raises(ValueError, match="more than it was asked for"):
-        batch_answers.bring(lambda offset: {"content": bomb}, 1 << 40, "", tmp_path / "out.jsonl")
+        batch_answers.bring(lambda offset: {"content": bomb}, 2 * batch_answers.PART, "", tmp_path / "out.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_node_fills_the_disk_of_the_controller(tmp_path: Path) -> None:
+    def ask(offset: int) -> dict[str, Any]:
+        pytest.fail(f"asks for a part at {offset}")
+
+    size = shutil.disk_usage(tmp_path).total
+    with pytest.raises(ValueError, match=f"the node reports {size} bytes of answers, .* are free in {tmp_path}"):
+        batch_answers.bring(ask, size, "", tmp_path / "out.jsonl")
     assert not list(tmp_path.iterdir())
 
 
