@@ -306,3 +306,30 @@ def test_what_a_node_brought_does_not_depend_on_the_plans_that_follow() -> None:
     followed = list(tasks(load(ROLE / last["ansible.builtin.include_tasks"]["file"])))
     assert [task["ansible.builtin.assert"]["that"] for task in followed if "ansible.builtin.assert" in task]
     assert "weights_supply_" not in json.dumps(followed)
+
+
+@pytest.mark.parametrize(
+    ("source", "took", "offers"),
+    [(True, False, True), (False, True, True), (False, False, False)],
+    ids=["chosen", "received", "reports it"],
+)
+def test_a_node_that_reports_a_folder_is_no_source_of_it(source: bool, took: bool, offers: bool) -> None:
+    """Where others chose the source, a further one has to have received the folder in this run."""
+    given = {
+        "weights_supply_item": {"directory": "recipes.carried", "repositories": {}},
+        "weights_supply_source": source,
+        "__weights_supply_look": {"folders": [{"status": "whole", "revision": "any"}]},
+        "__weights_supply_round": {"attempt": 0, "take": {}},
+        "__weights_supply_took": took,
+    }
+    assert evaluate("weights_supply", "{{ __weights_supply_offers }}", **given) is offers
+
+
+def test_a_node_has_received_a_folder_only_once_its_job_has_ended_well() -> None:
+    """A job that fails leaves the block before its last task."""
+    (block,) = load(ROLE / "take.yml")
+    names = [
+        next(key for key in task if key in ("node_job", "ansible.builtin.set_fact")) for task in block["block"][-2:]
+    ]
+    assert names == ["node_job", "ansible.builtin.set_fact"]
+    assert block["block"][-2]["node_job"]["state"] == "followed"
