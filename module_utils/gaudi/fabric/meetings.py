@@ -87,7 +87,7 @@ def not_ready(
 def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -> dict[str, str]:
     """Return why nodes take no part, by node: they are not ready, differ from most others, or share an address.
 
-    The key ``named`` of a node's facts is true if the inventory sets its address.
+    Of a node's facts, ``named`` is true if the inventory sets its address, and ``expected`` is gaudi_expected_cards.
     """
     reasons = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
     ready = {node: said for node, said in seen.items() if said["ready"]}
@@ -95,6 +95,9 @@ def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -
         alike = [other for other in ready.values() if other["address"] == said["address"]]
         if len(alike) > 1 and not (said["named"] and sum(other["named"] for other in alike) == 1):
             reasons[node] = f"It reports {said['address']}, and so does another node. Set fabric_check_address."
+        # Otherwise the smaller number of one of two nodes would decide how many cards of the other are measured.
+        if len(said["modules"]) != said["expected"]:
+            reasons[node] = f"It reports {len(said['modules'])} cards, and gaudi_expected_cards is {said['expected']}."
     for node, said in seen.items():
         if node not in reasons and said["card_type"] not in settings.fabrics:
             reasons[node] = (

@@ -32,7 +32,8 @@ CARD = "HL-225"
 
 def seen(number: int, **otherwise: Any) -> dict[str, dict[str, Any]]:
     """What so many nodes reported of themselves."""
-    about = {"ready": True, "why": "", "card_type": CARD, "modules": list(range(8)), "direct": False, "named": False}
+    about = {"ready": True, "why": "", "card_type": CARD, "modules": list(range(8)), "direct": False}
+    about |= {"named": False, "expected": 8}
     return {
         f"pair-{place}": {**about, "address": f"10.20.0.{place}", "port": 40000 + place, **otherwise}
         for place in range(1, number + 1)
@@ -141,11 +142,11 @@ def test_nodes_that_cannot_be_measured_are_left_out_by_name() -> None:
 def test_as_many_cards_take_part_as_most_nodes_have_and_direct_only_where_all_have_it() -> None:
     nodes = seen(3, direct=True)
     assert planned(nodes)["direct"]
-    nodes["pair-3"] |= {"modules": [0, 1, 2, 3], "direct": False}
+    nodes["pair-3"] |= {"modules": [0, 1, 2, 3], "expected": 4, "direct": False}
     plan = planned(nodes)
     assert (plan["nodes"], plan["modules"], plan["direct"]) == (["pair-1", "pair-2"], 8, True)
     assert plan["left_out"]["pair-3"].startswith("It has 4 cards, and most nodes have 8.")
-    nodes["pair-2"] |= {"modules": [4, 5, 6, 7]}
+    nodes["pair-2"] |= {"modules": [4, 5, 6, 7], "expected": 4}
     plan = planned(nodes)
     assert (len(plan["nodes"]), plan["modules"], plan["direct"]) == (3, 4, False)
     assert "over 4 cards" in plan["sentences"][0]
@@ -179,6 +180,13 @@ def test_a_node_that_reports_the_address_of_another_one_is_not_connected_to() ->
     assert "Set fabric_check_address." in plan["left_out"]["pair-1"]
 
 
+def test_of_two_nodes_none_decides_how_many_cards_of_the_other_are_measured() -> None:
+    nodes = seen(2)
+    nodes["pair-1"]["modules"] = [0]
+    with pytest.raises(AnsibleFilterError, match="reports 1 cards, and gaudi_expected_cards is 8"):
+        planned(nodes)
+
+
 HOSTILE = ["10.20.0.2", "pair-2", "-o ProxyCommand=id", "../x", "a\0b", "{{ 7 * 7 }}", 22, 10**9, 10**400, 1e308, True]
 ANY_JSON = st.recursive(
     st.none() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(HOSTILE),
@@ -200,7 +208,7 @@ def test_whatever_a_node_reports_the_runs_of_the_others_are_as_before(field: str
     before = planned(nodes, 3600)
     hostile = {**nodes["pair-1"], field: value}
     try:
-        nodes["pair-1"] = {**reported(hostile, "pair"), "named": False}
+        nodes["pair-1"] = {**reported(hostile, "pair"), "named": False, "expected": 8}
     except AnsibleFilterError:
         del nodes["pair-1"]  # its own task fails, and the others go on
     plan = planned(nodes, 3600)
