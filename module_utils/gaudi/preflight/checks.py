@@ -15,10 +15,13 @@ from typing import Any
 
 from ..base.absent import absent
 from ..base.listeners import ANY, Listener
+from ..base.values import is_loopback
 from ..cards.users import describe_user
 from ..faults.words import say
 
 GIB = 1024**3
+# The option of the server that lists from where it may fetch what a request names by its address.
+MEDIA_DOMAINS = "--allowed-media-domains"
 # Names that a sentence lists; further ones are counted.
 SHOWN = 5
 # What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
@@ -462,6 +465,20 @@ def cut_off_findings(plan: Mapping[str, Any], users: Mapping[int, Mapping[str, A
         f"{plan['instance']}: ports {first} to {last} are for its own processes, and closed to other machines while it "
         f"runs. There listens {who}: only this node will reach it. Give that program another port, or the instance "
         "others: the option extra_environment with VLLM_PORT, the first of 16."
+    ]
+
+
+def media_findings(plan: Mapping[str, Any]) -> list[str]:
+    """Say that a multimodal server fetches whatever address a client on another machine names."""
+    limited = any(str(word).partition("=")[0].replace("_", "-") == MEDIA_DOMAINS for word in plan.get("arguments", []))
+    host = plan.get("listen", {}).get("host", "127.0.0.1")
+    if limited or is_loopback(host) or not plan.get("ask", {}).get("media"):
+        return []
+    return [
+        f"{plan['instance']}: clients may have it fetch pictures, films and sounds from any address that this node "
+        f"reaches. From release 1.23 on, the option extra_args with {MEDIA_DOMAINS} limits that to the domains that it "
+        'names, and extra_environment with VLLM_MEDIA_URL_ALLOW_REDIRECTS: "0" forbids redirects to others. An older '
+        "release has neither: have the gateway refuse addresses, or the packet filter close the way out (SECURITY.md)."
     ]
 
 

@@ -510,6 +510,7 @@ def _plan_findings(
     for plan in plans:
         findings += handover.move(plan, seen.before.get(plan["instance"]))
         findings += [f"{plan['instance']}: {warning}" for warning in plan.get("warnings", [])]
+        findings += checks.media_findings(plan)
         if plan["instance"]:  # One without a name is refused by _of_plan, and nobody looked at it.
             findings += checks.cut_off_findings(plan, seen.instances[plan["instance"]].cut_off)
         findings += checks.room_findings([_room(wish, seen) for wish in recipe_wishes(plan)])

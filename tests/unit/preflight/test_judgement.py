@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.preflight import compatibility, judgement
+from ansible.module_utils.gaudi.preflight import checks, compatibility, judgement
 from ansible.module_utils.gaudi.preflight.checks import Problem, Room
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
 from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
@@ -155,3 +155,24 @@ def test_one_folder_that_two_instances_need_is_brought_once() -> None:
     wanted = {"one": [source], "two": [source]}
     assert [found["instance"] for found in source_plan.all_missing(wanted, set())] == ["one"]
     assert source_plan.all_missing(wanted, {"m"}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, True),
+        ({"listen": {"host": "127.0.0.1"}}, False),
+        ({"listen": {"host": "localhost"}}, False),
+        ({"ask": {}}, False),
+        ({"arguments": ["--allowed-media-domains", "pictures.example.org"]}, False),
+        ({"arguments": ["--allowed-media-domains=pictures.example.org"]}, False),
+    ],
+)
+def test_a_multimodal_server_that_fetches_any_address_for_other_machines_is_a_finding(
+    changes: dict[str, Any], said: bool
+) -> None:
+    plan = {**PLAN, "ask": {"media": {"image": 1}}, "arguments": ["--port", "8000"], **changes}
+    plan["listen"] = {**PLAN.get("listen", {}), "host": "0.0.0.0", **changes.get("listen", {})}
+    findings = [finding for finding in checks.media_findings(plan) if "--allowed-media-domains" in finding]
+    assert bool(findings) is said
+    assert [finding for finding in judge(NODE, plan)["findings"] if finding in findings] == findings
