@@ -22,6 +22,7 @@ from .runs import Run
 SLOW_BELOW = 0.9
 GOOD, SLOW, BROKEN, UNPUBLISHED = "good", "slow", "broken", "unpublished"
 PASSING = (GOOD, UNPUBLISHED)
+CLASSES = (*PASSING, SLOW, BROKEN)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..base.documents import misfit, parse
 from ..base.printable import printable
-from .classes import PASSING, Earlier, Result, modules_text
+from .classes import CLASSES, PASSING, Earlier, Result, modules_text
 from .locating import Located
 from .nics import DIRECT, HostNics
 from .runs import Run
@@ -226,6 +226,11 @@ def _history(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 def read_verdict(text: str) -> dict[str, Any]:
     """Parse a verdict file. Raises ValueError, with a clause that begins with "it", for anything else."""
     document = parse(text, _FORM, SCHEMA)
+    # Pages have a word for each of these, and for no other.
+    if document["state"] not in (ACCEPTED, FAILED, NOT_MEASURED):
+        raise ValueError("it has no known state")
+    if any(each["class"] not in CLASSES for each in document["measurements"]):
+        raise ValueError("it has a measurement of no known class")
     for key, form in (("host_nics", _HOST_NICS), ("burn_in", _BURN_IN)):
         if document[key] is not None and misfit(document[key], form):
             raise ValueError(f"it has no {key}, or of another type")

@@ -257,6 +257,8 @@ VERDICT = verdict("somebody", (USUAL, printed(USUAL, 131.0)))
 @given(st.sampled_from(places(VERDICT)), ANY_JSON)
 @example(("node",), "pair-2")
 @example(("measurements", 0, "nw_gb_s"), 10**400)
+@example(("measurements", 0, "class"), "")
+@example(("state",), "")
 def test_a_page_shows_a_node_under_its_own_name_whatever_it_reports(path: tuple[Any, ...], value: Any) -> None:
     page = acceptance.acceptance_page({"gaudi-01": replaced(VERDICT, path, value)}, "2026-01-01T00:00:00Z")
     assert "somebody" not in page
