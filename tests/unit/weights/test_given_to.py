@@ -133,8 +133,10 @@ def test_of_what_no_pin_binds_the_controller_names_the_source(file: str, chosen:
     assert carried["weights_supply_source"] == f"{{{{ {chosen} }}}}"
 
 
-@pytest.mark.parametrize(("attempt", "takes"), [(-1, {"h": "s"}), (0, {"h": "m"})])
-def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(attempt: int, takes: dict[str, str]) -> None:
+@pytest.mark.parametrize(("attempt", "took", "takes"), [(-1, False, {"h": "s"}), (0, False, {}), (0, True, {"h": "m"})])
+def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(
+    attempt: int, took: bool, takes: dict[str, str]
+) -> None:
     """It gives what it has taken in this run: the source may be lost by then."""
     said = expression("round.yml", "round | Say what this node has and needs", "ansible.builtin.set_fact")
     look = {"folders": [{"status": "whole", "revision": ""}], "storage": {"fstype": "ext4", "source": "/dev/sda1"}}
@@ -154,6 +156,7 @@ def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(attemp
                 "weights_supply_item": {"directory": "x", "repositories": {}},
                 "__weights_supply_look": look if there else {**look, "folders": []},
                 "__weights_supply_round": {"attempt": attempt},
+                "__weights_supply_took": took and name == "m",
                 "__weights_supply_can_give": True,
                 "__weights_supply_refused": "",
                 "__weights_supply_verified": False,
