@@ -20,7 +20,7 @@ from ..fabric.verdict import Answer
 from ..host import cmdline, state
 from ..serving.plan import recipe_directory
 from ..weights import source_plan
-from ..weights.hub_kinds import kind_sentences, origin_sentences
+from ..weights.hub_kinds import KINDS, kind_sentences, origin_sentences
 from . import checks, compatibility, driver_first, handover, images, pins
 from . import site as inventory
 from .checks import Problem, Room
@@ -418,7 +418,8 @@ def _unpinned(
     # The tag of an image that is built here already identifies everything that it is made from.
     named = [] if asked["image_built"] else [plan["image"] for plan in plans]
     sentences = pins.image_sentences(named, asked["image_digest"])
-    kinds = asked["weights_kinds"]
+    # Without a hub, other nodes give what they have from any of them.
+    kinds = asked["weights_kinds"] or list(KINDS)
     sentences += pins.repository_sentences((item for item in fetches if not item["measured_cards"]), kinds)
     return sentences, pins.checksum_sentences(fetches, kinds), pins.measurement_refusals(fetches, kinds)
 

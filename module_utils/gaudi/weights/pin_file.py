@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ..base.refusal import Refusal
@@ -43,6 +43,16 @@ def pinned_by(source: Mapping[str, Any]) -> str:
 def with_checksums(repositories: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return those of the repositories (by kind of hub) that are pinned by checksums."""
     return {kind: source for kind, source in repositories.items() if pinned_by(source) == BY_CHECKSUMS}
+
+
+def binding(repositories: Mapping[str, Mapping[str, Any]], kinds: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the repositories (by kind of hub) that another node's copy may be from.
+
+    Those of the site's hubs (``kinds``), all where none of these has any; and of them only those that checksums pin, if
+    there are any: a node could claim to have its files from a repository without pins.
+    """
+    known = {kind: source for kind, source in repositories.items() if kind in kinds} or repositories
+    return list((with_checksums(known) or known).values())
 
 
 def decides(name: str) -> bool:

@@ -69,6 +69,11 @@ def test_no_pins_are_findings_by_themselves_and_problems_on_request(run: Run, tm
     assert not [line for line in required["findings"] if "not pinned" in line]
 
 
+def test_pins_are_required_of_what_other_nodes_give_where_there_is_no_hub(run: Run, tmp_path: Path) -> None:
+    arguments = {**fetching(tmp_path), "weights_kinds": [], "image_digest": DIGEST}
+    assert ids(run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)) == ["pins"]
+
+
 def test_what_is_pinned_says_nothing(run: Run, tmp_path: Path) -> None:
     arguments = {**fetching(tmp_path), "weights_kinds": ["huggingface"], "image_digest": DIGEST}
     of_hub = arguments["source_plans"]["one"][0]["fetch"]["repositories"]["huggingface"]

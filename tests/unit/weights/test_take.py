@@ -91,7 +91,8 @@ def ask(given: Path, tmp_path: Path) -> Ask:
             "peer": "gaudi-01",
             "address": "rsync://receiver@10.0.0.7:8730",
             "relays": False,
-            "repositories": [],
+            "repositories": {},
+            "kinds": ["huggingface", "modelscope"],
             "password_file": str(tmp_path / "token"),
             "target": str(tmp_path / "node" / "Small-Model"),
             "manifest": json.loads((given / ".gaudi-serving/manifest.json").read_text()),
@@ -196,19 +197,44 @@ def test_what_is_pinned_binds_a_neighbour(name: str, repository: str, ask: Ask, 
     recorded = json.loads((given / record.MANIFEST).read_text())
     pinned = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.decides(file["name"])}
     assert "config.json" in pinned
-    repositories = [{"repository": recorded["repository"], "revision": recorded["revision"], "files": pinned}]
+    source = {"repository": recorded["repository"], "revision": recorded["revision"], "files": pinned}
+    repositories = {"huggingface": source}
     assert run(ask(repositories=repositories))["received"] > 0
     shutil.rmtree(tmp_path / "node")
     made = {**with_file(given, name, b"{}"), "repository": repository or recorded["repository"]}
     with pytest.raises(Refusal) as refused:
         run(ask(repositories=repositories, manifest=made))
     assert refused.value.id == "peer_not_as_pinned"
-    assert name in str(refused.value)
+    assert (repository or name) in str(refused.value)
     assert not (tmp_path / "node" / "Small-Model").exists()
-    # Nobody pinned anything of another hub's copy, or of any.
-    for unpinned in ({"repository": made["repository"], "revision": "master"}, None):
-        assert run(ask(repositories=[unpinned] if unpinned else [], manifest=made))["received"] > 0
+    # Nothing is pinned: not of the site's hub, although of another, or of none.
+    unpinned = {"modelscope": {"repository": made["repository"], "revision": "master"}}
+    released: list[dict[str, Any]] = [
+        {"repositories": {**unpinned, **repositories}, "kinds": ["modelscope"]},
+        {"repositories": {}},
+    ]
+    for more in released:
+        assert run(ask(manifest=made, **more))["received"] > 0
         shutil.rmtree(tmp_path / "node")
+
+
+@pytest.mark.parametrize("name", ["config.json", "chat_template.jinja", "pytorch_model.bin"])
+@pytest.mark.parametrize("kinds", [["huggingface"], ["huggingface", "modelscope"], ["git"], []])
+@pytest.mark.parametrize("claim", ["pinned", "unpinned", "neither"])
+def test_an_unpinned_hub_does_not_release_a_neighbour_from_the_pins(
+    name: str, claim: str, kinds: list[str], ask: Ask, given: Path, tmp_path: Path
+) -> None:
+    recorded = json.loads((given / record.MANIFEST).read_text())
+    files = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.decides(file["name"])}
+    pinned = {"repository": recorded["repository"], "revision": recorded["revision"], "files": files}
+    unpinned = {"repository": "other/Small-Model"}
+    origins = {"huggingface": pinned, "modelscope": unpinned}
+    claimed = {"pinned": recorded["repository"], "unpinned": unpinned["repository"], "neither": "somebody/else"}[claim]
+    made = {**with_file(given, name, b"{}"), "repository": claimed}
+    with pytest.raises(Refusal) as refused:
+        run(ask(repositories=origins, kinds=kinds, manifest=made))
+    assert refused.value.id == "peer_not_as_pinned"
+    assert not (tmp_path / "node" / "Small-Model").exists()
 
 
 def test_what_was_read_once_is_not_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

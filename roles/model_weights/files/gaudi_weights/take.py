@@ -42,7 +42,7 @@ READERS = 4  # files read at the same time when they are checked
 class Offer:
     """What a peer offers: made is the record; relays, whether the peer is still receiving it itself.
 
-    repositories: where the folder may be from, as the catalogue has them, with what it pins of them.
+    repositories: those that the folder may be from, with what the catalogue pins of them (pin_file.binding).
     """
 
     peer: Peer
@@ -52,6 +52,13 @@ class Offer:
 
     def check_pins(self) -> None:
         """Raise Refusal for a record with other files than the catalogue pins: a hub's would be refused as well."""
+        known = [str(source["repository"]) for source in self.repositories if source.get("files")]
+        if known and self.made.repository not in known:
+            raise Refusal(
+                "peer_not_as_pinned",
+                f"{self.peer.name} gives a folder of {self.made.repository}, and the catalogue pins that of "
+                f"{' or '.join(known)}. Move the folder away there, and fetch it again",
+            )
         recorded = {file.name: file.sha256 for file in self.made.files}
         wrong = pin_file.contradicted(recorded, self.made.repository, self.repositories)
         if wrong:
@@ -80,11 +87,12 @@ def load(path: Path) -> tuple[Request, Offer]:
             mounted_on=Path(content["mounted_on"]) if content["mounted_on"] else None,
             root_option=str(content["root_option"]),
         )
-        repositories = tuple({**said, "repository": str(said["repository"])} for said in content["repositories"])
+        known = pin_file.binding(content["repositories"], content["kinds"])
+        repositories = tuple({**said, "repository": str(said["repository"])} for said in known)
         return wish, Offer(peer, made, bool(content["relays"]), repositories)
     except Refusal:
         raise
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Refusal(
             "request_unreadable", f"the request {path} cannot be read ({type(error).__name__}: {error})"
         ) from error
