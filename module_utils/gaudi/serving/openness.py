@@ -20,6 +20,13 @@ from ..base.values import is_loopback
 # vllm/entrypoints/openai/api_server.py of 0.6 to 0.9, vllm/entrypoints/serve of later versions.
 MORE_PATHS = ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_TORCH_PROFILER_DIR")
 MORE_PATHS_BY_ARGUMENT = ("--enable-tokenizer-info-endpoint", "--profiler-config")
+# Arguments with which a server runs code that comes with its weights, or reads what a request names or sends: files
+# below a path, tensors, templates (vllm/engine/arg_utils.py and vllm/entrypoints/openai/cli_args.py).
+TRUSTED_BY_ARGUMENT = (
+    *("--trust-remote-code", "--trust-request-chat-template"),
+    *("--enable-prompt-embeds", "--enable-mm-embeds"),
+)
+LOCAL_FILES = "--allowed-local-media-path"
 # Values with which such a variable adds nothing.
 _OFF = ("", "0", "false")
 # Where a server's own processes talk to each other, on ports without keys. Releases that do not read one of them have
@@ -38,14 +45,15 @@ class Openness:
     without_key: whether every client that reaches the server may ask it without a key. The guard asks for a key on each
     path of the server; without it none has one (vLLM's own keys leave paths beside /v1 open, and are refused in plans).
     host, port: where other machines reach the server; "" and 0 if only processes of the node do, whatever its port.
-    paths: what makes the server answer on further paths. between_processes: what lets other machines reach ports of the
-    server's own processes.
+    paths: what makes the server answer on further paths. trusted: what makes it run code of its weights, or read what a
+    request names or sends. between_processes: what lets other machines reach ports of the server's own processes.
     """
 
     without_key: bool
     host: str
     port: int
     paths: frozenset[str]
+    trusted: frozenset[str]
     between_processes: frozenset[str]
 
 
@@ -59,7 +67,8 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         without_key=not plan.get("guarded"),
         host=host,
         port=port if host != _NODE and isinstance(port, int) else 0,
-        paths=frozenset({*_switched_on(environment), *_given(plan.get("arguments"))}),
+        paths=frozenset({*_switched_on(environment), *_given(plan.get("arguments"), MORE_PATHS_BY_ARGUMENT)}),
+        trusted=frozenset({*_given(plan.get("arguments"), TRUSTED_BY_ARGUMENT), *_local_files(plan.get("arguments"))}),
         between_processes=frozenset(
             {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}
         ),
@@ -86,11 +95,24 @@ def _switched_on(environment: Mapping[str, Any]) -> Iterable[str]:
     return (name for name in MORE_PATHS if str(environment.get(name, "")).strip().lower() not in _OFF)
 
 
-def _given(arguments: object) -> Iterable[str]:
-    """Return the arguments that make it so. vLLM reads _ as -, and a dot before a part of a JSON value."""
-    words = arguments if isinstance(arguments, Sequence) else ()
-    names = {str(word).partition("=")[0].partition(".")[0].replace("_", "-") for word in words}
-    return (name for name in MORE_PATHS_BY_ARGUMENT if name in names)
+def _name(word: object) -> str:
+    """Return an argument's name. vLLM reads _ as -, and a dot before a part of a JSON value."""
+    return str(word).partition("=")[0].partition(".")[0].replace("_", "-")
+
+
+def _given(arguments: object, known: Iterable[str]) -> Iterable[str]:
+    """Return those of the known arguments that a plan has."""
+    names = {_name(word) for word in arguments} if isinstance(arguments, Sequence) else set()
+    return (name for name in known if name in names)
+
+
+def _local_files(arguments: object) -> Iterable[str]:
+    """Return the argument with each path whose files a request may name; another path counts as more."""
+    words = [str(word) for word in arguments] if isinstance(arguments, Sequence) else []
+    for word, following in zip(words, [*words[1:], ""]):
+        path = word.partition("=")[2] if "=" in word else following
+        if _name(word) == LOCAL_FILES and path:
+            yield f"{LOCAL_FILES} {path}"
 
 
 def _not_local(environment: Mapping[str, Any]) -> Iterable[str]:
@@ -125,6 +147,9 @@ def beyond(one: Openness, other: Openness) -> list[str]:
         found.append(f"other machines reach it at {one.host}, port {one.port}")
     if one.paths - other.paths:
         found.append(f"it answers on further paths ({', '.join(sorted(one.paths - other.paths))})")
+    if one.trusted - other.trusted:
+        more = ", ".join(sorted(one.trusted - other.trusted))
+        found.append(f"it runs code of its weights, or reads more that a request names ({more})")
     if one.between_processes - other.between_processes:
         more = ", ".join(sorted(one.between_processes - other.between_processes))
         found.append(f"other machines may reach ports of its own processes ({more})")

@@ -29,7 +29,12 @@ ENVIRONMENT = st.fixed_dictionaries(
     },
 )
 ARGUMENTS = st.lists(
-    st.sampled_from(["--seed", "--enable_tokenizer_info_endpoint", "--profiler-config={}", "--profiler-config.x"]),
+    st.sampled_from(
+        [
+            *("--seed", "--enable_tokenizer_info_endpoint", "--profiler-config={}", "--profiler-config.x"),
+            *("--trust-remote-code", "--allowed-local-media-path=/", "--allowed-local-media-path=/a"),
+        ]
+    ),
     unique=True,
 )
 PLANS = st.fixed_dictionaries(
@@ -42,6 +47,17 @@ PLANS = st.fixed_dictionaries(
         "arguments": ARGUMENTS,
     },
 )
+# Each argument with which a server runs or reads more than it is given, as a plan may have it.
+TRUSTED = [
+    ["--trust-remote-code"],
+    ["--trust_remote_code"],
+    ["--allowed-local-media-path", "/"],
+    ["--allowed-local-media-path=/"],
+    ["--enable-prompt-embeds"],
+    ["--enable-mm-embeds"],
+    ["--trust-request-chat-template"],
+]
+TRUSTED_PATH = ["--allowed-local-media-path", "/a"]
 # What may stand there after somebody has edited a plan.
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -99,6 +115,7 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
         (plan(), {**plan(), "environment": {"VLLM_SERVER_DEV_MODE": "1"}}),
         (plan(), {**plan(), "container": {"environment": {"VLLM_TORCH_PROFILER_DIR": "/traces"}}}),
         (plan(), {**plan(), "arguments": ["vllm", "--enable_tokenizer_info_endpoint"]}),
+        *((plan(), {**plan(), "arguments": ["vllm", *words]}) for words in TRUSTED),
         (
             {**plan(), "environment": {"VLLM_HOST_IP": "127.0.0.1"}},
             {**plan(), "environment": {"VLLM_HOST_IP": "10.1.1.1"}},
@@ -122,6 +139,8 @@ def test_a_plan_that_opens_more_is_more_open(less: dict[str, Any], more: dict[st
         (plan("10.20.0.11"), plan("10.20.0.12")),
         (plan("0.0.0.0"), plan("::")),
         (plan("0.0.0.0"), plan("node-1.example")),
+        # No path is compared with those below it.
+        ({**plan(), "arguments": TRUSTED_PATH}, {**plan(), "arguments": ["--allowed-local-media-path=/b"]}),
         # A firewall may let others to one of them only.
         (plan("0.0.0.0", port=30001), plan("0.0.0.0", port=30002)),
     ],
@@ -141,6 +160,13 @@ def test_plans_that_each_open_something_are_not_comparable(one: dict[str, Any], 
 )
 def test_what_opens_nothing_makes_no_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert of_plan(one) == of_plan(other)
+
+
+def test_the_path_of_local_media_is_compared() -> None:
+    for words in (["--allowed-local-media-path", "/a"], ["--allowed_local_media_path=/a"]):
+        assert of_plan({**plan(), "arguments": words}) == of_plan({**plan(), "arguments": TRUSTED_PATH})
+    for words in (["--allowed-local-media-path", ""], ["--allowed-local-media-path"]):
+        assert of_plan({**plan(), "arguments": words}) == of_plan(plan())
 
 
 def test_clauses_are_printable() -> None:
