@@ -107,7 +107,10 @@ def main() -> None:
         found, unknown = apt.update(module, wanted["lock_timeout"])
         suite = wanted["suite"] or apt.codename()
         ca_file = apt.environment(module, wanted["repository"]).get("SSL_CERT_FILE", "") if found else ""
-        others = faults.judge(found, apt.read_sources(), wanted["repository"], suite, wanted["options"], ca_file)
+        proxies = {fault.uri: apt.proxy(module, fault.uri) for fault in found}
+        others = faults.judge(
+            found, apt.read_sources(), wanted["repository"], suite, wanted["options"], ca_file, proxies
+        )
         nowhere = lacking(module, "Candidate")
         if nowhere:
             raise faults.not_offered(nowhere, others)

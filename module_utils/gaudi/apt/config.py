@@ -24,6 +24,41 @@ class Route:
     ca: str = ""
 
 
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy in effect, and what sets it.
+
+    ``named``: how a message names the setting, which is an option of the site, or a key of apt's with its file.
+    ``ours``: whether it is an option of the site.
+    """
+
+    address: str
+    named: str
+    ours: bool = False
+
+    @property
+    def where(self) -> str:
+        """Return the host and port, without an account."""
+        return self.address.rpartition("://")[2].rpartition("@")[2].partition("/")[0]
+
+    def denied(self) -> str:
+        """Return what an answer 407 of it means, and what to do."""
+        if "@" not in self.address:
+            return f"The proxy {self.where} wants an account (407), and {self.named} has none."
+        return f"The proxy {self.where} rejects its account (407). Check the account in {self.named}."
+
+
+def proxy_setting(settings: Mapping[str, str], url: str) -> tuple[str, str]:
+    """Return the key and the value of the proxy for an address, in the order of route(); ("", "") without one."""
+    split = urlsplit(url)
+    host = (split.hostname or "").lower()
+    kinds = ("https", "http") if split.scheme.lower() == "https" else ("http",)
+    keys = [f"Acquire::{kind}::Proxy::{host}" for kind in kinds]
+    keys += [f"Acquire::{kind}::{name}" for kind in kinds for name in ("Proxy-Auto-Detect", "ProxyAutoDetect")]
+    keys += [f"Acquire::{kind}::Proxy" for kind in kinds]
+    return next(((key, value) for key in keys if (value := settings.get(key.lower()))), ("", ""))
+
+
 def parse(dumped: str) -> dict[str, str]:
     """Return the settings that ``apt-config dump`` prints, names in lower case; of a list, the last entry."""
     found = {}

@@ -6,13 +6,14 @@ The patterns match apt's messages under LC_ALL=C.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ..base import certificates
 from ..base.refusal import Refusal
 from ..base.values import without_accounts, without_login
+from .config import Proxy
 from .sources import Source, same_repository
 
 # "Err:3 URI SUITE InRelease", with the reason on the next lines.
@@ -36,6 +37,9 @@ _CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to)
 _RESOLVE = re.compile(
     r"(?:Could not resolve|Temporary failure resolving|Something wicked happened resolving) '(?P<host>[^':]+)"
 )
+
+_IP = re.compile(r"\[IP: (?P<host>\S+) (?P<port>\d+)\]")
+_SERVER_ERROR = re.compile(r"\b5\d\d\s+\S")
 
 # Fault by message, in this order: causes before their consequences.
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -124,6 +128,11 @@ class Fault:
         """Return the address and suite."""
         return f"{self.uri} {self.suite}".strip()
 
+    @property
+    def said(self) -> str:
+        """Return the message with a full stop, so that a sentence can follow it."""
+        return self.message if self.message.endswith((".", "!", "?")) else f"{self.message}."
+
 
 def parse(printed: str) -> list[Fault]:
     """Return the faults that apt-get update printed, the first reason for each repository."""
@@ -209,15 +218,28 @@ def is_ours(fault: Fault, repository: str, suite: str) -> bool:
     return not named or not wanted or named == wanted or named.startswith(f"{wanted}/")
 
 
-def other(fault: Fault, sources: Sequence[Source]) -> str:
-    """Return a warning about a repository that is not this project's."""
+def _answered(fault: Fault, proxy: Proxy | None) -> str:
+    """Return which proxy an answer of a repository came from, and what to do; "" if it came from none."""
+    if proxy is None:
+        return ""
+    if fault.kind == "proxy_denied":
+        return proxy.denied()
+    match = _IP.search(fault.message)
+    if match and _SERVER_ERROR.search(fault.message) and proxy.where.endswith(f":{match['port']}"):
+        return f"The proxy {proxy.where} answered this, for itself or for the server. It is set by {proxy.named}."
+    return ""
+
+
+def other(fault: Fault, sources: Sequence[Source], proxy: Proxy | None = None) -> str:
+    """Return a warning about a repository that is not this project's. proxy: through which apt reaches it."""
     files = _files(fault, sources)
     where = f", of {' and '.join(files)}" if files else ""
     if not fault.uri:
         return f"apt-get update: {fault.message}"
+    answered = _answered(fault, proxy)
     return (
-        f"apt could not read the repository {fault.repository}{where}: {fault.message} This run does not need it and "
-        "leaves it alone."
+        f"apt could not read the repository {fault.repository}{where}: {fault.said} "
+        f"{answered + ' ' if answered else ''}This run does not need it and leaves it alone."
     )
 
 
@@ -246,6 +268,15 @@ def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
     )
 
 
+def _by_proxy(fault: Fault, files: Sequence[str], proxy: Proxy | None) -> Refusal | None:
+    """Return the refusal for an answer of a proxy; None where the answer is not known to be one."""
+    answered = _answered(fault, proxy)
+    if not answered:
+        return None
+    where = f"the repository {fault.repository}" + (f" ({', '.join(files)})" if files else "")
+    return Refusal("repository_behind_proxy", f"apt could not read {where}: {fault.said} {answered}")
+
+
 def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), ca_file: str = "") -> Refusal:
     """Return why the site's repository cannot be used.
 
@@ -270,37 +301,37 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
     if fault.kind == "certificate":
         return Refusal(
             "repository_certificate",
-            f"apt does not trust the server of {where}: {fault.message} "
+            f"apt does not trust the server of {where}: {fault.said} "
             f"{certificates.advice(fault.message, _host(fault.uri) or 'the server', ca_file)}",
         )
     if fault.kind == "proxy":
         return Refusal(
             "repository_behind_proxy",
             f"{fault.detail}, through which {where} is reached (a proxy, or a server that it redirects to), does not "
-            f"answer: {fault.message} Check gaudi_http_proxy, gaudi_https_proxy and Acquire::http::Proxy of apt.",
+            f"answer: {fault.said} Check gaudi_http_proxy, gaudi_https_proxy and Acquire::http::Proxy of apt.",
         )
     if fault.kind == "proxy_denied":
         return Refusal(
             "repository_behind_proxy",
-            f"The proxy in front of {where} rejects its account (407): {fault.message} Check gaudi_http_proxy, "
+            f"The proxy in front of {where} rejects its account (407): {fault.said} Check gaudi_http_proxy, "
             "gaudi_https_proxy and Acquire::http::Proxy of apt.",
         )
     if fault.kind == "denied":
         return Refusal(
             "repository_denies",
-            f"The server of {where} denies access: {fault.message} Check the account in {names}.",
+            f"The server of {where} denies access: {fault.said} Check the account in {names}.",
         )
     if fault.kind in ("clock_behind", "expired"):
         return Refusal(
             "repository_out_of_date",
             f"By the node's clock the Release file of {where} is not valid "
-            f"{'yet' if fault.kind == 'clock_behind' else 'any more'}: {fault.message} Compare the clock "
+            f"{'yet' if fault.kind == 'clock_behind' else 'any more'}: {fault.said} Compare the clock "
             "(timedatectl), and synchronise the mirror.",
         )
     if fault.kind == "changed":
         return Refusal(
             "repository_changed",
-            f"apt wants a confirmation for {where}: {fault.message} If the change is the vendor's, run apt-get update "
+            f"apt wants a confirmation for {where}: {fault.said} If the change is the vendor's, run apt-get update "
             "--allow-releaseinfo-change on the node.",
         )
     if fault.kind == "absent":
@@ -312,7 +343,7 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
         "unresolved": f"the node does not resolve the name {fault.detail}. Check the node's DNS and {names}",
         "timeout": f"it does not answer in time. Check {names}, the node's proxy and firewalls in between",
         "no_connection": f"nothing accepts connections there. Check {names}, and whether the server is up",
-    }.get(fault.kind, f"{fault.message} Check {names}, the node's proxy, and whether the server is up")
+    }.get(fault.kind, f"{fault.said} Check {names}, the node's proxy, and whether the server is up")
     return Refusal("repository_down", f"A package repository does not answer ({fault.repository}): {cause}.")
 
 
@@ -324,7 +355,7 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
     if known:
         return Refusal(
             "other_repository_fails",
-            f"apt could not read the repository {fault.repository}, which is not the driver's: {fault.message} Repair "
+            f"apt could not read the repository {fault.repository}, which is not the driver's: {fault.said} Repair "
             "it on the node, or remove its source.",
         )
     if fault.kind in ("key_missing", "key_expired", "signature"):
@@ -337,25 +368,37 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
         )
     return Refusal(
         "repository_down",
-        f"apt could not read the repository {fault.repository}: {fault.message} If it is gaudi_driver_repository, "
+        f"apt could not read the repository {fault.repository}: {fault.said} If it is gaudi_driver_repository, "
         "check its address and the node's proxy; else repair it or remove its source.",
     )
 
 
 def judge(
-    faults: Sequence[Fault], sources: Sequence[Source], repository: str, suite: str, options: str, ca_file: str = ""
+    faults: Sequence[Fault],
+    sources: Sequence[Source],
+    repository: str,
+    suite: str,
+    options: str,
+    ca_file: str = "",
+    proxies: Mapping[str, Proxy | None] | None = None,
 ) -> list[str]:
-    """Return warnings about the repositories of others. Raises Refusal if apt reads nothing, or not the one of ours.
+    """Return warnings about the repositories of others.
 
-    ca_file: as in certificates.advice(), for ours.
+    Raises Refusal if apt reads nothing, or not the one of ours, or if the site's proxy denies access.
+    ca_file: as in certificates.advice(), for ours. proxies: through which apt reaches a repository, by its address.
     """
+    through = proxies or {}
     for fault in faults:
         if fault.kind in ("conflict", "unreadable"):
             raise unreadable(fault, sources)
     for fault in faults:
-        if is_ours(fault, repository, suite):
-            raise refusal(fault, options, _files(fault, sources), ca_file)
-    return [other(fault, sources) for fault in faults]
+        proxy = through.get(fault.uri)
+        # It denies access to every other repository as well.
+        site_denied = fault.kind == "proxy_denied" and proxy is not None and proxy.ours
+        if site_denied or is_ours(fault, repository, suite):
+            files = _files(fault, sources)
+            raise _by_proxy(fault, files, proxy) or refusal(fault, options, files, ca_file)
+    return [other(fault, sources, through.get(fault.uri)) for fault in faults]
 
 
 def with_version(policy: str, field: str) -> set[str]:

@@ -13,6 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..apt import config, faults, sources
 from ..apt.faults import Fault
 from ..apt.sources import Source
+from ..base import access
 from ..base.refusal import Refusal
 from ..base.values import without_accounts
 from ..engine.openpgp import keyring
@@ -95,6 +96,35 @@ def route(module: AnsibleModule, url: str, access: Mapping[str, str]) -> dict[st
     if access.get("certificates"):
         own.pop("SSL_CERT_FILE", None)
     return own
+
+
+def proxy(module: AnsibleModule, url: str) -> config.Proxy | None:
+    """Return the proxy through which apt reaches an address in this process, and what sets it; None without one."""
+    program = module.get_bin_path("apt-config")
+    if program is None or not url.startswith(("http:", "https:")):
+        return None
+    _, out, _ = module.run_command([program, "dump"])
+    key, value = config.proxy_setting(config.parse(out), url)
+    address = environment(module, url).get("https_proxy", "")
+    if not address:
+        return None
+    # /etc/apt wins over the file of the site.
+    named = [str(file) for file in _settings() if _sets(file, value)]
+    if not named and os.environ.get("APT_CONFIG") == access.APT_CONF:
+        option = "gaudi_https_proxy" if key.startswith("Acquire::https:") else "gaudi_http_proxy"
+        return config.Proxy(address, option, ours=True)
+    return config.Proxy(address, f"{key} of {named[-1]}" if named else f"{key} of apt")
+
+
+def _sets(file: Path, value: str) -> bool:
+    """Whether a file of settings has a value outside of comments."""
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    return any(value in line for line in lines if not line.lstrip().startswith(("//", "#")))
+
+
+def _settings() -> list[Path]:
+    """Return the files of settings that apt reads on this node."""
+    return [file for file in (ETC / "apt.conf", *sorted((ETC / "apt.conf.d").glob("*"))) if file.is_file()]
 
 
 def age() -> float:

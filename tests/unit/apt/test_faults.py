@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import http.server
 import json
 import shutil
 from collections.abc import Callable
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.apt import faults
+from ansible.module_utils.gaudi.apt.config import Proxy
 from ansible.module_utils.gaudi.apt.sources import Source
+from ansible.module_utils.gaudi.base import access
 from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver.troubles import recognised
@@ -22,6 +25,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from library import apt_update
+from tests.unit.node.outside import serving
 
 URI, SUITE = "https://vault.example/debian", "jammy"
 SOURCES = [Source("/etc/apt/sources.list.d/a.list", URI, SUITE)]
@@ -134,6 +138,45 @@ def test_a_fault_of_another_repository_is_a_warning_with_its_file(printed: str, 
     assert "gaudi_driver" not in warning, (id_, words)
 
 
+DENIED = err("407  Proxy Authentication Required [IP: 10.0.0.9 3128]")
+SITE_PROXY = Proxy("http://u:hidden@10.0.0.9:3128", "gaudi_http_proxy", ours=True)
+KEY_AND_FILE = "Acquire::http::Proxy of /etc/apt/apt.conf.d/50proxy"
+
+
+def test_a_proxy_of_the_site_that_denies_access_ends_the_run_whosever_the_repository_is() -> None:
+    with pytest.raises(Refusal) as refused:
+        faults.judge(faults.parse(DENIED), SOURCES, "", "", "gaudi_driver", proxies={URI: SITE_PROXY})
+    assert refused.value.id == "repository_behind_proxy"
+    assert "10.0.0.9:3128 rejects its account (407)" in str(refused.value)
+    assert "gaudi_http_proxy" in str(refused.value) and "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("address", "words"), [("http://u:p@p:1", "rejects"), ("http://p:1", "wants an account")])
+def test_a_proxy_of_apts_own_is_named_by_its_key_and_file(address: str, words: str) -> None:
+    proxies = {URI: Proxy(address, KEY_AND_FILE)}
+    (warning,) = faults.judge(faults.parse(DENIED), SOURCES, "", "", "gaudi_driver", proxies=proxies)
+    assert KEY_AND_FILE in warning and words in warning and "gaudi_http" not in warning
+    with pytest.raises(Refusal) as refused:
+        faults.judge(faults.parse(DENIED), SOURCES, URI, SUITE, "gaudi_driver", proxies=proxies)
+    assert KEY_AND_FILE in str(refused.value) and "gaudi_http" not in str(refused.value)
+
+
+def test_an_error_that_a_proxy_answered_names_the_proxy() -> None:
+    found = faults.parse(err("503  Service Unavailable [IP: 10.0.0.9 3128]"))
+    (warning,) = faults.judge(found, SOURCES, "", "", "gaudi_driver", proxies={URI: SITE_PROXY})
+    assert "10.0.0.9:3128 answered" in warning and "gaudi_http_proxy" in warning
+    # Another port: the server's own answer.
+    own = faults.parse(err("503  Service Unavailable [IP: 10.0.0.1 443]"))
+    (warning,) = faults.judge(own, SOURCES, "", "", "gaudi_driver", proxies={URI: SITE_PROXY})
+    assert "proxy" not in warning
+
+
+def test_a_message_without_a_full_stop_gets_one() -> None:
+    found = faults.parse(err("Could not connect to vault.example:443 (10.0.0.1). - connect (111: Connection refused)"))
+    (warning,) = faults.judge(found, SOURCES, "", "", "gaudi_driver")
+    assert "refused). This run" in warning
+
+
 @pytest.mark.report("A02")
 @pytest.mark.parametrize("why", [MISSING, EXPIRED])
 def test_an_unrelated_repository_is_not_blamed_on_the_drivers_key(why: str) -> None:
@@ -202,6 +245,18 @@ def test_another_suite_of_our_repository_is_somebody_elses() -> None:
 def test_any_output_is_read(printed: str, host: str) -> None:
     text = f"{printed}\nErr:1 http://{host} jammy InRelease\n  {printed}\nE: x http://{host} jammy"
     assert all(fault.kind for fault in faults.parse(text))
+
+
+class Denies(http.server.BaseHTTPRequestHandler):
+    """A proxy that rejects every account."""
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        self.send_response(407, "Proxy Authentication Required")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
 
 needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
@@ -319,3 +374,22 @@ def test_lists_that_another_program_reads_are_waited_for_and_then_refused(
         monkeypatch.setattr("time.sleep", release)
         assert not update(lock_timeout=60, packages=["toy"]).get("failed")
     assert paused == [apt.LOCK_PAUSE]
+
+
+@needs_apt
+@pytest.mark.parametrize("own", [False, True])
+def test_apt_tells_whose_proxy_denies_access(
+    node: Path, update: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    (node / "etc/sources.list").write_text("deb http://vault.invalid/debian jammy main\n")
+    with serving(Denies) as port:
+        line = f'Acquire::http::Proxy::vault.invalid "http://u:hidden@127.0.0.1:{port}";\n'
+        site, parts = node / "apt.conf", node / "etc/apt.conf.d"
+        target = parts / "50proxy" if own else site
+        target.write_text((target.read_text() if target.exists() else "") + line)
+        monkeypatch.setattr(access, "APT_CONF", str(site))
+        ran = update()
+    said = str(ran.get("msg")) if not own else ran["faults"][0]
+    assert bool(ran.get("failed")) is not own, ran
+    assert f"127.0.0.1:{port} rejects its account" in said and "hidden" not in said
+    assert (f"Acquire::http::Proxy::vault.invalid of {parts}/50proxy" if own else "gaudi_http_proxy") in said
