@@ -23,14 +23,15 @@ description:
   - With V(restored), restores the earlier file after the engine did not return with the new one, starts the engine, and
     fails with the engine's last messages.
   - With V(removed), takes the runtimes out again that were merged into the oldest backup, unless they were changed
-    since or are the engine's default. The owner's later changes and all other keys stay.
+    since or are the engine's default; and the keys that O(settings_record) has, unless they were changed since. The
+    owner's later changes and all other keys stay. A file that this module created is removed if nothing is left in it.
 author: gaudi-serving
 attributes:
   check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
   diff_mode: {support: full, description: The whole file before and after.}
 options:
   state:
-    description: Whether to merge settings, to restore the file that O(restore) names, or to remove O(runtimes).
+    description: Whether to merge settings, to restore the file that O(restore) names, or to remove what was merged.
     type: str
     choices: [merged, restored, removed]
     default: merged
@@ -73,6 +74,11 @@ options:
         description: Further wishes that are not in files.
         type: dict
         default: {}
+  settings_record:
+    description:
+      - Path of the record of keys that were set in the file, and of whether the file was created. It is written before
+        the file. Without it, V(removed) takes out runtimes only.
+    type: path
   beside:
     description:
       - The text of other files that belong to the O(wish), by path; empty for one that is to be absent. It is in no
@@ -129,7 +135,7 @@ notes:
   elements: str
   sample: ["live-restore is not set: the engine is in swarm mode. Its restart ends all containers."]
 restore:
-  description: Data for V(restored) - the changed file, and its backup, empty if there was no file.
+  description: Data for V(restored) - the changed file, and its backup; without an earlier file, the record instead.
   returned: always
   type: dict
   sample: {"target": "/etc/docker/daemon.json", "backup": "/etc/docker/daemon.json.4242.2026-11-21@03:30:00~"}
@@ -144,6 +150,12 @@ answers:
   returned: always
   type: bool
   sample: true
+stays:
+  description: What stays of the configuration file, and why.
+  returned: for V(removed)
+  type: list
+  elements: str
+  sample: ["/etc/docker/daemon.json without our settings"]
 keys:
   description: >-
     Keys that were changed in the file, or that the running engine has not taken up; and variables of its unit that its
@@ -204,6 +216,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "runtimes": {"type": "dict", "default": {}},
     "additions": {"type": "dict", "default": {}},
     "wish": tuning.WISH,
+    "settings_record": {"type": "path"},
     # The addresses of proxies may hold a password.
     "beside": {"type": "dict", "default": {}, "no_log": True},
     "restore": {"type": "dict", "default": {}},
@@ -222,6 +235,7 @@ WAITING = Path("/run/gaudi-serving/docker-restart.json")
 # Lines of a log that are read, and those of them that a message shows.
 LOG_LINES = 50
 SHOWN_LINES = 6
+SETTINGS = {"path": str, "created": bool, "set": dict}
 # What an engine logs of its normal work, such as its whole configuration.
 DETAILS = re.compile(r"\blevel=(?:debug|info|warning)\b")
 
@@ -289,6 +303,30 @@ def note_waiting(keys: list[str]) -> None:
     write_json(WAITING, {"keys": keys, "since": time.clock_gettime(time.CLOCK_MONOTONIC)}, durable=False)
 
 
+def settings_record(module: AnsibleModule, path: str) -> dict[str, Any]:
+    """Return the record of what was set in a configuration file; empty if there is none of this file."""
+    empty = {"path": path, "created": False, "set": {}}
+    if not module.params["settings_record"]:
+        return empty
+    try:
+        found = read_json(Path(module.params["settings_record"]), SETTINGS)
+    except Damaged as damage:
+        module.warn(f"{damage}. It is not known which keys of {path} this project set, so they count as the owner's.")
+        return empty
+    return found if found and found["path"] == path else empty
+
+
+def note_settings(module: AnsibleModule, path: str, changed: dict[str, Any], *, created: bool) -> None:
+    """Record keys that are set in the configuration file, with their values, and whether it is created."""
+    if not module.params["settings_record"]:
+        return
+    record, known = Path(module.params["settings_record"]), settings_record(module, path)
+    make_room(record)
+    content = {"path": path, "created": created or known["created"], "set": {**known["set"], **changed}}
+    # Values may be addresses with an account.
+    write_json(record, content, mode=0o600)
+
+
 def validate(module: AnsibleModule, engine: configuration.Engine, file: str, target: str) -> bool:
     """Let the installed engine check a file with its unit's flags, if it can; fail the module if it refuses."""
     dockerd = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin"])
@@ -311,11 +349,16 @@ def validate(module: AnsibleModule, engine: configuration.Engine, file: str, tar
 
 
 def write(
-    module: AnsibleModule, engine: configuration.Engine, file: engine_config.ConfigFile, text: str, restart: list[str]
+    module: AnsibleModule,
+    engine: configuration.Engine,
+    file: engine_config.ConfigFile,
+    text: str,
+    restart: list[str],
+    changed: dict[str, Any],
 ) -> dict[str, Any]:
     """Replace the file in one rename after the engine has checked it; return data for the result.
 
-    restart: keys that now wait for a restart.
+    restart: keys that now wait for a restart. changed: the keys that are set, with their values.
     """
     target = file.target
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -331,12 +374,16 @@ def write(
         report["backup_file"] = module.backup_local(file.path)
     if restart and engine.installed:
         note_waiting(restart)
+    if changed:
+        note_settings(module, file.path, changed, created=not exists)
     # atomic_move keeps owner and mode of an existing file.
     module.atomic_move(name, str(target))
     if not exists:
         module.set_mode_if_different(str(target), "0644", False)
     if not exists or module.params["backup"]:
         report["restore"] = {"target": str(target), "backup": report.get("backup_file", "")}
+        if not exists and module.params["settings_record"]:
+            report["restore"]["settings_record"] = module.params["settings_record"]
     return report
 
 
@@ -393,6 +440,8 @@ def restore(module: AnsibleModule) -> None:
             done = f"{target} was restored from {backup}"
         else:
             Path(target).unlink()
+            if module.params["restore"].get("settings_record"):
+                Path(module.params["restore"]["settings_record"]).unlink(missing_ok=True)
             done = f"{target}, which this run had created, was removed"
     for verb in ("start", "reload"):
         start(module, verb)
@@ -450,42 +499,62 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
     if keys:
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
         if not module.check_mode:
-            result.update(write(module, engine, file, after, docker_daemon.needs_restart([*keys, *late])))
+            changed = {key: decision.merged[key] for key in keys}
+            waits = docker_daemon.needs_restart([*keys, *late])
+            result.update(write(module, engine, file, after, waits, changed))
     if module.params["wish"]:
         text = after if keys else file.raw.decode("utf-8")
         result.update(note(module, decision.desired, str(file.target), text, changed=bool(keys)))
     return result
 
 
+def parse_copy(copy: Path) -> dict[str, Any]:
+    """Return the content of a backup. Raises Refusal for one that cannot be read."""
+    parsed: dict[str, Any] = docker_daemon.parse(docker_daemon.decode(copy.read_bytes(), str(copy)), str(copy))
+    return parsed
+
+
 def remove(module: AnsibleModule) -> dict[str, Any]:
-    """Take our runtimes out of the file; return the result. A file that cannot be changed stays, with a note."""
+    """Take our settings out of the file; return the result. A file that cannot be changed stays, with a note."""
     engine, path = read_engine(module), module.params["path"]
     result: dict[str, Any] = {"changed": False, "apply": "nothing", "path": path, "copies": [], "keys": [], "notes": []}
-    result.update(live_restore=None, answers=bool(engine.info), restore={})
+    result.update(live_restore=None, answers=bool(engine.info), restore={}, stays=[])
     try:
         path = configuration.config_file(engine, path)
     except Refusal as refusal:
         return {**result, "notes": [f"The engine's configuration file was not changed. {refusal}"]}
     copies = engine_config.copies_of(path)
     result.update(path=path, copies=list(map(str, copies)))
-    if not copies:
+    if not Path(path).exists():
         return result
+    record = settings_record(module, path)
+    if not copies and not record["created"]:
+        return {**result, "stays": [f"{path}, as neither a backup nor a record tells what was in it before"]}
     try:
         file = engine_config.read_config(path)
         before = docker_daemon.decode(file.raw, path, engine.version)
         existing = docker_daemon.parse(before, path)
-        earlier = docker_daemon.parse(docker_daemon.decode(copies[0].read_bytes(), str(copies[0])), str(copies[0]))
-        desired = docker_daemon.without_runtimes(existing, earlier, module.params["runtimes"], engine.flags)
+        earlier = {} if record["created"] else parse_copy(copies[0])
+        runtimes = module.params["runtimes"]
+        desired = docker_daemon.without_ours(existing, earlier, runtimes, record["set"], engine.flags)
         keys = docker_daemon.changed_keys(existing, desired)
         file.check_writable(keys)
     except Refusal as refusal:
         return {**result, "notes": [f"{path} was not changed. {refusal}"]}
+    # An engine does not start without a file that its flag names.
+    gone = record["created"] and not desired and arguments.CONFIG_FILE not in engine.flags
+    if not gone:
+        result["stays"] = [f"{path} without our settings" if keys else f"{path}, unchanged"]
     if keys:
-        after = docker_daemon.render(desired)
+        after = "" if gone else docker_daemon.render(desired)
         result.update(changed=True, keys=keys, apply="reload" if engine.info else "nothing")
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
-        if not module.check_mode:
-            result.update(write(module, engine, file, after, []))
+    if module.check_mode:
+        return result
+    if gone:
+        file.target.unlink()
+    elif keys:
+        result.update(write(module, engine, file, after, [], {}))
     return result
 
 

@@ -68,6 +68,8 @@ RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
 """What engine, runtime and cards were when a container last got all cards."""
 ENGINE_WISH = f"{STATE}/container_runtime_wish.json"
 """What the last run wished for the container engine, as a digest, and who ran it."""
+ENGINE_SETTINGS = f"{STATE}/container_runtime_settings.json"
+"""What this project set in the engine's configuration file, and whether it created that file."""
 HOST_WISH = f"{STATE}/host_tuning_wish.json"
 """The same for the host."""
 UNITS = "/etc/systemd/system"
@@ -167,6 +169,7 @@ TABLE = (
     Owned(f"{BENCHMARKS}/*.json", "benchmark", "0600"),
     Owned(f"{BENCHMARKS}/*/*.json", "bench.py", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
+    Owned(ENGINE_SETTINGS, "container_runtime", "0600"),
     Owned(ENGINE_WISH, "container_runtime", "0600"),
     Owned(DRIVER_BEFORE, "driver_before", "0600"),
     Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),

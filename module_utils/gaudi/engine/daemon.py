@@ -167,21 +167,31 @@ def _expect(existing: Mapping[str, Any], key: str, kind: type, path: str) -> Any
     return value
 
 
-def without_runtimes(
-    existing: Mapping[str, Any], earlier: Mapping[str, Any], runtimes: Mapping[str, Any], flags: arguments.Flags
+def without_ours(
+    existing: Mapping[str, Any],
+    earlier: Mapping[str, Any],
+    runtimes: Mapping[str, Any],
+    added: Mapping[str, Any],
+    flags: arguments.Flags,
 ) -> dict[str, Any]:
-    """Return a configuration without runtimes that were merged into an earlier one; every other key stays as it is.
+    """Return a configuration without what was merged into an earlier one; every other key stays as it is.
 
-    One that was changed since stays as well, and the default one, without which the engine would not start.
+    added: keys that were set, with their values; one that still has this value gets its earlier one, or is removed. A
+    runtime or key that was changed since stays, and so does the default runtime, without which the engine would not
+    start.
     """
+    rest = dict(existing)
+    for key, value in added.items():
+        if key != "runtimes" and key in rest and rest[key] == value:
+            del rest[key]
+            rest.update({key: earlier[key]} if key in earlier else {})
     present, before = existing.get("runtimes"), earlier.get("runtimes") or {}
     defaults = [existing.get("default-runtime"), *flags.get("default-runtime", ())]
     if not isinstance(present, Mapping):
-        return dict(existing)
-    added = {name for name, runtime in runtimes.items() if present.get(name) == runtime and name not in before}
-    kept = {name: runtime for name, runtime in present.items() if name not in added or name in defaults}
-    rest = {key: kept if key == "runtimes" else value for key, value in existing.items()}
-    if not kept and "runtimes" not in earlier:
+        return rest
+    ours = {name for name, runtime in runtimes.items() if present.get(name) == runtime and name not in before}
+    rest["runtimes"] = {name: runtime for name, runtime in present.items() if name not in ours or name in defaults}
+    if not rest["runtimes"] and "runtimes" not in earlier:
         del rest["runtimes"]
     return rest
 

@@ -12,6 +12,7 @@ import pytest
 from ansible.module_utils.gaudi.node import engine_config, engine_look
 
 from library import docker_daemon_json, gaudi_preflight
+from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import INFO, PS, Answer, Ran, Run
 from tests.unit.preflight.test_modules import WISHES, docker_info, plan, preflight, unit
 
@@ -379,6 +380,60 @@ def test_remove_file_that_cannot_be_read_stays_with_a_note(merge: Merge, file: P
     ran = merge(docker_info(), state="removed")
     assert (ran["changed"], file.read_text()) == (False, "{ours")
     assert [note for note in ran["notes"] if str(file) in note]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "edit", "after"),
+    [
+        (None, {}, None),
+        (None, {"debug": True}, {"debug": True}),
+        # Changed by the owner since.
+        (None, {"live-restore": False}, {"live-restore": False}),
+        (None, {"runtimes": {"habana": OTHER}}, {"runtimes": {"habana": OTHER}}),
+        ({}, {}, {}),
+        ({"live-restore": False, "registry-mirrors": ["b"]}, {}, {"live-restore": False, "registry-mirrors": ["b"]}),
+        # What the owner had set before, and the site sets as well.
+        ({"live-restore": True}, {}, {"live-restore": True}),
+    ],
+)
+def test_remove_takes_out_what_runs_set_and_a_file_that_they_created(
+    merge: Merge, node: Path, file: Path, earlier: Any, edit: dict[str, Any], after: Any
+) -> None:
+    if earlier is not None:
+        file.write_text(json.dumps(earlier))
+    record = {"settings_record": str(node / "state/settings.json")}
+    (node / "state").mkdir()
+    site = {"live_restore": True, "log_options": {"max-size": "1m"}}
+    answers = {**docker_info(), "docker ps": (0, "", "")}
+    if earlier is None:
+        merge(answers, by_others=True, **record, live_restore=True)
+    merge(answers, by_others=True, **record, **site, additions={"registry-mirrors": ["a"]})
+    file.write_text(json.dumps({**json.loads(file.read_text()), **edit}))
+    assert merge(answers, check=True, state="removed", backup=False, **record)["changed"]
+    assert file.exists()
+    ran = merge(answers, state="removed", backup=False, **record)
+    assert ran["apply"] == "reload"
+    assert (json.loads(file.read_text()) if file.exists() else None) == after
+    assert bool([line for line in ran["stays"] if str(file) in line]) is (after is not None)
+    assert not merge(answers, state="removed", backup=False, **record)["changed"]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_remove_with_a_damaged_record_takes_out_no_key(merge: Merge, node: Path, file: Path, kind: str) -> None:
+    record = node / "settings.json"
+    file.write_text("{}")
+    merge(docker_info(), by_others=True, settings_record=str(record), live_restore=True)
+    damage(record, kind)
+    merge(docker_info(), state="removed", backup=False, settings_record=str(record))
+    assert json.loads(file.read_text()) == {"live-restore": True}
+
+
+def test_restore_of_a_file_that_was_created_forgets_it(run: Run, merge: Merge, node: Path, file: Path) -> None:
+    record = node / "settings.json"
+    restore = merge(docker_info(), settings_record=str(record))["restore"]
+    assert json.loads(record.read_text())["created"] is True
+    run(docker_daemon_json, {"state": "restored", "restore": restore, "cause": "x"}, {**SYSTEMD, **docker_info()})
+    assert not record.exists()
 
 
 def test_remove_file_of_a_flag_is_the_one_that_changes(merge: Merge, node: Path, file: Path) -> None:

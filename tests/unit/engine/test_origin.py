@@ -419,7 +419,7 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
         "brought_packages": {"ours": ours, "stays": []},
         "container_runtime_info": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
         "ansible.builtin.find": {"files": [], "matched": 0},
-        "docker_daemon_json": {"path": "/opt/daemon.json", "copies": [], "keys": []} if by_others else {},
+        "docker_daemon_json": {"copies": [], "stays": ["/opt/daemon.json, unchanged"]} if by_others else {},
         "node_files": {"written": [proxy]},
     }
     given = {

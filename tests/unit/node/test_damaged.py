@@ -226,6 +226,7 @@ ELSEWHERE = {
     "/var/lib/gaudi-serving/calibrations/*.json": "tests/unit/calibration/test_calibrate.py",
     "/var/lib/gaudi-serving/calibrations/*.peer.json": "tests/unit/calibration/test_calibrate.py",
     "/var/lib/gaudi-serving/calibrations/*.token": "a secret, not a document",
+    "/var/lib/gaudi-serving/container_runtime_settings.json": "tests/unit/engine/test_engine_config.py",
     "/var/lib/gaudi-serving/container_runtime_wish.json": "tests/unit/node/test_wishes.py",
     "/var/lib/gaudi-serving/driver_before.json": "tests/unit/driver/test_before.py",
     "/var/lib/gaudi-serving/host_tuning_before.json": "tests/unit/host/test_info.py",
