@@ -52,8 +52,9 @@ class Offer:
 
     def check_pins(self) -> None:
         """Raise Refusal for a record with other files than the catalogue pins: a hub's would be refused as well."""
-        known = [str(source["repository"]) for source in self.repositories if source.get("files")]
-        if known and self.made.repository not in known:
+        known = [str(source["repository"]) for source in self.repositories]
+        pinned = any(source.get("files") for source in self.repositories)
+        if pinned and self.made.repository not in known:
             raise Refusal(
                 "peer_not_as_pinned",
                 f"{self.peer.name} gives a folder of {self.made.repository}, and the catalogue pins that of "
