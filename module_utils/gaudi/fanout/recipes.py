@@ -32,7 +32,8 @@ def recipe_shares(
         for site in dict.fromkeys(sites.values()):
             here = [name for name in names if sites[name] == site]
             has = {name: str(said[name]["has"][key]) for name in here if key in said[name].get("has", {})}
-            lacks = {name: str(said[name]["lacks"][key]) for name in here if key in said[name].get("lacks", {})}
+            lacking = [name for name in here if name not in has and key in said[name].get("lacks", {})]
+            lacks = {name: str(said[name]["lacks"][key]) for name in lacking}
             if has and lacks:
                 share = shares.setdefault(str(key), {"give": {}, "take": {}})
                 seed = next(iter(has))

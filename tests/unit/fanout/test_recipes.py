@@ -81,6 +81,13 @@ def test_a_node_compiles_for_those_of_its_own_site() -> None:
     assert nodes_carrying_recipes(nodes, 1) == ["a", "c"]
 
 
+def test_a_node_that_has_recipes_does_not_take_them_from_itself() -> None:
+    """An honest node does not report both."""
+    both = node(has={KEY: "chat"}, lacks={KEY: "chat"})
+    assert recipe_shares({"m": both}) == {}
+    assert recipe_shares({"m": both, "n": node(lacks={KEY: "talk"})})[KEY]["take"] == {"n": "talk"}
+
+
 TEXTS = st.sampled_from([KEY, "../../etc", "a/b", "a\0b", "-e", "{{ 1 }}", "chat"]) | st.text(max_size=4)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXTS,
