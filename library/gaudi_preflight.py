@@ -625,7 +625,7 @@ def read_indexes(
         return {}
     suite = source["suite"] or checks.parse_os_release(os_release).get("VERSION_CODENAME", "")
     with contextlib.suppress(Refusal), through(repository, params):
-        return {"habana": index_of(repository, suite, apt.route(module, repository, params))}
+        return {"habana": index_of(repository, suite, apt.coming(module, repository, params)[0])}
     return {}
 
 

@@ -5,6 +5,7 @@ The patterns match apt's messages under LC_ALL=C.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,35 +78,59 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("broken", re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress|Failed to fetch|\b5\d\d\s+\S")),
 )
 
-# Errors of Python's own requests, and what to do about them.
+# Errors of Python's own requests. Their words are in the language of the node, and their numbers are not.
+# -2 to -5: EAI_NONAME, EAI_AGAIN, EAI_FAIL and EAI_NODATA of <netdb.h>.
+_UNKNOWN_NAME = re.compile(r"\[Errno -[2-5]\]|name resolution")
+_REFUSED = re.compile(rf"\[Errno ({errno.ECONNREFUSED}|{errno.EHOSTUNREACH}|{errno.ENETUNREACH})\]")
+_LATE = re.compile(rf"timed out|\[Errno {errno.ETIMEDOUT}\]")
+_DENIED_BY_PROXY = re.compile(r"\b407\b|Proxy Authentication Required")
+_TUNNEL = re.compile(r"Tunnel connection failed: \d+")
+
+# What to do about them, where no proxy is known.
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (
-        re.compile(r"\b407\b|Proxy Authentication Required"),
-        "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy.",
-    ),
+    (_DENIED_BY_PROXY, "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy."),
     (re.compile(r"HTTP Error 40[13]\b"), "The server denies access. Check the account in the address."),
     (
-        re.compile(r"Name or service not known|name resolution|No address associated|Name does not resolve"),
+        _UNKNOWN_NAME,
         "This node does not resolve the name. Check its DNS; if the server is behind a proxy, name that in "
         "gaudi_http_proxy and gaudi_https_proxy.",
     ),
-    (
-        re.compile(r"Connection refused|No route to host|Network is unreachable"),
-        "Nothing accepts connections there. Check the address, the proxy, and whether the server is up.",
-    ),
-    (re.compile(r"timed out"), "It does not answer in time. Check the address, the proxy and firewalls in between."),
+    (_REFUSED, "Nothing accepts connections there. Check the address, the proxy, and whether the server is up."),
+    (_LATE, "It does not answer in time. Check the address, the proxy and firewalls in between."),
 )
 
 
-def advice(why: str, otherwise: str, address: str, ca_file: str = "") -> str:
+def advice(why: str, otherwise: str, address: str, ca_file: str = "", proxy: Proxy | None = None) -> str:
     """Return what to do about an error of a request that a module made.
 
     otherwise: for an error that is not known. address: what was asked for. ca_file: as in certificates.advice().
+    proxy: the one that was asked.
     """
     if certificates.REJECTED.search(why):
         text: str = certificates.advice(why, _host(address) or "the server", ca_file)
         return text
+    if proxy is not None and (said := _of_proxy(why, proxy)):
+        return said
     return next((text for pattern, text in _ADVICE if pattern.search(why)), otherwise)
+
+
+def _of_proxy(why: str, proxy: Proxy) -> str:
+    """Return what to do about an error of a proxy; "" if it is none. A request connects to the proxy alone."""
+    if _DENIED_BY_PROXY.search(why):
+        return proxy.denied()
+    says = (
+        (_TUNNEL, f"The proxy {proxy.where} answered this. It is set by {proxy.named}."),
+        (_UNKNOWN_NAME, f"This node does not resolve the name of the proxy {proxy.where}. Check {proxy.named}."),
+        (
+            _REFUSED,
+            f"Nothing accepts connections at the proxy {proxy.where}. Check {proxy.named}, and whether it is up.",
+        ),
+        (
+            _LATE,
+            f"The proxy {proxy.where}, or the server behind it, does not answer in time. Check {proxy.named}.",
+        ),
+    )
+    return next((text for pattern, text in says if pattern.search(why)), "")
 
 
 @dataclass(frozen=True)

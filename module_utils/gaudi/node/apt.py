@@ -127,6 +127,30 @@ def _settings() -> list[Path]:
     return [file for file in (ETC / "apt.conf", *sorted((ETC / "apt.conf.d").glob("*"))) if file.is_file()]
 
 
+def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[dict[str, str], config.Proxy | None]:
+    """Return how apt will reach an address once the site's settings are written.
+
+    That is the variables of the environment, and the proxy.
+    given: the site's ``http_proxy``, ``https_proxy``, ``no_proxy`` and ``certificates``. What /etc/apt sets wins.
+    """
+    own = route(module, url, {"certificates": given.get("certificates", "")})
+    found = proxy(module, url)
+    program = module.get_bin_path("apt-config")
+    dumped = config.parse(module.run_command([program, "dump"])[1]) if program else {}
+    proxies = (given.get("http_proxy", ""), given.get("https_proxy", ""))
+    direct = access.apt_hosts(f"{url} {' '.join(source.uri for source in read_sources())}", given.get("no_proxy", ""))
+    together = {**config.parse(access.apt_conf(*proxies, direct, bundle="")), **dumped}
+    key, value = config.proxy_setting(together, url)
+    if key and key.lower() not in dumped:
+        # A setting of the site for this host, or there is none of apt's.
+        own = {name: text for name, text in own.items() if not name.endswith("_proxy")}
+        if value == "DIRECT":
+            return {**own, "no_proxy": "*"}, None
+        option = "gaudi_https_proxy" if key.startswith("Acquire::https:") else "gaudi_http_proxy"
+        return {**own, "http_proxy": value, "https_proxy": value}, config.Proxy(value, option, ours=True)
+    return own, found
+
+
 def age() -> float:
     """Return the seconds since apt last read its repositories; infinity if it never did."""
     if not any(LISTS.glob("*_Packages*")):

@@ -18,6 +18,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
+from ..apt.config import Proxy
 from ..apt.faults import advice
 from ..base import certificates, paths
 from ..base.documents import Damaged
@@ -72,10 +73,17 @@ def said(module: AnsibleModule, command: Sequence[str]) -> str:
     return str(out)
 
 
-def index_of(repository: str, suite: str, variables: Mapping[str, str], ca_file: str = "") -> str:
+def index_of(
+    repository: str,
+    suite: str,
+    variables: Mapping[str, str],
+    ca_file: str = "",
+    proxy: Proxy | None = None,
+) -> str:
     """Read a repository's package index without configuring apt for it.
 
-    variables: of the environment, which say how the address is reached. ca_file: as in certificates.advice().
+    variables: of the environment, which say how the address is reached. ca_file: as in certificates.advice(). proxy:
+    the one that they name, for messages.
     Nothing is installed from it, so its signature is not checked. Raises Refusal if the repository does not answer, or
     lacks the suite.
     """
@@ -94,7 +102,7 @@ def index_of(repository: str, suite: str, variables: Mapping[str, str], ca_file:
         except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
             # The reason of an HTTP answer lacks its number.
             seen = str(error if hasattr(error, "code") else getattr(error, "reason", error))
-    todo = advice(seen, "Check its address, gaudi_driver_suite, and the node's proxy.", repository, ca_file)
+    todo = advice(seen, "Check its address, gaudi_driver_suite, and the node's proxy.", repository, ca_file, proxy)
     raise Refusal(
         "repository_not_read",
         f"gaudi_driver_repository has no index of packages for {suite} that can be read from this node ({seen}). "
@@ -284,9 +292,9 @@ class Look:
             # The repository is configured on the node only when nothing is refused; until then it is asked only here.
             try:
                 with web.through(self.given["repository"], self.given):
-                    route = apt.route(self.module, self.given["repository"], self.given)
+                    route, proxy = apt.coming(self.module, self.given["repository"], self.given)
                     ca_file = certificates.OPTION if self.given.get("certificates") else route.get("SSL_CERT_FILE", "")
-                    asked = index_of(self.given["repository"], self.suite, route, ca_file)
+                    asked = index_of(self.given["repository"], self.suite, route, ca_file, proxy)
                 listed, index = offered.together(listed, offered.of_index(asked)), f"{index}\n{asked}"
             except Refusal as refusal:
                 return [refusal], headers

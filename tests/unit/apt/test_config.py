@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import ClassVar
 
 import pytest
 from ansible.module_utils.gaudi.apt import config
+from ansible.module_utils.gaudi.apt.config import Proxy as Setting
 from ansible.module_utils.gaudi.apt.config import Route
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt
@@ -136,3 +138,65 @@ def test_an_index_that_cannot_be_read_is_refused_with_what_to_do(
         index_of("http://vault.invalid/debian", "jammy", {})
     assert refused.value.id == "repository_not_read"
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, "Verbindungsaufbau abgelehnt"), "Nothing accepts connections"),
+        (OSError(113, "Keine Route zum Zielrechner"), "Nothing accepts connections"),
+        (socket.gaierror(socket.EAI_NONAME, "Der Name oder der Dienst ist nicht bekannt"), "does not resolve"),
+        (TimeoutError(110, "Die Wartezeit ist abgelaufen"), "in time"),
+        (OSError("Tunnel connection failed: 503 Service Unavailable"), "answered this"),
+        (OSError("Tunnel connection failed: 407 Proxy Authentication Required"), "wants an account"),
+    ],
+)
+def test_a_fault_of_the_proxy_names_it_and_its_option_in_every_language(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("socket.create_connection", fails)
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(Refusal) as refused:
+        index_of("http://vault.invalid/debian", "jammy", {}, proxy=Setting("http://p.test:9", "gaudi_https_proxy"))
+    said = str(refused.value)
+    assert words in said and "p.test:9" in said and "gaudi_https_proxy" in said
+    assert "gaudi_driver_suite" not in said and "gaudi_http_proxy" not in said
+
+
+@pytest.mark.skipif(shutil.which("apt-config") is None, reason="apt is not installed")
+@pytest.mark.parametrize(
+    ("line", "named", "address"),
+    [
+        ("", "gaudi_https_proxy", "http://site.test:1"),
+        (
+            'Acquire::https::Proxy::vault.invalid "http://u:p@own.test:2";',
+            "Acquire::https::Proxy::vault.invalid of",
+            "",
+        ),
+        ('Acquire::https::Proxy "http://u:p@own.test:2";', "Acquire::https::Proxy of", "http://u:p@own.test:2"),
+        ('Acquire::https::Proxy::vault.invalid "DIRECT";', "", ""),
+    ],
+)
+def test_an_index_is_read_along_the_route_that_apt_will_take(
+    module: NodeModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, named: str, address: str
+) -> None:
+    (tmp_path / "apt.conf.d").mkdir()
+    (tmp_path / "apt.conf.d/50own").write_text(f"{line}\n")
+    (tmp_path / "apt.conf").write_text(f'Dir::Etc::parts "/nowhere";\n{line}\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.setattr(apt, "ETC", tmp_path)
+    site = {"http_proxy": "http://site.test:1", "https_proxy": "http://site.test:1"}
+    variables, found = apt.coming(module, "https://vault.invalid/debian", site)
+    if not named:
+        assert variables == {"no_proxy": "*"} and found is None
+        return
+    assert found is not None and found.named.startswith(named)
+    assert variables["https_proxy"] == found.address
+    assert not address or found.address == address
+    # The site's own exception.
+    excepted = {**site, "no_proxy": "vault.invalid"}
+    if not line:
+        assert apt.coming(module, "https://vault.invalid/debian", excepted) == ({"no_proxy": "*"}, None)
