@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +28,7 @@ from plugin_utils.phases import (
     went_no_further,
 )
 from plugin_utils.screen import WAITING, Screen
+from tests.unit.terminal import on_a_terminal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INCLUDES = ("ansible.builtin.include_role", "ansible.builtin.import_role")
@@ -396,19 +396,6 @@ def test_a_check_says_that_nothing_was_changed(tmp_path: Path) -> None:
 
 
 def test_a_terminal_sees_what_goes_on_in_a_line_that_does_not_stay(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command(tmp_path), cwd=ROOT, env=environment(), stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL
-    ) as running:
-        os.close(theirs)
-        seen = b""
-        try:
-            while part := os.read(ours, 65536):
-                seen += part
-        except OSError:
-            pass  # Linux says EIO when nobody has the other end open any more
-        os.close(ours)
-        running.wait()
-    said = seen.decode()
+    _, said = on_a_terminal(command(tmp_path), ROOT, environment())
     assert "  … The play: Change a thing" in said
     assert "\r\033[K  ✗ b: Refuse\r\n" in said

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.terminal import on_a_terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 # Renames the window, hides what follows, clears the screen, and the same as a single character of 8 bits.
@@ -75,21 +75,9 @@ def seen(folder: Path, *options: str) -> str:
         "TERM": "xterm",
     }
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(folder / "hosts.json"), "--diff"]
-    ours, terminal = pty.openpty()
-    with subprocess.Popen(
-        [*command, *options, str(folder / "play.yml")],
-        cwd=ROOT, env=environment, stdout=terminal, stderr=terminal, stdin=subprocess.DEVNULL,
-    ) as running:  # fmt: skip
-        os.close(terminal)
-        text = b""
-        try:
-            while part := os.read(ours, 65536):
-                text += part
-        except OSError:
-            pass  # Linux says EIO when nobody has the other end open any more
-        os.close(ours)
-    assert running.returncode == 2
-    return text.decode()
+    status, text = on_a_terminal([*command, *options, str(folder / "play.yml")], ROOT, environment)
+    assert status == 2
+    return text
 
 
 @pytest.mark.parametrize("options", [(), ("-v",), ("-vvv",)], ids=["plain", "v", "vvv"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import yaml
 
 from simulator.playbook import run
 from tests.unit.serving.test_keys import ROOT
+from tests.unit.terminal import on_a_terminal
 
 KEY = re.compile(r"gaudi-[A-Za-z0-9_-]{43}")
 # Variables by which a job is recognised, which a job that runs these tests has as well.
@@ -47,28 +47,6 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), **more}
 
 
-def on_a_terminal(playbook: Path, **more: str) -> tuple[int, str]:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command(playbook),
-        cwd=ROOT,
-        env=environment(**more),
-        stdout=theirs,
-        stderr=theirs,
-        stdin=subprocess.DEVNULL,
-    ) as running:
-        os.close(theirs)
-        seen = b""
-        try:
-            while part := os.read(ours, 65536):
-                seen += part
-        except OSError:
-            pass  # Linux says EIO when nobody has the other end open any more
-        os.close(ours)
-        running.wait()
-    return running.returncode, seen.decode()
-
-
 def in_a_pipe(playbook: Path, *arguments: str) -> tuple[int, str]:
     done = subprocess.run(
         command(playbook, *arguments), cwd=ROOT, env=environment(), check=False, capture_output=True, text=True
@@ -77,7 +55,7 @@ def in_a_pipe(playbook: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_terminal_shows_it_once(playbook: Path) -> None:
-    status, said = on_a_terminal(playbook)
+    status, said = on_a_terminal(command(playbook), ROOT, environment())
     assert (status, len(KEY.findall(said))) == (0, 1), said
     assert "drawn 64" in said
 
@@ -96,7 +74,7 @@ def test_whoever_asks_for_it_gets_it_in_a_pipe(playbook: Path) -> None:
 
 
 def test_a_terminal_of_a_ci_job_shows_none(playbook: Path) -> None:
-    status, said = on_a_terminal(playbook, CI="true")
+    status, said = on_a_terminal(command(playbook), ROOT, environment(CI="true"))
     assert (status, KEY.findall(said)) == (2, []), said
     assert "CI" in said
 
