@@ -90,6 +90,12 @@ def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_chec
     assert "evil" in (believed.target / "config.json").read_text()
 
 
+def send_under(commit: str, hub: Hub, folder: Path) -> None:
+    """Have the hub send what now lies in its folder under a commit that had other files, as a mirror can."""
+    repository = hub.repositories[MODEL]
+    repository.commits[commit] = repository.commits[repository.add(folder / "hub")]
+
+
 def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alone(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
@@ -97,8 +103,7 @@ def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alo
     pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
     config = tmp_path / "hub/config.json"
     config.write_text(config.read_text().swapcase())
-    repository = hub.repositories[MODEL]
-    repository.commits[pinned] = repository.commits[repository.add(tmp_path / "hub")]
+    send_under(pinned, hub, tmp_path)
     asked = wish(tmp_path, source(hub, revision=pinned, files=files))
     with pytest.raises(Refusal, match=r"config\.json"):
         fetch.fetch(asked, progress, stop)
@@ -127,8 +132,7 @@ def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are
     hub.repositories[MODEL].main = commit
     honest = ask(hub)["files"]
     (tmp_path / "hub/configuration_deepseek.py").write_text("import os")
-    repository = hub.repositories[MODEL]
-    repository.commits[commit] = repository.commits[repository.add(tmp_path / "hub")]
+    send_under(commit, hub, tmp_path)
     plan = {
         "instance": "small",
         "model": "small",
@@ -160,8 +164,7 @@ def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
     (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
     (tmp_path / "hub" / name).write_text("import os")
     (tmp_path / "hub" / "LICENSE").write_text("as you like")
-    repository = hub.repositories[MODEL]
-    repository.commits[pinned] = repository.commits[repository.add(tmp_path / "hub")]
+    send_under(pinned, hub, tmp_path)
     asked = wish(tmp_path, source(hub, revision=pinned, files=files))
     with pytest.raises(Refusal, match=rf"does not pin them: {name}\. Use another source"):
         fetch.fetch(asked, progress, stop)
