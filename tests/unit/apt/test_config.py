@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -95,7 +94,6 @@ def module(monkeypatch: pytest.MonkeyPatch) -> NodeModule:
 
 
 @pytest.mark.report("A04")
-@pytest.mark.skipif(shutil.which("apt-config") is None, reason="apt is not installed")
 @pytest.mark.parametrize("detects", [False, True])
 def test_an_index_is_read_through_the_proxy_that_only_apt_knows(
     module: NodeModule, proxy: str, detects: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,7 +164,6 @@ def test_a_fault_of_the_proxy_names_it_and_its_option_in_every_language(
     assert "gaudi_driver_suite" not in said and "gaudi_http_proxy" not in said
 
 
-@pytest.mark.skipif(shutil.which("apt-config") is None, reason="apt is not installed")
 @pytest.mark.parametrize(
     ("line", "named", "address"),
     [

@@ -259,9 +259,6 @@ class Denies(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
 
-needs_apt = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
-
-
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Real apt with folders of its own, and a repository in a folder."""
@@ -308,7 +305,6 @@ def update(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
     return start
 
 
-@needs_apt
 @pytest.mark.report("A02")
 def test_a_broken_repository_of_somebody_else_does_not_end_the_run(
     node: Path, update: Callable[..., dict[str, Any]]
@@ -329,7 +325,6 @@ def test_a_broken_repository_of_somebody_else_does_not_end_the_run(
     assert "http://127.0.0.1:1/debian jammy" in ran["msg"]
 
 
-@needs_apt
 @pytest.mark.report("A02")
 def test_an_unsigned_repository_of_somebody_else_does_not_end_the_run(
     node: Path, update: Callable[..., dict[str, Any]]
@@ -344,7 +339,6 @@ def test_an_unsigned_repository_of_somebody_else_does_not_end_the_run(
     assert update(repository=f"file:{node}/unsigned", suite="jammy")["refused_id"] == "repository_not_trusted"
 
 
-@needs_apt
 @pytest.mark.report("A01")
 def test_real_sources_in_conflict_are_refused(node: Path, update: Callable[..., dict[str, Any]]) -> None:
     first, second = node / "etc/sources.list.d/a.list", node / "etc/sources.list.d/b.list"
@@ -355,7 +349,6 @@ def test_real_sources_in_conflict_are_refused(node: Path, update: Callable[..., 
     assert f"{first} and {second}" in ran["msg"]
 
 
-@needs_apt
 @pytest.mark.report("A06")
 def test_lists_that_another_program_reads_are_waited_for_and_then_refused(
     node: Path, update: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
@@ -376,7 +369,6 @@ def test_lists_that_another_program_reads_are_waited_for_and_then_refused(
     assert paused == [apt.LOCK_PAUSE]
 
 
-@needs_apt
 @pytest.mark.parametrize("own", [False, True])
 def test_apt_tells_whose_proxy_denies_access(
     node: Path, update: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, own: bool

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,6 @@ SITE, OTHER = Authority(), Authority("Other CA")
 PACKAGES = "Package: habanalabs-dkms\nVersion: 1\nArchitecture: amd64\nMaintainer: x\nFilename: x.deb\nSize: 1\n"
 DIGEST, SIZE = hashlib.sha256(PACKAGES.encode()).hexdigest(), len(PACKAGES)
 FILES = {"/./Packages": PACKAGES, "/./Release": f"Suite: x\nSHA256:\n {DIGEST} {SIZE} Packages\n"}
-
-pytestmark = pytest.mark.skipif(shutil.which("apt-get") is None, reason="apt is not installed")
 
 
 class Repository(http.server.BaseHTTPRequestHandler):

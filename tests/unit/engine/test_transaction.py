@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,6 @@ from ansible.module_utils.testing import patch_module_args
 
 from library import brought_packages
 from tests.unit.preflight.conftest import Answer, Run
-
-APT = shutil.which("apt-get")
-needs_apt = pytest.mark.skipif(APT is None, reason="apt-get is on Debian and Ubuntu")
 
 
 def stanza(name: str, version: str = "1.0", status: str = "", **fields: str) -> str:
@@ -89,11 +85,10 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     # Of the database of this machine, nothing is there.
     monkeypatch.setenv("DPKG_ADMINDIR", str(tmp_path / "dpkg"))
     node.has(stanza("bash", "5", INSTALLED))
-    subprocess.run([str(APT), "--quiet", "update"], check=True, capture_output=True)
+    subprocess.run(["apt-get", "--quiet", "update"], check=True, capture_output=True)
     return node
 
 
-@needs_apt
 @pytest.mark.report("E01")
 @pytest.mark.parametrize("state", ["noted", "checked"])
 def test_docker_ce_is_not_removed_for_another_engine(apt: Apt, state: str) -> None:
@@ -106,7 +101,6 @@ def test_docker_ce_is_not_removed_for_another_engine(apt: Apt, state: str) -> No
     assert not apt.record.exists()
 
 
-@needs_apt
 @pytest.mark.report("E01")
 def test_containerd_of_kubernetes_is_not_removed(apt: Apt) -> None:
     apt.has(DOCKER_CE[2], stanza("kubelet", "1.30", INSTALLED))
@@ -114,14 +108,12 @@ def test_containerd_of_kubernetes_is_not_removed(apt: Apt) -> None:
     assert (refused["refused_id"], "would remove containerd.io" in refused["msg"]) == ("packages_removed", True)
 
 
-@needs_apt
 def test_what_this_project_installed_may_be_replaced(apt: Apt) -> None:
     apt.has(*DOCKER_CE)
     apt.record.write_text(json.dumps({"packages": {"engine": ["docker-ce", "docker-ce-cli", "containerd.io"]}}))
     assert "refused_id" not in apt.run("docker.io")
 
 
-@needs_apt
 def test_harmless_installations_are_recorded_or_only_checked(apt: Apt) -> None:
     assert apt.run("nftables", state="checked")["packages"] == ["nftables"]
     assert not apt.record.exists()
@@ -131,7 +123,6 @@ def test_harmless_installations_are_recorded_or_only_checked(apt: Apt) -> None:
     assert apt.run("rsync", state="checked")["packages"] == []
 
 
-@needs_apt
 @pytest.mark.parametrize(
     ("there", "package", "id", "words"),
     [
@@ -154,13 +145,11 @@ def test_a_harmful_or_impossible_installation_is_refused_with_its_cause(
     assert not apt.record.exists()
 
 
-@needs_apt
 def test_an_unfinished_driver_is_left_to_its_role(apt: Apt) -> None:
     apt.has(stanza("habanalabs-dkms", "1.22", HALF))
     assert apt.run("nftables")["packages"] == ["nftables"]
 
 
-@needs_apt
 def test_a_part_may_change_packages_of_its_own(apt: Apt) -> None:
     apt.has(stanza("library", "2.0", INSTALLED))
     assert "refused_id" not in apt.run("library=1.0", own=["lib"])
@@ -296,7 +285,6 @@ def test_a_repository_that_dnf_cannot_reach_yet_is_no_refusal() -> None:
     assert package_look.foresee(cast("Any", Module()), RHEL, wanted, (), lambda: {}, {})
 
 
-@needs_apt
 def test_a_repository_that_is_not_configured_is_known_to_private_lists_alone(
     apt: Apt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
