@@ -64,13 +64,16 @@ def existing_source(repository: str, suite: str, fingerprint: str) -> str:
     return file
 
 
+def _in_effect(module: AnsibleModule) -> dict[str, str]:
+    """Return the settings of apt in this process; {} without apt."""
+    program = module.get_bin_path("apt-config")
+    status, out, _ = module.run_command([program, "dump"]) if program else (1, "", "")
+    return config.parse(out) if status == 0 else {}
+
+
 def environment(module: AnsibleModule, url: str) -> dict[str, str]:
     """Return environment variables with which a program reaches an address as apt does; {} where apt sets nothing."""
-    program = module.get_bin_path("apt-config")
-    if program is None:
-        return {}
-    status, out, _ = module.run_command([program, "dump"])
-    found = config.route(config.parse(out) if status == 0 else {}, url)
+    found = config.route(_in_effect(module), url)
     proxy = found.proxy
     if found.detector and os.access(found.detector, os.X_OK):
         status, out, _ = module.run_command([found.detector, url])
@@ -100,20 +103,23 @@ def route(module: AnsibleModule, url: str, access: Mapping[str, str]) -> dict[st
 
 def proxy(module: AnsibleModule, url: str) -> config.Proxy | None:
     """Return the proxy through which apt reaches an address in this process, and what sets it; None without one."""
-    program = module.get_bin_path("apt-config")
-    if program is None or not url.startswith(("http:", "https:")):
+    if not url.startswith(("http:", "https:")):
         return None
-    _, out, _ = module.run_command([program, "dump"])
-    key, value = config.proxy_setting(config.parse(out), url)
+    key, value = config.proxy_setting(_in_effect(module), url)
     address = environment(module, url).get("https_proxy", "")
     if not address:
         return None
     # /etc/apt wins over the file of the site.
     named = [str(file) for file in _settings() if _sets(file, value)]
     if not named and os.environ.get("APT_CONFIG") == access.APT_CONF:
-        option = "gaudi_https_proxy" if key.startswith("Acquire::https:") else "gaudi_http_proxy"
-        return config.Proxy(address, option, ours=True)
+        return _of_site(key, address)
     return config.Proxy(address, f"{key} of {named[-1]}" if named else f"{key} of apt")
+
+
+def _of_site(key: str, address: str) -> config.Proxy:
+    """Return a proxy that the file of the site sets by a key of apt's."""
+    option = "gaudi_https_proxy" if key.startswith("Acquire::https:") else "gaudi_http_proxy"
+    return config.Proxy(address, option, ours=True)
 
 
 def _sets(file: Path, value: str) -> bool:
@@ -128,15 +134,11 @@ def _settings() -> list[Path]:
 
 
 def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[dict[str, str], config.Proxy | None]:
-    """Return how apt will reach an address once the site's settings are written.
+    """Return how apt will reach an address once the site's settings are written: variables of the environment, a proxy.
 
-    That is the variables of the environment, and the proxy.
     given: the site's ``http_proxy``, ``https_proxy``, ``no_proxy`` and ``certificates``. What /etc/apt sets wins.
     """
-    own = route(module, url, {"certificates": given.get("certificates", "")})
-    found = proxy(module, url)
-    program = module.get_bin_path("apt-config")
-    dumped = config.parse(module.run_command([program, "dump"])[1]) if program else {}
+    own, dumped = route(module, url, {"certificates": given.get("certificates", "")}), _in_effect(module)
     proxies = (given.get("http_proxy", ""), given.get("https_proxy", ""))
     direct = access.apt_hosts(f"{url} {' '.join(source.uri for source in read_sources())}", given.get("no_proxy", ""))
     together = {**config.parse(access.apt_conf(*proxies, direct, bundle="")), **dumped}
@@ -146,9 +148,8 @@ def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[d
         own = {name: text for name, text in own.items() if not name.endswith("_proxy")}
         if value == "DIRECT":
             return {**own, "no_proxy": "*"}, None
-        option = "gaudi_https_proxy" if key.startswith("Acquire::https:") else "gaudi_http_proxy"
-        return {**own, "http_proxy": value, "https_proxy": value}, config.Proxy(value, option, ours=True)
-    return own, found
+        return {**own, "http_proxy": value, "https_proxy": value}, _of_site(key, value)
+    return own, proxy(module, url)
 
 
 def age() -> float:
