@@ -171,7 +171,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             **({} if topology is None else {"topology": topology}),
         }
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
-        # What is fetched is decided here, whatever the node returns under these names.
+        # The controller decides what is fetched. Values that the node returns under these names are dropped.
         for name in ("how_to_get", "source_plans", "pins"):
             result.pop(name, None)
         if not result.get("failed"):
@@ -217,7 +217,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     ) -> list[list[str]]:
         """What pins the weights, measurements and image of each plan, and what a run of site.yml would refuse."""
         host = role_options.Host(self._loader, task_vars)
-        # What cannot be read is a sentence of the preflight.
+        # The preflight reports options that cannot be read.
         hubs = host.read("model_weights_sources").value
         kinds = [hub.get("kind", DEFAULT) for hub in hubs or [] if isinstance(hub, Mapping)]
         digest = str(host.read("serving_image_digest").value or "")

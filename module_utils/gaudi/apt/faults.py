@@ -86,7 +86,7 @@ _LATE = re.compile(rf"timed out|\[Errno {errno.ETIMEDOUT}\]")
 _DENIED_BY_PROXY = re.compile(r"\b407\b|Proxy Authentication Required")
 _TUNNEL = re.compile(r"Tunnel connection failed: \d+")
 
-# What to do about them, where no proxy is known.
+# What to do about these errors if no proxy is known.
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
     (_DENIED_BY_PROXY, "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy."),
     (re.compile(r"HTTP Error 40[13]\b"), "The server denies access. Check the account in the address."),

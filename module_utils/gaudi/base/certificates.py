@@ -18,7 +18,7 @@ REJECTED = re.compile(
     r"SSL certificate problem|x509: ",
     re.IGNORECASE,
 )
-# What they say of a certificate that is invalid whichever authority signed it.
+# Their messages for a certificate that is invalid whichever authority signed it.
 _INVALID = re.compile(
     r"expired|not yet (?:valid|activated)|mismatch|(?:does not|doesn't|no alternative certificate subject name) match|"
     r"no alternative certificate|certificate is (?:not )?valid for|revoked",

@@ -56,7 +56,7 @@ WISHES: Mapping[str, Callable[[Any], object]] = {
     "vllm_service_firewall_sources": lambda value: networks(value, "vllm_service_firewall_sources"),
 }
 SOURCES = "model_weights_sources"
-# Whose addresses get an account: of git, pip, apt and dnf. Every proxy is asked without TLS.
+# Options whose addresses may have an account: of git, pip, apt and dnf. Requests to a proxy never use TLS.
 _ACCOUNTS = "serving_image_git_accounts"
 _WITH_ACCOUNTS = {
     *(name for name, form in FORMS.items() if form in (values.address, values.index)),
