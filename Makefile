@@ -47,6 +47,10 @@ lint: venv ## yamllint, ansible-lint, ruff, mypy, shellcheck, syntax of every pl
 unit: venv ## parsers, planner, modules, contracts
 	@$(BIN)/python -m tests.parts unit
 
+.PHONY: integration
+integration: venv ## programs, services and playbooks as processes of this machine
+	@$(BIN)/python -m tests.parts integration
+
 .PHONY: molecule
 molecule: venv ## scenarios on simulated nodes, converted weights against torch
 	@$(BIN)/python -m tests.parts --molecule torch

@@ -3,8 +3,8 @@
     python tests/check.py              what differs from the last commit; the last commit where nothing does
     python tests/check.py --base REV   what differs from another commit
 
-Ruff and mypy look at everything (mypy remembers), ansible-lint and the unit tests only at what was touched. What a
-change breaks elsewhere, make test finds.
+Ruff and mypy look at everything (mypy remembers), ansible-lint and the tests only at what was touched. What a change
+breaks elsewhere, make test finds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
-UNIT = ROOT / "tests" / "unit"
+# Folders of tests, each with a folder a subject.
+TIERS = ("unit", "integration")
 PLUGINS = ("library", "action_plugins", "callback_plugins", "filter_plugins", "plugin_utils")
 # Contracts over all modules, and over all places that give a refusal.
 CONTRACTS = {
@@ -185,6 +186,12 @@ def touched(base: str | None) -> list[str]:
     return sorted(name for name in names if (ROOT / name).is_file())
 
 
+def all_tests() -> list[PurePosixPath]:
+    """Every file of tests, relative to the checkout, sorted."""
+    found = (path for tier in TIERS for path in (ROOT / "tests" / tier).rglob("test_*.py"))
+    return sorted(PurePosixPath(path.relative_to(ROOT)) for path in found)
+
+
 def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[str]:
     """Test files and folders for touched files: the folder of their package or role, and tests that name a plugin.
 
@@ -192,24 +199,25 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
     What all packages build on (ROOTS) is tested by those tests of the others that import the very module.
     """
     tests = list(tests)
-    folders = {test.parts[2] for test in tests if len(test.parts) > 3}
+    folders = {str(test.parents[-4]) for test in tests if len(test.parts) > 3}
     found: set[str] = set()
     for name in names:
         path = PurePosixPath(name)
         top = path.parts[0]
-        if name.startswith("tests/unit/"):
+        if name.startswith(tuple(f"tests/{tier}/" for tier in TIERS)):
             found.add(name if path.name.startswith("test_") else str(path.parent))
             continue
         if top in PLUGINS:
             found |= naming(rf"\b{re.escape(path.stem)}\b", tests)
             continue
         module = "/".join(path.with_suffix("").parts[2:])
-        found |= {f"tests/unit/{test}" for test in TESTED_IN.get(module, ()) if top == "module_utils"}
+        named = TESTED_IN.get(module, ()) if top == "module_utils" else ()
+        found |= {str(test) for test in tests if "/".join(test.parts[2:]) in named}
         if str(path.parent) in ROOTS:
             found |= naming(rf"gaudi\.{path.parent.name}(\.| import [^\n]*\b){re.escape(path.stem)}\b", tests)
         own = path.parts[1:3] if top in ("module_utils", "roles") else ()
         others = next((said for place, said in TESTED_BY.items() if name.startswith(f"{place}/")), ())
-        found |= {f"tests/unit/{subject}" for subject in (*own, *others) if subject in folders}
+        found |= {f"tests/{tier}/{subject}" for tier in TIERS for subject in (*own, *others)} & folders
     return sorted(name for name in found if not any(name.startswith(f"{other}/") for other in found))
 
 
@@ -232,15 +240,14 @@ def main() -> int:
     parser.add_argument("--base", metavar="REV", help="look at what differs from this commit")
     names = touched(parser.parse_args().base)
     print(f"{len(names)} touched files")
-    there = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
-    tests = sorted({*chosen_tests(names, there), *contracts(names)})
+    tests = sorted({*chosen_tests(names, all_tests()), *contracts(names)})
     yaml = [name for name in names if name.endswith((".yml", ".yaml")) and name.startswith(LINTED)]
     parts = {
         "ruff check": ["ruff", "check", "--quiet", "."],
         "ruff format": ["ruff", "format", "--quiet", "--check", "."],
         "mypy": ["mypy", "--no-error-summary"],
         "ansible-lint": ["ansible-lint", "--strict", "-q", *yaml] if yaml else [],
-        "unit tests": [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests] if tests else [],
+        "tests": [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests] if tests else [],
     }
     failed = []
     for part, command in parts.items():

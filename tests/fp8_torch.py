@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from simulator import engine, images
-from tests.unit.fp8 import checkpoints
+from tests.integration.fp8 import checkpoints
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "roles" / "fp8_weights" / "files" / "fp8_convert.py"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 import pytest
 
-from tests.check import CONTRACTS, DOCUMENTS, ROOT, TESTED_BY, UNIT, chosen_tests, contracts
+from tests.check import CONTRACTS, DOCUMENTS, ROOT, TESTED_BY, all_tests, chosen_tests, contracts
 
-TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("test_*.py"))]
+TESTS = all_tests()
 
 
 @pytest.mark.parametrize(
@@ -20,8 +18,11 @@ TESTS = [PurePosixPath(path.relative_to(ROOT)) for path in sorted(UNIT.rglob("te
             ["module_utils/gaudi/node/long_work.py"],
             ["tests/unit/jobs/test_decisions.py", "tests/unit/library/test_node_status_info.py", "tests/unit/node"],
         ),
-        (["roles/vllm_service/files/vllm_supervisor.py"], ["tests/unit/vllm_service"]),
-        (["roles/fp8_weights/README.md"], ["tests/unit/fp8", "tests/unit/fp8_dynamic"]),
+        (
+            ["roles/vllm_service/files/vllm_supervisor.py"],
+            ["tests/integration/vllm_service", "tests/unit/vllm_service"],
+        ),
+        (["roles/fp8_weights/README.md"], ["tests/integration/fp8", "tests/integration/fp8_dynamic"]),
         (["roles/gaudi_driver/tasks/main.yml"], ["tests/unit/driver"]),
         (["roles/serving_image/files/gaudi_image/build.py"], ["tests/unit/image"]),
         (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),

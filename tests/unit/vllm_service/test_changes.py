@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from library import vllm_service_changes
-from tests.unit.vllm_service.node import guarded as guarded_plan
+from tests.unit.vllm_service.made import guarded as guarded_plan
 from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
 from tests.unit.vllm_service.test_verify import full
 

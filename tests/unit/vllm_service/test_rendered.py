@@ -18,7 +18,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from library import node_files
-from tests.unit.vllm_service.node import guarded, make_plan
+from tests.unit.vllm_service.made import guarded, make_plan
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/vllm_service"

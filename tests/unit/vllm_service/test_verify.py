@@ -24,7 +24,7 @@ from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
 from library import vllm_service_verify
 from tests.unit.host.modules import run_main
-from tests.unit.vllm_service.node import guarded, make_plan
+from tests.unit.vllm_service.made import guarded, make_plan
 
 PROBE = "the-supervisors-own-token"
 CONTAINER = "c" * 64

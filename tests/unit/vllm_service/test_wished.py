@@ -25,7 +25,7 @@ from filter_plugins.api_keys import api_keys, api_keys_digests
 from library import node_wished
 from tests.unit.host.modules import run_main
 from tests.unit.preflight.test_contracts import ROOT
-from tests.unit.vllm_service.node import guarded, make_plan
+from tests.unit.vllm_service.made import guarded, make_plan
 
 KEYS = {"a": ["the-first-of-all-keys", "another-key-of-ours"], "b": []}
 OTHER = "controller-2"

@@ -13,7 +13,7 @@ from gaudi.serving.signs import Failure
 from gaudi_supervisor import clock, closing
 
 if TYPE_CHECKING:
-    from tests.unit.vllm_service.node import Node
+    from tests.integration.vllm_service.node import Node
 
 PORTS = ClosedPorts(28000, 28015)
 

@@ -19,9 +19,9 @@ from gaudi_fp8.block.tensors import decide
 from gaudi_fp8.safetensors import Tensor
 from gaudi_fp8.workers import Crew
 
-from tests.unit.fp8 import checkpoints
-from tests.unit.fp8.lines import at_line
-from tests.unit.fp8.test_fp8_convert import PROGRAM, refused, result_of, run, wait_for_workers
+from tests.integration.fp8 import checkpoints
+from tests.integration.fp8.lines import at_line
+from tests.integration.fp8.test_fp8_convert import PROGRAM, refused, result_of, run, wait_for_workers
 
 SHARD = "model-00002-of-00003.safetensors"
 

@@ -23,8 +23,8 @@ from gaudi_fp8.block.program import main
 from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, Output, crc32, quickest_crc32
 
 from simulator import host
-from tests.unit.fp8 import checkpoints
-from tests.unit.fp8.test_fp8_convert import result_of, run
+from tests.integration.fp8 import checkpoints
+from tests.integration.fp8.test_fp8_convert import result_of, run
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from gaudi_fp8.dynamic.tensors import LARGEST_ROW, decide, is_projection
 from gaudi_fp8.dynamic.work import convert
 from gaudi_fp8.safetensors import Tensor, parse_header
 
-from tests.unit.fp8 import checkpoints
-from tests.unit.fp8.lines import at_line
+from tests.integration.fp8 import checkpoints
+from tests.integration.fp8.lines import at_line
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "roles" / "fp8_weights" / "files" / "fp8_dynamic.py"

@@ -18,13 +18,13 @@ from gaudi.serving import kept as decisions
 from gaudi.serving.kept import Back, Failed, StartsFrom
 from gaudi.serving.state import went_back
 
+from tests.integration.vllm_service.node import PATIENCE
+from tests.integration.vllm_service.test_supervisor import WARM_UP
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.node.test_turns import held
-from tests.unit.vllm_service.node import PATIENCE
-from tests.unit.vllm_service.test_supervisor import WARM_UP
 
 if TYPE_CHECKING:
-    from tests.unit.vllm_service.node import Node
+    from tests.integration.vllm_service.node import Node
 
 NOW = "2026-01-31T08:00:00Z"
 DROP_IN = "vllm-tiny.service.d/50-plan.conf"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.unit.vllm_service.node import Node
+    from tests.integration.vllm_service.node import Node
 
 
 def test_a_serving_instance_says_its_load_and_a_stopped_one_none(node: Node) -> None:

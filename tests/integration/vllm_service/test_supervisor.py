@@ -30,13 +30,13 @@ from gaudi_supervisor import clock, command_line
 from gaudi_supervisor.cards import Cards
 from gaudi_supervisor.engine import Docker
 
+from tests.integration.vllm_service.node import PATIENCE
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.node.test_turns import held
-from tests.unit.vllm_service.node import PATIENCE
 from tests.unit.vllm_service.test_guard import GUARD, application, ask
 
 if TYPE_CHECKING:
-    from tests.unit.vllm_service.node import Node
+    from tests.integration.vllm_service.node import Node
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -17,8 +17,8 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
-from tests.unit.fp8 import checkpoints
-from tests.unit.fp8_dynamic import test_fp8_dynamic as bfloat16
+from tests.integration.fp8 import checkpoints
+from tests.integration.fp8_dynamic import test_fp8_dynamic as bfloat16
 from tests.unit.vllm_service.test_rendered import trusted
 
 ROLES = Path(__file__).parents[3] / "roles"

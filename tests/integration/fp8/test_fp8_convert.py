@@ -36,7 +36,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator import host
-from tests.unit.fp8 import checkpoints
+from tests.integration.fp8 import checkpoints
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = ROOT / "roles" / "fp8_weights" / "files" / "fp8_convert.py"

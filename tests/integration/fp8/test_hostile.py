@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.fp8.checkpoints import write
+from tests.integration.fp8.checkpoints import write
 
 PROGRAMS = Path(__file__).parents[3] / "roles/fp8_weights/files"
 SHARD = "model-00002-of-00003.safetensors"

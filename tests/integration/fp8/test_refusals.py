@@ -16,8 +16,8 @@ from gaudi.base.refusal import Refusal
 from gaudi_fp8.refusals import Wrong, explain_os_error
 from gaudi_fp8.workers import serve_tasks
 
-from tests.unit.fp8 import checkpoints
-from tests.unit.fp8_dynamic import test_fp8_dynamic as bfloat16
+from tests.integration.fp8 import checkpoints
+from tests.integration.fp8_dynamic import test_fp8_dynamic as bfloat16
 
 FILES = Path(__file__).parents[3] / "roles" / "fp8_weights" / "files"
 
