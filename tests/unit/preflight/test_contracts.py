@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +15,20 @@ ROOT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.parent.parent for path in ROOT.glob("roles/*/tasks/main.yml"))
 TASK_FILES = sorted([*ROOT.glob("roles/*/tasks/**/*.yml"), *ROOT.glob("roles/*/handlers/*.yml")])
 PLAYBOOKS = sorted([ROOT / "site.yml", *ROOT.glob("playbooks/*.yml"), *ROOT.glob("molecule/**/*.yml")])
-# Modules that start a program and cannot know whether it changed something.
-PROGRAMS = {"command", "shell", "raw", "script"}
 BLOCKS = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")
 
 
-class _Loader(yaml.SafeLoader):
+class AnsibleLoader(yaml.CSafeLoader):
     """YAML as Ansible writes it: its own tags are read as their plain values."""
 
 
-_Loader.add_multi_constructor("!", lambda loader, _, node: getattr(node, "value", None))
+AnsibleLoader.add_multi_constructor("!", lambda loader, _, node: getattr(node, "value", None))
 
 
+@functools.cache
 def load(path: Path) -> Any:
-    return _Loader(path.read_text(encoding="utf-8")).get_single_data()
+    """The content of a file of the project, read once; nobody changes it."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=AnsibleLoader)  # noqa: S506 (a safe loader)
 
 
 def tasks(node: Any) -> Iterator[dict[str, Any]]:
@@ -50,53 +51,78 @@ def specified(role: Path) -> dict[str, dict[str, Any]]:
     return {name: option for entry in entry_points for name, option in entry.get("options", {}).items()}
 
 
-@pytest.fixture(params=ROLES, ids=lambda role: str(role.name))
-def role(request: pytest.FixtureRequest) -> Path:
-    return Path(request.param)
+def defaults_of(role: Path) -> dict[str, Any]:
+    return load(role / "defaults/main.yml") or {}
 
 
 def test_there_are_roles() -> None:
     assert {"preflight", "container_runtime", "serving_image"} <= {role.name for role in ROLES}
 
 
-def test_every_role_has_its_papers(role: Path) -> None:
-    for paper in ("README.md", "meta/main.yml", "meta/argument_specs.yml", "defaults/main.yml", "tasks/main.yml"):
-        assert (role / paper).is_file(), f"{role.name} lacks {paper}"
-    assert load(role / "meta/main.yml")["galaxy_info"]["role_name"] == role.name
+def test_every_role_has_its_papers() -> None:
+    papers = ("README.md", "meta/main.yml", "meta/argument_specs.yml", "defaults/main.yml", "tasks/main.yml")
+    missing = [name_of(role / paper) for role in ROLES for paper in papers if not (role / paper).is_file()]
+    assert not missing
+    renamed = {role.name: load(role / "meta/main.yml")["galaxy_info"]["role_name"] for role in ROLES}
+    assert {folder: name for folder, name in renamed.items() if folder != name} == {}
 
 
-def test_documented_defaults_are_the_real_ones(role: Path) -> None:
-    defaults = load(role / "defaults/main.yml") or {}
-    documented = {name: option["default"] for name, option in specified(role).items() if "default" in option}
-    assert documented == defaults
+def test_documented_defaults_are_the_real_ones() -> None:
+    differing = []
+    for role in ROLES:
+        real = defaults_of(role)
+        documented = {name: option["default"] for name, option in specified(role).items() if "default" in option}
+        differing += [
+            f"{name}: documented {documented.get(name, 'nowhere')!r}, real {real.get(name, 'nowhere')!r}"
+            for name in sorted(documented.keys() | real.keys())
+            if name not in documented or name not in real or documented[name] != real[name]
+        ]
+    assert not differing
 
 
-def test_required_inputs_have_no_default(role: Path) -> None:
-    defaults = load(role / "defaults/main.yml") or {}
-    for name, option in specified(role).items():
-        assert not (option.get("required") and ("default" in option or name in defaults)), name
+def test_required_inputs_have_no_default() -> None:
+    assert not [
+        name
+        for role in ROLES
+        for name, option in specified(role).items()
+        if option.get("required") and ("default" in option or name in defaults_of(role))
+    ]
 
 
-def test_every_option_says_what_it_is(role: Path) -> None:
-    for name, option in specified(role).items():
-        assert option.get("type"), name
-        assert str(option.get("description", "")).strip(), name
+def test_every_option_says_what_it_is() -> None:
+    assert not [
+        name
+        for role in ROLES
+        for name, option in specified(role).items()
+        if not option.get("type") or not str(option.get("description", "")).strip()
+    ]
 
 
-def test_variables_carry_the_roles_name(role: Path) -> None:
-    for name in load(role / "defaults/main.yml") or {}:
-        assert name.startswith(f"{role.name}_"), name
-    for name in specified(role):
-        assert name.startswith((f"{role.name}_", "gaudi_")), name
-    private = role / "vars/main.yml"
-    for name in (load(private) or {}) if private.exists() else {}:
-        assert name.startswith(f"__{role.name}_"), name
+def test_an_option_carries_the_name_of_its_role_or_of_the_project() -> None:
+    """Of defaults and constants ansible-lint says so (var-naming)."""
+    strange = [
+        f"{role.name}: {name}"
+        for role in ROLES
+        for name in specified(role)
+        if not name.startswith((f"{role.name}_", "gaudi_"))
+    ]
+    private = [f"{role.name}: {name}" for role in ROLES for name in defaults_of(role) if name.startswith("_")]
+    assert not strange + private
 
 
-def test_a_role_reads_as_a_table_of_contents(role: Path) -> None:
-    contents = load(role / "tasks/main.yml")
-    assert (role / "tasks/main.yml").read_text().count("\n") <= 25
-    assert all(role.name in task.get("tags", []) for task in contents), "every part carries the role's tag"
+def test_a_role_reads_as_a_table_of_contents() -> None:
+    """At most 25 lines, every part with the role's tag."""
+    offenders = []
+    for role in ROLES:
+        contents = role / "tasks/main.yml"
+        lines = contents.read_text(encoding="utf-8").count("\n")
+        offenders += [f"{name_of(contents)} has {lines} lines"] if lines > 25 else []
+        offenders += [
+            f"{name_of(contents)}: {task['name']} has no tag {role.name}"
+            for task in load(contents)
+            if role.name not in task.get("tags", [])
+        ]
+    assert not offenders
 
 
 def test_the_example_shows_every_variable_a_site_may_set() -> None:
@@ -137,12 +163,21 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     assert set(re.findall(r"^(?:# )?([a-z]+_[a-z_]+):", example, re.MULTILINE)) == options
 
 
-@pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
-def test_nothing_is_swallowed(path: Path) -> None:
-    for task in tasks(load(path)):
-        assert not task.get("ignore_errors"), task["name"]
-        assert not task.get("ignore_unreachable"), task["name"]
-        assert task.get("failed_when") is not False, task["name"]
+def every_task() -> Iterator[tuple[str, dict[str, Any]]]:
+    """(file and task, task) of all roles, playbooks and scenarios."""
+    for path in (*TASK_FILES, *PLAYBOOKS):
+        for task in tasks(load(path)):
+            yield f"{name_of(path)}: {task.get('name')}", task
+
+
+def swallowing(task: dict[str, Any]) -> bool:
+    """Whether a run goes on as if nothing were wrong where this task fails."""
+    return bool(task.get("ignore_errors") or task.get("ignore_unreachable") or task.get("failed_when") is False)
+
+
+def test_nothing_is_swallowed() -> None:
+    """Stricter than ansible-lint, which allows it where the result is registered."""
+    assert not [place for place, task in every_task() if swallowing(task)]
 
 
 CHANGED = re.compile(r"\bis (?:not )?changed\b|\.(?:library_)?changed\b|'(?:library_)?changed'|\.written\b")
@@ -193,20 +228,21 @@ def deciding(path: Path) -> set[str]:
     return {whose for whose, text in expressions(load(path)) if CHANGED.search(text)}
 
 
-@pytest.mark.parametrize(
-    "path", [*TASK_FILES, *VARIABLES, ROOT / "site.yml", *ROOT.glob("playbooks/**/*.yml")], ids=name_of
-)
-def test_what_a_run_has_changed_decides_nothing(path: Path) -> None:
+def test_what_a_run_has_changed_decides_nothing() -> None:
     """What a run that was cut off has changed, the next one does not change."""
-    assert path.parent.name != "handlers"
-    for task in tasks(load(path)):
-        assert "notify" not in task, task["name"]
-    assert deciding(path) <= DECIDED.keys()
-
-
-def test_who_is_allowed_to_read_it_does() -> None:
-    found = {whose for path in [*TASK_FILES, *VARIABLES] for whose in deciding(path)}
-    assert found == DECIDED.keys()
+    files = [*TASK_FILES, *VARIABLES, ROOT / "site.yml", *ROOT.glob("playbooks/**/*.yml")]
+    handlers = [name_of(path) for path in files if path.parent.name == "handlers"]
+    notifying = [
+        f"{name_of(path)}: {task.get('name')} notifies"
+        for path in files
+        for task in tasks(load(path))
+        if "notify" in task
+    ]
+    found = {f"{name_of(path)}: {whose}": whose for path in files for whose in deciding(path)}
+    unknown = [f"{place} reads what the run changed" for place, whose in found.items() if whose not in DECIDED]
+    assert not handlers + notifying + unknown
+    # Who is allowed to read it does.
+    assert {*found.values()} == DECIDED.keys()
 
 
 @pytest.mark.parametrize(
@@ -229,47 +265,40 @@ def test_whoever_decides_by_it_would_be_found(tmp_path: Path, task: str, decides
     assert bool(deciding(play)) is decides
 
 
-@pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
-def test_every_program_says_whether_it_changed_something(path: Path) -> None:
-    for task in tasks(load(path)):
-        if any(key.rpartition(".")[2] in PROGRAMS for key in task):
-            assert "changed_when" in task, task["name"]
-
-
 def test_every_argument_of_a_program_is_text() -> None:
     """YAML reads a word that ends with a colon as a mapping; the program gets that as its text."""
-    broken = [
-        f"{name_of(path)}: {argument}"
-        for path in (*TASK_FILES, *PLAYBOOKS)
-        for task in tasks(load(path))
+    assert not [
+        f"{place}: {argument}"
+        for place, task in every_task()
         for module in task.values()
         if isinstance(module, dict) and isinstance(module.get("argv"), list)
         for argument in module["argv"]
         if not isinstance(argument, str | int)
     ]
-    assert broken == []
 
 
-@pytest.mark.parametrize("path", TASK_FILES, ids=name_of)
-def test_nobody_sleeps(path: Path) -> None:
-    for task in tasks(load(path)):
-        assert not any(key.endswith((".pause", ".wait_for_connection")) for key in task), task["name"]
+def test_nobody_sleeps() -> None:
+    files = {name_of(path) for path in TASK_FILES}
+    assert not [
+        place
+        for place, task in every_task()
+        if place.partition(":")[0] in files and any(key.endswith((".pause", ".wait_for_connection")) for key in task)
+    ]
 
 
-def test_swallowing_would_be_found() -> None:
+def test_tasks_in_blocks_are_read_too() -> None:
     found = list(tasks([{"block": [{"name": "a", "ignore_errors": True}], "rescue": [{"name": "b"}]}]))
-    assert [task["name"] for task in found] == ["a", "b"]
+    assert [(task["name"], swallowing(task)) for task in found] == [("a", True), ("b", False)]
 
 
-@pytest.mark.parametrize("path", [*TASK_FILES, *PLAYBOOKS], ids=name_of)
-def test_only_builtin_modules_and_our_own_are_used(path: Path) -> None:
-    foreign = [
-        key
-        for task in tasks(load(path))
+def test_only_builtin_modules_and_our_own_are_used() -> None:
+    """A module of a collection needs that collection in requirements.yml, with its version."""
+    assert not [
+        f"{place} uses {key}"
+        for place, task in every_task()
         for key in task
         if key.count(".") > 1 and not key.startswith("ansible.builtin.")
     ]
-    assert not foreign, f"{name_of(path)} uses {foreign}: add the collection to requirements.yml with its version"
 
 
 # What may carry a secret: passwords and tokens themselves, and addresses of services, which may hold an account.
