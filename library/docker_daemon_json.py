@@ -226,9 +226,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-DROP_INS = [
-    Path(root, "docker.service.d") for root in ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system")
-]
 # Changes that need a restart and that the engine cannot be queried for. The file ends with the next boot, which also
 # starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
@@ -240,25 +237,13 @@ SETTINGS = {"path": str, "created": bool, "set": dict}
 DETAILS = re.compile(r"\blevel=(?:debug|info|warning)\b")
 
 
-def systemd_is_late(said: dict[str, str]) -> bool:
-    """Whether systemd has not read the current files of the engine's unit.
-
-    NeedDaemonReload misses a unit's first drop-in, because systemd does not notice a directory created since its
-    reload.
-    """
-    read = said.get("DropInPaths", "").split()
-    there = {file.name for folder in DROP_INS for file in folder.glob("*.conf")}
-    unread = there - {Path(file).name for file in read}
-    return said.get("NeedDaemonReload") == "yes" or bool(unread) or not all(Path(file).exists() for file in read)
-
-
 def read_engine(module: AnsibleModule) -> configuration.Engine:
     """Read the engine, after systemd has read its unit again if one of the unit's files changed."""
     others = module.params["by_others"]
     engine: configuration.Engine = engine_config.read_engine(module, by_others=others)
     if not engine.installed or module.check_mode:
         return engine
-    if not systemd_is_late(unit_properties(module, *engine_config.PROPERTIES)):
+    if not engine_config.systemd_is_late(unit_properties(module, *engine_config.PROPERTIES)):
         return engine
     module.run_command(["systemctl", "daemon-reload"], check_rc=True)
     again: configuration.Engine = engine_config.read_engine(module, by_others=others)
@@ -267,7 +252,7 @@ def read_engine(module: AnsibleModule) -> configuration.Engine:
 
 def stale_environment(module: AnsibleModule) -> list[str]:
     """Return variables of the engine's process that differ from its unit's current ones."""
-    unit = unit_properties(module, *engine_config.PROPERTIES)
+    unit = engine_config.unit_of(module)
     if unit.get("MainPID", "0") == "0":
         return []
     process = engine_config.text_of(engine_config.PROC / unit["MainPID"] / "environ")

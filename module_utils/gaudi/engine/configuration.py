@@ -102,8 +102,8 @@ def config_file(engine: Engine, path: str) -> str:
             f"{engine.source_of(arguments.CONFIG_FILE)} starts the engine with the configuration file {unit}, but the "
             f"running engine reads {running}: its unit was changed after its last start. Settings in {unit} would have "
             f"no effect, and at its next start the engine would not have those of {running}. Restart the engine "
-            "(systemctl restart docker; without live-restore this ends its containers), or take the change back. Then "
-            "run again.",
+            "(systemctl daemon-reload, then systemctl restart docker; without live-restore this ends its containers), "
+            "or take the change back. Then run again.",
         )
     return unit or running or path
 

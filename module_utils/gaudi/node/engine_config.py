@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..engine import configuration, daemon, origin
+from ..engine import configuration, daemon, origin, unit_files
 from ..engine import flags as arguments
 from ..serving.plan import LABEL_PLAN
 from . import engine_look
@@ -24,6 +24,14 @@ PID_FILE = Path("/run/docker.pid")
 PROPERTIES = (
     *("NeedDaemonReload", "DropInPaths", "MainPID", "Environment", "EnvironmentFiles"),
     *("FragmentPath", "ExecStart"),
+)
+# Folders of units in systemd's order: the first one that has a file counts (systemd.unit(5)).
+UNIT_FOLDERS = tuple(
+    Path(folder)
+    for folder in (
+        *("/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient"),
+        *("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
+    )
 )
 # What Ansible calls a backup (AnsibleModule.backup_local).
 _COPY = re.compile(r"\.\d+\.(\d{4}-\d\d-\d\d@\d\d:\d\d:\d\d)~")
@@ -74,6 +82,47 @@ def environment_files(unit: dict[str, str]) -> dict[str, str]:
     return {str(file): text_of(file) for file in files if file.is_file()}
 
 
+def systemd_is_late(shown: Mapping[str, str]) -> bool:
+    """Whether systemd has not read the current files of the engine's unit.
+
+    shown: PROPERTIES as systemd prints them. NeedDaemonReload misses a unit's first drop-in, because systemd does not
+    notice a directory created since its reload; and a file of the unit in a folder that comes before its own.
+    """
+    fragment, drop_ins = _unit_files()
+    read, known = shown.get("DropInPaths", "").split(), shown.get("FragmentPath", "")
+    unread = {path.name for path in drop_ins} - {Path(path).name for path in read}
+    other = bool(fragment and known) and os.path.realpath(known) != os.path.realpath(fragment or "")
+    gone = not all(Path(path).exists() for path in read)
+    return shown.get("NeedDaemonReload") == "yes" or bool(unread) or gone or other
+
+
+def _unit_files() -> tuple[Path | None, list[Path]]:
+    """Return the file of the engine's unit, None without one, and its drop-ins in systemd's order.
+
+    ``systemctl cat`` lists only the drop-ins that systemd knows already.
+    """
+    fragment = next((folder / origin.UNIT for folder in UNIT_FOLDERS if (folder / origin.UNIT).exists()), None)
+    drop_ins: dict[str, Path] = {}
+    # A drop-in replaces those of its name in later folders, and among those for all services.
+    for kind in (f"{origin.UNIT}.d", "service.d"):
+        for folder in UNIT_FOLDERS:
+            for path in (folder / kind).glob("*.conf"):
+                drop_ins.setdefault(path.name, path)
+    return fragment, [drop_ins[name] for name in sorted(drop_ins)]
+
+
+def unit_of(module: AnsibleModule) -> dict[str, str]:
+    """Return PROPERTIES of the engine's unit; where systemd has not read its files yet, those that it will have."""
+    shown: dict[str, str] = engine_look.unit_properties(module, *PROPERTIES)
+    if not systemd_is_late(shown):
+        return shown
+    fragment, drop_ins = _unit_files()
+    own = str(fragment or shown.get("FragmentPath", ""))
+    found = unit_files.properties([text_of(Path(own)), *map(text_of, drop_ins)])
+    paths = {"FragmentPath": own, "DropInPaths": " ".join(map(str, drop_ins))}
+    return {**shown, **paths, **found} if found else shown
+
+
 def read_engine(
     module: AnsibleModule, limit: Sequence[str] = (), by_others: bool | None = None
 ) -> configuration.Engine:
@@ -81,7 +130,7 @@ def read_engine(
 
     by_others: whether others installed it; without it, the record of installed packages counts.
     """
-    info, unit = engine_info(module, limit), engine_look.unit_properties(module, *PROPERTIES)
+    info, unit = engine_info(module, limit), unit_of(module)
     texts = environment_files(unit)
     named = [unit.get("FragmentPath", ""), *unit.get("DropInPaths", "").split()]
     variables = daemon.words_as_pairs(unit.get("Environment", ""))

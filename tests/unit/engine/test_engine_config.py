@@ -25,7 +25,6 @@ VERSION: dict[str, Answer] = {"dockerd --version": (0, "Docker version 20.10.24+
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A node whose state until the next boot, processes and record of packages are below a folder of its own."""
     monkeypatch.setattr(docker_daemon_json, "WAITING", tmp_path / "run" / "docker-restart.json")
-    monkeypatch.setattr(docker_daemon_json, "DROP_INS", [])
     monkeypatch.setattr(engine_config, "PROC", tmp_path / "proc")
     monkeypatch.setattr(engine_config, "PID_FILE", tmp_path / "docker.pid")
     monkeypatch.setattr(engine_look, "BROUGHT", tmp_path / "brought.json")
@@ -86,6 +85,57 @@ def test_merge_config_file_of_the_unit_is_the_one_that_changes(merge: Merge, nod
     ran = merge({**docker_info(), **unit(ExecStart=exec_start(f"--config-file={other}"))})
     assert (ran["path"], file.exists()) == (str(other), False)
     assert json.loads(other.read_text()) == {"runtimes": RUNTIME}
+
+
+LATE = pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        # systemd has an older drop-in, or none that it knows of.
+        ("docker.service.d/file.conf", {"NeedDaemonReload": "yes"}),
+        ("docker.service.d/file.conf", {"DropInPaths": ""}),
+        ("docker.service", {"FragmentPath": "/usr/lib/systemd/system/docker.service"}),
+    ],
+)
+
+
+def unread(node: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: dict[str, str]) -> dict[str, Answer]:
+    """Return a running engine whose unit names another configuration file than systemd has read."""
+    folder, vendor = node / "etc/systemd", node / "usr/systemd"
+    for path, words in ((vendor / "docker.service", ""), (folder / name, f"--config-file={node / 'etc/other.json'}")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"[Service]\nExecStart=\nExecStart=/usr/bin/dockerd \\\n  -H fd:// {words}\n")
+    monkeypatch.setattr(engine_config, "UNIT_FOLDERS", [folder, vendor])
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0-H\0fd://\0")
+    (node / "proc/12/environ").write_text("")
+    return unit(
+        MainPID="12", ExecStart=exec_start("-H", "fd://"), **{"FragmentPath": str(vendor / "docker.service"), **shown}
+    )
+
+
+@LATE
+def test_merge_config_file_that_systemd_has_not_read_is_refused_in_check_mode(
+    merge: Merge, node: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: dict[str, str]
+) -> None:
+    ran = merge({**docker_info(), **unread(node, monkeypatch, name, shown)}, check=True)
+    assert ran["refused_id"] == "config_file_not_loaded"
+    assert str(node / "etc/systemd" / name) in ran["msg"]
+
+
+@LATE
+def test_preflight_config_file_that_systemd_has_not_read_is_a_problem(
+    run: Run, node: Path, file: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: dict[str, str]
+) -> None:
+    (problem,) = inspect(run, file, unread(node, monkeypatch, name, shown))["problems"]
+    assert problem["id"] == "config_file_not_loaded"
+
+
+def test_merge_unit_that_systemd_has_read_is_not_read_again(
+    merge: Merge, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drop_in = "docker.service.d/file.conf"
+    answers = unread(node, monkeypatch, drop_in, {"DropInPaths": str(node / "etc/systemd" / drop_in)})
+    assert merge({**docker_info(), **answers}, check=True)["path"] == str(node / "etc/daemon.json")
 
 
 @pytest.mark.report("E05")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import basic
-from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node import containers, engine_config
 from ansible.module_utils.testing import patch_module_args
 
 Answer = tuple[int, str, str]
@@ -65,6 +65,8 @@ Run = Callable[..., Ran]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a module's main() with arguments; it ends as it would on a node."""
+    # The unit of the engine of this machine has no part in it.
+    monkeypatch.setattr(engine_config, "UNIT_FOLDERS", [])
 
     def start(
         module: ModuleType,

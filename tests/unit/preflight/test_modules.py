@@ -162,7 +162,7 @@ def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What lasts until the next boot."""
     monkeypatch.setattr(docker_daemon_json, "WAITING", tmp_path / "run" / "docker-restart.json")
     monkeypatch.setattr(engine_config, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(docker_daemon_json, "DROP_INS", [tmp_path / "docker.service.d"])
+    monkeypatch.setattr(engine_config, "UNIT_FOLDERS", [tmp_path])
     return tmp_path
 
 
