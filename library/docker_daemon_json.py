@@ -19,7 +19,8 @@ description:
     proxies), or remembered until the engine starts again.
   - Has systemd read the engine's unit again where its file or a drop-in changed.
   - Does not reload or restart anything; C(apply) says what it takes. A restart that running containers of others would
-    not survive is refused.
+    not survive is refused. So is a reload by which the engine would forget a runtime that a container needs - one of
+    its flags, or one that engines before 23 have of their own.
   - With V(restored), restores the earlier file after the engine did not return with the new one, starts the engine, and
     fails with the engine's last messages.
   - With V(removed), takes the runtimes out again that were merged into the oldest backup, unless they were changed
@@ -118,6 +119,11 @@ apply:
   returned: always
   type: str
   sample: reload
+survives:
+  description: Whether running containers survive a restart of the engine.
+  returned: for V(merged)
+  type: bool
+  sample: true
 path:
   description: The engine's configuration file.
   returned: always
@@ -466,15 +472,14 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
     environment = configuration.own_variables(engine, environment, module.params["beside"])
     stale = sorted({*keys, *late, *docker_daemon.drift(engine.info, decision.compared), *environment})
     apply = docker_daemon.apply_with(stale) if engine.info else "nothing"
-    moved = engine_config.moved(engine, existing)
-    if apply == "restart" and (moved or not decision.survives):
-        needing, running = docker_daemon.needs_restart(stale), engine_config.running_containers(module)
-        configuration.check_restart(decision, needing, running, ours=engine.ours, moved=moved)
+    if engine.info:
+        engine_config.check_apply(module, engine, existing, decision, stale, path)
     result: dict[str, Any] = {
         "changed": bool(keys),
         "answers": bool(engine.info),
         "keys": stale if engine.info else keys,
         "apply": apply,
+        "survives": not decision.ending,
         "path": path,
         "live_restore": decision.compared.get("live-restore"),
         "notes": list(decision.notes),

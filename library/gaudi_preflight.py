@@ -573,11 +573,9 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         changed = daemon.changed_keys(existing, decision.merged)
         file.check_writable(changed)
         late = [*daemon.drift(found.info, decision.compared), *configuration.stale_proxies(found, requested)]
-        needing = daemon.needs_restart([*changed, *late]) if found.info and module.params["access_valid"] else []
-        moved = engine_config.moved(found, existing)
-        if needing and (moved or not decision.survives):
-            running = engine_config.running_containers(module, ANSWERS_WITHIN)
-            configuration.check_restart(decision, needing, running, ours=found.ours, moved=moved)
+        if found.info and module.params["access_valid"]:
+            keys = sorted({*changed, *late})
+            engine_config.check_apply(module, found, existing, decision, keys, path, ANSWERS_WITHIN)
     except Refusal as refusal:
         return {**known, "engine_problems": [checks.Problem(refused or refusal.id, str(refusal))]}
     return {**known, "engine_notes": decision.notes}

@@ -5,6 +5,7 @@ An engine that this project did not install gets the runtime, and what the site'
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,12 @@ _PROXY_KEYS = {"HTTP_PROXY": "http-proxy", "HTTPS_PROXY": "https-proxy", "NO_PRO
 # Settings of an engine that this project installs, where the site sets none; and live-restore.
 LOG_OPTIONS = {"max-size": "50m", "max-file": "5"}
 _IN_SWARM = ("active", "pending", "locked")
+_SWARM = "the engine is in swarm mode"
+# Runtimes that an engine adds when it starts. It has runc after a reload as well, and since 23 needs no entry for the
+# others (reloadPlatform in moby, daemon/reload_unix.go; seen with 20.10.24).
+_STOCK = "runc"
+_BUILT_IN = ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux")
+_KEEPS_BUILT_IN = 23
 _UNIT = "the unit docker.service"
 
 
@@ -84,8 +91,8 @@ class Decision:
     desired: dict[str, dict[str, Any]]
     """The parts that were merged, as ``daemon.merge`` takes them."""
     compared: dict[str, Any]
-    survives: bool
-    """Whether running containers survive a restart of the engine."""
+    ending: str = ""
+    """Why running containers end when the engine restarts; "" if they survive."""
     notes: tuple[str, ...] = ()
 
 
@@ -144,9 +151,16 @@ def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, pa
         merged=merged,
         desired=desired,
         compared=merged if engine.managed_as_ours else _ours_of(merged, desired),
-        survives=bool(live) and not engine.swarm(),
+        ending=_ending(engine, bool(live)),
         notes=tuple(notes),
     )
+
+
+def _ending(engine: Engine, live: bool) -> str:
+    """Return why a restart of the engine ends its containers; "" if they survive. live: whether live-restore is on."""
+    if engine.swarm():
+        return _SWARM
+    return "" if live else "live-restore is off"
 
 
 def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -348,6 +362,45 @@ def moved_driver(engine: Engine, existing: Mapping[str, Any]) -> str:
     return driver if now and driver != now and not daemon.in_containerd(engine.info) else ""
 
 
+def dropped_runtimes(engine: Engine, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the runtimes of a running engine that it would drop when it reloads its file: their entries by name.
+
+    content: of the file. With ``runtimes`` in it, only these stay, and what the engine needs no entry for: runtimes of
+    flags (--add-runtime) are dropped by every engine, its own by one before 23. Containers of a dropped runtime run on,
+    and are not started again.
+    """
+    present = content.get("runtimes")
+    if not isinstance(present, Mapping):
+        return {}
+    stays = {*present, _STOCK, *(_BUILT_IN if daemon.major(engine.version) >= _KEEPS_BUILT_IN else ())}
+    return {name: entry for name, entry in (engine.info.get("Runtimes") or {}).items() if name not in stays}
+
+
+def check_reload(
+    containers: Mapping[str, str], dropped: Mapping[str, Mapping[str, Any]], keys: Sequence[str], path: str
+) -> None:
+    """Refuse a reload of the engine after which some containers would not start again. Raises Refusal.
+
+    containers: the runtime by name of a container that has one of those dropped, running or not. keys: what needs the
+    reload. path: the engine's configuration file.
+    """
+    if not containers:
+        return
+    named = ", ".join(f"{name} ({runtime})" for name, runtime in sorted(containers.items()))
+    lacking = {name: _as_written(dropped[name]) for name in sorted(set(containers.values()))}
+    raise Refusal(
+        "reload_drops_runtimes",
+        f"The engine must be reloaded for {', '.join(keys)}. It would then forget runtimes that are not in {path}, and "
+        f"not start containers again that have them: {named}. Add them to runtimes in that file, "
+        f"{json.dumps(lacking)}, or create these containers again without them. Then run again.",
+    )
+
+
+def _as_written(runtime: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a runtime that docker info prints as an entry of the file."""
+    return {key: value for key, value in runtime.items() if key != "status" and value}
+
+
 def check_restart(
     decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool, moved: str = ""
 ) -> None:
@@ -366,13 +419,14 @@ def check_restart(
             "Then run again.",
         )
     ended = sorted(name for name, own in containers.items() if not (own and ours))
-    if ended and not decision.survives:
+    if ended and decision.ending:
+        # The engine of a swarm does not start with live-restore.
+        advice = "Stop" if decision.ending == _SWARM else "Set container_runtime_live_restore: true, or stop"
         raise Refusal(
             "restart_ends_containers",
             f"The engine must be restarted for {', '.join(keys)}, which would end running containers: "
-            f"{', '.join(ended)}. live-restore is off, or the engine is in swarm mode. Set "
-            "container_runtime_live_restore: true (not in swarm mode), or stop these containers first, or leave these "
-            "settings as the engine has them"
+            f"{', '.join(ended)}, because {decision.ending}. {advice} these containers first, or leave these settings "
+            "as the engine has them"
             + (
                 " (container_runtime_http_proxy and _https_proxy: '' where it has no proxy)."
                 if _PROXY_KEYS.keys() & set(keys)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,31 @@ def moved(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
     return f"storage-driver {driver}" if driver else ""
 
 
+def check_apply(
+    module: AnsibleModule,
+    engine: configuration.Engine,
+    existing: Mapping[str, Any],
+    decision: configuration.Decision,
+    keys: Sequence[str],
+    path: str,
+    limit: Sequence[str] = (),
+) -> None:
+    """Refuse what a running engine would have to do for some keys, if it harms containers of others. Raises Refusal.
+
+    existing: the content of the configuration file at path. limit: as for engine_info.
+    """
+    action = daemon.apply_with(keys)
+    if action == "restart":
+        elsewhere = moved(engine, existing)
+        if elsewhere or decision.ending:
+            needing, running = daemon.needs_restart(keys), running_containers(module, limit)
+            configuration.check_restart(decision, needing, running, ours=engine.ours, moved=elsewhere)
+    elif action == "reload":
+        # A restart adds these runtimes again.
+        dropped = configuration.dropped_runtimes(engine, decision.merged)
+        configuration.check_reload(containers_of(module, dropped, limit), dropped, keys, path)
+
+
 def running_containers(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, bool]:
     """Return the names of running containers, and whether each is an instance of this project.
 
@@ -235,10 +260,37 @@ def running_containers(module: AnsibleModule, limit: Sequence[str] = ()) -> dict
     listing = [*limit, "docker", "ps", "--format", f'{{{{.Names}}}}\t{{{{.Label "{LABEL_PLAN}"}}}}']
     status, out, err = module.run_command(listing)
     if status != 0:
-        raise Refusal(
-            "containers_unknown",
-            f"docker ps failed with status {status} ({err.strip()}), so it is not known what a restart of the engine "
-            "would end. Make the engine answer, then run again.",
-        )
+        raise _unknown("docker ps", status, err, "a restart of the engine would end")
     pairs = (line.partition("\t")[::2] for line in out.splitlines() if line)
     return {name: bool(label.strip()) for name, label in pairs}
+
+
+def containers_of(module: AnsibleModule, runtimes: Collection[str], limit: Sequence[str] = ()) -> dict[str, str]:
+    """Return which containers, running or not, have one of some runtimes: the runtime by name.
+
+    limit: as for engine_info. Raises Refusal if the engine does not answer.
+    """
+    if not runtimes:
+        return {}
+    would = "a reload of the engine would keep from starting"
+    status, out, err = module.run_command([*limit, "docker", "ps", "--all", "--quiet"])
+    if status != 0:
+        raise _unknown("docker ps", status, err, would)
+    if not out.split():
+        return {}
+    shown = "{{.Name}}\t{{.HostConfig.Runtime}}"
+    inspect = [*limit, "docker", "container", "inspect", "--format", shown, *out.split()]
+    status, out, err = module.run_command(inspect)
+    # A container that was removed in between is named, and the others are printed.
+    if status != 0 and (not err or any("no such container" not in line.lower() for line in err.splitlines() if line)):
+        raise _unknown("docker container inspect", status, err, would)
+    pairs = (line.lstrip("/").partition("\t")[::2] for line in out.splitlines())
+    return {name: runtime for name, runtime in pairs if runtime in runtimes}
+
+
+def _unknown(command: str, status: int, err: str, would: str) -> Refusal:
+    return Refusal(
+        "containers_unknown",
+        f"{command} failed with status {status} ({err.strip()}), so it is not known which containers {would}. Make the "
+        "engine answer, then run again.",
+    )

@@ -254,6 +254,42 @@ def test_check_restart_that_ends_containers_of_others_is_refused(
     assert caught.value.id == "restart_ends_containers"
 
 
+@pytest.mark.parametrize(
+    ("engine", "reason", "advice"),
+    [(FOREIGN, "live-restore is off", True), (replace(FOREIGN, info=SWARM), "the engine is in swarm mode", False)],
+)
+def test_check_restart_names_the_one_reason_that_holds(engine: Engine, reason: str, advice: bool) -> None:
+    decision = configuration.decide(engine, {}, SITE, PATH)
+    with pytest.raises(Refusal, match=f"because {reason}[.]") as caught:
+        configuration.check_restart(decision, ["log-opts"], {"theirs": False}, ours=False)
+    assert ("container_runtime_live_restore: true" in str(caught.value)) is advice
+
+
+BUILT_IN = {name: {"path": "runc"} for name in ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "runc")}
+KATA = {"kata": {"path": "/k"}}
+
+
+@pytest.mark.parametrize(
+    ("version", "runtimes", "content", "dropped"),
+    [
+        ("20.10.24+dfsg1", BUILT_IN, {"runtimes": HABANA}, ["io.containerd.runc.v2", "io.containerd.runtime.v1.linux"]),
+        ("23.0.1", BUILT_IN, {"runtimes": HABANA}, []),
+        # Of a flag.
+        ("29.8.0", {**BUILT_IN, **KATA}, {"runtimes": HABANA}, ["kata"]),
+        ("29.8.0", {**BUILT_IN, **KATA}, {"runtimes": {**KATA, **HABANA}}, []),
+        # Without the key, a reload leaves the runtimes alone.
+        ("20.10.24", {**BUILT_IN, **KATA}, {"debug": True}, []),
+        # Dropped already.
+        ("20.10.24", HABANA, {"runtimes": HABANA}, []),
+    ],
+)
+def test_dropped_runtimes_are_those_that_a_reload_forgets(
+    version: str, runtimes: dict[str, Any], content: dict[str, Any], dropped: list[str]
+) -> None:
+    engine = replace(FOREIGN, version=version, info={"Runtimes": runtimes})
+    assert sorted(configuration.dropped_runtimes(engine, content)) == dropped
+
+
 def test_stale_proxies_are_those_that_the_process_has_otherwise() -> None:
     running = replace(FOREIGN, process=["/usr/bin/dockerd"], environment=dict(PROXIED.proxies))
     assert configuration.stale_proxies(running, PROXIED) == []

@@ -209,6 +209,59 @@ def test_merge_proxy_with_escaped_characters_is_the_one_of_the_process(merge: Me
     assert merge(running, beside=beside)["apply"] == "nothing"
 
 
+# Docker 20.10.24: it has two runtimes of its own beside runc, and loses them when it reloads a file with runtimes.
+BUILT_IN = {name: {"path": "runc"} for name in ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "runc")}
+LISTED: dict[str, Answer] = {
+    "docker ps --all --quiet": (0, "d1\nd2\nd3\n", ""),
+    # The third one was removed in between.
+    "docker container inspect --format {{.Name}}\t{{.HostConfig.Runtime}} d1 d2 d3": (
+        1,
+        "/db\tio.containerd.runc.v2\n/web\trunc\n",
+        "Error response from daemon: No such container: d3\n",
+    ),
+}
+OLD = {**docker_info(ServerVersion="20.10.24+dfsg1", Runtimes=BUILT_IN), **LISTED}
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_merge_reload_that_drops_the_runtime_of_a_container_is_refused(merge: Merge, file: Path, check: bool) -> None:
+    ran = merge(OLD, check=check, by_others=True)
+    assert (ran["refused_id"], file.exists()) == ("reload_drops_runtimes", False)
+    assert "db (io.containerd.runc.v2)" in ran["msg"]
+    assert "web" not in ran["msg"]
+    assert 'runtimes in that file, {"io.containerd.runc.v2": {"path": "runc"}}' in ran["msg"]
+    # What the sentence advises.
+    file.write_text(json.dumps({"runtimes": {"io.containerd.runc.v2": {"path": "runc"}}}))
+    assert merge(OLD, check=check, by_others=True)["apply"] == "reload"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        docker_info(ServerVersion="23.0.1", Runtimes=BUILT_IN),
+        {**OLD, "docker ps --all --quiet": (0, "", "")},
+        # A restart adds them again.
+        {
+            **OLD,
+            **docker_info(ServerVersion="20.10.24", Runtimes=BUILT_IN, LoggingDriver="x"),
+            "docker ps": (0, "", ""),
+        },
+    ],
+)
+def test_merge_runtime_that_no_container_loses_is_no_reason(merge: Merge, answers: dict[str, Answer]) -> None:
+    restart = {"log_options": {"max-size": "1m"}} if '"x"' in answers["docker info"][1] else {}
+    assert merge(answers, by_others=True, **restart)["changed"]
+
+
+@pytest.mark.parametrize("answer", [(1, "", "Cannot connect"), (124, "", "")])
+@pytest.mark.parametrize("command", list(LISTED))
+def test_merge_containers_that_cannot_be_inspected_are_a_refusal(
+    merge: Merge, file: Path, command: str, answer: Answer
+) -> None:
+    ran = merge({**OLD, command: answer}, by_others=True)
+    assert (ran["refused_id"], file.exists()) == ("containers_unknown", False)
+
+
 @pytest.mark.report("E08")
 def test_merge_proxies_of_the_file_that_win_are_refused(merge: Merge, file: Path) -> None:
     file.write_text('{"proxies": {"https-proxy": "http://other:1"}}')
@@ -649,6 +702,13 @@ def test_preflight_restart_into_another_data_root_is_a_problem(run: Run, node: P
     assert inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://a:1"})["problems"] == []
     (problem,) = inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://b:1"})["problems"]
     assert (problem["id"], "db" in problem["message"]) == ("restart_moves_data_root", True)
+
+
+def test_preflight_reload_that_drops_the_runtime_of_a_container_is_a_problem(run: Run, file: Path) -> None:
+    limit = PS.removesuffix("docker ps")
+    answers = {f"{limit}{command}": answer for command, answer in OLD.items()}
+    (problem,) = inspect(run, file, answers)["problems"]
+    assert (problem["id"], "db" in problem["message"]) == ("reload_drops_runtimes", True)
 
 
 @pytest.mark.report("E13")

@@ -443,6 +443,16 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
     assert evaluate("container_runtime", f"{{{{ {group['when']} }}}}", **given) is came
 
 
+@pytest.mark.parametrize(
+    ("survives", "ends"), [(True, "(running containers survive)"), (False, "(no running container of others ends)")]
+)
+def test_a_restart_of_the_engine_says_in_its_name_what_becomes_of_containers(survives: bool, ends: str) -> None:
+    block = load(ROLES / "container_runtime/tasks/apply.yml")[0]["block"]
+    (name,) = (task["name"] for task in block if "Restart the engine" in task["name"])
+    given = {"container_runtime_daemon": {"keys": ["log-driver", "log-opts"], "survives": survives}}
+    assert evaluate("container_runtime", name, **given) == f"apply | Restart the engine for log-driver, log-opts {ends}"
+
+
 def test_rpm_is_asked_for_each_file() -> None:
     (query,) = origin.owners_queries("RedHat", ["/usr/bin/dockerd"])
     assert query[:3] == ["rpm", "--query", "--file"]
