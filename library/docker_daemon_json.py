@@ -157,7 +157,7 @@ answers:
   type: bool
   sample: true
 stays:
-  description: What stays of the configuration file, and why.
+  description: What stays of the configuration file and in the running engine, and why.
   returned: for V(removed)
   type: list
   elements: str
@@ -504,6 +504,24 @@ def parse_copy(copy: Path) -> dict[str, Any]:
     return parsed
 
 
+def take_up(
+    module: AnsibleModule, engine: configuration.Engine, desired: dict[str, Any], keys: list[str]
+) -> tuple[str, list[str]]:
+    """Return how a running engine takes up a removal, and what of it stays until its next start. Raises Refusal.
+
+    desired: the new content of the file. keys: what changes in it. A reload takes up another value of a key, and no
+    removal of a key (daemon/reload.go in moby; seen with 20.10.24).
+    """
+    if not keys or not engine.info:
+        return "nothing", []
+    dropped = configuration.dropped_runtimes(engine, desired).keys() - module.params["runtimes"].keys()
+    needing = engine_config.containers_of(module, dropped)
+    held = keys if needing else [key for key in keys if key not in desired or docker_daemon.needs_restart([key])]
+    why = f": a reload would keep {', '.join(sorted(needing))} from starting again" if needing else ""
+    stays = f"{', '.join(held)} of this site in the running engine until its next start{why}"
+    return "nothing" if needing else "reload", [stays] if held else []
+
+
 def remove(module: AnsibleModule) -> dict[str, Any]:
     """Take our settings out of the file; return the result. A file that cannot be changed stays, with a note."""
     engine, path = read_engine(module), module.params["path"]
@@ -519,7 +537,8 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
         return result
     record = settings_record(module, path)
     if not copies and not record["created"]:
-        return {**result, "stays": [f"{path}, as neither a backup nor a record tells what was in it before"]}
+        unknown = "neither a backup nor a record tells what was in it before, or whether an earlier release created it"
+        return {**result, "stays": [f"{path}, as {unknown}"]}
     try:
         file = engine_config.read_config(path)
         before = docker_daemon.decode(file.raw, path, engine.version)
@@ -529,15 +548,17 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
         desired = docker_daemon.without_ours(existing, earlier, runtimes, record["set"], engine.flags)
         keys = docker_daemon.changed_keys(existing, desired)
         file.check_writable(keys)
+        apply, held = take_up(module, engine, desired, keys)
     except Refusal as refusal:
         return {**result, "notes": [f"{path} was not changed. {refusal}"]}
     # An engine does not start without a file that its flag names.
     gone = record["created"] and not desired and arguments.CONFIG_FILE not in engine.flags
     if not gone:
         result["stays"] = [f"{path} without our settings" if keys else f"{path}, unchanged"]
+    result["stays"] += held
     if keys:
         after = "" if gone else docker_daemon.render(desired)
-        result.update(changed=True, keys=keys, apply="reload" if engine.info else "nothing")
+        result.update(changed=True, keys=keys, apply=apply)
         result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
     if module.check_mode:
         return result

@@ -521,6 +521,32 @@ def test_remove_takes_out_what_runs_set_and_a_file_that_they_created(
     assert not merge(answers, state="removed", backup=False, **record)["changed"]
 
 
+def test_remove_names_what_the_running_engine_uses_until_its_next_start(merge: Merge, node: Path, file: Path) -> None:
+    record = {"settings_record": str(node / "settings.json")}
+    file.write_text(json.dumps({"runtimes": {"other": OTHER}}))
+    answers = {**docker_info(), "docker ps": (0, "", "")}
+    merge(answers, by_others=True, **record, live_restore=True, log_options={"max-size": "1m"})
+    ran = merge(answers, state="removed", backup=False, **record)
+    assert ran["stays"][1:] == [
+        "live-restore, log-driver, log-opts of this site in the running engine until its next start"
+    ]
+
+
+def test_remove_does_not_reload_an_engine_that_would_forget_a_runtime(merge: Merge, file: Path) -> None:
+    file.write_text(json.dumps({"runtimes": {"other": OTHER}}))
+    merge(docker_info())
+    ran = merge(OLD, state="removed", backup=False)
+    assert (ran["apply"], json.loads(file.read_text())) == ("nothing", {"runtimes": {"other": OTHER}})
+    assert "a reload would keep db from starting again" in ran["stays"][1]
+
+
+def test_remove_file_that_an_earlier_release_may_have_created_is_named(merge: Merge, file: Path) -> None:
+    file.write_text(json.dumps({"runtimes": RUNTIME}))
+    (line,) = merge(docker_info(), state="removed")["stays"]
+    assert line.startswith(str(file))
+    assert "whether an earlier release created it" in line
+
+
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_remove_with_a_damaged_record_takes_out_no_key(merge: Merge, node: Path, file: Path, kind: str) -> None:
     record = node / "settings.json"
@@ -678,6 +704,13 @@ def test_preflight_config_file_that_the_running_engine_does_not_read_is_a_proble
     assert problem["id"] == "config_file_not_loaded"
 
 
+def test_preflight_reload_that_drops_the_runtime_of_a_container_is_a_problem(run: Run, file: Path) -> None:
+    limit = PS.removesuffix("docker ps")
+    answers = {f"{limit}{command}": answer for command, answer in OLD.items()}
+    (problem,) = inspect(run, file, answers)["problems"]
+    assert (problem["id"], "db" in problem["message"]) == ("reload_drops_runtimes", True)
+
+
 def test_preflight_wrong_proxy_has_no_consequences(run: Run, node: Path, file: Path) -> None:
     (node / "proc/12").mkdir(parents=True)
     (node / "proc/12/environ").write_text("HTTPS_PROXY=http://a:1\0")
@@ -702,13 +735,6 @@ def test_preflight_restart_into_another_data_root_is_a_problem(run: Run, node: P
     assert inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://a:1"})["problems"] == []
     (problem,) = inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://b:1"})["problems"]
     assert (problem["id"], "db" in problem["message"]) == ("restart_moves_data_root", True)
-
-
-def test_preflight_reload_that_drops_the_runtime_of_a_container_is_a_problem(run: Run, file: Path) -> None:
-    limit = PS.removesuffix("docker ps")
-    answers = {f"{limit}{command}": answer for command, answer in OLD.items()}
-    (problem,) = inspect(run, file, answers)["problems"]
-    assert (problem["id"], "db" in problem["message"]) == ("reload_drops_runtimes", True)
 
 
 @pytest.mark.report("E13")
