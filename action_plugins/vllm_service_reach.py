@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from plugin_utils import brain
+from plugin_utils.resolving import addresses_of
 
 brain.on_path()
 
@@ -31,8 +32,26 @@ TIMEOUT = 3
 LONGEST = 5
 
 
-def try_once(address: str, port: int) -> str:
-    """Return why no HTTP server answers at an address; empty where one does. No proxy is ever asked."""
+def try_once(host: str, port: int) -> str:
+    """Return why no HTTP server answers at a host; empty where one does. No proxy is ever asked.
+
+    A name is resolved once. Only those of its addresses are used that can be another machine's: the node chooses the
+    name, and the site's DNS what it stands for.
+    """
+    try:
+        found = reach.outside(addresses_of(host, TIMEOUT))
+    except OSError as error:
+        return reach.cause(error, TIMEOUT)
+    why = reach.INSIDE
+    for address in found:
+        why, connected = try_address(address, port)
+        if connected:
+            break
+    return why
+
+
+def try_address(address: str, port: int) -> tuple[str, bool]:
+    """Return why no HTTP server answers at an address (empty where one does), and whether it accepts connections."""
     connection = http.client.HTTPConnection(address, port, timeout=TIMEOUT)
     connected = False
     try:
@@ -41,10 +60,18 @@ def try_once(address: str, port: int) -> str:
         connection.request("GET", "/health")
         connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
-        return reach.cause(error, TIMEOUT, connected=connected)
+        return reach.cause(error, TIMEOUT, connected=connected), connected
     finally:
         connection.close()
-    return ""
+    return "", True
+
+
+def is_here(host: str) -> bool:
+    """Whether a host of the inventory is this machine itself, as for a tunnel; not for a name that is not known."""
+    try:
+        return is_loopback(host) or all(is_loopback(address) for address in addresses_of(host, TIMEOUT))
+    except OSError:
+        return False
 
 
 def try_all(targets: Mapping[str, tuple[str, int]]) -> dict[str, str]:
@@ -89,7 +116,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         seen: dict[str, Any] = {}
         # An inventory may have an expression for it.
         known = str(self._templar.template(variables.get("ansible_host")) or node)
-        if is_loopback(known):
+        if is_here(known):
             seen = self._look(listening, variables)
             known = next(map(reported.asked_at, reported.addresses(seen.get("addresses", []))), known)
         targets = reach.targets(options["plans"], known)

@@ -245,9 +245,10 @@ CROSSINGS = (
         "address and port of an instance",
         "module serving_plan, and vllm_service_reach where the inventory has a loopback address",
         "one connection of the controller, which sends GET /health and nothing else",
-        "a host name, or an address that is not link-local, multicast or reserved, a port from 1, an instance's name",
-        ("module_utils/gaudi/serving/reach.py", "reported.listener("),
-        {"action_plugins/vllm_service_reach.py": (CONNECTS,)},
+        "a host name, or an address that is not link-local, multicast or reserved, a port from 1, an instance's name; "
+        "a name is resolved once, and neither loopback nor the others of these are connected to",
+        ("action_plugins/vllm_service_reach.py", "reach.outside("),
+        {"action_plugins/vllm_service_reach.py": (CONNECTS,), "plugin_utils/resolving.py": (CONNECTS,)},
     ),
     Crossing(
         "names of instances, and of their keys",

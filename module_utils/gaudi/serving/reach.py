@@ -11,6 +11,7 @@ from ..base.printable import printable
 from ..base.values import is_loopback
 
 NAME = "the controller knows no address for this name"
+INSIDE = "the controller resolves this name only to addresses at which no other machine is reached"
 # Firewalls that the project opens by option.
 OPENED = ("firewalld", "ufw")
 
@@ -28,6 +29,16 @@ def targets(plans: Sequence[Mapping[str, Any]], known: str) -> dict[str, tuple[s
         if not is_loopback(address):
             found[instance] = (address, port)
     return found
+
+
+def outside(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses that another machine can have; a name that a node reports may lead to any."""
+    found = ((address, ipaddress.ip_address(address)) for address in addresses)
+    return [
+        address
+        for address, read in found
+        if not (read.is_loopback or read.is_link_local or read.is_unspecified or read.is_multicast or read.is_reserved)
+    ]
 
 
 def _is_unspecified(host: str) -> bool:
@@ -65,6 +76,8 @@ def sentence(
     said = f"{instance} serves on {node}, but the controller does not reach it at http://{shown}:{port}: {why}."
     if why == NAME:
         return f"{said} Set ansible_host to an address of the node, or ignore this if clients know another one."
+    if why == INSIDE:
+        return f"{said} Have the name resolve to an address of the node, or ignore this if clients know another one."
     if not firewalls:
         what = "has no firewall that was found" if firewalls is not None else "did not say which firewall it has"
         return f"{said} {node} {what}. Check the network between, or ignore this if clients come another way."

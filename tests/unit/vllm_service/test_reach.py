@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.serving import reach
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
@@ -19,7 +20,15 @@ from tests.unit.node.test_firewall import ADDRESSES, ROUTES
 from tests.unit.serving.test_firewall import NFT, STRICT
 from tests.unit.serving.test_reach import plan
 
+# What the controller resolves; an address stands for itself.
+HOSTS = {"gaudi-01": ["10.20.0.11"], "gaudi-02": ["127.0.1.1"]}
 NODE = {"firewalls": ["ufw"], "addresses": ["10.20.0.11", "192.0.2.4"]}
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of these tests listen on loopback, and stand for other machines."""
+    monkeypatch.setattr(reach, "outside", list)
 
 
 @pytest.fixture
@@ -42,6 +51,7 @@ def guarded() -> Iterator[tuple[int, list[dict[str, str]]]]:
         server.shutdown()
 
 
+@pytest.mark.usefixtures("beside")
 def test_any_answer_counts_and_neither_key_nor_proxy_is_used(
     guarded: tuple[int, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +67,48 @@ def test_any_answer_counts_and_neither_key_nor_proxy_is_used(
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        *(["127.0.0.1"], ["127.0.1.1"], ["169.254.169.254"], ["0.0.0.0"], ["224.0.0.1"]),
+        *(["::1"], ["fe80::1%eth0"], ["::ffff:169.254.169.254"], ["64:ff9b::a9fe:a9fe"]),
+    ],
+)
+def test_a_reported_name_that_leads_to_the_controller_or_its_link_is_not_asked(
+    guarded: tuple[int, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch, answers: list[str]
+) -> None:
+    """Whoever controls a node and a name can choose what the name stands for."""
+    port, seen = guarded
+    asked: list[object] = []
+
+    def connect(place: object, *_: object, **__: object) -> socket.socket:
+        asked.append(place)
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (each, port)) for each in answers])
+    monkeypatch.setattr(socket, "create_connection", connect)
+    why = vllm_service_reach.try_once("chat.attacker.example", port)
+    assert (asked, seen) == ([], [])
+    assert "no other machine" in why
+    assert "http://chat" in reach.sentence("chat", "gaudi-01", ("chat", port), why, ["ufw"], opened=False)
+
+
+def test_a_name_is_resolved_once_and_its_checked_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a second answer could be another one."""
+    lookups = iter([["127.0.0.1", "192.0.2.4", "192.0.2.5"], ["127.0.0.1"]])
+    tried: list[str] = []
+
+    def connect(place: tuple[str, int], *_: object, **__: object) -> socket.socket:
+        tried.append(place[0])
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", (each, 0)) for each in next(lookups)])
+    monkeypatch.setattr(socket, "create_connection", connect)
+    assert "refused" in vllm_service_reach.try_once("chat.site.example", 30001)
+    assert tried == ["192.0.2.4", "192.0.2.5"]
+
+
+@pytest.mark.usefixtures("beside")
 def test_what_hangs_ends_with_the_time_that_all_have_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_service_reach, "TIMEOUT", 0.05)
     monkeypatch.setattr(vllm_service_reach, "LONGEST", 0.1)
@@ -90,6 +142,7 @@ class Tried:
             return why
 
         patch.setattr(vllm_service_reach, "try_once", try_once)
+        patch.setattr(vllm_service_reach, "addresses_of", lambda host, _: HOSTS.get(host, [host]))
 
         class Scripted(vllm_service_reach.ActionModule):
             def __init__(self) -> None:
@@ -122,6 +175,8 @@ class Tried:
         # Through a tunnel the controller knows no address of the node but the node's own.
         ([plan("chat", "0.0.0.0")], "", {"ansible_host": "127.0.0.1"}, ["10.20.0.11"], True),
         ([plan("chat", "192.0.2.4")], "", {"ansible_host": "127.0.0.1"}, ["192.0.2.4"], True),
+        # The controller's own name in its /etc/hosts.
+        ([plan("chat", "0.0.0.0")], "", {"ansible_host": "gaudi-02"}, ["10.20.0.11"], True),
     ],
 )
 def test_what_is_tried_and_when_the_node_is_asked(
