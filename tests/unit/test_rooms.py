@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.check import TESTED_IN, all_tests
+from tests.unit.sources import nodes, tree
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BRAIN = ROOT / "module_utils" / "gaudi"
@@ -71,9 +72,14 @@ def title(path: Path) -> str:
     return str(path.relative_to(BRAIN))
 
 
-def imports(path: Path) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+def parsed(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file of the project."""
+    return nodes(tree(path))
+
+
+def imports(code: Iterable[ast.AST]) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """(level, module, names) of every import, wherever it stands."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in code:
         if isinstance(node, ast.Import):
             yield from ((0, alias.name, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -86,16 +92,16 @@ def modules_named(path: Path, level: int, module: str, names: Sequence[str]) -> 
     return [place / f"{name}.py" for name in names] if place.is_dir() else [place.with_suffix(".py")]
 
 
-def imported(path: Path) -> set[Path]:
+def imported(path: Path, code: Iterable[ast.AST]) -> set[Path]:
     """Modules of the brain that a module imports."""
-    relative = (said for said in imports(path) if said[0])
+    relative = (said for said in imports(code) if said[0])
     return {file for level, module, names in relative for file in modules_named(path, level, module, names)}
 
 
-def shipping_faults(path: Path) -> list[str]:
+def shipping_faults(path: Path, code: Iterable[ast.AST]) -> list[str]:
     """Why AnsiballZ, which reads import statements and nothing else, would not bring a module's imports to a node."""
     found = []
-    for level, module, names in imports(path):
+    for level, module, names in imports(code):
         full = [module, *(f"{module}.{name}" for name in names)]
         if level:
             missing = [file.name for file in modules_named(path, level, module, names) if not file.is_file()]
@@ -107,28 +113,28 @@ def shipping_faults(path: Path) -> list[str]:
     return found
 
 
-def impurities(path: Path) -> list[str]:
+def impurities(path: Path, code: Sequence[ast.AST]) -> list[str]:
     """How a module could touch something outside."""
-    found = [f"{title(file)} is in {WORLD}" for file in imported(path) if file.parent.name == WORLD]
-    for level, module, names in imports(path):
+    found = [f"{title(file)} is in {WORLD}" for file in imported(path, code) if file.parent.name == WORLD]
+    for level, module, names in imports(code):
         if not level and module not in ALLOWED:
             found.append(f"{module} is not for pure modules: move what needs it to {WORLD}/")
         elif not level and ALLOWED[module] and not (names and set(names) <= set(ALLOWED[module])):
             found.append(f"of {module} only {', '.join(ALLOWED[module])}, each by its name")
-    calls = [node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    calls = [node.func for node in code if isinstance(node, ast.Call)]
     called = [call.id for call in calls if isinstance(call, ast.Name)]
     return [*found, *(f"{call}() is called" for call in called if call in FORBIDDEN_CALLS)]
 
 
-def too_new(path: Path) -> list[str]:
+def too_new(code: Sequence[ast.AST]) -> list[str]:
     """What a module uses that the oldest Python on nodes has not."""
     found = [
         f"{module}.{name}"
-        for level, module, names in imports(path)
+        for level, module, names in imports(code)
         for name in names
         if not level and name in NEWER.get(module, ())
     ]
-    calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    calls = [node for node in code if isinstance(node, ast.Call)]
     named = [(call.func.id, word.arg) for call in calls if isinstance(call.func, ast.Name) for word in call.keywords]
     return [*found, *(f"{call}({word}=)" for call, word in named if word in NEWER_OPTIONS.get(call, ()))]
 
@@ -151,18 +157,16 @@ def circles(graph: dict[Path, set[Path]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=title)
-def test_imports_are_relative_and_static(path: Path) -> None:
-    assert shipping_faults(path) == []
+def test_imports_are_relative_and_static() -> None:
+    assert not [f"{title(path)}: {fault}" for path in MODULES for fault in shipping_faults(path, parsed(path))]
 
 
-@pytest.mark.parametrize("path", PURE, ids=title)
-def test_a_pure_module_touches_nothing(path: Path) -> None:
-    assert impurities(path) == []
+def test_a_pure_module_touches_nothing() -> None:
+    assert not [f"{title(path)}: {fault}" for path in PURE for fault in impurities(path, parsed(path))]
 
 
 def test_pure_modules_need_everything_they_may_import() -> None:
-    said = [(module, names) for path in PURE for level, module, names in imports(path) if not level]
+    said = [(module, names) for path in PURE for level, module, names in imports(parsed(path)) if not level]
     assert set(NEEDED) <= {module for module, _names in said}
     for module, (names, _why) in NEEDED.items():
         assert set(names) <= {name for other, each in said for name in each if other == module}
@@ -170,17 +174,17 @@ def test_pure_modules_need_everything_they_may_import() -> None:
 
 def test_the_oldest_python_on_nodes_has_what_runs_there() -> None:
     files = [*MODULES, *(ROOT / "library").glob("*.py"), *(ROOT / "roles").glob("*/files/**/*.py")]
-    assert {str(file): too_new(file) for file in files if too_new(file)} == {}
+    assert not [f"{path.relative_to(ROOT)}: {name}" for path in files for name in too_new(parsed(path))]
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    assert circles({path: imported(path) for path in MODULES}) == []
+    assert circles({path: imported(path, parsed(path)) for path in MODULES}) == []
 
 
-@pytest.mark.parametrize("folder", PACKAGES, ids=title)
-def test_a_room_is_small_and_has_an_empty_door(folder: Path) -> None:
-    assert (folder / "__init__.py").read_text(encoding="utf-8") == ""
-    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES
+def test_a_room_is_small_and_has_an_empty_door() -> None:
+    assert not [title(folder) for folder in PACKAGES if (folder / "__init__.py").read_text(encoding="utf-8")]
+    sizes = {title(folder): len([path for path in MODULES if path.parent == folder]) for folder in PACKAGES}
+    assert {room: size for room, size in sizes.items() if size > MOST_MODULES} == {}
 
 
 def test_docstrings_speak_one_dialect() -> None:
@@ -192,14 +196,19 @@ def test_docstrings_speak_one_dialect() -> None:
     files = [path for place in places for path in (ROOT / place).rglob("*.py")]
     found = []
     for path in files:
-        nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, DOCUMENTED)]
-        found += [path.relative_to(ROOT) for node in nodes if other.search(ast.get_docstring(node) or "")]
-    assert found == []
+        documented = [node for node in parsed(path) if isinstance(node, DOCUMENTED)]
+        found += [
+            f"{path.relative_to(ROOT)}: {match[0]}"
+            for node in documented
+            if (match := other.search(ast.get_docstring(node) or ""))
+        ]
+    assert not found
 
 
-@pytest.mark.parametrize("folder", PACKAGES, ids=title)
-def test_a_room_has_its_own_tests(folder: Path) -> None:
-    assert sorted((ROOT / "tests" / "unit" / folder.name).glob("test_*.py")), "tests mirror the rooms"
+def test_a_room_has_its_own_tests() -> None:
+    """Tests mirror the rooms."""
+    tests = ROOT / "tests" / "unit"
+    assert not [title(folder) for folder in PACKAGES if not [*(tests / folder.name).glob("test_*.py")]]
 
 
 def own_tests(path: Path) -> list[Path]:
@@ -208,12 +217,12 @@ def own_tests(path: Path) -> list[Path]:
     return [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=title)
-def test_a_module_has_a_test_file_or_says_who_tests_it(path: Path) -> None:
+def test_a_module_has_a_test_file_or_says_who_tests_it() -> None:
     """TESTED_IN of tests/check.py names those that are tested elsewhere, and nothing that has its own tests."""
-    named = TESTED_IN.get(title(path)[: -len(".py")], ())
-    assert bool(own_tests(path)) != bool(named)
-    assert set(named) <= {"/".join(test.parts[2:]) for test in all_tests()}
+    named = {path: TESTED_IN.get(title(path)[: -len(".py")], ()) for path in MODULES}
+    assert not [title(path) for path in MODULES if bool(own_tests(path)) == bool(named[path])]
+    there = {"/".join(test.parts[2:]) for test in all_tests()}
+    assert not [f"{title(path)}: {test}" for path, tests in named.items() for test in tests if test not in there]
 
 
 def test_the_table_names_modules() -> None:
@@ -241,20 +250,16 @@ def test_every_module_is_in_a_room() -> None:
         ("text = open('x').read()\n", [], ["open() is called"]),
     ],
 )
-def test_what_breaks_the_rules_is_found(
-    monkeypatch: pytest.MonkeyPatch, text: str, shipping: list[str], impure: list[str]
-) -> None:
-    monkeypatch.setattr(Path, "read_text", lambda _self, **_options: text)
-    module = BRAIN / "catalogue" / "written_here.py"
-    for found, expected in ((shipping_faults(module), shipping), (impurities(module), impure)):
+def test_what_breaks_the_rules_is_found(text: str, shipping: list[str], impure: list[str]) -> None:
+    module, found_in = BRAIN / "catalogue" / "written_here.py", nodes(ast.parse(text))
+    for found, expected in ((shipping_faults(module, found_in), shipping), (impurities(module, found_in), impure)):
         assert len(found) == len(expected)
         assert all(words in sentence for words, sentence in zip(expected, found, strict=True)), found
 
 
-def test_what_is_too_new_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_new_is_found() -> None:
     text = "from itertools import chain, pairwise\nzip(a, b, strict=True)\ndataclass(frozen=True, slots=True)\n"
-    monkeypatch.setattr(Path, "read_text", lambda _self, **_options: text)
-    assert too_new(BRAIN / "any.py") == ["itertools.pairwise", "zip(strict=)", "dataclass(slots=)"]
+    assert too_new(nodes(ast.parse(text))) == ["itertools.pairwise", "zip(strict=)", "dataclass(slots=)"]
 
 
 def test_a_circle_is_found() -> None:
@@ -270,7 +275,7 @@ def test_the_map_says_what_every_room_imports() -> None:
     said = {row[1].strip(" `/"): set(re.findall(r"`(\w+)`", row[3])) for row in rows if len(row) == 5}
     seen: dict[str, set[str]] = {folder.name: set() for folder in PACKAGES if folder.name != WORLD}
     for path in PURE:
-        seen[path.parent.name] |= {file.parent.name for file in imported(path)} - {path.parent.name}
+        seen[path.parent.name] |= {file.parent.name for file in imported(path, parsed(path))} - {path.parent.name}
     assert {room: said.get(room) for room in seen} == seen
 
 

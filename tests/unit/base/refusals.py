@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.unit.sources import nodes, tree
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "refusals.md"
@@ -50,22 +52,24 @@ def _form(said: ast.expr) -> str:
     return HOLE
 
 
-def programs() -> Iterator[tuple[str, ast.Module]]:
+@functools.cache
+def programs() -> tuple[tuple[str, ast.Module], ...]:
     """Every file that may refuse, parsed, with its name."""
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+    return tuple(
+        (str(path.relative_to(ROOT)), tree(path)) for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))
+    )
 
 
-def sites() -> list[Site]:
+@functools.cache
+def sites() -> tuple[Site, ...]:
     """Every place where a refusal is made, or a module ends with an id of its own, in the order of the files."""
-    return [
+    return tuple(
         Site(file, node.lineno, arguments)
-        for file, tree in programs()
+        for file, parsed in programs()
         if file != HOME
-        for node in ast.walk(tree)
+        for node in nodes(parsed)
         if isinstance(node, ast.Call) and (arguments := _arguments(node)) is not None
-    ]
+    )
 
 
 def _arguments(call: ast.Call) -> tuple[ast.expr, ...] | None:

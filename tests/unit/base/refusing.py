@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from tests.unit.base.refusals import CLASSES, programs
+from tests.unit.sources import nodes
 
 # What a refusal is caught as: it is a ValueError.
 CAUGHT_AS = {"Refusal", "ValueError", "Exception", "BaseException"}
@@ -24,7 +25,7 @@ def origins(file: str, tree: ast.Module) -> dict[str, str]:
         for node in tree.body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef))
     }
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom):
             above = dotted(file).split(".")[: -node.level] if node.level else []
             module = ".".join([*above, *(node.module or "").split(".")]).strip(".")
@@ -73,7 +74,7 @@ def caught(handler: ast.ExceptHandler) -> set[str]:
 def handlers(file: str, tree: ast.Module, refuse: set[str]) -> Iterator[ast.ExceptHandler]:
     """Every handler that a refusal ends in: by its class, or as a ValueError of a call that refuses."""
     known = origins(file, tree)
-    for tried in (node for node in ast.walk(tree) if isinstance(node, ast.Try)):
+    for tried in (node for node in nodes(tree) if isinstance(node, ast.Try)):
         may = bool(calls(tried.body, known) & refuse)
         for handler in tried.handlers:
             if "Refusal" in caught(handler) or (may and caught(handler) & CAUGHT_AS):

@@ -105,37 +105,33 @@ def faults_of_tasks(role: Path) -> list[str]:
     ]
 
 
-@pytest.fixture(params=ROLES, ids=lambda role: str(role.name))
-def role(request: pytest.FixtureRequest) -> Path:
-    return Path(request.param)
-
-
-def test_no_variable_reads_another_role(role: Path) -> None:
+def test_no_variable_reads_another_role() -> None:
     """A playbook passes it as an option; of options of others the action role_options knows."""
-    assert faults_of_variables(role) == []
+    assert not [fault for role in ROLES for fault in faults_of_variables(role)]
 
 
-def test_tasks_read_what_a_role_publishes_that_they_include(role: Path) -> None:
-    assert faults_of_tasks(role) == []
+def test_tasks_read_what_a_role_publishes_that_they_include() -> None:
+    assert not [fault for role in ROLES for fault in faults_of_tasks(role)]
 
 
-def test_what_is_not_private_is_published_and_in_the_readme(role: Path) -> None:
-    names = {name for name in written(role) if not name.startswith("_")}
-    assert names == published(role.name)
-    text = (role / "README.md").read_text(encoding="utf-8")
-    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+def test_what_is_not_private_is_published_and_in_the_readme() -> None:
+    offenders = []
+    for role in ROLES:
+        names = {name for name in written(role) if not name.startswith("_")}
+        text = (role / "README.md").read_text(encoding="utf-8")
+        offenders += [f"{role.name}: {name} is not published" for name in names - published(role.name)]
+        offenders += [f"{role.name}: {name} is in no task" for name in published(role.name) - names]
+        offenders += [f"{role.name}: {name} is not in the README" for name in names if f"`{name}`" not in text]
+    assert not offenders
 
 
-def test_every_option_is_read_in_its_role(role: Path) -> None:
-    files = [
-        *(role / "tasks").glob("*.yml"),
-        *(role / "handlers").glob("*.yml"),
-        *(role / "templates").glob("*"),
-        *(role / "defaults").glob("*.yml"),
-        *(role / "vars").glob("*.yml"),
-    ]
-    read = {word for path in files for word in words_of(path)}
-    assert sorted(set(specified(role)) - read) == []
+def test_every_option_is_read_in_its_role() -> None:
+    places = ("tasks/*.yml", "handlers/*.yml", "templates/*", "defaults/*.yml", "vars/*.yml")
+    offenders = []
+    for role in ROLES:
+        read = {word for place in places for path in role.glob(place) for word in words_of(path)}
+        offenders += [f"{role.name}: {name}" for name in specified(role) if name not in read]
+    assert not offenders
 
 
 def words_of(path: Path) -> Iterator[str]:
@@ -144,15 +140,18 @@ def words_of(path: Path) -> Iterator[str]:
         yield from re.findall(r"\w+", part)
 
 
-@pytest.mark.parametrize("path", [path for path in PLAYBOOKS if "molecule" not in path.parts], ids=name_of)
-def test_playbooks_read_nothing_that_is_private(path: Path) -> None:
-    private = [
-        match[0]
+OURS = [path for path in PLAYBOOKS if "molecule" not in path.parts]
+
+
+def test_playbooks_read_nothing_that_is_private() -> None:
+    known = known_to_playbooks()
+    assert not [
+        f"{name_of(path)} reads {match[0]}"
+        for path in OURS
         for part in expressions(load(path))
         for match in ROLE_OF.finditer(part)
-        if match[0].startswith("_") or match[0] not in known_to_playbooks()
+        if match[0].startswith("_") or match[0] not in known
     ]
-    assert private == []
 
 
 def known_to_playbooks() -> set[str]:
@@ -180,11 +179,14 @@ def test_what_is_another_roles_would_be_found(text: str, found: set[str]) -> Non
     assert {name for part in expressions({"when": text.strip("{} ")}) for name in foreign(part, "summary")} == found
 
 
-@pytest.mark.parametrize("path", [path for path in PLAYBOOKS if "molecule" not in path.parts], ids=name_of)
-def test_playbooks_leave_no_results_under_the_names_of_roles(path: Path) -> None:
+def test_playbooks_leave_no_results_under_the_names_of_roles() -> None:
     """calibrate.yml left its plans as preflight_serving, where a default of another role found them."""
-    names = {task["register"] for task in tasks(load(path)) if "register" in task}
-    assert [name for name in names if ROLE_OF.match(name)] == []
+    assert not [
+        f"{name_of(path)} registers {task['register']}"
+        for path in OURS
+        for task in tasks(load(path))
+        if ROLE_OF.match(task.get("register", ""))
+    ]
 
 
 @pytest.mark.parametrize("variable", ["weights_supply", "fp8_calibration"])

@@ -37,10 +37,13 @@ def hidden(path: Path) -> list[str]:
     return [task["name"] for task in tasks(load(path)) if holds_a_secret(task)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_task_that_holds_a_secret_shows_nothing(path: Path) -> None:
-    shown = [task["name"] for task in tasks(load(path)) if holds_a_secret(task) and task.get("no_log") is not True]
-    assert shown == []
+def test_a_task_that_holds_a_secret_shows_nothing() -> None:
+    assert not [
+        f"{name_of(path)}: {task['name']}"
+        for path in FILES
+        for task in tasks(load(path))
+        if holds_a_secret(task) and task.get("no_log") is not True
+    ]
 
 
 def test_tasks_that_hold_a_secret_are_found() -> None:
