@@ -24,7 +24,7 @@ TESTS = all_tests()
         ),
         (["roles/fp8_weights/README.md"], ["tests/integration/fp8", "tests/integration/fp8_dynamic"]),
         (["roles/gaudi_driver/tasks/main.yml"], ["tests/unit/driver"]),
-        (["roles/serving_image/files/gaudi_image/build.py"], ["tests/unit/image"]),
+        (["roles/serving_image/files/gaudi_image/build.py"], ["tests/integration/image", "tests/unit/image"]),
         (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),
         (["tests/unit/cards/nodes.py", "tests/unit/cards/test_text.py"], ["tests/unit/cards"]),
         (["tests/unit/cards/test_text.py"], ["tests/unit/cards/test_text.py"]),

@@ -203,7 +203,7 @@ ELSEWHERE = {
     "/etc/gaudi-serving/access/apt.conf": "tests/unit/library/test_site_access.py",
     "/etc/gaudi-serving/access/ca-certificates.crt": "tests/unit/library/test_site_access.py",
     "/etc/gaudi-serving/instances/*/firewall.json": "tests/unit/node/test_firewall.py",
-    "/etc/gaudi-serving/image/*.json": "tests/unit/image/test_build.py",
+    "/etc/gaudi-serving/image/*.json": "tests/integration/image/test_build.py",
     "/var/lib/gaudi-serving/acceptance.html": "written and not read",
     "/var/lib/gaudi-serving/acceptance.json": "tests/unit/library",
     "/var/lib/gaudi-serving/acceptance.lock": "tests/unit/library",

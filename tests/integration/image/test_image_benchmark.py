@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import image
-from tests.unit.image.test_build import Node
+from tests.integration.image.test_build import Node
 
 ROOT = Path(__file__).resolve().parents[3]
 
