@@ -35,6 +35,7 @@ NEEDED: dict[str, tuple[tuple[str, ...], str]] = {
     "ast": (("literal_eval",), "the lines of a bucket file are Python's literals, read without being run"),
     "base64": ((), "a picture in a question, a password in a header, the armour of a key"),
     "bisect": ((), "how many of a sorted list of buckets are below a number"),
+    "configparser": (("ConfigParser", "Error"), "profiles of TuneD, which reads them with it"),
     "copy": ((), "an entry of the catalogue is changed in a copy of its own"),
     "errno": ((), "the numbers of the system's errors, which a sentence explains"),
     "email.utils": (("parsedate_to_datetime",), "the date until which an HTTP answer asks to wait"),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from . import cmdline, grub, state, sysctl, tuners
+from . import cmdline, grub, state, sysctl, tuned, tuners
 from . import files as host_files
 from .boot import Boot
 from .cmdline import Needed
@@ -59,7 +59,10 @@ class Seen:
     """Seconds since each of the files that our unit is made of was written, by the wall clock."""
     clock_set: float
     """By how many seconds the wall clock was set forward since our unit started."""
-    tuned_profile: str | None
+    tuned_profile: str
+    """TuneD's active profile; "" without one, and where TuneD is switched off."""
+    tuned: Mapping[str, str]
+    """TuneD's own files, by path."""
     tuners: Mapping[str, Mapping[str, str]]
     """Files of other active programs that set governors, by unit and path."""
     server: Sequence[str | None]
@@ -236,7 +239,9 @@ class Inspection:
             *([self.taken_away] if self.taken_away else []),
             *boot.unread(),
             *state.lost_at_next_update_grub(self.needed, boot.entries, boot.follows()),
-            *state.other_tuners(seen.tuned_profile),
+            *tuned.findings(
+                seen.tuned_profile, seen.tuned, self.settings, cpu=self.wanted["cpu"] and not seen.container
+            ),
             *tuners.findings(seen.tuners),
             *(state.cpu_findings(seen.cpus) if self.wanted["cpu"] and not seen.container else []),
             *state.absences(self.items, container=seen.container),

@@ -421,16 +421,6 @@ def _deep_cstates(seen: Firmware) -> tuple[str, str]:
     return ("wrong", f"the firmware offers {', '.join(deep)}") if deep else ("ok", "the firmware offers none deeper")
 
 
-def other_tuners(profile: str | None) -> list[str]:
-    """Say that TuneD also tunes this host. ``profile``: the content of its active-profile file, None without one."""
-    if not profile:
-        return []
-    return [
-        f"TuneD is set to the profile {profile}, which may set the governor and kernel settings after this role. "
-        "Choose a profile that leaves them alone, or switch TuneD off."
-    ]
-
-
 def absences(items: Sequence[Item], *, container: bool) -> list[str]:
     """Say which rows do not apply to this node, and why."""
     found = [f"{item.item}: {item.now}, so there is nothing to set." for item in items if item.lacking]

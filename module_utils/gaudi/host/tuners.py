@@ -45,12 +45,16 @@ TUNERS: Mapping[str, Tuner] = {
 
 def active(units: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return the units among TUNERS that run or start at boot. ``units``: ActiveState and UnitFileState by unit."""
-    return [
-        unit
-        for unit in sorted(TUNERS.keys() & units.keys())
-        if units[unit].get("ActiveState") in ("active", "activating", "reloading")
-        or units[unit].get("UnitFileState") in ("enabled", "enabled-runtime", "generated")
-    ]
+    return [unit for unit in sorted(TUNERS.keys() & units.keys()) if starts(units[unit])]
+
+
+def starts(unit: Mapping[str, str]) -> bool:
+    """Whether a unit runs or starts at boot, by its ActiveState and UnitFileState."""
+    return unit.get("ActiveState") in ("active", "activating", "reloading") or unit.get("UnitFileState") in (
+        "enabled",
+        "enabled-runtime",
+        "generated",
+    )
 
 
 def findings(texts: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -23,7 +23,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..host import cmdline, grub, inspection, state, sysctl, tuners
+from ..host import cmdline, grub, inspection, state, sysctl, tuned, tuners
 from ..host.boot import Boot
 from ..host.sysctl import normal
 from .documents import make_room, read_json, read_text
@@ -38,6 +38,7 @@ PROC = Path("/proc")
 CPUINFO = PROC / "cpuinfo"
 CPUS = Path("/sys/devices/system/cpu")
 TUNED = Path("/etc/tuned/active_profile")
+_TUNED_UNIT = "tuned.service"
 UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / inspection.UNIT
 _INSTANCES = "vllm-*.service"
 _LIMITS = {"LimitNOFILE": "nofile", "LimitMEMLOCK": "memlock"}
@@ -108,7 +109,8 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         file_ages={
             name: time.time() - Path(paths[name]).stat().st_mtime for name in _RUN if Path(paths[name]).exists()
         },
-        tuned_profile=_text(TUNED),
+        tuned_profile=_tuned_profile(module),
+        tuned=_matching(tuned.FILES),
         tuners=_tuners(module) if wanted["cpu"] and not container else {},
         server=[_text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")],
         texts=texts,
@@ -205,14 +207,20 @@ def _cpu(path: Path) -> state.Cpu:
 def _tuners(module: AnsibleModule) -> dict[str, dict[str, str]]:
     """Return the files of other programs that set governors and that are active."""
     units = _units(module, "ActiveState", "UnitFileState", of=tuners.TUNERS)
-    return {
-        unit: {
-            f"/{path.relative_to(ROOT)}": _text(path) or ""
-            for pattern in tuners.TUNERS[unit].files
-            for path in sorted(ROOT.glob(pattern.lstrip("/")))
-        }
-        for unit in tuners.active(units)
-    }
+    return {unit: _matching(tuners.TUNERS[unit].files) for unit in tuners.active(units)}
+
+
+def _matching(patterns: Iterable[str]) -> dict[str, str]:
+    """Return the texts of the files that can be read, by path, those of a later pattern last."""
+    paths = (path for pattern in patterns for path in sorted(ROOT.glob(pattern.lstrip("/"))))
+    return {f"/{path.relative_to(ROOT)}": text for path in paths if (text := _text(path)) is not None}
+
+
+def _tuned_profile(module: AnsibleModule) -> str:
+    """Return the active profile of TuneD; "" without one, and where TuneD is known not to run."""
+    profile = _text(TUNED) or ""
+    shown = _units(module, "ActiveState", "UnitFileState", of=[_TUNED_UNIT]).get(_TUNED_UNIT) if profile else None
+    return "" if shown and not tuners.starts(shown) else profile
 
 
 def _firmware(cpus: Sequence[state.Cpu], *, virtual: bool) -> state.Firmware:
