@@ -669,8 +669,12 @@ def look_at_instance(
 
 
 def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Compare code and configuration of weights that are there with their pins, if the plan's server runs that code."""
-    sources = params["source_plans"].get(plan["instance"], []) if source_plan.runs_code(plan) else []
+    """Compare the deciding files of weights that are there with their pins.
+
+    Only for a plan whose server runs code of its weights, or where the site requires pins.
+    """
+    compared = source_plan.runs_code(plan) or inventory.read(params["inventory"])[0].require_pins
+    sources = params["source_plans"].get(plan["instance"], []) if compared else []
     return {
         str(folder): weights_folders.not_as_pinned(folder, known.values(), written)
         for source in sources

@@ -185,7 +185,7 @@ def shared_by_nodes(folder: str, mountinfo: str) -> str:
 
 
 def not_as_pinned(folder: Path, repositories: Iterable[Mapping[str, Any]], written: Collection[str]) -> list[str]:
-    """Return files of a folder of weights that differ from the pins, or run and are not pinned; sorted.
+    """Return files of a folder of weights that differ from the pins, or need one and have none; sorted.
 
     ``repositories``: the possible origins with their checksums. ``written``: files that a conversion wrote here, which
     no repository has.

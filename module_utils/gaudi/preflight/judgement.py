@@ -347,7 +347,12 @@ def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> l
     differing = {folder: names for folder, names in seen.instances[name].code.items() if names}
     return [
         *(Problem("code_not_pinned", said) for said in unknown),
-        *(Problem("code_differs", pins.code_differs(name, *each)) for each in differing.items()),
+        *(
+            Problem("code_differs", pins.code_differs(name, *each))
+            if source_plan.runs_code(plan)
+            else Problem("pins", pins.files_differ(name, *each))
+            for each in differing.items()
+        ),
     ]
 
 

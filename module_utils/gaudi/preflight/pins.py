@@ -131,11 +131,22 @@ def code_refusals(
 
 def code_differs(instance: str, folder: str, names: Collection[str]) -> str:
     """Return the refusal of weights on the node whose code or configuration differs from the pins."""
+    return f"{instance} would run code of {folder}, where {_differing(names)}"
+
+
+def files_differ(instance: str, folder: str, names: Collection[str]) -> str:
+    """Return the refusal of weights on the node that differ from the pins, where pins are required."""
+    return f"{instance} would read {folder}, where {_differing(names)} gaudi_require_pins is true."
+
+
+def _differing(names: Collection[str]) -> str:
+    """Return which files differ, and what to do, from the middle of a sentence."""
     few = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
-        f"{instance} would run code of {folder}, where files differ from the pins, or run and are not pinned: "
-        f"{printable(few)}. The files that are pinned are required. Compare them with those of the hub. Then pin what "
-        "is right (playbooks/pin.yml), or move the folder away and fetch it again."
+        f"files differ from the pins, or decide how the model is read and are not pinned: {printable(few)}. The files "
+        "that are pinned are required, and no others. Compare them with those of the hub. Then pin what is right "
+        "(playbooks/pin.yml), move a file of your own to another folder, or move the whole folder away and fetch it "
+        "again."
     )
 
 

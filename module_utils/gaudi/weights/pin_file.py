@@ -21,6 +21,8 @@ RUNNING = (
     *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy", ".h5", ".keras"),
     *(".pyc", ".pyd", ".so", ".sh"),
 )
+# A person may put notes beside weights; a model's own files of this kind are compared with their pins.
+NOTES = (".txt",)
 # Largest file in bytes that is read for its checksum: tokenizers have up to some twenty million, measurements some ten.
 # For larger files the hub's own checksum is used.
 LARGEST = 64 * 1024 * 1024
@@ -83,20 +85,23 @@ def contradicted(recorded: Mapping[str, str], repository: str, repositories: Ite
     return min(found, key=len, default=[])
 
 
-def runs(name: str) -> bool:
-    """Whether a file of weights runs when it is read, by its name."""
-    return name.lower().endswith((".py", *RUNNING))
+def needs_pin(name: str) -> bool:
+    """Whether a file must not lie beside pinned ones without a pin of its own, by its name.
+
+    Not only code: a loader prefers some configuration and templates to others, and configuration names code.
+    """
+    return decides(name) and not name.lower().endswith(NOTES)
 
 
 def differing(found: Mapping[str, str], repositories: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return files (SHA-256 by name) that differ from the pins, or run and are not pinned; sorted.
+    """Return files (SHA-256 by name) that differ from the pins, or need one and have none; sorted.
 
     ``repositories``: the possible origins, as in the catalogue; the files are right if one of them allows all.
     """
     wrong = []
     for source in repositories:
         pins = source.get("files") or {}
-        allowed = {name: pins.get(name, "" if runs(name) else sha256) for name, sha256 in found.items()}
+        allowed = {name: pins.get(name, "" if needs_pin(name) else sha256) for name, sha256 in found.items()}
         wrong.append(sorted(name for name, sha256 in found.items() if allowed[name] != sha256))
     return min(wrong, key=len, default=[])
 

@@ -131,6 +131,11 @@ PINS = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in CODE.i
         ("config.json", '{"auto_map": {}}', ["Big"]),
         ("evil.py", "import os", ["Big-G2"]),
         ("deep/evil.PKL", "", ["Big-G2"]),
+        ("tokenizer_config.json", '{"auto_map": {}}', ["Big", "Big-G2"]),
+        ("processor_config.json", "{}", ["Big-G2"]),
+        ("chat_template.jinja", "{{ messages }}", ["Big-G2"]),
+        ("additional_chat_templates/tool_use.jinja", "", ["Big"]),
+        ("tokenizer.model", "", ["Big-G2"]),
     ],
 )
 def test_code_on_the_node_is_held_to_the_pins(
@@ -140,8 +145,9 @@ def test_code_on_the_node_is_held_to_the_pins(
         (tmp_path / folder).mkdir()
         for file, content in CODE.items():
             (tmp_path / folder / file).write_text(content)
-        # What decides and does not run may be there, as may an index that a conversion writes anew.
-        (tmp_path / folder / "notes.txt").write_text("x")
+        # Notes may be there, as may an index that a conversion writes anew.
+        for notes in ("notes.txt", "README.md"):
+            (tmp_path / folder / notes).write_text("x")
         (tmp_path / folder / ".gaudi-serving").mkdir()
         (tmp_path / folder / ".gaudi-serving/x.py").write_text("")
     (tmp_path / "Big-G2/model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": {}}))
@@ -154,10 +160,14 @@ def test_code_on_the_node_is_held_to_the_pins(
     assert ids(ran) == ["code_differs"] * len(folders)
     for folder in folders:
         assert f"code of {tmp_path}/{folder}, where" in ran["report"]
-    # A model whose code does not run is served as it is.
+    # A model whose code does not run is served as it is, unless the site requires pins.
     arguments = running_code(tmp_path, pins_)
     arguments["plans"][0]["arguments"] = []
     assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(required) == ["pins"] * len(folders)
+    for folder in folders:
+        assert f"would read {tmp_path}/{folder}, where" in required["report"]
 
 
 @pytest.mark.parametrize("pipe", [True, False])
