@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import os
 import re
@@ -12,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from tests.unit.sources import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES_OF_MAIN = 25
@@ -30,8 +32,9 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
+@functools.cache
 def block(name: str, kind: str) -> Any:
-    return yaml.safe_load(getattr(importlib.import_module(f"library.{name}"), kind))
+    return yaml.load(getattr(importlib.import_module(f"library.{name}"), kind), Loader=yaml.CSafeLoader)
 
 
 def nested(entries: Mapping[str, Any], inner: str, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -46,18 +49,25 @@ def fits(value: object, kind: str) -> bool:
     return value is None or (isinstance(value, str) and "{{" in value) or isinstance(value, TYPES[kind])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_options_say_what_they_are(name: str) -> None:
+def faults_of_page(name: str) -> Iterator[str]:
     document = block(name, "DOCUMENTATION")
-    assert document["module"] == name
-    assert document["short_description"]
+    if document["module"] != name or not document["short_description"]:
+        yield "its name or short_description"
     for place, option in nested(document["options"] or {}, "suboptions"):
-        assert option["description"], place
-        assert option["type"] in TYPES, place
-        assert (option["type"] == "list") == ("elements" in option), place
-    assert "attributes" in document, "say what the module supports (check_mode, diff_mode, platform)"
-    for attribute, said in document["attributes"].items():
-        assert set(said) <= {"description", "support", "platforms"}, f"{attribute}: a comma may have cut its sentence"
+        if not option.get("description"):
+            yield f"{place} has no description"
+        if option.get("type") not in TYPES or (option["type"] == "list") != ("elements" in option):
+            yield f"{place} has no type, or a list no elements"
+    if "attributes" not in document:
+        yield "attributes do not say what it supports (check_mode, diff_mode, platform)"
+    for attribute, said in document.get("attributes", {}).items():
+        if not set(said) <= {"description", "support", "platforms"}:
+            yield f"{attribute}: a comma may have cut its sentence"
+
+
+def test_options_say_what_they_are() -> None:
+    assert len(NAMES) > 40
+    assert not [f"{name}: {fault}" for name in NAMES for fault in faults_of_page(name)]
 
 
 def taken(name: str) -> Mapping[str, Mapping[str, Any]]:
@@ -70,54 +80,76 @@ def taken(name: str) -> Mapping[str, Mapping[str, Any]]:
     return dict(importlib.import_module(f"library.{name}").ARGUMENT_SPEC)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_documented_options_are_those_that_are_taken(name: str) -> None:
-    documented = block(name, "DOCUMENTATION")["options"] or {}
-
-    spec = taken(name)
-
-    def said(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        # What is taken as it is, to be refused in our own words, is documented as what it has to be.
-        raw = {option for option, about in spec.items() if about.get("type") == "raw"}
-        parts = {
-            option: ("default", "required", "choices", *(() if option in raw else ("type", "elements")))
-            for option in options
-        }
-        return {
-            option: {part: about[part] for part in parts[option] if part in about} for option, about in options.items()
-        }
-
-    assert said(documented) == said(spec)
+def compared(name: str, option: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """What page and module have to agree on."""
+    # What is taken as it is, to be refused in our own words, is documented as what it has to be.
+    raw = taken(name).get(option, {}).get("type") == "raw"
+    parts = ("default", "required", "choices", *(() if raw else ("type", "elements")))
+    return {part: about[part] for part in parts if part in about}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_examples_use_what_is_documented(name: str) -> None:
+def test_documented_options_are_those_that_are_taken() -> None:
+    offenders = []
+    for name in NAMES:
+        documented, spec = block(name, "DOCUMENTATION")["options"] or {}, taken(name)
+        offenders += [f"{name}: {option} is on one side alone" for option in documented.keys() ^ spec.keys()]
+        offenders += [
+            f"{name}: {option} is documented as {compared(name, option, documented[option])}, "
+            f"and taken as {compared(name, option, spec[option])}"
+            for option in documented.keys() & spec.keys()
+            if compared(name, option, documented[option]) != compared(name, option, spec[option])
+        ]
+    assert not offenders
+
+
+def faults_of_examples(name: str) -> Iterator[str]:
     options = block(name, "DOCUMENTATION")["options"] or {}
+    required = {option for option, said in options.items() if said.get("required")}
     used = [task[name] or {} for task in block(name, "EXAMPLES") if name in task]
-    assert used
+    if not used:
+        yield "no example"
     for arguments in used:
-        assert set(arguments) <= set(options)
-        assert {option for option, said in options.items() if said.get("required")} <= set(arguments)
-        for option, value in arguments.items():
-            assert fits(value, options[option]["type"]), f"{option}: {value!r} is no {options[option]['type']}"
+        yield from (f"{option} is no option" for option in arguments.keys() - options.keys())
+        yield from (f"an example lacks {option}" for option in required - arguments.keys())
+        for option in arguments.keys() & options.keys():
+            if not fits(arguments[option], options[option]["type"]):
+                yield f"{option}: {arguments[option]!r} is no {options[option]['type']}"
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_main_reads_decides_and_acts_in_few_lines(name: str) -> None:
+def test_examples_use_what_is_documented() -> None:
+    assert not [f"{name}: {fault}" for name in NAMES for fault in faults_of_examples(name)]
+
+
+def lines_of_main(name: str) -> list[int]:
+    """The length of main(): of one, or of none where an action does it all and there is a page alone."""
+    mains = [
+        node
+        for node in tree(ROOT / "library" / f"{name}.py").body
+        if isinstance(node, ast.FunctionDef) and node.name == "main"
+    ]
+    return [(main.end_lineno or 0) - main.lineno + 1 for main in mains]
+
+
+def test_main_reads_decides_and_acts_in_few_lines() -> None:
     """What a module decides is a function that is tried without Ansible (CONTRIBUTING.md)."""
-    tree = ast.parse((ROOT / "library" / f"{name}.py").read_text(encoding="utf-8"))
-    # What an action does all by itself has a page here, and nothing that runs.
-    mains = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "main"]
-    assert len(mains) == 1 or (ROOT / "action_plugins" / f"{name}.py").exists()
-    assert all((main.end_lineno or 0) - main.lineno + 1 <= MOST_LINES_OF_MAIN for main in mains)
+    lines = {name: lines_of_main(name) for name in NAMES}
+    alone = {name for name in NAMES if (ROOT / "action_plugins" / f"{name}.py").exists()}
+    assert not [name for name, found in lines.items() if len(found) != 1 and name not in alone]
+    assert {name: found for name, found in lines.items() if any(each > MOST_LINES_OF_MAIN for each in found)} == {}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_returned_has_a_true_sample(name: str) -> None:
+def faults_of_results(name: str) -> Iterator[str]:
     for place, value in nested(block(name, "RETURN"), "contains"):
-        assert value["description"], place
-        assert "sample" in value or "contains" in value, place
-        assert fits(value.get("sample"), value["type"]), f"{place}: {value.get('sample')!r} is no {value['type']}"
+        if not value.get("description"):
+            yield f"{place} has no description"
+        if "sample" not in value and "contains" not in value:
+            yield f"{place} has no sample"
+        if not fits(value.get("sample"), value["type"]):
+            yield f"{place}: {value.get('sample')!r} is no {value['type']}"
+
+
+def test_what_is_returned_has_a_true_sample() -> None:
+    assert not [f"{name}: {fault}" for name in NAMES for fault in faults_of_results(name)]
 
 
 def test_the_pages_are_shown_whole() -> None:

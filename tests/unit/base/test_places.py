@@ -24,6 +24,7 @@ WRONG = [
     # Everybody may make it before we do.
     *(f"{TMP}/x", f"/var{TMP}/models/x"),
 ]
+REFUSED = ("directory_is_root", "directory_of_system", "directory_hides_system", "directory_of_others")
 RIGHT = [
     *("/data/models/x", "/srv/x", "/mnt/nfs/models/x", "/home/me/models/x", "/opt/models/x", "/etcetera", "/usr2/x"),
     *("/var/lib/models/x", "/var/cache/recipes", "/opt/vllm-fork-2", "/models/..hidden", "/root/models"),
@@ -45,11 +46,11 @@ OPTIONS = ["weights", "recipe_cache", "recipe_cache as a mapping", "quantization
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("path", WRONG)
-def test_a_directory_of_the_system_or_the_image(option: str, path: str) -> None:
-    refused = plan("1.22", **named(option, path))["refused"]
-    assert option.split(" ", maxsplit=1)[0] in refused
-    assert "Use a directory of its own" in refused
+def test_a_directory_of_the_system_or_the_image(option: str) -> None:
+    answers = {path: plan("1.22", **named(option, path)) for path in WRONG}
+    assert not [path for path, answer in answers.items() if answer.get("refused_id") not in REFUSED]
+    # Of several directories the sentence names the option, too.
+    assert not [path for path, answer in answers.items() if option.split(" ", maxsplit=1)[0] not in answer["refused"]]
 
 
 READ = ["weights", "quantization_config"]
@@ -58,35 +59,27 @@ ONLY_READ = [path for path in RIGHT if not path.startswith(("/data/", "/srv/", "
 FOR_DATA = [*(path for path in RIGHT if path not in ONLY_READ), "/vllm_cache/x", "/data/cache/"]
 
 
-@pytest.mark.parametrize(
-    ("option", "path"),
-    [*((option, path) for option in READ for path in RIGHT)]
-    + [(option, path) for option in OPTIONS if option not in READ for path in FOR_DATA],
-)
-def test_a_directory_of_ones_own(option: str, path: str) -> None:
-    answer = plan("1.22", **named(option, path))
-    assert "refused" not in answer, answer
-    mounts = {mount["source"]: mount["target"] for mount in answer["container"]["mounts"]}
-    assert mounts[path] == path
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_directory_of_ones_own(option: str) -> None:
+    refused, elsewhere = {}, {}
+    for path in RIGHT if option in READ else FOR_DATA:
+        answer = plan("1.22", **named(option, path))
+        if "refused" in answer:
+            refused[path] = answer["refused"]
+        elif {mount["source"]: mount["target"] for mount in answer["container"]["mounts"]}.get(path) != path:
+            elsewhere[path] = answer["container"]["mounts"]
+    assert not refused
+    assert not elsewhere
+
+
+OF_OTHERS = ["/root/.ssh", "/home/me/.ssh", "/var/spool/cron/crontabs", "/var/lib/postgresql", "/data/../root/.ssh"]
 
 
 @pytest.mark.parametrize("option", ["recipe_cache", "recipe_cache as a mapping"])
-@pytest.mark.parametrize(
-    "path",
-    [
-        *ONLY_READ,
-        "/root/.ssh",
-        "/home/me/.ssh",
-        "/var/spool/cron/crontabs",
-        "/var/lib/postgresql",
-        "/data/../root/.ssh",
-    ],
-)
-def test_a_server_writes_only_below_a_directory_for_data(option: str, path: str) -> None:
-    refused = plan("1.22", **named(option, path))
-    assert refused["refused_id"] == "not_for_data"
-    assert "recipe_cache is " in refused["refused"]
-    assert "/data, /mnt, /srv, /var/cache or /vllm_cache" in refused["refused"]
+def test_a_server_writes_only_below_a_directory_for_data(option: str) -> None:
+    answers = {path: plan("1.22", **named(option, path)) for path in (*ONLY_READ, *OF_OTHERS)}
+    assert not [path for path, answer in answers.items() if answer.get("refused_id") != "not_for_data"]
+    assert not [path for path, answer in answers.items() if "recipe_cache" not in answer["refused"]]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +162,7 @@ def test_what_is_accepted_hides_nothing(parts: list[str]) -> None:
     try:
         check_place(path, "x", FORK)
     except Refusal as refusal:
-        assert str(refusal).endswith("below /data.")
+        assert refusal.id in REFUSED
         return
     assert ".." not in path.split("/")
     assert "//" not in path

@@ -17,6 +17,8 @@ from ansible.module_utils.gaudi.serving.signs import Progress, Reason, diagnose
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.sources import nodes, tree
+
 ROOT = Path(__file__).resolve().parents[3]
 # Clears the screen, renames the window, starts a line of its own, turns the reading direction.
 HOSTILE = "\x1b[2J\x1b]0;owned\x07a\r\n<0>b\u2028c\u202ed\x9b31me"
@@ -154,22 +156,22 @@ def assigned_printable(function: ast.AST) -> set[str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted([*(ROOT / "library").glob("*.py"), *(ROOT / "module_utils" / "gaudi" / "node").glob("*.py")]),
-    ids=lambda path: path.name,
-)
-def test_modules_quote_tools_printably(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = []
-    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+def quoted_as_it_is(parsed: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of somebody else's words in what a module says."""
+    for function in [node for node in nodes(parsed) if isinstance(node, ast.FunctionDef)]:
         clean = assigned_printable(function)
         for call in [node for node in ast.walk(function) if isinstance(node, ast.Call)]:
             if isinstance(call.func, ast.Attribute) and call.func.attr in SAYING:
                 # Fields beside the sentence are shown as YAML, which writes such letters as escapes.
                 said = [*call.args, *(word.value for word in call.keywords if word.arg == "msg")]
-                found += [f"{call.lineno}: {name}" for part in said for name in unguarded(part) if name not in clean]
-    assert found == []
+                yield from ((call.lineno, name) for part in said for name in unguarded(part) if name not in clean)
+
+
+def test_modules_quote_tools_printably() -> None:
+    files = [*(ROOT / "library").glob("*.py"), *(ROOT / "module_utils" / "gaudi" / "node").glob("*.py")]
+    assert not [
+        f"{path.relative_to(ROOT)}:{line}: {name}" for path in files for line, name in quoted_as_it_is(tree(path))
+    ]
 
 
 # Every place below that writes to the journal or to the operator's terminal, and how its text got there.
@@ -200,8 +202,7 @@ def test_the_exits_are_listed() -> None:
     writing = set()
     for folder in ("action_plugins", "callback_plugins", "filter_plugins", "plugin_utils", "roles"):
         for path in (ROOT / folder).rglob("*.py"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            calls = [node.func for node in nodes(tree(path)) if isinstance(node, ast.Call)]
             printing = any(isinstance(call, ast.Name) and call.id == "print" for call in calls)
             displaying = any(isinstance(call, ast.Attribute) and call.attr == "display" for call in calls)
             if printing or displaying:
