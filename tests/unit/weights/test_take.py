@@ -143,6 +143,28 @@ def test_what_is_not_as_recorded_is_named_and_brought_again(
     assert run(ask())["bytes"] > 0
 
 
+def test_a_file_stays_in_its_place_until_rsync_has_set_its_times(
+    ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rsync prints a file's line first. If the file is gone when it sets the times, it ends with status 23."""
+    sets_times = """
+for name in sorted(names):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(given / name, folder / name)
+    print((folder / name).stat().st_size, name, flush=True)
+    print(4096, "./", flush=True)
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+        if not (folder / name).exists():
+            sys.exit(23)
+sys.exit(0)
+"""
+    monkeypatch.setenv("WRONG", sets_times)
+    assert run(ask())["received"] > 0
+    assert manifest.load(tmp_path / "node" / "Small-Model") == manifest.load(given)
+
+
 def test_a_peer_that_goes_away_is_named_and_what_came_is_kept(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

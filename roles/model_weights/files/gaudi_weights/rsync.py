@@ -61,7 +61,7 @@ def receive(
     """Have rsync bring what the peer has into a folder.
 
     what: its name for people; names: the files that are asked for, all without any; heard is told the name of each file
-    that has come.
+    that has come and that rsync does not touch any more.
     Raises NotThere, and Refusal with rsync's own words.
     """
     command = [
@@ -74,8 +74,17 @@ def receive(
         asked.write(b"".join(os.fsencode(name) + b"\0" for name in names))
         asked.seek(0)
         with subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=said, env=direct()) as ran:
+            last = ""
             for line in ran.stdout or ():
-                heard(os.fsdecode(line.rstrip(b"\n")).partition(" ")[2])
+                name = os.fsdecode(line.rstrip(b"\n")).partition(" ")[2]
+                # rsync sets the times of a file after its line (receiver.c: log_item before finish_transfer), and ends
+                # with status 23 if it is gone by then. Lines of folders come from another process, at any time.
+                if not name.endswith("/"):
+                    if last:
+                        heard(last)
+                    last = name
+        if last:
+            heard(last)
         said.seek(0)
         # As much as the peer likes, of which the beginning is shown.
         words = " ".join(said.read(4096).decode(errors="replace").split())
