@@ -1,11 +1,14 @@
-"""Why a node did not get a folder is printed, also where the run goes on and gets it elsewhere.
+"""Why a node did not get a folder is printed, also where the run goes on and gets it elsewhere, and only if it is so.
 
 A run prints nothing of a failed task that a rescue section deals with, so each of these sections prints the reason.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +50,35 @@ def test_a_node_that_goes_on_prints_why_it_has_to(file: str, sentence: str, tmp_
     said = printed(file, tmp_path)
     for host in ("a", "b"):
         assert f"{sentence.replace('HOST', host)}{REASON}" in said
+
+
+def test_a_folder_that_comes_in_the_last_attempt_has_arrived(tmp_path: Path) -> None:
+    """On two nodes there are three attempts; the folder was reported as missing if the third one brought it."""
+    steps = ("ready", "addresses", "give", "give_no_more", "outside", "outside_tried", "take")
+    for step in steps:
+        (tmp_path / f"{step}.yml").write_text("[]")
+    shutil.copy(ROLE / "round.yml", tmp_path)
+    taken = {"src": f"{tmp_path}/a/Qwen2", "dest": f"{tmp_path}/b/", "mode": "preserve"}
+    third = "__weights_supply_round.attempt | int == 2"
+    (tmp_path / "take.yml").write_text(json.dumps([{"name": "Take", "ansible.builtin.copy": taken, "when": third}]))
+    entry = {"name": "config.json", "size": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
+    made = {"schema": 1, "source": "hub", "repository": "a/b", "revision": "c0" * 20, "fetched": "", "files": [entry]}
+    (tmp_path / "a/Qwen2/.gaudi-serving").mkdir(parents=True)
+    (tmp_path / "a/Qwen2/.gaudi-serving/manifest.json").write_text(json.dumps(made))
+    (tmp_path / "a/Qwen2/config.json").write_text("{}")
+    (tmp_path / "b").mkdir()
+    (arrived,) = [task for task in load(ROLE / "fetch.yml") if task["name"] == "fetch | Ensure it has arrived"]
+    (begin,) = [task for task in load(ROLE / "fetch.yml") if "ansible.builtin.set_fact" in task]
+    variables = {
+        **load(ROLE.parent / "defaults/main.yml"),
+        **load(ROLE.parent / "vars/main.yml"),
+        **{name: value for name, value in KNOWN.items() if not name.startswith("__")},
+        "weights_supply_item": {"directory": "Qwen2", "repositories": {}},
+        "weights_supply_root": str(tmp_path / "{{ inventory_hostname }}"),
+        "weights_supply_needed": True,
+        "weights_supply_shared": False,
+    }
+    go = {"name": "Go round", "ansible.builtin.include_tasks": f"{tmp_path}/round.yml"}
+    done = run(tmp_path, tasks=[{"name": "Fetch", "vars": variables, "block": [begin, go, arrived]}])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "b/Qwen2/config.json").exists()
