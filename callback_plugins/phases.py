@@ -39,6 +39,13 @@ extends_documentation_fragment:
   - result_format_callback
 requirements:
   - set as stdout in configuration
+options:
+  failed_command_lines:
+    description: How many of the last lines that a failed command printed are shown; V(0) for all.
+    type: int
+    default: 20
+    env:
+      - name: GAUDI_FAILED_COMMAND_LINES
 """
 
 # Actions whose message is for people; the other words are Ansible's own, for an assertion without any.
@@ -53,6 +60,8 @@ class Printable(Everything):  # type: ignore[misc]  # ansible-core carries no ty
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "phases"
+    # Ansible derives it from the name of the class, and finds no option for another one.
+    plugin_type = "callback"
 
     def __init__(self) -> None:
         """Make all that this process prints printable."""
@@ -156,7 +165,8 @@ class Phases(Printable):
 
     def _tell_failure(self, host: str, result: Any) -> None:
         self._run.phase.worked = self._run.phase.failed = True
-        self._lines(phases.failure(host, self._run.task.name, result.result), COLOR_ERROR)
+        lines = self.get_option("failed_command_lines")
+        self._lines(phases.failure(host, self._run.task.name, result.result, lines), COLOR_ERROR)
 
     def _handle_exception(self, result: Any, use_stderr: bool = False) -> None:
         """Say nothing of where in the playbook a task failed: a failed task is its own sentence."""

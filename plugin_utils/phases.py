@@ -126,12 +126,15 @@ class Run:
         return f"{title} ({self._where})" if self._where else title
 
 
-def sentence(result: Mapping[str, Any]) -> str:
-    """Give a failed task's own words; of a loop, those of the items that failed."""
+def sentence(result: Mapping[str, Any], lines: int = COMMAND_LINES) -> str:
+    """Give a failed task's own words; of a loop, those of the items that failed.
+
+    lines: how many of the last lines that a command printed are part of them; 0 for all.
+    """
     items = [item for item in result.get("results") or [] if item.get("failed")]
     if items:
-        return "\n".join(sentence(item) for item in items)
-    message = result.get("msg") or result.get("censored") or "The task failed without a message."
+        return "\n".join(sentence(item, lines) for item in items)
+    message = result.get("msg") or result.get("censored") or _without_message(result)
     text = "\n".join(str(line) for line in message) if isinstance(message, list) else str(message)
     refused = _OF_A_FILTER.fullmatch(text)
     text = refused[1] if refused else text
@@ -140,8 +143,16 @@ def sentence(result: Mapping[str, Any]) -> str:
     said = next(
         (words for key in ("stderr", "module_stderr", "stdout") if (words := str(result.get(key) or "").strip())), ""
     )
-    last = "\n".join(said.splitlines()[-COMMAND_LINES:])
+    last = "\n".join(said.splitlines()[-lines:])
     return f"{text}\n{last}" if last and last not in text else text
+
+
+def _without_message(result: Mapping[str, Any]) -> str:
+    """Say of a task that gives no message whether it was its own condition that made it fail."""
+    if not result.get("failed_when_result"):
+        return "The task failed without a message."
+    condition = "the condition failed_when of the task is met."
+    return f"Exit status {result['rc']}, but {condition}" if "rc" in result else condition.capitalize()
 
 
 def changed_line(task: Task, hosts: Sequence[str]) -> str:
@@ -164,9 +175,9 @@ def ended_line(phase: Phase, foreseen: bool = False) -> str:
     return f"  ✓ {phase.title:<{TITLE_COLUMNS}} {duration(phase.seconds):>9}  {changes}".rstrip()
 
 
-def failure(host: str, task: str, result: Mapping[str, Any]) -> list[str]:
-    """Say where what failed, and below it why, in the task's own words."""
-    return [f"  ✗ {host}: {task}", *textwrap.indent(sentence(result), "      ").splitlines()]
+def failure(host: str, task: str, result: Mapping[str, Any], lines: int = COMMAND_LINES) -> list[str]:
+    """Say where what failed, and below it why, in the task's own words; ``lines`` as of sentence()."""
+    return [f"  ✗ {host}: {task}", *textwrap.indent(sentence(result, lines), "      ").splitlines()]
 
 
 def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, Sequence[str]]) -> list[str]:
