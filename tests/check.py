@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
 # Folders of tests, each with a folder a subject.
-TIERS = ("unit", "integration")
+TIERS = ("unit", "golden", "integration")
 PLUGINS = ("library", "action_plugins", "callback_plugins", "filter_plugins", "plugin_utils")
 # Contracts over all modules, and over all places that give a refusal.
 CONTRACTS = {
@@ -80,7 +80,7 @@ TESTED_BY = {
 
 # Modules of module_utils/gaudi that have no test file of their own name, with the files that test them. A module that
 # is a step of something larger is tested by what comes out of it: to ask each step alone would repeat the rules.
-_PLANS = ("planning/test_canonical.py", "planning/test_releases.py")
+_PLANS = ("test_every_plan.py", "planning/test_releases.py")
 _TOPOLOGY = ("cards/test_document.py",)
 _PLUGIN_BUCKETS = ("plugin_buckets/test_cases.py", "plugin_buckets/test_restated.py")
 TESTED_IN: dict[str, tuple[str, ...]] = {
@@ -117,7 +117,7 @@ TESTED_IN: dict[str, tuple[str, ...]] = {
     "fabric/measuring": ("library/test_fabric_check.py",),
     # Families: the canonical plans and the vendor's cases hold their rules.
     **{f"families/{name}": _PLANS for name in ("defaults", "formulas", "shared")},
-    **{f"families/{name}": (*_PLANS, "planning/test_vendor_cases.py") for name in ("deepseek", "r121", "r122")},
+    **{f"families/{name}": (*_PLANS, "serving_cases/test_vendor_cases.py") for name in ("deepseek", "r121", "r122")},
     "families/base": ("families/test_plugin.py",),
     "families/registry": ("families/test_families.py",),
     "families/plugin_warmup": ("planning/test_buckets.py",),
@@ -216,6 +216,8 @@ def chosen_tests(names: Iterable[str], tests: Iterable[PurePosixPath]) -> list[s
         if str(path.parent) in ROOTS:
             found |= naming(rf"gaudi\.{path.parent.name}(\.| import [^\n]*\b){re.escape(path.stem)}\b", tests)
         own = path.parts[1:3] if top in ("module_utils", "roles") else ()
+        if top == "catalog":
+            found.add("tests/golden")
         others = next((said for place, said in TESTED_BY.items() if name.startswith(f"{place}/")), ())
         found |= {f"tests/{tier}/{subject}" for tier in TIERS for subject in (*own, *others)} & folders
     return sorted(name for name in found if not any(name.startswith(f"{other}/") for other in found))

@@ -69,6 +69,7 @@ IMAGES = Part("images", (sys.executable, "-m", "simulator", "images"))
 # In this order they begin: what finds most mistakes, then the longest, so that the last ones end together.
 TEST = (
     Part("lint", ("bash", "tests/lint.sh")),
+    # tests/unit and tests/golden.
     Part("unit", (*PYTEST, "-n", "2", "--ignore=tests/integration")),
     Part("integration", (*PYTEST, "-n", "2", "tests/integration")),
     scenario("default", tunes=True),
@@ -100,6 +101,7 @@ MORE = (
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
     scenario("default", tunes=True, system="debian13"),
+    Part("plans", (sys.executable, "-m", "tests.golden.canonical_plans")),
     Part("breaks", (sys.executable, "-m", "tests.breaks")),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/integration/fp8", "-k", "killed")),
     Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),

@@ -13,7 +13,7 @@ TESTS = all_tests()
     ("touched", "found"),
     [
         (["module_utils/gaudi/cards/hl_smi.py"], ["tests/unit/cards"]),
-        (["module_utils/gaudi/families/r121.py"], ["tests/unit/families", "tests/unit/planning"]),
+        (["module_utils/gaudi/families/plugin.py"], ["tests/unit/families", "tests/unit/planning"]),
         (
             ["module_utils/gaudi/node/long_work.py"],
             ["tests/unit/jobs/test_decisions.py", "tests/unit/library/test_node_status_info.py", "tests/unit/node"],
@@ -25,7 +25,8 @@ TESTS = all_tests()
         (["roles/fp8_weights/README.md"], ["tests/integration/fp8", "tests/integration/fp8_dynamic"]),
         (["roles/gaudi_driver/tasks/main.yml"], ["tests/unit/driver"]),
         (["roles/serving_image/files/gaudi_image/build.py"], ["tests/integration/image", "tests/unit/image"]),
-        (["catalog/cards.yml"], ["tests/unit/catalogue", "tests/unit/planning"]),
+        (["catalog/cards.yml"], ["tests/golden", "tests/unit/catalogue", "tests/unit/planning"]),
+        (["tests/golden/serving_cases/cases.json"], ["tests/golden/serving_cases"]),
         (["tests/unit/cards/nodes.py", "tests/unit/cards/test_text.py"], ["tests/unit/cards"]),
         (["tests/unit/cards/test_text.py"], ["tests/unit/cards/test_text.py"]),
         (["README.md"], []),

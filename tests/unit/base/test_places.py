@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 FORK = "/opt/vllm-fork"
 TMP = "/tmp"  # noqa: S108 - a name to check, nothing is written there

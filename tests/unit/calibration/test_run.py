@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.planning.many import plan_all
 
 from library import calibration_plan as module
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 CODER = "qwen3-coder-480b-a35b-instruct-fp8"
 OPTIONS = calibration.Options(512, "", "/opt/vllm-hpu-extension/calibration")

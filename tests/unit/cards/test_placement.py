@@ -15,7 +15,7 @@ from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 
 def node(layout: list[tuple[list[int], str]], busy: dict[int, dict[str, Any]] | None = None) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_followed_to_the_letter_it_ends_green(checkout: Path) -> None:
 
     # Of what make unit finds beside the catalogue's own tests.
     for lint in (
-        "python -m pytest -q tests/unit/planning/test_canonical.py -k test_the_list",
+        "python -m pytest -q tests/golden/test_canonical_plans.py -k test_the_list",
         f"yamllint --strict {entry[0]} {playbook[0]}",
         f"ansible-playbook --syntax-check {playbook[0]}",
         f"python -m pytest -q tests/unit/standins/test_plans.py -k {name}",

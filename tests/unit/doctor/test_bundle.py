@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.doctor.bundle import FILES, MASKED, NOT_SHOWN, OF_PLAN, OF_STATE, masked_text
 
 from filter_plugins import doctor
-from tests import canonical_plans
+from tests.golden import canonical_plans
 
 HIDDEN = "SECRETsecret123"
 # What a site may have put into extra_environment. The preflight refuses some of these names, not all that exist.

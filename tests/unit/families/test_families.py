@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.image.recipe import OF_KIND
 from ansible.module_utils.gaudi.planning.many import Catalogue
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 BRAIN = vendor.ROOT / "module_utils" / "gaudi"
 # The key of a release file is read here, and looked up in the package.

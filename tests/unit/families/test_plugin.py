@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.planning.moved import moved
 from ansible.module_utils.gaudi.request.options import Request
 from ansible.module_utils.gaudi.rules.draft import Draft, Origin
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 RELEASES = ("1.23", "1.24", "1.24.1")
 MODEL = {"model": "qwen3-8b", "instance": "x"}

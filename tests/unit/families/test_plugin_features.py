@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.golden.serving_cases import vendor
 from tests.unit.families.test_plugin import RELEASES, plan, refused
-from tests.unit.planning import vendor
 
 GUESSING = {"method": "eagle3", "num_speculative_tokens": 2, "model": "/data/models/Guess"}
 MIXTURE = {"model": "qwen3-30b-a3b-instruct-2507", "instance": "x"}

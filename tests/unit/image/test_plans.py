@@ -10,7 +10,7 @@ import yaml
 from ansible.module_utils.gaudi.image.parts import needed
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
-from tests.canonical_plans import CATALOG, topology
+from tests.golden.canonical_plans import CATALOG, topology
 from tests.unit.image.made import document, entry, made
 
 

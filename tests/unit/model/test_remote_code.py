@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from library import serving_plan
-from tests.unit.planning import vendor
+from tests.golden.plan_checks import entry
+from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_refusals import plan, sentence, warned
-from tests.unit.planning.test_releases import RELEASES, entry
+from tests.unit.planning.test_releases import RELEASES
 from tests.unit.request.test_options import check
 
 DEEPSEEK = {

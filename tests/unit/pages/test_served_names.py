@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.pages.page import page
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_releases import RELEASES
 
 PATH = "/data/hf_models/DeepSeek-R1-0528-G2"

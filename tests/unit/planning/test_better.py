@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from . import vendor
-from .test_vendor_cases import compare
+from tests.golden.serving_cases import vendor
+from tests.golden.serving_cases.test_vendor_cases import compare
 
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in vendor.CASES["cases"] if case["policy"] == "deviate"}
 LOOPBACK = {"VLLM_HOST_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "HCCL_SOCKET_IFNAME": "lo"}

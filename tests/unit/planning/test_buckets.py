@@ -13,8 +13,7 @@ from ansible.module_utils.gaudi.plugin_buckets.server import Server
 from ansible.module_utils.gaudi.serving.last_start import LastStart, sized_by
 
 from library import serving_plan
-
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 RELEASES = {"1.23": "0.17.1", "1.24": "0.21.0", "1.24.1": "0.26.0"}
 CONFIG = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 RELEASES_OF = {model: vendor.content("models", model).get("releases") or ["1.22"] for model in sorted(vendor.MODELS)}
 

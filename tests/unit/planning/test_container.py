@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.catalogue.fabric import HOST_NICS_VARIABLES
 
-from . import vendor
+from tests.golden.serving_cases import vendor
+
 from .test_releases import RELEASES
 
 

@@ -13,9 +13,8 @@ import pytest
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.testing import patch_module_args
 
+from tests.golden.serving_cases import vendor
 from tests.unit.model.test_headers import shard
-
-from . import vendor
 
 
 def _module() -> Any:

@@ -10,9 +10,8 @@ from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.planning.memory import growth
 
+from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_refusals import GIB, LLAMA_70B
-
-from . import vendor
 
 
 def plan(release: str = "1.22", files: Weights | None = None, **options: Any) -> dict[str, Any]:

@@ -19,8 +19,7 @@ from ansible.module_utils.gaudi.serving.plan import (
 )
 
 from plugin_utils import releases
-
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 OUTSIDE = ["0.0.0.0", "::", "10.20.0.11", "node-1.example"]
 INSIDE = ["127.0.0.1", "::1", "localhost", "127.0.0.53"]

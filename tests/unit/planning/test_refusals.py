@@ -17,8 +17,7 @@ from ansible.module_utils.gaudi.planning.network import Network, read_addresses
 from ansible.module_utils.gaudi.planning.network import network as network_of_script
 
 from plugin_utils import releases
-
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 LLAMA_70B = {
     "model_type": "llama",

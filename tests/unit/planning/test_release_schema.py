@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from plugin_utils.catalogue_files import findings
+from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_server_shutdown import STAND_IN
 
-from . import vendor
 from .test_releases import RELEASES
 
 SCHEMA = json.loads((vendor.CATALOG / "schemas" / "release.schema.json").read_text(encoding="utf-8"))["properties"]

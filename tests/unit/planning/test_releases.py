@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
@@ -10,14 +9,14 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ansible.module_utils.gaudi.catalogue.surface import CHECKED, normal
 from ansible.module_utils.gaudi.families.registry import FAMILIES
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.request.options import OPTIONS, READERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from . import vendor
+from tests.golden.plan_checks import beyond_surface, entry, unexplained
+from tests.golden.serving_cases import vendor
 
 RELEASES = sorted(path.stem for path in (vendor.CATALOG / "releases").glob("*.yml"))
 FORKS = {
@@ -29,10 +28,6 @@ FORKS = {
     "deepseek-r1": "687dd5bbd",
     "deepseek-r1-2025.11": "016b6bd20",
 }
-
-
-def entry(release: str) -> ReleaseEntry:
-    return ReleaseEntry.from_mapping(vendor.content("releases", release))
 
 
 def test_the_releases_of_the_manuals_are_there() -> None:
@@ -105,50 +100,6 @@ def test_the_documentation_of_another_release_proves_no_variable(release: str) -
     assert set(lists["documentation"]) <= code
 
 
-def within_surface(release: str, plan: dict[str, Any]) -> None:
-    read = entry(release)
-    known = {normal(name) for name in read.arguments}
-    options = set(vendor.options(plan["arguments"]))
-    assert options <= known, options - known
-    checked = {name for name in plan["environment"] if CHECKED.match(name)}
-    assert checked <= read.variables, checked - read.variables
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in vendor.CASES["cases"]])
-def test_every_case_is_within_what_its_release_knows(case: dict[str, Any]) -> None:
-    plan = vendor.plan_case(case)
-    if "refused" not in plan:
-        within_surface(vendor.release_of(case), plan)
-        explained(plan)
-
-
-@pytest.mark.parametrize(("model", "release"), list(itertools.product(sorted(vendor.MODELS), RELEASES)))
-def test_every_model_on_every_release_is_within_what_it_knows(model: str, release: str) -> None:
-    plan = vendor.plan_request(release, {"model": model, "instance": "x"})
-    if "refused" in plan:
-        # Only releases the model is not known to be served with may refuse it.
-        assert release not in vendor.content("models", model).get("releases", []), plan["refused"]
-        return
-    within_surface(release, plan)
-    explained(plan)
-
-
-def explained(plan: dict[str, Any]) -> None:
-    """Every value has its rule, and the rule its source."""
-    values = {item["value"]: item for item in plan["explain"]}
-    assert len(values) == len(plan["explain"])
-    for name, value in plan["environment"].items():
-        assert values[f"environment.{name}"]["result"] == value
-    for option in vendor.options(plan["arguments"]):
-        assert any(normal(known.removeprefix("arguments.")) == option for known in values), option
-    for name in ("modules", "cpu_binding", "execution_mode"):
-        assert name in values
-    for item in plan["explain"]:
-        assert set(item) == {"value", "result", "rule", "source", "inputs"}
-        assert re.fullmatch(r"[a-z0-9.-]+", item["rule"])
-        assert item["source"]
-
-
 flags = st.fixed_dictionaries(
     {},
     optional={
@@ -179,9 +130,7 @@ flags = st.fixed_dictionaries(
 @given(flags, st.sampled_from(RELEASES), st.sampled_from(["/models/QwQ-32B", "/models/Qwen3-235B-A22B"]))
 def test_drawn_requests_are_within_what_the_release_knows(options: dict[str, Any], release: str, path: str) -> None:
     plan = vendor.plan_request(release, {"weights": path, **options})
-    if "refused" not in plan:
-        within_surface(release, plan)
-        explained(plan)
+    assert "refused" in plan or [*beyond_surface(release, plan), *unexplained(plan)] == []
 
 
 def test_every_option_is_read_and_documented() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 
 def up(value: float, base: int = 128) -> int:

@@ -9,8 +9,7 @@ from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.serving.plan import Plan
 
 from plugin_utils.catalogue_files import findings
-
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 RELEASE = vendor.content("releases", "1.22")
 OPTION = "--shutdown-timeout"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from . import vendor
+from tests.golden.serving_cases import vendor
+
 from .test_releases import RELEASES
 
 REQUESTS: list[dict[str, Any]] = [

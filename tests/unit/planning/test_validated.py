@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.planning.many import plan_all
 
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 # docs/getting_started/validated_models.md of vllm-gaudi v0.26.0 (b059f9c9), typed here again: name in the catalogue,
 # sizes of tensor parallelism, data types (B: BF16, F: FP8), generations of cards.

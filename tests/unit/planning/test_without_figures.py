@@ -11,7 +11,7 @@ from ansible.module_utils.gaudi.model.headers import weights_from
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.weights.source_plan import published, room
 
-from . import vendor
+from tests.golden.serving_cases import vendor
 
 QWQ: dict[str, Any] = vendor.content("models", "qwq-32b")
 BARE = {key: value for key, value in QWQ.items() if key not in ("architecture", "weights_bytes")}

@@ -10,7 +10,8 @@ from ansible.module_utils.gaudi.catalogue.surface import Surface
 from ansible.module_utils.gaudi.pages.page import page
 from ansible.module_utils.gaudi.planning.writable import LEADING, SCRATCH, VARIABLES
 
-from . import vendor
+from tests.golden.serving_cases import vendor
+
 from .test_releases import RELEASES
 
 # What libraries of these servers write below, whoever serves: a cache, a log, a configuration.

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.plugin_buckets.server import Server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .test_cases import FILES
+from tests.golden.plugin_buckets.test_cases import FILES
 
 GOOD = FILES["%FILE%"]
 SERVER = Server(16, 4096, 2048, 128, 3000)

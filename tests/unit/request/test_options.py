@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.request.options import OPTIONS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 NASTY = [
     "; rm -rf /",

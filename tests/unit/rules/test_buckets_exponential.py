@@ -9,7 +9,7 @@ from ansible.module_utils.gaudi.rules import buckets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 
 # Printed in pull request 371 of vllm-hpu-extension: prefill 8, length 32768, 256 sequences, 16384 blocks.
 PRINTED = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ansible.module_utils.gaudi.serving.load import Load, document, read, words
 
-from tests.unit.planning import vendor
+from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_releases import RELEASES
 
 # As vLLM 0.26.0 writes them, with two engines.

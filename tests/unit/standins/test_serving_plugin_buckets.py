@@ -10,7 +10,7 @@ import pytest
 from gaudi_simulated import plugin_buckets
 from gaudi_simulated.warmup import BucketError
 
-FOLDER = Path(__file__).resolve().parents[1] / "plugin_buckets"
+FOLDER = Path(__file__).resolve().parents[2] / "golden" / "plugin_buckets"
 DOCUMENT, MORE = (json.loads((FOLDER / name).read_text(encoding="utf-8")) for name in ("cases.json", "more_cases.json"))
 # What the stand-in has not.
 LEFT_OUT = ("UNIFIED", "MERGED", "SLICE")

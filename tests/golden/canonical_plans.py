@@ -1,9 +1,9 @@
 """The plan of every catalogue model on every release and card type, as one SHA-256 a line.
 
-    python -m tests.canonical_plans                    say which plans differ from the list
-    python -m tests.canonical_plans --write            rewrite the list
-    python -m tests.canonical_plans --against COMMIT   show what differs from the plans of another commit
-    python -m tests.canonical_plans --only NAME        the same for the plans of one release or of one model
+    python -m tests.golden.canonical_plans                    say which plans differ from the list
+    python -m tests.golden.canonical_plans --write            rewrite the list
+    python -m tests.golden.canonical_plans --against COMMIT   show what differs from the plans of another commit
+    python -m tests.golden.canonical_plans --only NAME        the same for the plans of one release or of one model
 
 A plan is taken whole: arguments, environment, container, explanations and warnings; a refusal by its sentence. A change
 that means to leave plans alone leaves ``canonical_plans.sha256`` alone. A change that means to alter plans rewrites the
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,15 @@ import yaml
 
 from plugin_utils import brain, releases
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CATALOG = ROOT / "catalog"
 LIST = Path(__file__).with_suffix(".sha256")
 TOPOLOGY = ROOT / "docs" / "examples" / "topologies" / "hl-225-two-sockets.yml"
 DESCRIBED_CARD = "HL-225"
+# For models that were validated on Gaudi 3 alone.
+GAUDI3_CARD = "HL-325"
+# Where this program is in a commit; the second is its former place.
+MODULES = ("tests.golden.canonical_plans", "tests.canonical_plans")
 # Lines of difference shown for one plan.
 SHOWN = 40
 
@@ -71,8 +75,32 @@ def names() -> list[str]:
     return [f"{model} {release} {card}" for model in models() for release in releases.names() for card in cards]
 
 
-def plans(only: str | None = None) -> Iterator[tuple[str, Any]]:
-    """The name and the document of each plan, of all or of one release or model, in the order of the list."""
+def card_of(model: str) -> str:
+    """The card type that a model is served on: Gaudi 2, unless it was validated on Gaudi 3 alone."""
+    validated = load(CATALOG / "models" / f"{model}.yml").get("validated", {}).get("generations", ["gaudi2"])
+    return DESCRIBED_CARD if "gaudi2" in validated else GAUDI3_CARD
+
+
+def sample() -> list[str]:
+    """Of the names of all plans, those that make test makes, in the order of the list.
+
+    Each model on each release with the cards that it is served on, and each further card type on one release, another
+    one from model to model. This program makes all, and make test-all runs it.
+    """
+    cards = sorted(load(CATALOG / "cards.yml")["cards"])
+    found = set[str]()
+    for turn, model in enumerate(models()):
+        found |= {f"{model} {release} {card_of(model)}" for release in releases.names()}
+        for place, card in enumerate(cards):
+            found.add(f"{model} {releases.names()[(turn + place) % len(releases.names())]} {card}")
+    return [name for name in names() if name in found]
+
+
+def plans(only: str | None = None, among: Container[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """The name and the document of each plan, in the order of the list.
+
+    only: of one release or model; among: those with one of these names. Without either, all.
+    """
     from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
     from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
@@ -85,9 +113,12 @@ def plans(only: str | None = None) -> Iterator[tuple[str, Any]]:
             catalogue = dataclasses.replace(its, models={model: entry})
             request = {"model": model, "instance": "canonical"}
             for card, node in nodes.items():
+                name = f"{model} {release} {card}"
+                if among is not None and name not in among:
+                    continue
                 (plan,) = plan_all([request], catalogue, node, weights_root="/data/models")
                 plan.pop("refused_id", None)
-                yield f"{model} {release} {card}", plan
+                yield name, plan
 
 
 def text_of(plan: Any) -> str:
@@ -128,10 +159,11 @@ def plans_at(commit: str) -> Plans:
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
-        if not Path(folder, "tests", Path(__file__).name).exists():
-            sys.exit(f"{commit} has no tests/{Path(__file__).name}: compare with a later commit.")
+        module = next((name for name in MODULES if Path(folder, *name.split(".")).with_suffix(".py").exists()), None)
+        if module is None:
+            sys.exit(f"{commit} has no list of canonical plans: compare with a later commit.")
         done = subprocess.run(
-            [sys.executable, "-m", "tests.canonical_plans", "--json"],
+            [sys.executable, "-m", module, "--json"],
             cwd=folder,
             check=True,
             stdout=subprocess.PIPE,

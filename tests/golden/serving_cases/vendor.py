@@ -15,7 +15,7 @@ from ansible.module_utils.gaudi.planning.network import reached_by_others
 
 from plugin_utils import releases
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 CATALOG = ROOT / "catalog"
 
