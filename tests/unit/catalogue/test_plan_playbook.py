@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY = ROOT / "docs" / "examples" / "topologies" / "hl-288e-mixed-slots.yml"
 
@@ -54,14 +52,6 @@ def test_a_file_without_a_name_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_page_names_a_refused_request(tmp_path: Path) -> None:
-    requests = [{"model": "qwq-32b"}, {"weights": "/m/tuned", "tensor_paralel_size": 2}]
-    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests=requests)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "request 2, tuned" in run.stdout
-    assert "Did you mean tensor_parallel_size?" in run.stdout
-
-
 def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: Path) -> None:
     (tmp_path / "node.yml").write_text(TOPOLOGY.read_text(encoding="utf-8"), encoding="utf-8")
     requests = [{"model": "qwq-32b"}, {"model": "qwq-33b"}, {"model": "qwen3-8b", "modules": [0, 2]}]
@@ -75,19 +65,18 @@ def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: P
     assert [module["module_id"] for module in third["modules"]] == [0, 2]
 
 
-def test_a_page_for_people(tmp_path: Path) -> None:
-    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests='[{"model":"qwen3-8b","instance":"mine"}]')
+def test_a_page_for_people_with_plans_and_refusals(tmp_path: Path) -> None:
+    requests = '[{"model":"qwen3-8b","instance":"mine"},{"weights":"/m/tuned","tensor_paralel_size":2}]'
+    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests=requests)
     assert run.returncode == 0, run.stdout + run.stderr
-    for words in ("NUMA node 0, CPUs 0-47, 96-143", "for mine", "mine: http://127.0.0.1:30001", "Why"):
+    for words in ("8 x HL-288E", "NUMA node 0, CPUs 0-47, 96-143", "for mine", "mine: http://127.0.0.1:30001", "Why"):
         assert words in run.stdout
+    assert "request 2, tuned" in run.stdout
+    assert "Did you mean tensor_parallel_size?" in run.stdout
     assert "changed=0" in run.stdout
 
 
-def test_without_requests_the_node_is_shown_with_what_the_inventory_wants(tmp_path: Path) -> None:
-    run = plan(tmp_path, topology_file=str(TOPOLOGY))
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "8 x HL-288E" in run.stdout
-    assert "Nothing was asked for." in run.stdout
+def test_without_requests_the_inventory_says_what_is_planned(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.yml"
     wanted = {"gaudi_release": "1.21", "gaudi_weights_root": "/w", "gaudi_serving_instances": [{"model": "qwen3-8b"}]}
     inventory.write_text(json.dumps({"gaudi_nodes": {"hosts": {"node-1": wanted}}}), encoding="utf-8")
@@ -97,36 +86,9 @@ def test_without_requests_the_node_is_shown_with_what_the_inventory_wants(tmp_pa
         assert words in run.stdout
 
 
-@pytest.mark.parametrize(
-    ("requests", "words"),
-    [
-        ("qwen3-8b", 'requests must be a list of mappings such as [{model: qwen3-8b}], not "qwen3-8b".'),
-        (5, "requests must be a list of mappings such as [{model: qwen3-8b}], not 5."),
-        ("[{", "requests is text that is neither JSON nor YAML"),
-        (["qwen3-8b"], "A request must be a mapping such as {model: qwen3-8b}"),
-        ({"model": "qwen3-8b"}, "for qwen3-8b"),
-        ('{"model": "qwen3-8b"}', "for qwen3-8b"),
-    ],
-)
-def test_requests_of_any_kind_are_planned_or_refused_in_a_sentence(tmp_path: Path, requests: Any, words: str) -> None:
-    run = plan(tmp_path, topology_file=str(TOPOLOGY), plan_requests=requests)
-    assert words in " ".join(run.stdout.replace("''", "'").split())
-    assert "Traceback" not in run.stdout + run.stderr
-
-
-@pytest.mark.parametrize(
-    ("extra", "words"),
-    [
-        ({"topology_file": "absent.yml", "plan_requests": []}, "absent.yml cannot be read: No such file or directory."),
-        (
-            {"topology_file": str(TOPOLOGY), "plan_requests": "[{model:"},
-            "requests is text that is neither JSON nor YAML",
-        ),
-        ({"topology_file": str(ROOT / "ansible.cfg"), "plan_requests": []}, "is not valid YAML"),
-    ],
-)
-def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, extra: dict[str, Any], words: str) -> None:
-    run = plan(tmp_path, **extra)
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    """What else is refused, and which kinds of requests are taken: test_action.py, without a process."""
+    run = plan(tmp_path, topology_file="absent.yml", plan_requests=[])
     assert run.returncode != 0
-    assert words in " ".join(run.stdout.split())
+    assert "absent.yml cannot be read: No such file or directory." in " ".join(run.stdout.split())
     assert "Traceback" not in run.stdout + run.stderr

@@ -14,21 +14,43 @@ import yaml
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def read(folder: Path, weights: Path) -> subprocess.CompletedProcess[str]:
-    """Run the tasks on this machine for a directory of weights, and show what they read as serve.yml hands it on."""
+# What is beside the weights of each host: its config.json, or None where there is none.
+READ = {"text": b'{"model_type": "qwen2", "by": "J\xc3\xbcrgen {{ x }}"}', "bytes": b"\xff\xfe{"}
+TOO_LARGE = b"{}" + b" " * (1 << 20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("serve")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the tasks once, for a host of each kind on this machine, and note what they read as serve.yml hands it on."""
     request = yaml.safe_load((ROOT / "playbooks" / "serve.yml").read_text(encoding="utf-8"))[0]["vars"]["serve_request"]
+    for host in (*READ, "absent", "directory", "large"):
+        (folder / host / "My Model").mkdir(parents=True)
+    for host, content in (*READ.items(), ("large", TOO_LARGE)):
+        (folder / host / "My Model" / "config.json").write_bytes(content)
+    (folder / "directory" / "My Model" / "config.json").mkdir()
     play = {
-        "hosts": "localhost",
+        "hosts": "all",
         "gather_facts": False,
-        "vars": {"serve_weights": str(weights)},
+        "vars": {"serve_weights": f"{folder}/{{{{ inventory_hostname }}}}/My Model"},
         "tasks": [
             {"ansible.builtin.include_tasks": str(ROOT / "playbooks" / "tasks" / "serve_config.yml")},
-            {"ansible.builtin.copy": {"content": request["model_config"], "dest": str(folder / "read")}},
+            {
+                "ansible.builtin.copy": {
+                    "content": request["model_config"],
+                    "dest": f"{folder}/{{{{ inventory_hostname }}}}/read",
+                }
+            },
         ],
     }
     (folder / "play.yml").write_text(json.dumps([play]), encoding="utf-8")
+    hosts = ",".join([*READ, "absent", "directory", "large"])
     return subprocess.run(
-        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "localhost,", "-c", "local", "play.yml"],
+        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", f"{hosts},", "-c", "local", "play.yml"],
         cwd=folder,
         env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
         capture_output=True,
@@ -38,29 +60,25 @@ def read(folder: Path, weights: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("host", "words"),
     [
-        (lambda path: None, "/config.json is not on localhost. Put the model's directory there"),
-        (lambda path: path.mkdir(), "/config.json is not a file of at most 1 MiB"),
-        (lambda path: path.write_bytes(b"{}" + b" " * (1 << 20)), "/config.json is not a file of at most 1 MiB"),
+        ("absent", "/absent/My Model/config.json is not on absent. Put the model's directory there"),
+        ("directory", "/directory/My Model/config.json is not a file of at most 1 MiB"),
+        ("large", "/large/My Model/config.json is not a file of at most 1 MiB"),
     ],
-    ids=["absent", "a directory", "far too large"],
 )
-def test_what_is_no_config_json_is_said_before_anything_is_changed(tmp_path: Path, make: object, words: str) -> None:
-    assert callable(make)
-    weights = tmp_path / "My Model"
-    weights.mkdir()
-    make(weights / "config.json")
-    run = read(tmp_path, weights)
+def test_what_is_no_config_json_is_said_before_anything_is_changed(
+    run: subprocess.CompletedProcess[str], folder: Path, host: str, words: str
+) -> None:
     assert run.returncode != 0
     said = " ".join(run.stdout.replace("''", "'").split())
     assert words in said
-    assert "Nothing was changed." in said
+    assert said.count("Nothing was changed.") == 3
+    assert not (folder / host / "read").exists()
 
 
-@pytest.mark.parametrize("content", [b'{"model_type": "qwen2", "by": "J\xc3\xbcrgen {{ x }}"}', b"\xff\xfe{"])
-def test_any_bytes_are_handed_on_as_text(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "config.json").write_bytes(content)
-    run = read(tmp_path, tmp_path)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert (tmp_path / "read").read_text(encoding="utf-8").encode("latin-1") == content
+@pytest.mark.parametrize("host", READ)
+def test_any_bytes_are_handed_on_as_text(run: subprocess.CompletedProcess[str], folder: Path, host: str) -> None:
+    read = folder / host / "read"
+    assert read.is_file(), run.stdout + run.stderr
+    assert read.read_text(encoding="utf-8").encode("latin-1") == READ[host]
