@@ -6,6 +6,7 @@ Each validator is given values that are nearly right: one that it takes, with so
 from __future__ import annotations
 
 import configparser
+import functools
 import json
 import re
 import shlex
@@ -128,6 +129,7 @@ READERS: dict[str, tuple[Callable[[str], Sequence[str]], str]] = {
 SEVERAL_WORDS = ("the release of a site",)
 
 
+@functools.cache
 def spoiled(right: str) -> st.SearchStrategy[str]:
     """Values that are nearly right, and some that are not at all."""
     hostile = st.one_of(PIECES, st.text(max_size=4), st.sampled_from(["-", "--", "../", "/..", "٣", "İ", "\x1b[2J"]))

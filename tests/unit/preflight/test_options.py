@@ -357,9 +357,11 @@ PLAY = """
         options: [host_tuning_hugepages, model_weights_sources, model_weights_root, serving_image_digest,
                   serving_image_password, model_weights_python_index]
       register: said
+    # One module for all: each takes a process of its own.
     - ansible.builtin.copy:
-        dest: "%(folder)s/{{ inventory_hostname }}.json"
-        content: "{{ said | to_json }}"
+        dest: "%(folder)s/answers.json"
+        content: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'said'))) | to_json }}"
+      run_once: true
 """
 HOSTS = """
 all:
@@ -394,7 +396,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
+    found = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
     return {**found, "output": ran.stdout + ran.stderr}
 
 

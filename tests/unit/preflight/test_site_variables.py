@@ -27,13 +27,18 @@ PLAY = """
     - role_options:
         options: "{{ __preflight_reads }}"
       register: __preflight_options
-    - ansible.builtin.copy:
-        dest: "%(folder)s/{{ inventory_hostname }}.json"
-        content: >-
+    - ansible.builtin.set_fact:
+        rendered: >-
           {{ {"site": __preflight_site, "tuning": __preflight_tuning, "release": __preflight_release,
               "root": __preflight_weights_root, "registry": __preflight_image_registry,
               "requests": __preflight_requests, "fetch": __preflight_weights_fetch,
-              "habana": __preflight_habana_path, "problems": __preflight_options.problems} | to_json }}
+              "habana": __preflight_habana_path, "problems": __preflight_options.problems} }}
+    # One module for all: each takes a process of its own.
+    - ansible.builtin.copy:
+        dest: "%(folder)s/rendered.json"
+        content: >-
+          {{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'rendered'))) | to_json }}
+      run_once: true
 """
 RIGHT: dict[str, Any] = {
     "gaudi_release": "1.22",
@@ -80,7 +85,9 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in SITES}
+    found: dict[str, dict[str, Any]] = json.loads((folder / "rendered.json").read_text(encoding="utf-8"))
+    assert found.keys() == SITES.keys()
+    return found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+
+from tests.unit.preflight.test_contracts import load
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -24,13 +28,17 @@ def trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
+@functools.cache
+def own(role: str) -> Mapping[str, Any]:
+    """The role's own defaults and constants, read once."""
+    files = [ROLES / role / part / "main.yml" for part in ("defaults", "vars")]
+    return {name: value for file in files for name, value in trusted(load(file) or {}).items()}
+
+
 def evaluate(role: str, source: str, **given: Any) -> Any:
     """Evaluate an expression with the role's own defaults and constants beneath what a site gives."""
-    variables: dict[str, Any] = {"ansible_managed": "Ansible managed", "ansible_search_path": [str(ROLES / role)]}
-    for part in ("defaults", "vars"):
-        variables.update(trusted(yaml.safe_load((ROLES / role / part / "main.yml").read_text(encoding="utf-8")) or {}))
-    variables.update(given)
-    templar = Templar(loader=DataLoader(), variables=variables)
+    variables = {"ansible_managed": "Ansible managed", "ansible_search_path": [str(ROLES / role)]}
+    templar = Templar(loader=DataLoader(), variables={**variables, **own(role), **given})
     return templar.template(trust_as_template(source))
 
 
