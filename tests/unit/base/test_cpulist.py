@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -42,13 +43,12 @@ def test_ranges(text: str, ranges: tuple[tuple[int, int], ...]) -> None:
     ["x", "0-", "-3", "3-1", "0-39;80", "0,,1", "0-39,", "1 2", "0-99999999", "8192", "0x1", "٣", "1-2-3", "N/A"],
 )
 def test_anything_else_is_refused_with_the_text(text: str) -> None:
-    with pytest.raises(ValueError, match="CPU") as refusal:
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         parse_cpulist(text)
-    assert repr(text) in str(refusal.value)
 
 
 def test_a_refusal_quotes_no_more_than_a_line_can_carry() -> None:
-    with pytest.raises(ValueError, match="not a CPU list") as refusal:
+    with pytest.raises(ValueError, match="xxx") as refusal:
         parse_cpulist("x" * 1_000_000)
     assert len(str(refusal.value)) < 200
 
@@ -80,5 +80,5 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @pytest.mark.parametrize("cpus", [[-1], [MAX_CPU + 1], [3, 9000]])
 def test_a_number_no_cpu_has_is_not_written(cpus: list[int]) -> None:
-    with pytest.raises(ValueError, match="CPU numbers go from 0"):
+    with pytest.raises(ValueError, match=str(MAX_CPU)):
         format_cpulist(cpus)

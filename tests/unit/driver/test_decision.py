@@ -38,7 +38,8 @@ def test_a_release_that_is_held_or_of_the_installer_and_right_is_left_alone() ->
 def test_another_release_needs_a_wish(version: str, kind: str) -> None:
     judged = decide(node(version))
     assert ids(judged) == ["driver_of_other_release"]
-    assert f"The node has {kind}: {version}, where the release wants 1.22.2-32." in str(judged.refusals[0])
+    assert f"{kind}: {version}" in str(judged.refusals[0])
+    assert "1.22.2-32" in str(judged.refusals[0])
     assert ids(decide(node(version), replace=True)) == []
 
 
@@ -77,7 +78,8 @@ def test_our_instances_keep_their_driver_unless_they_are_stopped_for_it() -> Non
     running = node("1.21.3-57", instances=("chat",))
     (refusal,) = decide(running, replace=True).refusals
     assert refusal.id == "cards_in_use"
-    assert "the instance chat. Stop what uses them. site.yml stops instances" in str(refusal)
+    assert "the instance chat. " in str(refusal)
+    assert "site.yml" in str(refusal)
     assert ids(decide(running, replace=True, drain=True)) == []
     # Somebody else is not stopped.
     other = dataclasses.replace(running, users=("module 3: pid 4242 python3",))
@@ -166,9 +168,7 @@ def test_whoever_installs_packages_now_is_not_disturbed() -> None:
     half = node(packages=halves("unpacked ok"), holder="712 (unattended-upgr)", others=("vim",))
     (refusal,) = decide(half).refusals
     assert refusal.id == "packages_locked"
-    assert str(refusal).startswith(
-        "Another program installs packages (712 (unattended-upgr)) and holds dpkg's database."
-    )
+    assert "712 (unattended-upgr)" in str(refusal)
     # apt waits for it where nothing is to be mended.
     assert ids(decide(bare(holder="712 (apt)"))) == []
 
@@ -267,7 +267,8 @@ def test_what_is_missing_is_found(changes: dict[str, Any], id_: str) -> None:
 
 def test_the_kernel_that_lacks_the_driver_is_named() -> None:
     (wrong,) = decision.verify(node(next_kernel="6.17.0-22-generic"), wanted(), FACTS, 8, 8, 8)
-    assert str(wrong).startswith("Kernel 6.17.0-22-generic, which boots next, has no habanalabs module of 1.22.2-32.")
+    assert wrong.id == "kernel_has_no_driver"
+    assert {"6.17.0-22-generic,", "1.22.2-32."} <= {*str(wrong).split()}
 
 
 @pytest.mark.parametrize(

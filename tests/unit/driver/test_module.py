@@ -151,7 +151,7 @@ def test_what_is_not_ours_is_not_mended(run: Run, dpkg: Dpkg, other: str) -> Non
     ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
     assert ran["refused_id"] == "other_packages_half_installed"
     name = other.split()[0]
-    assert f"installed by half: {name}. This run" in ran["msg"]
+    assert f": {name}. " in ran["msg"]
     # What came with ours is.
     (dpkg.root / "brought.json").write_text(json.dumps({"packages": {"driver": [name]}}))
     assert "msg" not in run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers).result
@@ -239,7 +239,7 @@ def test_what_the_repositories_do_not_have_is_refused(run: Run, system: System) 
         "kernel_headers_not_offered",
     ]
     assert ran["failed"]
-    assert f"no package repository has {HEADERS}" in ran["msg"]
+    assert HEADERS in ran["msg"]
 
 
 def test_further_packages_of_a_kernel_are_taken_where_they_are(run: Run, system: System) -> None:

@@ -15,6 +15,8 @@ from ansible.module_utils.gaudi.host.cmdline import Needed
 from ansible.module_utils.gaudi.host.grub import Entry
 from ansible.module_utils.gaudi.host.state import Cpu, Firmware
 
+from tests.unit.refused import refused
+
 CATALOG = yaml.safe_load((Path(__file__).resolve().parents[3] / "catalog/host.yml").read_text())
 OWN = "/etc/sysctl.d/zz-gaudi-serving.conf"
 SPEED = Needed("intel_idle.max_cstate=0", "speed", "it costs tokens")
@@ -292,7 +294,7 @@ def test_the_first_value_is_kept_and_new_settings_join() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"schema": 1, "sysctl": "x"}'])
 def test_a_damaged_record_is_named_with_what_to_do(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^/var/before.json is not the record .*Put it back from a backup"):
+    with refused("tuning_record_damaged", "/var/before.json"):
         host_state.record("/var/before.json", text)
 
 

@@ -218,5 +218,5 @@ def test_a_link_to_itself_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "systemd"
     folder.symlink_to(folder)
     answer = hold({"path": str(folder / "a.service"), "content": "x"})
-    assert answer["msg"] == f"{folder} is a link that leads to no directory. Remove it (rm {folder}), then run again."
+    assert f"rm {folder}" in answer["msg"]
     assert folder.is_symlink()

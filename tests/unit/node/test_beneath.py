@@ -17,6 +17,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import beneath, documents, files, folders
 
+from tests.unit.refused import refused
 from tests.unit.sources import nodes, tree
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +57,7 @@ CHANGING_THE_LINK_ITSELF = ("replace", "remove", "rename")
 @pytest.mark.parametrize("act", ACTS)
 def test_no_link_in_a_folders_place_is_followed(place: Path, act: str) -> None:
     (place / "link").symlink_to(place.parent / "outside")
-    with pytest.raises(Refusal, match=r"place/link is a link"):
+    with refused("link_in_the_way", "place/link"):
         ACTS[act](place / "link" / "victim", place)
     assert outside(place) == {"victim": VICTIM}
 
@@ -65,7 +66,7 @@ def test_no_link_in_a_folders_place_is_followed(place: Path, act: str) -> None:
 def test_no_link_in_the_places_own_place_is_followed(place: Path, act: str) -> None:
     link = place.parent / "link"
     link.symlink_to(place.parent / "outside")
-    with pytest.raises(Refusal, match=r"link is a link"):
+    with refused("link_in_the_way", link):
         ACTS[act](link / "victim", link)
     assert outside(place) == {"victim": VICTIM}
 
@@ -147,7 +148,7 @@ def test_a_tree_goes_and_what_its_links_lead_to_stays(place: Path) -> None:
 
 def test_a_name_that_leads_out_is_refused(place: Path) -> None:
     for path in (place / ".." / "outside" / "victim", place.parent / "outside" / "victim", Path("/etc/passwd")):
-        with pytest.raises(Refusal, match="is not in"):
+        with refused("path_leads_out", path):
             beneath.open_file(path, place)
         assert folders.size_of(path, place) is None
 
@@ -158,7 +159,7 @@ def test_what_lies_behind_a_link_has_no_size_and_is_no_document(place: Path) -> 
     (place / "it.json").symlink_to(place.parent / "outside" / "it.json")
     assert folders.sizes_in(place, ["link/it.json", "it.json"]) == {"link/it.json": None, "it.json": None}
     for path in (place / "link" / "it.json", place / "it.json"):
-        with pytest.raises(Damaged, match="links are not followed there"):
+        with pytest.raises(Damaged, match=str(place / "it.json") if path.parent == place else str(place / "link")):
             documents.read_json(path, place=place)
     # Where nobody else writes, an administrator may have put a link.
     assert documents.read_json(place / "it.json") == {}
@@ -171,7 +172,7 @@ def test_a_link_that_stays_is_read_and_one_that_leaves_is_named(place: Path) -> 
     with beneath.open_linked(place / "inner" / "stays", [place]) as stream:
         assert stream.read() == b"x"
     for within in ([place], [place / "inner"]):
-        with pytest.raises(Refusal, match=r"inner/leaves is a link to .*outside/victim, outside its folder"):
+        with refused("link_leads_out", "inner/leaves", "outside/victim"):
             beneath.open_linked(place / "inner" / "leaves", within)
 
 
@@ -192,10 +193,10 @@ def test_folders_of_ours_are_fine_and_what_is_missing_as_well(place: Path) -> No
 def test_a_folder_that_everybody_writes_to_is_refused(place: Path, mode: int, who: str) -> None:
     place.chmod(mode)
     for folder in (place, place / "not there"):
-        with pytest.raises(Refusal, match=f"{place} can be written by {who}, who could put anything"):
+        with refused("others_may_write", place, who):
             beneath.refuse_writers(folder)
     if not mode & 0o1000:
-        with pytest.raises(Refusal, match=f"{place} can be written"):
+        with refused("others_may_write", place):
             beneath.refuse_writers(place / "inner")
 
 
@@ -209,7 +210,7 @@ def test_a_folder_of_somebody_else_is_refused(place: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "lstat", owned)
     for folder in (place, place / "inner"):
-        with pytest.raises(Refusal, match=f"{place} can be written by user 1234"):
+        with refused("others_may_write", place, "user 1234"):
             beneath.refuse_writers(folder)
 
 
@@ -220,7 +221,7 @@ def test_a_group_that_writes_is_refused(place: Path, monkeypatch: pytest.MonkeyP
         beneath.refuse_writers(place)
     real = Path.lstat
     monkeypatch.setattr(Path, "lstat", lambda path: os.stat_result([*real(path)[:5], 99, *real(path)[6:]]))
-    with pytest.raises(Refusal, match="can be written by group 99"):
+    with refused("others_may_write", place, "group 99"):
         beneath.refuse_writers(place)
 
 
@@ -228,7 +229,7 @@ def test_a_link_of_the_administrators_is_followed_to_where_it_leads(place: Path)
     (place.parent / "models").symlink_to("place")
     beneath.refuse_writers(place.parent / "models")
     place.chmod(0o777)
-    with pytest.raises(Refusal, match=f"{place} can be written by everybody"):
+    with refused("others_may_write", place, "everybody"):
         beneath.refuse_writers(place.parent / "models")
 
 

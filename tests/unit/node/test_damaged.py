@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import instances, long_work
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 
 from library import card_reservation, node_job, node_job_info, vllm_service_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.refused import refused
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -120,11 +120,8 @@ def test_damaged_reservations_beside_a_damaged_plan_are_refused(node_with_plans:
     damage(node_with_plans, "empty")
     plan = node_with_plans.parent / "plans/two/plan.json"
     damage(plan, "cut off")
-    with pytest.raises(Refusal) as refused:
+    with refused("reservations_damaged", plan, "playbooks/remove.yml --limit NODE -e instance=two"):
         read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
-    assert refused.value.id == "reservations_damaged"
-    assert str(plan) in str(refused.value)
-    assert str(refused.value).endswith("playbooks/remove.yml --limit NODE -e instance=two")
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
@@ -139,7 +136,7 @@ def test_where_plan_and_reservations_are_damaged_the_cards_of_the_container_coun
     found = read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
     assert {name: held["cards"][0]["module_id"] for name, held in found.reservations.items()} == {"one": 0, "two": 5}
     damage(state, kind)
-    with pytest.raises(Refusal, match=r"plans/two/plan\.json is damaged"):
+    with refused("reservations_damaged", "plans/two/plan.json"):
         read_reservations(node_with_plans, node_with_plans.parent / "plans", "now")
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import reservations
+
+from tests.unit.refused import refused
 
 # Holds it much longer than anybody waits here, on a busy machine too, and ends by itself.
 HOLD = "import fcntl, sys, time; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print('', flush=True); time.sleep(600)"
@@ -29,11 +30,12 @@ def held(lock: Path) -> Iterator[int]:
 def test_whoever_does_not_let_go_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reservations, "PATIENCE", 0.3, raising=False)
     lock = tmp_path / "cards.lock.guard"
-    with held(lock) as holder, pytest.raises(Refusal, match="is locked by") as refused, reservations.turn(tmp_path):
+    with (
+        held(lock) as holder,
+        refused("lock_held", lock, f"process {holder} ({sys.executable} -c import fcntl"),
+        reservations.turn(tmp_path),
+    ):
         pass
-    assert refused.value.id == "lock_held"
-    assert f"{lock} is locked by process {holder} ({sys.executable} -c import fcntl" in str(refused.value)
-    assert "Nothing was changed." in str(refused.value)
 
 
 def test_a_lock_whose_holder_was_killed_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

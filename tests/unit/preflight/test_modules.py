@@ -484,7 +484,7 @@ def test_a_moved_tag_is_refused_and_not_recorded(run: Run, record: Path) -> None
     pinned = "sha256:" + "00" * 32
     ran = run(serving_image, {"image": IMAGE, "record": str(record), "digest": pinned}, engine(present=True))
     assert ran["failed"]
-    assert f"but the release pins {pinned}" in ran["msg"]
+    assert pinned in ran["msg"]
     assert ran["refused_id"] == "digest_differs"
     assert not record.exists()
 
@@ -500,7 +500,7 @@ def test_an_engine_that_is_down_is_not_an_absent_image(run: Run, record: Path) -
     down: dict[str, Answer] = {"docker image inspect": (1, "[]", "Cannot connect to the Docker daemon at unix:///x.")}
     ran = run(serving_image, {"image": IMAGE, "record": str(record)}, down)
     assert ran["failed"]
-    assert ran["msg"].startswith("The Docker engine does not answer (Cannot connect")
+    assert "Cannot connect to the Docker daemon" in ran["msg"]
 
 
 # gaudi_preflight
