@@ -37,9 +37,16 @@ options:
     type: bool
     default: false
   address:
-    description: IPv4 address at which other nodes reach this one. Empty takes the first one that others can reach.
+    description: >-
+      IPv4 address at which other nodes reach this one. Empty takes one of O(preferred), or else the first one that
+      others can reach.
     type: str
     default: ""
+  preferred:
+    description: IPv4 addresses that the inventory has for this node.
+    type: list
+    elements: str
+    default: []
 requirements:
   - root (C(become))
 attributes:
@@ -122,6 +129,7 @@ refused_id:
   sample: unknown_choice
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -139,17 +147,19 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "expected_cards": {"type": "int"},
     "host_nics": {"type": "bool", "default": False},
     "address": {"type": "str", "default": ""},
+    "preferred": {"type": "list", "elements": "str", "default": []},
 }
 
 
-def reached_at(topology: Any, wished: str) -> tuple[str | None, str, int]:
+def reached_at(topology: Any, wished: str, preferred: Sequence[str] = ()) -> tuple[str | None, str, int]:
     """Return the address at which other nodes reach this one, its interface, and a free port there.
 
+    wished: fabric_check_address. preferred: addresses that the inventory has for the node; the node need not have them.
     Raises Refusal for an address that the node does not have.
     """
     pairs = outside(read_addresses(topology["addresses"]))
     found = {address: interface for interface, address in pairs if ":" not in address}
-    address = wished or next(iter(found), None)
+    address = wished or next((each for each in (*preferred, *found) if each in found), None)
     if address is None:
         return None, "", 0
     try:
@@ -171,7 +181,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     demo = measuring.Demo.from_mapping(given["demo"])
     image = links.read_measured(module, given["image"], "", demo, given["proxies"], build=not module.check_mode)
     modules = cards.modules if cards.fabric else ()
-    address, interface, port = reached_at(cards.topology, given["address"])
+    address, interface, port = reached_at(cards.topology, given["address"], given["preferred"])
     document = links.last_verdict()[0] or {}
     why = meetings.not_ready(
         cards.faults,

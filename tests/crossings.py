@@ -156,7 +156,8 @@ CROSSINGS = (
         "cards, address and port of a node for runs over two nodes",
         "module fabric_pair_info",
         "which nodes meet, and where the second one connects; test and limit follow from inventory and catalogue",
-        "card type of the catalogue, at most 256 ids, an address of IPv4 that no other node reports, a port from 1024",
+        "card type of the catalogue, at most 256 ids, an address of IPv4 that no other node reports, and one of "
+        "ansible_host where the controller can resolve that to another machine; a port from 1024",
         ("roles/fabric_check/tasks/pairs.yml", "reported('pair')"),
         {PAIRS: ("__fabric_check_report",)},
     ),

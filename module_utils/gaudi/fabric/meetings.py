@@ -84,17 +84,31 @@ def not_ready(
     return ""
 
 
+def _wrong_address(node: str, ready: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return by the node why others must not connect to the address that it reports; nothing if they may."""
+    owned = {name for name, said in ready.items() if said["named"] or said["address"] in said["known"]}
+    address, known = ready[node]["address"], ready[node]["known"]
+    if known and node not in owned:
+        return {
+            node: f"It reports {address}, and its ansible_host is {', '.join(known)}. Set fabric_check_address to the "
+            f"address at which other nodes reach it."
+        }
+    alike = {name for name, said in ready.items() if said["address"] == address}
+    if len(alike) > 1 and alike & owned != {node}:
+        return {node: f"It reports {address}, and so does another node. Set fabric_check_address."}
+    return {}
+
+
 def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -> dict[str, str]:
     """Return why nodes take no part, by node: they are not ready, differ from most others, or share an address.
 
-    Of a node's facts, ``named`` is true if the inventory sets its address, and ``expected`` is gaudi_expected_cards.
+    Of a node's facts, ``named`` is true if fabric_check_address sets its address, ``known`` are the addresses of its
+    ansible_host (none if the controller knows none), and ``expected`` is gaudi_expected_cards.
     """
     reasons = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
     ready = {node: said for node, said in seen.items() if said["ready"]}
     for node, said in ready.items():
-        alike = [other for other in ready.values() if other["address"] == said["address"]]
-        if len(alike) > 1 and not (said["named"] and sum(other["named"] for other in alike) == 1):
-            reasons[node] = f"It reports {said['address']}, and so does another node. Set fabric_check_address."
+        reasons.update(_wrong_address(node, ready))
         # Otherwise the smaller number of one of two nodes would decide how many cards of the other are measured.
         if len(said["modules"]) != said["expected"]:
             reasons[node] = f"It reports {len(said['modules'])} cards, and gaudi_expected_cards is {said['expected']}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import socket
 from collections.abc import Mapping
 from io import StringIO
 from typing import Any
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from filter_plugins import acceptance
 from filter_plugins.checked import reported
+from filter_plugins.inventory_addresses import inventory_addresses
 from tests.unit.fabric.made import USUAL, printed
 from tests.unit.fabric.pages import verdict
 from tests.unit.preflight.test_contracts import ROOT
@@ -33,7 +35,7 @@ CARD = "HL-225"
 def seen(number: int, **otherwise: Any) -> dict[str, dict[str, Any]]:
     """What so many nodes reported of themselves."""
     about = {"ready": True, "why": "", "card_type": CARD, "modules": list(range(8)), "direct": False}
-    about |= {"named": False, "expected": 8}
+    about |= {"named": False, "known": [], "expected": 8}
     return {
         f"pair-{place}": {**about, "address": f"10.20.0.{place}", "port": 40000 + place, **otherwise}
         for place in range(1, number + 1)
@@ -180,6 +182,46 @@ def test_a_node_that_reports_the_address_of_another_one_is_not_connected_to() ->
     assert "Set fabric_check_address." in plan["left_out"]["pair-1"]
 
 
+def test_a_node_whose_address_the_inventory_knows_sends_others_nowhere_else() -> None:
+    """Without fabric_check_address a node could have its partner connect to any machine of the network."""
+    nodes = seen(4)
+    nodes["pair-1"] |= {"known": ["10.20.0.1"], "address": "10.99.0.7"}
+    nodes["pair-2"] |= {"known": ["192.0.2.2", "10.20.0.2"]}
+    plan = planned(nodes)
+    assert plan["nodes"] == ["pair-2", "pair-3", "pair-4"]
+    assert plan["left_out"]["pair-1"] == (
+        "It reports 10.99.0.7, and its ansible_host is 10.20.0.1. Set fabric_check_address to the address at which "
+        "other nodes reach it."
+    )
+    nodes["pair-1"]["named"] = True
+    assert len(planned(nodes)["nodes"]) == 4
+    # The address of another node stays with that one.
+    nodes["pair-1"] |= {"named": False, "known": [], "address": "10.20.0.2"}
+    plan = planned(nodes)
+    assert plan["nodes"] == ["pair-2", "pair-3", "pair-4"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "known"),
+    [
+        (["10.20.0.11", "fd00::11"], ["10.20.0.11"]),
+        (["127.0.0.1"], []),
+        (["127.0.1.1", "192.0.2.4"], ["192.0.2.4"]),
+        ([], []),
+    ],
+)
+def test_the_controller_resolves_the_address_that_the_inventory_has(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], known: list[str]
+) -> None:
+    def look_up(*_: object, **__: object) -> list[Any]:
+        if not answers:
+            raise socket.gaierror(-2, "Name or service not known")
+        return [(2, 1, 6, "", (each, 0)) for each in answers]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert inventory_addresses("gaudi-01") == known
+
+
 def test_of_two_nodes_none_decides_how_many_cards_of_the_other_are_measured() -> None:
     nodes = seen(2)
     nodes["pair-1"]["modules"] = [0]
@@ -208,7 +250,7 @@ def test_whatever_a_node_reports_the_runs_of_the_others_are_as_before(field: str
     before = planned(nodes, 3600)
     hostile = {**nodes["pair-1"], field: value}
     try:
-        nodes["pair-1"] = {**reported(hostile, "pair"), "named": False, "expected": 8}
+        nodes["pair-1"] = {**reported(hostile, "pair"), "named": False, "known": [], "expected": 8}
     except AnsibleFilterError:
         del nodes["pair-1"]  # its own task fails, and the others go on
     plan = planned(nodes, 3600)

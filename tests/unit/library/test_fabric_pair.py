@@ -70,6 +70,15 @@ def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -
     assert "no cards that the catalogue knows" in look()["why"]
 
 
+def test_the_address_of_the_inventory_comes_before_the_first_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert node.modules
+    monkeypatch.setattr(fabric_pair_info, "outside", lambda _: [("ens1", "127.0.0.1"), ("ens2", "127.0.0.2")])
+    said = look(preferred=["192.0.2.1", "127.0.0.2"])
+    assert (said["address"], said["interface"]) == ("127.0.0.2", "ens2")
+    # Behind another address the node has none of them.
+    assert look(preferred=["192.0.2.1"])["address"] == "127.0.0.1"
+
+
 def test_what_cannot_be_is_refused(node: Node) -> None:
     assert node.modules
     assert look(address="192.0.2.1")["refused_id"] == "no_such_address_here"
