@@ -584,7 +584,7 @@ from ansible.module_utils.gaudi.cards.given import given_topology
 from ansible.module_utils.gaudi.cards.reservations import Reservations, holders
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
-from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
+from ansible.module_utils.gaudi.model.remote_code import BESIDE_LIMIT, CONFIG_LIMIT, CONFIGS_BESIDE
 from ansible.module_utils.gaudi.node import beneath, documents
 from ansible.module_utils.gaudi.node.instances import last_starts
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -632,7 +632,8 @@ def read_weights(path: str) -> Weights | None:
             length = header_bytes(str(shard), stream.read(PREFIX_BYTES), size)
             headers[shard.name] = (stream.read(length), size)
     index, said = read_text(directory, INDEX), read_text(directory, CONVERTED)
-    return weights_from(headers, index, said, read_config(directory / "config.json"), wrong)
+    beside = {name: content for name in CONFIGS_BESIDE if (content := read_beside(directory / name)) is not None}
+    return weights_from(headers, index, said, read_config(directory / "config.json"), wrong, beside)
 
 
 def read_file(path: str) -> str | None:
@@ -667,6 +668,19 @@ def read_config(file: Path) -> bytes | None:
             "file_too_large", f"{file} is larger than {CONFIG_LIMIT >> 20} MiB, which no model's is. Fetch it again."
         )
     return content
+
+
+def read_beside(file: Path) -> bytes | None:
+    """The content of another configuration file, None where there is none, empty for more than any model's has.
+
+    Raises Refusal for a pipe, a device, or a link out of the directory.
+    """
+    try:
+        with beneath.open_linked(file, beneath.within(file.parent)) as stream:
+            content = stream.read(BESIDE_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    return content if len(content) <= BESIDE_LIMIT else b""
 
 
 def topology_of(module: AnsibleModule) -> dict[str, Any]:

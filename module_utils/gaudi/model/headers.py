@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
-from .remote_code import Code, code_of, config_in
+from .remote_code import Code, ForeignCode, code_of, config_in, foreign_code
 
 INDEX = "model.safetensors.index.json"
 # The record of the role fp8_weights, written last; if it exists, the conversion is complete.
@@ -37,6 +37,8 @@ class Weights:
     # The model's config.json, and the code beside the weights that it names; None if the file is missing.
     config: Mapping[str, object] | None = None
     code: Code | None = None
+    # Code of other repositories that config.json or the files beside it name.
+    foreign: ForeignCode = field(default_factory=ForeignCode)
 
 
 def header_bytes(name: str, prefix: bytes, file_bytes: int) -> int:
@@ -79,12 +81,13 @@ def weights_from(
     record: str | None = None,
     config: bytes | None = None,
     wrong: Collection[str] = (),
+    beside: Mapping[str, bytes] | None = None,
 ) -> Weights:
     """Add up headers: file name -> (header, size of the file).
 
     ``index``: text of the index file. ``record``: that of the conversion's record. ``config``: config.json. ``wrong``:
-    files that differ from the record beside them; they count as missing. Raises Refusal, with the file's name, for one
-    that cannot be read.
+    files that differ from the record beside them; they count as missing. ``beside``: the other
+    configuration files by name. Raises Refusal, with the file's name, for one of the others that cannot be read.
     """
     total = 0
     parameters: dict[str, int] = {}
@@ -122,4 +125,5 @@ def weights_from(
         fits_published=record is None or fits_published(record, headers),
         config=said,
         code=code_of(said) if said is not None else None,
+        foreign=foreign_code({**({"config.json": config} if config is not None else {}), **(beside or {})}),
     )

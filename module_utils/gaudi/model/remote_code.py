@@ -2,12 +2,14 @@
 
 Source: get_config of vllm/transformers_utils/config.py and the registry of vllm/model_executor/models in the fork of
 each release; AutoConfig.from_pretrained of transformers, which prefers a class of its own to code that it may not run.
+get_class_from_dynamic_module of transformers/dynamic_module_utils.py splits a reference at ``--``, and fetches the part
+before it from the hub, at the newest commit.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.checks import shown
@@ -18,6 +20,14 @@ from ..rules.draft import Draft
 
 # Largest config.json that is read, in bytes.
 CONFIG_LIMIT = 1 << 20
+# Files beside config.json whose auto_map transformers reads: for tokenizers, processors of pictures, sounds and films,
+# and generation. Tokenizers have up to some two million bytes.
+CONFIGS_BESIDE = (
+    *("tokenizer_config.json", "processor_config.json", "preprocessor_config.json", "image_processor_config.json"),
+    *("video_preprocessor_config.json", "feature_extractor_config.json", "generation_config.json"),
+    *("adapter_config.json", "configuration.json"),
+)
+BESIDE_LIMIT = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,46 @@ def config_in(content: bytes) -> Mapping[str, object]:
     return config
 
 
+@dataclass(frozen=True)
+class ForeignCode:
+    """Code of other repositories that the files beside the weights name, and the files that cannot be read.
+
+    ``references``: ``file: repository--file.Class``.
+    """
+
+    references: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def foreign_code(files: Mapping[str, bytes]) -> ForeignCode:
+    """Return the code of other repositories that configuration files (content by name) ask for."""
+    references, unreadable = [], []
+    for name, content in files.items():
+        try:
+            config = json.loads(content)
+        except (ValueError, RecursionError):
+            unreadable.append(name)
+        else:
+            references += [f"{name}: {reference}" for reference in foreign_references(config)]
+    return ForeignCode(tuple(sorted(references)), tuple(sorted(unreadable)))
+
+
+def foreign_references(config: object) -> Iterator[str]:
+    """Yield the references to other repositories below each auto_map of a file, wherever it is nested.
+
+    A tokenizer has two in a list, one for each of its classes.
+    """
+    waiting: list[tuple[object, bool]] = [(config, False)]
+    while waiting:
+        value, mapped = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += [(inner, mapped or key == "auto_map") for key, inner in value.items()]
+        elif isinstance(value, (list, tuple)):
+            waiting += [(inner, mapped) for inner in value]
+        elif mapped and isinstance(value, str) and "--" in value:
+            yield value
+
+
 def lacking(code: Code, release: ReleaseEntry) -> str | None:
     """Return what the release's server has no class of its own for; None if it has all classes."""
     missing = []
@@ -73,6 +123,30 @@ def _some(names: Sequence[str]) -> str:
     """Names for a sentence, three at most."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(shown(name) for name in names[:3]) + more
+
+
+def check_foreign(request: Request, entry: ModelEntry | None, foreign: ForeignCode, label: str) -> None:
+    """Check that a server with permission to run code runs only what lies beside its weights, where pins reach it.
+
+    Raises Refusal.
+    """
+    trusted = request.trust_remote_code
+    if not (trusted if trusted is not None else entry is not None and entry.trust_remote_code):
+        return
+    if foreign.references:
+        raise Refusal(
+            "remote_code_foreign",
+            f"{label}: auto_map of the weights names code of another repository ({_some(foreign.references)}), which "
+            f"the server would fetch and run. No pin of these weights holds it. Code beside the weights is required. "
+            f"Read that code, put it beside the weights in a repository of your own, name it there without the other "
+            f"repository, and pin it (playbooks/pin.yml); or set trust_remote_code to false, or serve other weights.",
+        )
+    if foreign.unreadable:
+        raise Refusal(
+            "config_beside_unreadable",
+            f"{label}: {_some(foreign.unreadable)} of the weights cannot be read, so that nobody knows which code the "
+            f"server would run. JSON of at most {BESIDE_LIMIT >> 20} MiB is required. Fetch the weights again.",
+        )
 
 
 def check_code(

@@ -11,7 +11,7 @@ from ..families.registry import family_of
 from ..model.facts import ModelFacts, facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
-from ..model.remote_code import check_code, code_of
+from ..model.remote_code import ForeignCode, check_code, check_foreign, code_of
 from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
@@ -88,6 +88,7 @@ def settled(
     # What lies on the node counts before what a request says of it.
     said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
     check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
+    check_foreign(wanted, entry, weights.foreign if weights is not None else ForeignCode(), label)
     chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")

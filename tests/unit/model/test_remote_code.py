@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.model.headers import Weights
-from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT, Code, code_of, config_in
+from ansible.module_utils.gaudi.model.remote_code import (
+    BESIDE_LIMIT,
+    CONFIG_LIMIT,
+    Code,
+    ForeignCode,
+    code_of,
+    config_in,
+    foreign_code,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -153,6 +162,72 @@ def test_a_config_json_nobody_can_read_is_refused(content: bytes) -> None:
         config_in(content)
 
 
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+FOREIGN = "other/repo--evil.Evil"
+
+
+def beside(folder: Path, name: str, content: object) -> Weights:
+    """Weights of a known class, with this file beside config.json, as the module reads them."""
+    (folder / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    read: Weights | None = serving_plan.read_weights(str(folder))
+    assert read is not None
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", {**LLAMA, "auto_map": {"AutoModel": FOREIGN}}),
+        ("config.json", {**LLAMA, "text_config": {"auto_map": {"AutoConfig": FOREIGN}}}),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["own.Tokenizer", FOREIGN]}}),
+        # The form of old tokenizers.
+        ("tokenizer_config.json", {"auto_map": [FOREIGN, None]}),
+        ("processor_config.json", {"auto_map": {"AutoProcessor": FOREIGN}}),
+        ("preprocessor_config.json", {"auto_map": {"AutoImageProcessor": FOREIGN}}),
+        ("video_preprocessor_config.json", {"auto_map": {"AutoVideoProcessor": FOREIGN}}),
+        ("generation_config.json", {"auto_map": {"AutoConfig": FOREIGN}}),
+    ],
+)
+def test_code_of_another_repository_is_refused_whoever_pins_the_file_that_names_it(
+    tmp_path: Path, name: str, content: object
+) -> None:
+    """Pins hold the files beside the weights; the server would fetch these from a hub, at their newest commit."""
+    files = beside(tmp_path, name, content)
+    said = ["another repository", f"{name}: {FOREIGN}", "pin it (playbooks/pin.yml)", "trust_remote_code to false"]
+    sentence(*said, files=files, trust_remote_code=True)
+    for release in ("1.21", "1.22"):
+        sentence(*said[:2], release=release, files=files, trust_remote_code=True)
+    # Code that may not run is not fetched either.
+    assert "another repository" not in plan(files=files, trust_remote_code=False).get("refused", "")
+
+
+def test_a_models_file_that_allows_code_allows_none_of_another_repository(tmp_path: Path) -> None:
+    files = beside(tmp_path, "tokenizer_config.json", {"auto_map": {"AutoTokenizer": [None, FOREIGN]}})
+    done = Weights(bytes=1 << 30, parameters={"F8_E4M3": 1 << 30}, converted=True, code=code_of(DEEPSEEK))
+    assert "refused" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)
+    foreign = replace(done, foreign=files.foreign)
+    sentence("another repository", release="deepseek-r1", model="deepseek-r1-0528", files=foreign)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 100000, b'{"a": 1}' + b" " * BESIDE_LIMIT])
+def test_a_file_that_may_name_code_and_cannot_be_read_is_refused_where_code_runs(
+    tmp_path: Path, content: bytes
+) -> None:
+    beside(tmp_path, "tokenizer_config.json", {})
+    (tmp_path / "tokenizer_config.json").write_bytes(content)
+    files = serving_plan.read_weights(str(tmp_path))
+    sentence("tokenizer_config.json", "cannot be read", "Fetch", files=files, trust_remote_code=True)
+    assert "refused" not in plan(files=files)
+
+
+def test_code_beside_the_weights_is_no_code_of_another_repository(tmp_path: Path) -> None:
+    own = {"auto_map": {"AutoTokenizer": ["tokenization_own.Own", None]}, "chat_template": "a--b.c"}
+    files = beside(tmp_path, "tokenizer_config.json", own)
+    assert files.foreign == ForeignCode()
+    assert FLAG in plan(files=files, trust_remote_code=True)["arguments"]
+
+
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=200),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=9), inner, max_size=5),
@@ -162,6 +237,8 @@ junk = st.recursive(
 @given(st.dictionaries(st.text(max_size=9), junk, max_size=30) | junk, junk, junk)
 def test_any_auto_map_is_a_plan_or_one_short_line(named: Any, model_type: Any, architectures: Any) -> None:
     config = {"auto_map": named, "model_type": model_type, "architectures": architectures}
+    foreign = foreign_code({"config.json": json.dumps(config).encode()})
+    check(plan(files=Weights(code=code_of(config), foreign=foreign), trust_remote_code=True))
     check(plan(files=Weights(code=code_of(config))))
 
 
