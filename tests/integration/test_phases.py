@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from plugin_utils.phases import (
+    COMMAND_LINES,
     NODE_BY_NODE,
 )
 from tests.unit.terminal import on_a_terminal
@@ -91,6 +92,19 @@ def test_a_run_prints_changes_words_reasons_and_an_end(tmp_path: Path) -> None:
         "skipping",
     ):
         assert hidden not in said
+
+
+@pytest.mark.parametrize(("lines", "shown"), [("", COMMAND_LINES), ("100", 100), ("0", 300)])
+def test_as_much_of_a_failed_commands_output_is_printed_as_is_set(lines: str, shown: int, tmp_path: Path) -> None:
+    count = {"argv": [sys.executable, "-c", "print(*range(300), sep='\\n')"]}
+    task = {"name": "Count", "ansible.builtin.command": count, "failed_when": True, "loop": ["x"]}
+    settings = {**environment(), **({"GAUDI_FAILED_COMMAND_LINES": lines} if lines else {})}
+    done = subprocess.run(
+        command(tmp_path, "--limit", "a", tasks=[task]), check=False, capture_output=True, text=True, env=settings
+    )
+    assert "Exit status 0, but the condition failed_when of the task is met." in done.stdout
+    printed = [int(line) for line in done.stdout.split() if line.isdigit()]
+    assert printed == list(range(300 - shown, 300))
 
 
 def test_what_fails_where_a_failure_is_dealt_with_is_said(tmp_path: Path) -> None:

@@ -130,19 +130,6 @@ def test_a_condition_of_the_task_itself_is_named_as_the_cause() -> None:
     assert sentence({"failed_when_result": True, "rc": 1, "msg": "non-zero return code"}) == "non-zero return code"
 
 
-@pytest.mark.parametrize(("lines", "shown"), [("", COMMAND_LINES), ("100", 100), ("0", 300)])
-def test_as_much_of_a_failed_commands_output_is_printed_as_is_set(lines: str, shown: int, tmp_path: Path) -> None:
-    count = {"argv": [sys.executable, "-c", "print(*range(300), sep='\\n')"]}
-    task = {"name": "Count", "ansible.builtin.command": count, "failed_when": True, "loop": ["x"]}
-    settings = {**environment(), **({"GAUDI_FAILED_COMMAND_LINES": lines} if lines else {})}
-    done = subprocess.run(
-        command(tmp_path, "--limit", "a", tasks=[task]), check=False, capture_output=True, text=True, env=settings
-    )
-    assert "Exit status 0, but the condition failed_when of the task is met." in done.stdout
-    printed = [int(line) for line in done.stdout.split() if line.isdigit()]
-    assert printed == list(range(300 - shown, 300))
-
-
 def test_a_change_names_its_hosts_in_the_order_of_the_play_where_there_are_several() -> None:
     task = Task("Write", hosts=["b", "a"])
     assert changed_line(task, ["a", "b", "c"]) == "    · Write: a, b"

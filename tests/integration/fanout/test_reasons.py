@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.integration.test_phases import run
 from tests.unit.preflight.test_contracts import ROOT, load
-from tests.unit.test_phases import run
 
 ROLE = ROOT / "roles/weights_supply/tasks"
 REASON = "fan-1 gave 1 files of Qwen2 that are not what its record says: model.safetensors."
