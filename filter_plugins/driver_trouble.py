@@ -20,14 +20,17 @@ from ansible.module_utils.gaudi.driver.troubles import recognised
 LAST = 1500
 
 
-def driver_trouble(said: str, repository: str = "", certificates: str = "") -> str:
+def driver_trouble(
+    said: str, repository: str = "", certificates: str = "", denials: dict[str, str] | None = None
+) -> str:
     """Return what is wrong and what to do, with the end of what was printed; only that if no pattern matches.
 
-    repository: the address of the driver's packages. certificates: those of the site, "" without any. No account of an
-    address is returned: dnf quotes the address of each repository that it cannot read, whosever it is.
+    repository: the address of the driver's packages. certificates: those of the site, "" without any. denials: as in
+    recognised(). No account of an address is returned: dnf quotes the address of each repository that it cannot
+    read, whosever it is.
     """
     said = without_accounts(said)
-    trouble = recognised(said, without_login(repository), OPTION if certificates else "")
+    trouble = recognised(said, without_login(repository), OPTION if certificates else "", denials)
     words = printable_lines(said.strip()[-LAST:])
     return f"{trouble}\nIt said: {words}" if trouble else words
 

@@ -79,6 +79,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.apt import faults
+from ansible.module_utils.gaudi.apt.config import Proxy
 from ansible.module_utils.gaudi.base import certificates, values
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -106,21 +107,21 @@ OK = 200
 def fetched(module: NodeModule) -> bytes:
     """Return the content. Raises Refusal with the server's answer."""
     url = module.params["url"]
-    route = apt.route(module, url, module.params)
+    route, proxy = apt.route(module, url, module.params), apt.of_request(module, url, module.params)
     with web.through(url, module.params), web.variables(route):
         response, info = fetch_url(module, url, timeout=SECONDS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):
             ca_file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
-            raise not_fetched(url, printable(info["msg"]), ca_file)
+            raise not_fetched(url, printable(info["msg"]), ca_file, proxy)
         content: bytes = response.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise not_fetched(url, f"it is larger than {LARGEST >> 20} MiB, and no key", "")
+        raise not_fetched(url, f"it is larger than {LARGEST >> 20} MiB, and no key")
     return content
 
 
-def not_fetched(url: str, why: str, ca_file: str) -> Refusal:
-    """Return the refusal for a key that could not be fetched. ca_file: as in certificates.advice()."""
-    todo = faults.advice(why, "Check its address, the proxy, and whether the server is up.", url, ca_file)
+def not_fetched(url: str, why: str, ca_file: str = "", proxy: Proxy | None = None) -> Refusal:
+    """Return the refusal for a key that could not be fetched. ca_file, proxy: as in faults.advice()."""
+    todo = faults.advice(why, "Check its address, the proxy, and whether the server is up.", url, ca_file, proxy)
     return Refusal(
         "key_not_fetched",
         f"The key of the package repository could not be fetched from {url} ({why}). {todo} Its address is in "

@@ -218,6 +218,13 @@ unattended:
   type: str
   returned: always
   sample: ""
+denials:
+  description:
+    - What an answer 407 of a proxy means while packages are fetched, by the address of each repository that apt reaches
+      through one. Empty without C(offered).
+  type: dict
+  returned: always
+  sample: {}
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -229,6 +236,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import apt
 from ansible.module_utils.gaudi.node.driver_look import Look
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources
@@ -273,6 +281,7 @@ def main() -> None:
         **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended, "interrupted": node.found.interrupted},
+        **{"denials": apt.denials(module) if module.params["offered"] else {}},
     }
     if stopping:
         module.fail_json(msg="\n".join(map(str, stopping)), refused_id=stopping[0].id, **answer)

@@ -302,6 +302,23 @@ def _by_proxy(fault: Fault, files: Sequence[str], proxy: Proxy | None) -> Refusa
     return Refusal("repository_behind_proxy", f"apt could not read {where}: {fault.said} {answered}")
 
 
+def denied(printed: str, denials: Mapping[str, str]) -> Refusal | None:
+    """Return the denial of a proxy while packages are fetched; None if the proxy of a repository is not known.
+
+    denials: what an answer 407 means, by the address of a repository that is reached through a proxy.
+    """
+    for fault in parse(printed):
+        if fault.kind == "proxy_denied":
+            under = (text for uri, text in denials.items() if f"{fault.uri}/".startswith(f"{uri.rstrip('/')}/"))
+            denial = next(under, "")
+            if denial:
+                return Refusal("repository_behind_proxy", f"apt could not fetch {fault.uri}: {fault.said} {denial}")
+            if not fault.suite:
+                # The file of a package.
+                return refusal(fault)
+    return None
+
+
 def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), ca_file: str = "") -> Refusal:
     """Return why the site's repository cannot be used.
 

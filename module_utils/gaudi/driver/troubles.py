@@ -6,7 +6,7 @@ The patterns match the tools' messages under LC_ALL=C. An error that no pattern 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..apt import faults
 from ..base.refusal import Refusal
@@ -64,12 +64,21 @@ _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?"
 _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
 
 
-def recognised(said: str, repository: str = "", ca_file: str = "") -> Refusal | None:
+def recognised(
+    said: str, repository: str = "", ca_file: str = "", denials: Mapping[str, str] | None = None
+) -> Refusal | None:
     """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences.
 
-    repository: the address of the driver's, "" if it is not known. ca_file: as in certificates.advice().
+    repository: the address of the driver's, "" if it is not known. ca_file: as in certificates.advice(). denials: what
+    an answer 407 means, by the address of a repository that is reached through a proxy.
     """
-    return _of_dkms(said) or _of_modprobe(said) or _of_apt(said, repository, ca_file) or _of_a_repository(said)
+    return (
+        _of_dkms(said)
+        or _of_modprobe(said)
+        or faults.denied(said, denials or {})
+        or _of_apt(said, repository, ca_file)
+        or _of_a_repository(said)
+    )
 
 
 def left_over(name: str) -> Refusal:

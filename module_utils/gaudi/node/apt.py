@@ -15,7 +15,7 @@ from ..apt.faults import Fault
 from ..apt.sources import Source
 from ..base import access
 from ..base.refusal import Refusal
-from ..base.values import without_accounts
+from ..base.values import without_accounts, without_login
 from ..engine.openpgp import keyring
 
 ETC = Path("/etc/apt")
@@ -114,6 +114,24 @@ def proxy(module: AnsibleModule, url: str) -> config.Proxy | None:
     if not named and os.environ.get("APT_CONFIG") == access.APT_CONF:
         return _of_site(key, address)
     return config.Proxy(address, f"{key} of {named[-1]}" if named else f"{key} of apt")
+
+
+def of_request(module: AnsibleModule, url: str, given: Mapping[str, str]) -> config.Proxy | None:
+    """Return the proxy that a module's own request takes with route(), and what sets it; None without one.
+
+    given: the site's ``http_proxy``, ``https_proxy`` and ``no_proxy``, which win here.
+    """
+    proxies = (given.get("http_proxy", ""), given.get("https_proxy", ""))
+    if any(proxies):
+        address = access.proxy_of(url, *proxies, given.get("no_proxy", ""))
+        return _of_site(f"Acquire::{url.partition(':')[0]}:", address) if address else None
+    return proxy(module, url)
+
+
+def denials(module: AnsibleModule) -> dict[str, str]:
+    """Return what an answer 407 of a proxy means, by the address of each repository that apt reaches through one."""
+    through = {source.uri: proxy(module, source.uri) for source in read_sources()}
+    return {without_login(address): one.denied() for address, one in through.items() if one}
 
 
 def _of_site(key: str, address: str) -> config.Proxy:

@@ -20,6 +20,7 @@ from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver.troubles import recognised
 from ansible.module_utils.gaudi.node import apt
+from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.testing import patch_module_args
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -385,3 +386,35 @@ def test_apt_tells_whose_proxy_denies_access(
     assert bool(ran.get("failed")) is not own, ran
     assert f"127.0.0.1:{port} rejects its account" in said and "hidden" not in said
     assert (f"Acquire::http::Proxy::vault.invalid of {parts}/50proxy" if own else "gaudi_http_proxy") in said
+
+
+def test_a_proxy_that_denies_the_file_of_a_package_is_named(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class DeniesPackages(Denies):
+        def do_GET(self) -> None:
+            file = node / self.path.partition("vault.invalid/")[2]
+            if self.path.endswith(".deb"):
+                super().do_GET()
+                return
+            self.send_response(200 if file.is_file() else 404)
+            self.send_header("Content-Length", str(file.stat().st_size if file.is_file() else 0))
+            self.end_headers()
+            self.wfile.write(file.read_bytes() if file.is_file() else b"")
+
+    (node / "etc/sources.list").write_text("deb [trusted=yes] http://vault.invalid/repository jammy main\n")
+    with serving(DeniesPackages) as port:
+        site = node / "apt.conf"
+        site.write_text(f'{site.read_text()}Acquire::http::Proxy::vault.invalid "http://u:hidden@127.0.0.1:{port}";\n')
+        monkeypatch.setattr(access, "APT_CONF", str(site))
+        with patch_module_args({}):
+            module = NodeModule(argument_spec={})
+        assert module.run_command(["apt-get", "update"])[0] == 0
+        status, _, said = module.run_command(["apt-get", "--yes", "--download-only", "install", "toy"])
+        denials = apt.denials(module)
+    refusal = recognised(said, denials=denials)
+    assert status == 100 and refusal is not None and refusal.id == "repository_behind_proxy", said
+    assert f"The proxy 127.0.0.1:{port} rejects its account (407). Check the account in gaudi_http_proxy" in str(
+        refusal
+    )
+    assert "http://vault.invalid/repository/pool/toy.deb" in str(refusal) and "hidden" not in str(refusal)
+    unknown = recognised(said)
+    assert unknown is not None and unknown.id == "repository_behind_proxy"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base import access
+from ansible.module_utils.gaudi.node import apt
 
 from filter_plugins.certificates import pip_trouble
 from library import site_access
@@ -93,6 +94,28 @@ def test_a_key_comes_through_a_proxy_with_an_account(tmp_path: Path) -> None:
         refused = fetch(port, dest, http_proxy=address.replace("reader", "stranger"))
         assert (refused["refused_id"], "407" in refused["msg"]) == ("key_not_fetched", True)
         assert "p%40ss" not in refused["msg"]
+        where = f"127.0.0.1:{address.rpartition(':')[2]}"
+        assert f"The proxy {where} rejects its account (407). Check the account in gaudi_http_proxy." in refused["msg"]
+        refused = fetch(port, dest, http_proxy=f"http://{where}")
+        assert f"The proxy {where} wants an account (407), and gaudi_http_proxy has none." in refused["msg"]
+
+
+def test_a_proxy_that_only_apt_knows_is_named_where_it_denies_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with proxy() as (address, _site):
+        (tmp_path / "apt.conf.d").mkdir()
+        parts, line = (
+            tmp_path / "apt.conf.d/50own",
+            f'Acquire::http::Proxy "{address.replace("reader", "stranger")}";\n',
+        )
+        parts.write_text(line)
+        (tmp_path / "apt.conf").write_text(f'Dir::Etc::parts "/nowhere";\n{line}')
+        monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+        monkeypatch.setattr(apt, "ETC", tmp_path)
+        refused = fetch(1, tmp_path / "key.asc")
+    assert f"rejects its account (407). Check the account in Acquire::http::Proxy of {tmp_path}" in refused["msg"]
+    assert "gaudi_http_proxy" not in refused["msg"]
 
 
 def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:
