@@ -36,6 +36,8 @@ CONTRACTS = {
         "tests/unit/preflight/test_contracts.py",
     ),
 }
+# As make test does (tests/parts.py).
+COMPILED = ("env", "-u", "PYTHONDONTWRITEBYTECODE", f"PYTHONPYCACHEPREFIX={ROOT / '.cache/compiled'}")
 # What ansible-lint looks at.
 LINTED = ("roles/", "playbooks/", "molecule/", "inventories/", "site.yml")
 # Documents that a test holds against the code.
@@ -249,7 +251,7 @@ def main() -> int:
         "ruff format": ["ruff", "format", "--quiet", "--check", "."],
         "mypy": ["mypy", "--no-error-summary"],
         "ansible-lint": ["ansible-lint", "--strict", "-q", *yaml] if yaml else [],
-        "tests": [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests] if tests else [],
+        "tests": [*COMPILED, sys.executable, "-m", "pytest", "-q", "-n", "2", *tests] if tests else [],
     }
     failed = []
     for part, command in parts.items():

@@ -18,6 +18,7 @@ from gaudi_image.build import DOCKERFILE, write_context
 from gaudi_image.request import load
 
 from filter_plugins.image_recipes import image_addresses, image_recipes
+from tests import compiled
 from tests.unit.image.made import document
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.test_templates import render
@@ -160,7 +161,7 @@ class Node:
         environment = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
             "PYTHONPATH": search,
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **compiled.SETTINGS,
             "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.folder / "result.json"),
         }

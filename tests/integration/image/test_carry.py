@@ -23,6 +23,7 @@ from gaudi_weights.progress import Progress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import compiled
 from tests.unit.weights.test_take import RSYNC
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -112,7 +113,7 @@ class Node:
         environment = {
             "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
             "PYTHONPATH": search,
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **compiled.SETTINGS,
             "GAUDI_JOB_PROGRESS": str(self.folder / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.folder / "result.json"),
         }
