@@ -78,7 +78,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
 def proxy() -> Iterator[str]:
     Proxy.asked = []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -92,7 +92,7 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.server = Server()
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.root, self.folder = root, root / "batches/b"
         self.folder.mkdir(parents=True)
         self.plan = {

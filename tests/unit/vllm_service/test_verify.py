@@ -178,7 +178,7 @@ def server() -> Iterator[Server]:
     started = Server(("127.0.0.1", 0), Handler)
     started.asked, started.open, started.guarded = [], set(), False
     started.replies = {"/v1/models": (200, {"data": [{"id": MODEL}]}), "/v1/chat/completions": (200, REPLY)}
-    thread = threading.Thread(target=started.serve_forever)
+    thread = threading.Thread(target=started.serve_forever, args=(0.01,))
     thread.start()
     yield started
     started.shutdown()
