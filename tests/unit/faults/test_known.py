@@ -14,6 +14,7 @@ from ansible.module_utils.gaudi.faults import words
 from ansible.module_utils.gaudi.faults.entry import PARTS, SEVERITIES
 from ansible.module_utils.gaudi.faults.known import FAULTS
 from ansible.module_utils.gaudi.serving import kept
+from ansible.module_utils.gaudi.serving.signs import Reason
 
 from tests.unit.faults import page
 from tests.unit.sources import nodes, tree
@@ -90,7 +91,17 @@ def test_every_end_of_an_instance_is_in_the_list() -> None:
     kinds = {identifier: place for place, _call, identifier in calls(ENDING)}
     assert len(kinds) > 15
     assert {kind: place for kind, place in kinds.items() if kind not in KNOWN} == {}
-    assert {*kept._OF_THE_NODE, *kept._PATIENCE_SPENT} <= KNOWN
+
+
+def test_faults_of_the_node_are_no_reason_to_give_a_plan_up_and_two_of_the_server_are_at_once() -> None:
+    def given_up(kind: str, *, retry: bool, tries: int) -> bool:
+        return kept.is_over(Reason(kind, "", retry), tries, 2)
+
+    assert {kind for kind in KNOWN if not given_up(kind, retry=False, tries=9)} == {
+        *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
+        *("guard-missing", "container-name-taken", "container-killed", "port-shut"),
+    }
+    assert {kind for kind in KNOWN if given_up(kind, retry=True, tries=1)} == {"stalled", "over-budget"}
 
 
 def test_the_checks_of_the_catalogue_are_in_the_list_as_severe_as_there() -> None:

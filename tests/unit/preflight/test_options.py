@@ -327,7 +327,7 @@ def test_our_own_inventories_are_right() -> None:
 
 def test_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ansible imports the action before it forks: its workers have what was read."""
-    monkeypatch.setattr(role_options, "_content", lambda *_: pytest.fail("a file was read again"))
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("a file was read again"))
     assert role_options.Host(DataLoader(), {}).read("host_tuning_hugepages").value == 15000
     assert action.DECLARED is role_options.declared()
 
