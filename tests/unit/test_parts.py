@@ -132,13 +132,18 @@ def test_runs_are_cut_off_at_tasks_that_exist() -> None:
     assert [name for name in wanted if not any(task.endswith(name) for task in names)] == []
 
 
-@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {"vm", "nfs"}))
-def test_nodes_that_are_not_tuned_do_not_see_the_machines_kernel_settings(name: str) -> None:
-    """Another scenario may set them meanwhile, and what a node was like is compared with what it is like."""
+def own_settings(name: str) -> bool:
+    """Whether the nodes of a scenario have kernel settings of their own."""
     folder = ROOT / "molecule" / name
     scenario = yaml.safe_load((folder / "molecule.yml").read_text(encoding="utf-8"))
-    create = (folder / scenario["ansible"].get("playbooks", {}).get("create", "create.yml")).read_text(encoding="utf-8")
-    assert ("--own-settings" in create) is not SCENARIOS[name].tunes
+    create = folder / scenario["ansible"].get("playbooks", {}).get("create", "create.yml")
+    return "--own-settings" in create.read_text(encoding="utf-8")
+
+
+def test_nodes_that_are_not_tuned_do_not_see_the_machines_kernel_settings() -> None:
+    """Another scenario may set them meanwhile, and what a node was like is compared with what it is like."""
+    names = sorted(SCENARIOS.keys() - {"vm", "nfs"})
+    assert not [name for name in names if own_settings(name) is SCENARIOS[name].tunes]
 
 
 def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
@@ -162,18 +167,20 @@ def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
     assert "molecule:" not in makefile.replace("\nmolecule: venv", "")
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.glob("molecule/*/molecule.yml")), ids=lambda file: str(file.parent.name))
-def test_every_step_of_a_scenario_has_its_playbook(file: Path) -> None:
-    """Where there is none, or none of the step's own name, Molecule runs nothing and calls the scenario successful."""
+def playbooks_of(file: Path) -> set[Path]:
+    """The playbook of each step of a scenario."""
     scenario = yaml.safe_load(file.read_text())
     placed = scenario["ansible"].get("playbooks", {})
     steps = [step.split() for step in scenario["scenario"]["test_sequence"] if step != "idempotence"]
     own = {placed.get(action, f"{action}.yml") for action, *_ in steps}
-    assert [
-        name
-        for name in sorted({*own, *(words[-1] for words in steps if len(words) > 1)})
-        if not (file.parent / name).is_file()
-    ] == []
+    return {file.parent / name for name in own.union(words[-1] for words in steps if len(words) > 1)}
+
+
+def test_every_step_of_a_scenario_has_its_playbook() -> None:
+    """Where there is none, or none of the step's own name, Molecule runs nothing and calls the scenario successful."""
+    files = ROOT.glob("molecule/*/molecule.yml")
+    missing = [str(path) for file in files for path in playbooks_of(file) if not path.is_file()]
+    assert not missing
 
 
 def test_no_scenario_shadows_a_file_of_a_role() -> None:

@@ -52,10 +52,10 @@ def test_no_form_lets_a_line_or_a_quote_through(kind: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, ["http://a"], {"a": 1}, True])
-@pytest.mark.parametrize("kind", sorted(values.KINDS))
-def test_what_is_no_text_is_refused(kind: str, value: Any) -> None:
-    with pytest.raises(Refusal):
-        values.KINDS[kind](value, "x")
+def test_what_is_no_text_is_refused(value: Any) -> None:
+    for read in values.KINDS.values():
+        with pytest.raises(Refusal):
+            read(value, "x")
 
 
 @pytest.mark.parametrize(
