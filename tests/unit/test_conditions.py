@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.unit.preflight.test_contracts import ROOT, load, name_of
+
 KEYS = {"that", "when", "changed_when", "failed_when", "until"}
 
 
@@ -26,17 +26,17 @@ def conditions(node: Any) -> Iterator[Any]:
                 yield from conditions(value)
 
 
-def wrong(text: str) -> list[Any]:
+def wrong(content: Any) -> list[Any]:
     """The conditions in a file that Ansible does not take."""
-    return [found for found in conditions(yaml.safe_load(text)) if not isinstance(found, str | bool)]
+    return [found for found in conditions(content) if not isinstance(found, str | bool)]
 
 
 @pytest.mark.report("N06")
 def test_a_condition_that_yaml_takes_for_a_mapping_is_found() -> None:
     task = "- assert:\n    that:\n      - lines == ['x86_64: installed']\n      - lines\n  when: true\n"
-    assert wrong(task) == [{"lines == ['x86_64": "installed']"}]
+    assert wrong(yaml.safe_load(task)) == [{"lines == ['x86_64": "installed']"}]
 
 
 def test_every_condition_is_text() -> None:
     files = [path for place in ("molecule", "playbooks", "roles") for path in (ROOT / place).rglob("*.yml")]
-    assert {str(path): found for path in (*files, ROOT / "site.yml") if (found := wrong(path.read_text("utf-8")))} == {}
+    assert not [f"{name_of(path)}: {found}" for path in (*files, ROOT / "site.yml") for found in wrong(load(path))]
