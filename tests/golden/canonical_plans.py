@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import functools
 import hashlib
 import io
 import json
@@ -45,6 +46,7 @@ SHOWN = 40
 Plans = dict[str, Any]
 
 
+@functools.cache
 def load(path: Path) -> Any:
     """The content of a YAML file."""
     return yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -55,8 +57,8 @@ def topology(card: str) -> Any:
     from ansible.module_utils.gaudi.cards.given import topology_from_case
 
     case = load(TOPOLOGY)
-    case["hl_smi_name_csv"] = case["hl_smi_name_csv"].replace(DESCRIBED_CARD, card)
-    return topology_from_case(case)
+    named = case["hl_smi_name_csv"].replace(DESCRIBED_CARD, card)
+    return topology_from_case({**case, "hl_smi_name_csv": named})
 
 
 def models() -> list[str]:
@@ -90,7 +92,8 @@ def sample() -> list[str]:
     cards = sorted(load(CATALOG / "cards.yml")["cards"])
     found = set[str]()
     for turn, model in enumerate(models()):
-        found |= {f"{model} {release} {card_of(model)}" for release in releases.names()}
+        own = card_of(model)
+        found |= {f"{model} {release} {own}" for release in releases.names()}
         for place, card in enumerate(cards):
             found.add(f"{model} {releases.names()[(turn + place) % len(releases.names())]} {card}")
     return [name for name in names() if name in found]

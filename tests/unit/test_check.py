@@ -25,7 +25,10 @@ TESTS = all_tests()
         (["roles/fp8_weights/README.md"], ["tests/integration/fp8", "tests/integration/fp8_dynamic"]),
         (["roles/gaudi_driver/tasks/main.yml"], ["tests/unit/driver"]),
         (["roles/serving_image/files/gaudi_image/build.py"], ["tests/integration/image", "tests/unit/image"]),
-        (["catalog/cards.yml"], ["tests/golden", "tests/unit/catalogue", "tests/unit/planning"]),
+        (
+            ["catalog/cards.yml"],
+            ["tests/golden", "tests/integration/catalogue", "tests/unit/catalogue", "tests/unit/planning"],
+        ),
         (["tests/golden/serving_cases/cases.json"], ["tests/golden/serving_cases"]),
         (["tests/unit/cards/nodes.py", "tests/unit/cards/test_text.py"], ["tests/unit/cards"]),
         (["tests/unit/cards/test_text.py"], ["tests/unit/cards/test_text.py"]),

@@ -8,12 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.module_utils.gaudi.cards.given import topology_from_case
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.planning.network import reached_by_others
 
 from plugin_utils import releases
+from tests.golden.canonical_plans import load
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
@@ -49,7 +49,7 @@ def content(kind: str, name: str) -> Any:
     if kind == "releases":
         return releases.read(name)
     path = CATALOG / (f"{kind}/{name}.yml" if kind else f"{name}.yml")
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return load(path)
 
 
 @functools.lru_cache

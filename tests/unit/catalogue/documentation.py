@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ DOCUMENT = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- models: begin -->", "<!-- models: end -->"
 
 
+@functools.cache
 def models() -> dict[str, dict[str, Any]]:
     """Every catalogue entry by its file's name."""
     folder = ROOT / "catalog" / "models"
