@@ -8,8 +8,11 @@ module: site_access
 short_description: Write how the programs of a node reach what is outside the site
 description:
   - Writes the site's proxies and certificates below C(/etc/gaudi-serving/access), as configuration of apt and
-    as a bundle with the certificates of the node's own system. Nothing else on the node is changed; a program uses them
-    where a task names the files in its environment.
+    as a bundle with the certificates of the node's own system. A program uses them where a task names the files in its
+    environment.
+  - Where this project wrote a source of packages, C(/etc/apt/apt.conf.d/00gaudi-serving-source) has the same for its
+    host alone, for every apt of the node. Proxies with an account, and what the node's own apt sets, are left out.
+    Nothing else on the node is changed.
 author: gaudi-serving
 options:
   http_proxy:
@@ -33,13 +36,18 @@ options:
     type: list
     elements: str
     default: []
+  repository:
+    description: >-
+      Address of our own source of packages, without an account. Empty for the one that is on the node, if there is one.
+    type: str
+    default: ""
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
     support: full
   diff_mode:
-    description: Not supported, as the files may hold a password.
-    support: none
+    description: Of the file in C(/etc/apt/apt.conf.d) alone, with the proxy masked; the others may hold a password.
+    support: partial
 """
 
 EXAMPLES = r"""
@@ -78,17 +86,21 @@ written:
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.gaudi.apt.sources import OWN_FILE, OWN_KEYRING
 from ansible.module_utils.gaudi.base import access
-from ansible.module_utils.gaudi.node import web
+from ansible.module_utils.gaudi.base.values import without_login
+from ansible.module_utils.gaudi.node import apt, web
 from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **web.ACCESS,
     "hosts": {"type": "list", "elements": "str", "default": []},
+    "repository": {"type": "str", "default": ""},
 }
 FOLDER = Path(access.FOLDER)
 APT = Path("/etc/apt")
+SOURCE_CONF = Path(access.SOURCE_CONF)
 ACCOUNTS = 0o600
 OPEN = 0o644
 
@@ -100,8 +112,20 @@ def apt_sources(hosts: list[str]) -> str:
     return "\n".join([*texts, *(f"https://{host}/" for host in hosts)])
 
 
-def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
-    """Return text and permissions by path; an empty text for a file that is not to exist."""
+def for_source(module: NodeModule) -> str:
+    """Return apt's configuration for the host of our own source; "" without one."""
+    params = module.params
+    ours = [
+        source.uri
+        for source in apt.read_sources()
+        if source.file == str(apt.ETC / "sources.list.d" / Path(OWN_FILE).name) and source.signed_by == OWN_KEYRING
+    ]
+    address = params["repository"] or without_login(next(iter(ours), ""))
+    return apt.for_source(module, address, params, access.BUNDLE if params["certificates"] else "") if address else ""
+
+
+def wanted(params: dict[str, Any], source: str) -> dict[Path, tuple[str, int]]:
+    """Return text and permissions by path; an empty text for a file that is not to exist. source: of SOURCE_CONF."""
     proxies, no_proxy, certificates = (params["http_proxy"], params["https_proxy"]), params["no_proxy"], ""
     if params["certificates"]:
         certificates = web.bundle(params["certificates"])
@@ -112,7 +136,8 @@ def wanted(params: dict[str, Any]) -> dict[Path, tuple[str, int]]:
         # Of an earlier release; the role model_weights has its own.
         f"{access.FOLDER}/pip.conf": ("", True),
     }
-    return {FOLDER / Path(path).name: (text, ACCOUNTS if secret else OPEN) for path, (text, secret) in files.items()}
+    found = {FOLDER / Path(path).name: (text, ACCOUNTS if secret else OPEN) for path, (text, secret) in files.items()}
+    return {**found, SOURCE_CONF: (source, OPEN)}
 
 
 def differing(files: dict[Path, tuple[str, int]]) -> list[Path]:
@@ -125,29 +150,36 @@ def differing(files: dict[Path, tuple[str, int]]) -> list[Path]:
     return found
 
 
+def write(path: Path, text: str, mode: int) -> None:
+    """Write a file, or remove one that is not to exist."""
+    if not text:
+        path.unlink(missing_ok=True)
+        return
+    for folder in () if path == SOURCE_CONF else (FOLDER.parent, FOLDER):
+        folder.mkdir(exist_ok=True)
+        # Whatever the umask is: apt's own account reads there.
+        folder.chmod(0o755)
+    write_text(path, text, mode=mode)
+
+
 def main() -> None:
     """Compare, write what differs unless in check mode, and say how programs find it."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
-    files = wanted(params)
+    files = wanted(params, for_source(module))
     changed = differing(files)
+    before = SOURCE_CONF.read_text(encoding="utf-8", errors="replace") if SOURCE_CONF.is_file() else ""
+    diff = {"before": before, "after": files[SOURCE_CONF][0], "before_header": str(SOURCE_CONF)}
     for path in [] if module.check_mode else changed:
-        text, mode = files[path]
-        if text:
-            for folder in (FOLDER.parent, FOLDER):
-                folder.mkdir(exist_ok=True)
-                # Whatever the umask is: apt's own account reads there.
-                folder.chmod(0o755)
-            write_text(path, text, mode=mode)
-        else:
-            path.unlink(missing_ok=True)
+        write(path, *files[path])
     environment = access.environment(
         params["http_proxy"], params["https_proxy"], params["no_proxy"], certificates=bool(params["certificates"])
     )
-    if module.check_mode and changed:
+    if module.check_mode and set(changed) - {SOURCE_CONF}:
         environment = {}
     bundle = access.BUNDLE if params["certificates"] else ""
-    module.exit_json(changed=bool(changed), written=sorted(map(str, changed)), environment=environment, bundle=bundle)
+    written = sorted(map(str, changed))
+    module.exit_json(changed=bool(changed), written=written, environment=environment, bundle=bundle, diff=diff)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ APT_CONF = f"{FOLDER}/apt.conf"
 BUNDLE = f"{FOLDER}/ca-certificates.crt"
 """The node's own certificates and the site's."""
 
+SOURCE_CONF = "/etc/apt/apt.conf.d/00gaudi-serving-source"
+"""The same for every apt of the node, for the host of our source alone. Files that sort behind it win over it."""
+
 REGISTRIES = "/etc/docker/certs.d"
 
 _HOSTS = re.compile(r"https?://(?:[^/@\s\]]*@)?([A-Za-z0-9.-]+)")
@@ -91,6 +94,24 @@ def apt_conf(http_proxy: str, https_proxy: str, direct: Iterable[str] = (), *, b
     lines = [f'Acquire::{scheme}::Proxy "{address}";' for scheme, address in proxies]
     lines += [f'Acquire::{scheme}::Proxy::{host} "DIRECT";' for scheme, _ in proxies for host in direct]
     lines += [f'Acquire::https::CaInfo "{bundle}";'] if bundle else []
+    return "".join(f"{line}\n" for line in lines)
+
+
+def source_conf(address: str, http_proxy: str, https_proxy: str, no_proxy: str, *, bundle: str) -> str:
+    """Return apt's configuration for the host of one source; "" where it needs none.
+
+    bundle: as in apt_conf(). A proxy with an account is left out: every user's apt reads the file, and warns where it
+    cannot (apt 2.6).
+    """
+    split = urlsplit(address)
+    host = (split.hostname or "").lower()
+    if split.scheme not in ("http", "https") or not _PLAIN.fullmatch(host):
+        return ""
+    # As in apt_conf(), https takes the proxy of http where it has none.
+    kind, proxy = ("https", https_proxy) if split.scheme == "https" and https_proxy else ("http", http_proxy)
+    wanted = proxy and "@" not in proxy and not bypassed(host, no_proxy)
+    lines = [f'Acquire::{kind}::Proxy::{host} "{proxy}";'] if wanted else []
+    lines += [f'Acquire::https::{host}::CaInfo "{bundle}";'] if bundle and split.scheme == "https" else []
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -65,10 +65,33 @@ def existing_source(repository: str, suite: str, fingerprint: str) -> str:
 
 
 def _in_effect(module: AnsibleModule) -> dict[str, str]:
-    """Return the settings of apt in this process; {} without apt."""
+    """Return the settings of apt in this process but for those of our source's file, which repeats the site's; {}
+    without apt.
+    """
     program = module.get_bin_path("apt-config")
     status, out, _ = module.run_command([program, "dump"]) if program else (1, "", "")
-    return config.parse(out) if status == 0 else {}
+    ours = _lines(ETC / "apt.conf.d" / Path(access.SOURCE_CONF).name)
+    return {name: value for name, value in config.parse(out).items() if ours.get(name) != value} if status == 0 else {}
+
+
+def _lines(file: Path) -> dict[str, str]:
+    """Return the settings in a file of ours, which has one a line; {} without it."""
+    return config.parse(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else {}
+
+
+def for_source(module: AnsibleModule, url: str, given: Mapping[str, str], bundle: str) -> str:
+    """Return the settings with which every apt of the node reaches our source; "" where it needs none.
+
+    given: the site's ``http_proxy``, ``https_proxy`` and ``no_proxy``. bundle: the file of certificates, "" without the
+    site's. What the node's own settings say of that host, or of all, is left to them.
+    """
+    own = _in_effect(module)
+    # The file of the site is for our own calls.
+    own = {name: value for name, value in own.items() if _lines(Path(access.APT_CONF)).get(name) != value}
+    found, (key, _) = config.route(own, url), config.proxy_setting(own, url)
+    proxies = ("", "") if key else (given.get("http_proxy", ""), given.get("https_proxy", ""))
+    text: str = access.source_conf(url, *proxies, given.get("no_proxy", ""), bundle="" if found.ca else bundle)
+    return text
 
 
 def environment(module: AnsibleModule, url: str) -> dict[str, str]:
@@ -147,8 +170,9 @@ def _sets(file: Path, value: str) -> bool:
 
 
 def _settings() -> list[Path]:
-    """Return the files of settings that apt reads on this node."""
-    return [file for file in (ETC / "apt.conf", *sorted((ETC / "apt.conf.d").glob("*"))) if file.is_file()]
+    """Return the files of settings that apt reads on this node, but for ours."""
+    files = [ETC / "apt.conf", *sorted((ETC / "apt.conf.d").glob("*"))]
+    return [file for file in files if file.is_file() and file.name != Path(access.SOURCE_CONF).name]
 
 
 def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[dict[str, str], config.Proxy | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.apt.sources import OWN_KEYRING
 from ansible.module_utils.gaudi.base import access
 from ansible.module_utils.gaudi.node import apt
 
@@ -31,6 +33,9 @@ PROXY = "http://reader:p%40ss@proxy.example:3128"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(site_access, "FOLDER", tmp_path / "gaudi-serving/access")
     monkeypatch.setattr(site_access, "APT", tmp_path / "apt")
+    monkeypatch.setattr(site_access, "SOURCE_CONF", tmp_path / "apt/apt.conf.d/00gaudi-serving-source")
+    monkeypatch.setattr(apt, "ETC", tmp_path / "apt")
+    (tmp_path / "apt/apt.conf.d").mkdir(parents=True)
     (tmp_path / "apt/sources.list.d").mkdir(parents=True)
     return tmp_path / "gaudi-serving/access"
 
@@ -74,6 +79,105 @@ def test_apt_reaches_the_exceptions_among_its_sources_without_a_proxy(folder: Pa
 def test_a_site_without_these_options_gets_no_file(folder: Path) -> None:
     answer = write(no_proxy="localhost")
     assert (answer["changed"], answer["environment"], folder.exists()) == (False, {}, False)
+
+
+SOURCE = "Types: deb\nURIs: https://vault.example/debian\nSuites: jammy\nComponents: main\nSigned-By: {}\n"
+
+
+@pytest.fixture
+def conf(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file for the host of our source, on a node that has one."""
+    (tmp_path / "apt.conf").write_text(f'Dir::Etc "{tmp_path}/apt";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    (tmp_path / "apt/sources.list.d/habana.sources").write_text(SOURCE.format(OWN_KEYRING))
+    return tmp_path / "apt/apt.conf.d/00gaudi-serving-source"
+
+
+PLAIN = "http://proxy.example:3128"
+LINES = (
+    f'Acquire::https::Proxy::vault.example "{PLAIN}";\n',
+    f'Acquire::https::vault.example::CaInfo "{access.BUNDLE}";\n',
+)
+# A module shows no value of an option that may hold a password.
+MASKED = "".join(LINES).replace(PLAIN, "*" * 8)
+
+
+def test_every_apt_reaches_our_source_alone_as_the_site_says(conf: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"https_proxy": PLAIN, "certificates": SITE.pem}
+    foreseen = write(check=True, **given)
+    assert (foreseen["diff"]["before"], foreseen["diff"]["after"], conf.exists()) == ("", MASKED, False)
+    assert str(conf) in write(**given)["written"]
+    assert (conf.read_text(), f"{conf.stat().st_mode & 0o777:o}") == ("".join(LINES), "644")
+    # Its own lines are no setting of the node's.
+    assert (write(**given)["changed"], write(**given, check=True)["environment"] != {}) == (False, True)
+    write(https_proxy=PLAIN, no_proxy=".example", certificates=SITE.pem)
+    assert conf.read_text() == LINES[1]
+    # https takes the proxy of http.
+    write(http_proxy=PLAIN)
+    assert conf.read_text() == LINES[0].replace("https", "http", 1)
+    # An account would be readable by all.
+    assert write(https_proxy=PROXY, certificates=SITE.pem)["diff"]["after"] == conf.read_text() == LINES[1]
+    # A source of the owner's in our file's name, and none.
+    sources = tmp_path / "apt/sources.list.d/habana.sources"
+    sources.write_text(SOURCE.format("/usr/share/keyrings/own.asc"))
+    assert (write(**given)["changed"], conf.exists()) == (True, False)
+    sources.unlink()
+    assert (write(**given)["changed"], conf.exists()) == (False, False)
+    # Before the source is written, in a check.
+    assert write(**given, repository="https://vault.example/x", check=True)["diff"]["after"] == MASKED
+
+
+@pytest.mark.parametrize(
+    ("own", "left"),
+    [
+        ('Acquire::https::Proxy::vault.example "http://own.example:1";', LINES[1]),
+        ('Acquire::http::Proxy "http://own.example:1";', LINES[1]),
+        ('Acquire::https::Proxy::vault.example "DIRECT";', LINES[1]),
+        ('Acquire::https::Proxy::other.example "http://own.example:1";', "".join(LINES)),
+        ('Acquire::https::CaInfo "/etc/own.pem";', LINES[0]),
+    ],
+)
+def test_what_the_nodes_own_apt_sets_is_left_to_it(conf: Path, own: str, left: str) -> None:
+    given: dict[str, Any] = {"https_proxy": PLAIN, "certificates": SITE.pem}
+    write(**given)
+    (conf.parent / "50own").write_text(f"{own}\n")
+    write(**given)
+    assert conf.read_text() == left
+    assert write(**given)["changed"] is False
+
+
+def test_real_apt_reaches_that_host_and_no_other_through_it(conf: Path, tmp_path: Path) -> None:
+    """The owner's own call: nothing but what lies below /etc/apt."""
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "status").touch()
+    (tmp_path / "server").mkdir()
+    options = {"Dir::State": tmp_path / "state", "Dir::State::status": tmp_path / "status", "Acquire::Retries": 0}
+    options |= {"Dir::Cache": tmp_path / "cache", "APT::Sandbox::User": "root"}
+    main = tmp_path / "apt.conf"
+    main.write_text(main.read_text() + "".join(f'{name} "{value}";\n' for name, value in options.items()))
+    with serving(Key, SITE.server(tmp_path / "server")) as port, proxy() as (address, _site):
+        plain = f"http://127.0.0.1:{address.rpartition(':')[2]}"
+        bundle = tmp_path / "bundle.pem"
+        bundle.write_text(SITE.pem)
+        conf.write_text(
+            access.source_conf(f"https://127.0.0.1:{port}/", "", "", "", bundle=str(bundle))
+            + access.source_conf("http://vault.invalid/", plain, "", "", bundle="")
+        )
+        line = "deb [trusted=yes]"
+        (tmp_path / "apt/sources.list").write_text(
+            f"{line} https://127.0.0.1:{port}/ a/\n{line} https://localhost:{port}/ b/\n"
+            f"{line} http://vault.invalid/ c/\n{line} http://other.invalid/ d/\n"
+        )
+        (tmp_path / "apt/sources.list.d/habana.sources").unlink()
+        ran = subprocess.run(
+            ["apt-get", "update"], capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+        )
+    said = ran.stdout + ran.stderr
+    assert f" https://127.0.0.1:{port} a/ InRelease [" in said
+    assert re.search(rf"Err:\d+ https://localhost:{port} b/ InRelease\n  Certificate .* issuer is unknown", said), said
+    assert re.search(r"Err:\d+ http://vault.invalid c/ \S+\n  407 ", said), said
+    assert "Could not resolve 'other.invalid'" in said
 
 
 def fetch(port: int, dest: Path, **more: Any) -> dict[str, Any]:

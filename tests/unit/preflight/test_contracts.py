@@ -192,7 +192,6 @@ DECIDED = {
     "__host_tuning_foreseen": "check mode",
     "__vllm_service_foreseen": "check mode",
     # An address that is wrong is said early; whoever needs a package has the index read.
-    "vendor_source | Write how apt reaches it": "written once more where a package is needed",
     "vendor_source | Read the package index again": "read once more where a package is needed and not there",
     "habana | Ensure apt has read it where a package of it is needed (Debian, Ubuntu)": "spares a second reading",
     # One of several reasons to look closer; the others are what engine, kernel, systemd and container say themselves.
@@ -326,6 +325,7 @@ NO_SECRETS = {
     "serving_image_no_proxy": "hosts",
     "serving_image_pins": "commits; accounts are an option of their own",
     "site_access_no_proxy": "hosts",
+    "site_access_repository": "an address without its account",
     "vllm_service_answer_tokens": "a number",
 }
 
