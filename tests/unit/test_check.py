@@ -22,7 +22,7 @@ TESTS = all_tests()
             ["roles/vllm_service/files/vllm_supervisor.py"],
             ["tests/integration/vllm_service", "tests/unit/vllm_service"],
         ),
-        (["roles/fp8_weights/README.md"], ["tests/integration/fp8", "tests/integration/fp8_dynamic"]),
+        (["roles/fp8_weights/README.md"], ["tests/integration/fp8", "tests/integration/fp8_dynamic", "tests/unit/fp8"]),
         (["roles/gaudi_driver/tasks/main.yml"], ["tests/unit/driver"]),
         (["roles/serving_image/files/gaudi_image/build.py"], ["tests/integration/image", "tests/unit/image"]),
         (

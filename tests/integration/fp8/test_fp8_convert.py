@@ -1,4 +1,4 @@
-"""The converter: arithmetic against torch, files against hostile input, work against interruption."""
+"""The converter: files against hostile input, work against interruption."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gaudi_fp8.block.journal import Journal
 from gaudi_fp8.block.program import main, parse_arguments, worker_main
 from gaudi_fp8.block.shard import convert_shard
 from gaudi_fp8.block.source import examine
-from gaudi_fp8.block.tables import EXACT_HALF, GAUDI2, bf16_weight_table, scaled, weight_table
+from gaudi_fp8.block.tables import GAUDI2, bf16_weight_table, scaled
 from gaudi_fp8.block.work import convert
-from gaudi_fp8.e4m3 import CODE_OF_240, e4m3_value
+from gaudi_fp8.e4m3 import CODE_OF_240
 from gaudi_fp8.safetensors import parse_header
 from gaudi_fp8.staging import only_one
 from gaudi_fp8.tasks import tasks_for
@@ -58,45 +58,6 @@ def refused(*arguments: object, **options: Any) -> str:
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-# --- arithmetic --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("factor", [GAUDI2, EXACT_HALF], ids=lambda factor: factor.name)
-def test_all_256_codes_are_what_torch_gives(factor: Any) -> None:
-    assert weight_table(factor).hex() == RECORDED[f"table {factor.name}"]
-
-
-def test_the_result_ends_at_240_and_keeps_nan() -> None:
-    table = weight_table(GAUDI2)
-    assert max(code & 0x7F for code in table if code & 0x7F != 0x7F) == CODE_OF_240
-    assert (table[0x7F], table[0xFF]) == (0x7F, 0xFF)
-    assert (table[0], table[0x80]) == (0, 0x80)
-
-
-def test_from_code_16_up_the_table_is_code_minus_7() -> None:
-    table = weight_table(GAUDI2)
-    assert all(table[code] == code - 7 for code in range(16, 0x7F))
-
-
-def test_half_keeps_236_of_252_codes_exactly() -> None:
-    table = weight_table(EXACT_HALF)
-    finite = [code for code in range(256) if code & 0x7F not in (0, 0x7F)]
-    exact = [c for c in finite if e4m3_value(table[c] & 0x7F) * 2 == e4m3_value(c & 0x7F)]
-    assert (len(exact), len(finite)) == (236, 252)
-
-
-def test_scales_have_the_bits_of_float32_arithmetic() -> None:
-    given_bits = [int(pair[0], 16) for pair in RECORDED["scales"]]
-    values = array.array("f", struct.pack(f"<{len(given_bits)}I", *given_bits))
-    result = struct.unpack(f"<{len(given_bits)}I", scaled(values, GAUDI2).tobytes())
-    assert [f"{bits:08x}" for bits in result] == [pair[1] for pair in RECORDED["scales"]]
-
-
-def test_bf16_weights_become_what_torch_gives() -> None:
-    table = bf16_weight_table(GAUDI2)
-    assert [[pattern, table[pattern]] for pattern, _ in RECORDED["bf16"]] == RECORDED["bf16"]
 
 
 # --- a whole checkpoint ------------------------------------------------------------------------------------
@@ -631,8 +592,8 @@ sys.exit(status)
 
 @pytest.fixture
 def huge(tmp_path: Path) -> Iterator[Path]:
-    """A shard of 10 GB, sparse, nearly all of it one tensor; its conversion is not sparse."""
-    size, needed = 10**10, 11 * 10**9
+    """A shard whose positions take more than 32 bits, sparse, nearly all of it one tensor; the result is not sparse."""
+    size, needed = 5 * 10**9, 6 * 10**9
     free = shutil.disk_usage(tmp_path).free
     if free < needed:
         pytest.fail(
@@ -670,7 +631,7 @@ def test_memory_does_not_grow_with_the_shard(huge: Path) -> None:
         shard.seek(header.data_start)
         # 448 has become 240, and the rest is zeros still.
         assert shard.read(3) == bytes([CODE_OF_240, 0, 0])
-    assert header.data_start + header.tensors[-1].end > 10**10
+    assert header.data_start + header.tensors[-1].end > 2**32
 
 
 def test_a_checkpoint_of_many_tensors_is_named_once(tmp_path: Path) -> None:
