@@ -26,6 +26,8 @@ def test_every_plan_is_the_one_in_the_list(release: str) -> None:
         model, _, card = name.split()
         if "refused" not in plan:
             found += [f"{name}: {problem}" for problem in problems(release, plan)]
+            hosts = (plan["listen"]["host"], vendor.options(plan["arguments"])["--host"])
+            found += [f"{name} listens on {host}, which nobody asked for" for host in hosts if host != "127.0.0.1"]
         elif card == canonical_plans.card_of(model) and release in vendor.content("models", model).get("releases", []):
             found.append(f"{name} is refused, and the model is served with this release: {plan['refused']}")
     assert found == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -167,9 +168,13 @@ def answers_of(release: str, name: str, memory_mib: int) -> dict[str, Answer]:
     }
 
 
-@pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize(("name", "memory_mib"), CARD_TYPES.items())
-def test_every_release_with_every_card_type(release: str, name: str, memory_mib: int) -> None:
+def test_every_release_with_every_card_type(subtests: pytest.Subtests) -> None:
+    for release, (name, memory_mib) in itertools.product(RELEASES, CARD_TYPES.items()):
+        with subtests.test(release=release, name=name):
+            is_known(release, name, memory_mib)
+
+
+def is_known(release: str, name: str, memory_mib: int) -> None:
     given = answers_of(release, name, memory_mib)
     # A field this release does not know fails the whole call; what identifies a card is answered all the same.
     del given[DETAILS]

@@ -60,19 +60,20 @@ def test_every_model_of_the_manuals_is_there() -> None:
     assert sorted(set(CARDS) - set(NAMES)) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_model_has_its_playbook(name: str) -> None:
-    path = PLAYBOOKS / playbook_name(name)
-    assert path.is_file(), f"playbooks/{playbook_name(name)} is missing"
-    (play,) = load_play(path)
-    assert play["ansible.builtin.import_playbook"] == "serve.yml"
-    assert play["vars"]["serve_model"] == name
-    # Only a release the inventory's default could not stand in for is written down, and then the entry's best.
-    served = MODELS[name]["releases"]
-    assert play["vars"].get("gaudi_release") == (None if "1.22" in served else served[0]), (
-        f"playbooks/{playbook_name(name)}: gaudi_release is the first of the model's releases, and is left out "
-        "where 1.22 is one of them"
-    )
+def test_every_model_has_its_playbook(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name):
+            path = PLAYBOOKS / playbook_name(name)
+            assert path.is_file(), f"playbooks/{playbook_name(name)} is missing"
+            (play,) = load_play(path)
+            assert play["ansible.builtin.import_playbook"] == "serve.yml"
+            assert play["vars"]["serve_model"] == name
+            # Only a release the inventory's default could not stand in for is written down, and then the entry's best.
+            served = MODELS[name]["releases"]
+            assert play["vars"].get("gaudi_release") == (None if "1.22" in served else served[0]), (
+                f"playbooks/{playbook_name(name)}: gaudi_release is the first of the model's releases, and is left out "
+                "where 1.22 is one of them"
+            )
 
 
 def test_every_playbook_has_its_model() -> None:
@@ -87,35 +88,41 @@ def test_the_table_in_the_documentation_is_the_catalogue() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "number"), sorted(CARDS.items()))
-def test_card_counts_are_those_of_the_manuals(name: str, number: int) -> None:
-    assert cards(MODELS[name]) == number
+def test_card_counts_are_those_of_the_manuals(subtests: pytest.Subtests) -> None:
+    for name, number in sorted(CARDS.items()):
+        with subtests.test(name=name):
+            assert cards(MODELS[name]) == number
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_cards_divide_the_heads(name: str) -> None:
-    shape, number = MODELS[name].get("architecture"), cards(MODELS[name])
-    if shape is None:
-        assert "architecture, parameters" in " ".join(MODELS[name]["sources"])
-        return
-    assert shape["num_attention_heads"] % number == 0
-    shared = shape["num_key_value_heads"]
-    # vLLM's own V1 engine copies a key-value head to several cards.
-    assert number <= shared or ("1.22" not in MODELS[name]["releases"] and number % shared == 0)
+def test_cards_divide_the_heads(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name):
+            shape, number = MODELS[name].get("architecture"), cards(MODELS[name])
+            if shape is None:
+                assert "architecture, parameters" in " ".join(MODELS[name]["sources"])
+                continue
+            assert shape["num_attention_heads"] % number == 0
+            shared = shape["num_key_value_heads"]
+            # vLLM's own V1 engine copies a key-value head to several cards.
+            assert number <= shared or ("1.22" not in MODELS[name]["releases"] and number % shared == 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_model_says_where_its_values_come_from(name: str) -> None:
-    named = " ".join(source.partition(":")[0] for source in MODELS[name]["sources"])
-    for key in ("options", "architecture", "weights_bytes"):
-        assert key in named, f'catalog/models/{name}.yml: sources lacks a line such as "{key}: where it comes from"'
+def test_every_model_says_where_its_values_come_from(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name):
+            named = " ".join(source.partition(":")[0] for source in MODELS[name]["sources"])
+            for key in ("options", "architecture", "weights_bytes"):
+                assert key in named, (
+                    f'catalog/models/{name}.yml: sources lacks a line such as "{key}: where it comes from"'
+                )
 
 
-@pytest.mark.parametrize("name", sorted(CARDS))
-def test_models_of_the_manuals_name_the_manual_and_the_published_configuration(name: str) -> None:
-    sources = " ".join(MODELS[name]["sources"])
-    assert re.search(r"options: (manual v1\.\d\d|scripts/docs)", sources)
-    assert "architecture: config.json of" in sources
+def test_models_of_the_manuals_name_the_manual_and_the_published_configuration(subtests: pytest.Subtests) -> None:
+    for name in sorted(CARDS):
+        with subtests.test(name=name):
+            sources = " ".join(MODELS[name]["sources"])
+            assert re.search(r"options: (manual v1\.\d\d|scripts/docs)", sources)
+            assert "architecture: config.json of" in sources
 
 
 def classes(release: str, key: str) -> set[str]:
@@ -124,38 +131,41 @@ def classes(release: str, key: str) -> set[str]:
     return {str(name) for names in content[key].values() for name in names}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_code_beside_the_weights_runs_where_nothing_else_serves_them(name: str) -> None:
-    entry = MODELS[name]
-    said = [source for source in entry["sources"] if source.startswith("trust_remote_code:")]
-    assert len(said) == 1, f'catalog/models/{name}.yml: sources lacks one line "trust_remote_code: ..."'
-    kind = entry.get("architecture", {}).get("model_type")
-    known = kind is not None and all(kind in classes(release, "model_types") for release in entry["releases"])
-    if entry["trust_remote_code"]:
-        assert "config.json has auto_map" in said[0]
-        assert not known
-    elif known:
-        for architecture in re.findall(r"trust_remote_code: (\w+) and ", said[0]):
-            for release in entry["releases"]:
-                assert architecture in classes(release, "architectures")
-    else:
-        # Neither a class nor whether there is code is known.
-        assert any(note.startswith("trust_remote_code is false:") for note in entry["notes"])
+def test_code_beside_the_weights_runs_where_nothing_else_serves_them(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name):
+            entry = MODELS[name]
+            said = [source for source in entry["sources"] if source.startswith("trust_remote_code:")]
+            assert len(said) == 1, f'catalog/models/{name}.yml: sources lacks one line "trust_remote_code: ..."'
+            kind = entry.get("architecture", {}).get("model_type")
+            known = kind is not None and all(kind in classes(release, "model_types") for release in entry["releases"])
+            if entry["trust_remote_code"]:
+                assert "config.json has auto_map" in said[0]
+                assert not known
+            elif known:
+                for architecture in re.findall(r"trust_remote_code: (\w+) and ", said[0]):
+                    for release in entry["releases"]:
+                        assert architecture in classes(release, "architectures")
+            else:
+                # Neither a class nor whether there is code is known.
+                assert any(note.startswith("trust_remote_code is false:") for note in entry["notes"])
 
 
-@pytest.mark.parametrize("name", sorted(CARDS))
-def test_models_of_the_manuals_name_their_class(name: str) -> None:
-    (said,) = (source for source in MODELS[name]["sources"] if source.startswith("trust_remote_code:"))
-    kind = MODELS[name]["architecture"]["model_type"]
-    assert re.match(
-        rf"trust_remote_code: (\w+ and {kind} are classes of its releases' own|config.json|not known)", said
-    )
+def test_models_of_the_manuals_name_their_class(subtests: pytest.Subtests) -> None:
+    for name in sorted(CARDS):
+        with subtests.test(name=name):
+            (said,) = (source for source in MODELS[name]["sources"] if source.startswith("trust_remote_code:"))
+            kind = MODELS[name]["architecture"]["model_type"]
+            assert re.match(
+                rf"trust_remote_code: (\w+ and {kind} are classes of its releases' own|config.json|not known)", said
+            )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_instance_name_a_playbook_makes_is_one(name: str) -> None:
-    instance = re.sub(r"[^a-z0-9]+", "-", name)
-    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?", instance)
+def test_every_instance_name_a_playbook_makes_is_one(subtests: pytest.Subtests) -> None:
+    for name in NAMES:
+        with subtests.test(name=name):
+            instance = re.sub(r"[^a-z0-9]+", "-", name)
+            assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?", instance)
 
 
 # The manuals' own commands, read once more and typed here again: what a start takes beside the cards.
@@ -213,16 +223,18 @@ ADDED = {"tensor_parallel_size", "graph_reserved_mem", "extra_environment"}
 ON_1_21 = [name for name in COMMANDS if "1.21" in MODELS[name]["releases"] and name != "qwq-32b-long-context"]
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_options_are_those_of_the_manuals_own_commands(name: str) -> None:
-    defaults = MODELS[name]["defaults"]
-    added = ADDED | ({"max_model_len"} if "limit_mm_per_prompt" in MODELS[name] else set())
-    assert {option: value for option, value in defaults.items() if option not in added} == COMMANDS[name]
+def test_options_are_those_of_the_manuals_own_commands(subtests: pytest.Subtests) -> None:
+    for name in sorted(COMMANDS):
+        with subtests.test(name=name):
+            defaults = MODELS[name]["defaults"]
+            added = ADDED | ({"max_model_len"} if "limit_mm_per_prompt" in MODELS[name] else set())
+            assert {option: value for option, value in defaults.items() if option not in added} == COMMANDS[name]
 
 
-@pytest.mark.parametrize("name", ON_1_21)
-def test_release_1_21_has_the_lengths_of_its_own_manual(name: str) -> None:
-    assert MODELS[name]["release_defaults"] == {"1.21": {"max_model_len": 8192, "max_num_batched_tokens": 8192}}
+def test_release_1_21_has_the_lengths_of_its_own_manual(subtests: pytest.Subtests) -> None:
+    for name in ON_1_21:
+        with subtests.test(name=name):
+            assert MODELS[name]["release_defaults"] == {"1.21": {"max_model_len": 8192, "max_num_batched_tokens": 8192}}
 
 
 # Manual v1.22, 3.4.1: --limit-mm-per-prompt, and 3.4.4: the server's own time-outs in seconds.
@@ -237,19 +249,20 @@ LIMITS = {
 TIMEOUTS = {"image": "5", "video": "30", "audio": "10"}
 
 
-@pytest.mark.parametrize("name", sorted(LIMITS))
-def test_multimodal_models_carry_what_the_document_says(name: str) -> None:
-    entry = MODELS[name]
-    assert entry["limit_mm_per_prompt"] == LIMITS[name]
-    pixels = {"max_pixels": 1003520, **({"min_pixels": 3136} if name.startswith("qwen3-vl") else {})}
-    assert entry["mm_processor_kwargs"] == pixels
-    assert entry["defaults"]["graph_reserved_mem"] == 0.5
-    for kind in LIMITS[name]:
-        assert entry["defaults"]["extra_environment"][f"VLLM_{kind.upper()}_FETCH_TIMEOUT"] == TIMEOUTS[kind]
-    notes = " ".join(entry["notes"])
-    assert "FETCH_TIMEOUT" in notes
-    assert ("gpu_memory_utilization" in notes) == ("image" in LIMITS[name])
-    assert ("vllm[audio]" in notes) == ("audio" in LIMITS[name])
+def test_multimodal_models_carry_what_the_document_says(subtests: pytest.Subtests) -> None:
+    for name in sorted(LIMITS):
+        with subtests.test(name=name):
+            entry = MODELS[name]
+            assert entry["limit_mm_per_prompt"] == LIMITS[name]
+            pixels = {"max_pixels": 1003520, **({"min_pixels": 3136} if name.startswith("qwen3-vl") else {})}
+            assert entry["mm_processor_kwargs"] == pixels
+            assert entry["defaults"]["graph_reserved_mem"] == 0.5
+            for kind in LIMITS[name]:
+                assert entry["defaults"]["extra_environment"][f"VLLM_{kind.upper()}_FETCH_TIMEOUT"] == TIMEOUTS[kind]
+            notes = " ".join(entry["notes"])
+            assert "FETCH_TIMEOUT" in notes
+            assert ("gpu_memory_utilization" in notes) == ("image" in LIMITS[name])
+            assert ("vllm[audio]" in notes) == ("audio" in LIMITS[name])
 
 
 def test_every_multimodal_model_of_the_manuals_is_held() -> None:

@@ -119,9 +119,10 @@ def test_a_message_names_the_file_where_the_key_stands(
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("name", releases.names())
-def test_the_action_and_the_other_programs_read_the_same(name: str) -> None:
-    assert load_checked("release", releases.FOLDER / f"{name}.yml") == releases.read(name)
+def test_the_action_and_the_other_programs_read_the_same(subtests: pytest.Subtests) -> None:
+    for name in releases.names():
+        with subtests.test(name=name):
+            assert load_checked("release", releases.FOLDER / f"{name}.yml") == releases.read(name)
 
 
 def test_what_is_read_is_the_readers_own_and_what_the_file_says_now(

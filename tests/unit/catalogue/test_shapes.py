@@ -73,15 +73,17 @@ def decoder(shape: dict[str, Any], width: int) -> int:
     return total
 
 
-@pytest.mark.parametrize(("name", "width"), sorted(FEED_FORWARD.items()))
-def test_parameters_of_the_shape_are_the_published_ones(name: str, width: int) -> None:
-    shape = MODELS[name]["architecture"]
-    assert decoder(shape, width) == shape["parameters"]
+def test_parameters_of_the_shape_are_the_published_ones(subtests: pytest.Subtests) -> None:
+    for name, width in sorted(FEED_FORWARD.items()):
+        with subtests.test(name=name):
+            shape = MODELS[name]["architecture"]
+            assert decoder(shape, width) == shape["parameters"]
 
 
-@pytest.mark.parametrize("name", sorted(set(FEED_FORWARD) - {"qwen3-coder-480b-a35b-instruct-fp8"}))
-def test_sixteen_bit_models_take_two_bytes_a_parameter(name: str) -> None:
-    assert MODELS[name]["weights_bytes"] == 2 * MODELS[name]["architecture"]["parameters"]
+def test_sixteen_bit_models_take_two_bytes_a_parameter(subtests: pytest.Subtests) -> None:
+    for name in sorted(set(FEED_FORWARD) - {"qwen3-coder-480b-a35b-instruct-fp8"}):
+        with subtests.test(name=name):
+            assert MODELS[name]["weights_bytes"] == 2 * MODELS[name]["architecture"]["parameters"]
 
 
 def test_bytes_of_the_coder_model_follow_from_its_shape() -> None:

@@ -29,26 +29,35 @@ def run(
     ]
 
 
-@pytest.mark.parametrize("number", range(2, 65))
-def test_every_pair_meets_once_and_every_node_at_most_once_a_round(number: int) -> None:
-    nodes = names(number)
-    made = rounds(nodes)
-    assert len(made) == (number - 1 if number % 2 == 0 else number)
-    assert sorted(tuple(sorted(pair)) for each in made for pair in each) == list(combinations(nodes, 2))
-    for each in made:
-        assert len(each) == number // 2
-        assert len({node for pair in each for node in pair}) == 2 * len(each)
+def test_every_pair_meets_once_and_every_node_at_most_once_a_round(subtests: pytest.Subtests) -> None:
+    for number in range(2, 65):
+        with subtests.test(number=number):
+            nodes = names(number)
+            made = rounds(nodes)
+            assert len(made) == (number - 1 if number % 2 == 0 else number)
+            assert sorted(tuple(sorted(pair)) for each in made for pair in each) == list(combinations(nodes, 2))
+            assert {len(each) for each in made} == {number // 2}
+            assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in made)
 
 
-@pytest.mark.parametrize("number", range(4, 65))
+def names_the_bad_node(number: int, place: int) -> None:
+    nodes, even = names(number), number % 2 == 0
+    bad = nodes[place]
+    met = run(nodes, 2 if even else 3, {bad}, slow=None if number < 12 else 40.0)
+    outcome = judge_pairs(nodes, met)
+    assert (outcome.bad_nodes, outcome.bad_links, outcome.suspects) == ((bad,), (), ())
+    assert len(met) == (number if even else 3 * (number - 1) // 2)
+
+
+@pytest.mark.parametrize("number", [4, 5, 6, 7, 63, 64])
 def test_one_bad_node_is_named_after_two_rounds_or_three(number: int) -> None:
-    nodes = names(number)
-    even = number % 2 == 0
-    for bad in nodes:
-        met = run(nodes, 2 if even else 3, {bad}, slow=None if number < 12 else 40.0)
-        outcome = judge_pairs(nodes, met)
-        assert (outcome.bad_nodes, outcome.bad_links, outcome.suspects) == ((bad,), (), ())
-        assert len(met) == (number if even else 3 * (number - 1) // 2)
+    for place in range(number):
+        names_the_bad_node(number, place)
+
+
+@given(st.integers(8, 62).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number - 1))))
+def test_one_bad_node_of_any_number_is_named(drawn: tuple[int, int]) -> None:
+    names_the_bad_node(*drawn)
 
 
 def test_of_three_nodes_one_is_named_by_all_pairs_and_of_two_none() -> None:

@@ -54,13 +54,14 @@ def test_cards_that_talk_over_host_nics_have_what_the_manuals_ask_for() -> None:
     assert wished["container"]["ipc"] == "private"
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_every_release_says_over_which_interface_host_nics_meet(release: str) -> None:
-    request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
-    plan = vendor.plan_request(release, {**request, "extra_environment": {"MLX5_SCATTER_TO_CQE": "1"}}, "pcie8")
-    both = {**plan["container"]["environment"], **plan["environment"]}
-    assert both["HCCL_SOCKET_IFNAME"] not in ("", "lo")
-    assert plan["container"]["capabilities"].count("IPC_LOCK") == 1
+def test_every_release_says_over_which_interface_host_nics_meet(subtests: pytest.Subtests) -> None:
+    for release in RELEASES:
+        with subtests.test(release=release):
+            request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
+            plan = vendor.plan_request(release, {**request, "extra_environment": {"MLX5_SCATTER_TO_CQE": "1"}}, "pcie8")
+            both = {**plan["container"]["environment"], **plan["environment"]}
+            assert both["HCCL_SOCKET_IFNAME"] not in ("", "lo")
+            assert plan["container"]["capabilities"].count("IPC_LOCK") == 1
 
 
 def test_cards_that_need_no_host_nics_are_given_nothing_of_them() -> None:

@@ -62,12 +62,15 @@ def test_the_node_itself_needs_no_key(host: str) -> None:
     assert plan(host=host)["listen"] == {"host": host, "port": 30001, **CLOSED}
 
 
-@pytest.mark.parametrize("release", releases.names())
-def test_who_asks_for_no_address_is_reached_from_the_node_alone(release: str) -> None:
+def test_who_asks_for_no_address_is_reached_from_the_node_alone(subtests: pytest.Subtests) -> None:
     """Scripts of the vendor's for some releases listen on every address."""
-    found = vendor.plan_request(release, {"instance": "chat", "weights": "/data/models/x", "max_model_len": 4096})
-    assert found["listen"]["host"] == "127.0.0.1"
-    assert "open_without_keys" not in found["listen"]
+    for release in releases.names():
+        with subtests.test(release=release):
+            found = vendor.plan_request(
+                release, {"instance": "chat", "weights": "/data/models/x", "max_model_len": 4096}
+            )
+            assert found["listen"]["host"] == "127.0.0.1"
+            assert "open_without_keys" not in found["listen"]
 
 
 @pytest.mark.parametrize("request_", [{}, {"host": "::1"}, {"host": "0.0.0.0", "guarded": True}])
@@ -164,10 +167,18 @@ def test_what_nobody_adds_is_refused() -> None:
         Plan.from_document(document)
 
 
-@pytest.mark.parametrize("release", releases.names())
-def test_every_release_says_where_its_server_answers(release: str) -> None:
-    content = releases.read(release)
-    paths = {path for listed in content["paths"].values() for path in listed}
-    assert {"/health", "/metrics", "/v1/models", "/v1/chat/completions", "/v1/completions", "/openapi.json"} <= paths
-    assert any(source.startswith("paths:") for source in content["sources"])
-    assert ReleaseEntry.from_mapping(content).paths == tuple(sorted(paths))
+def test_every_release_says_where_its_server_answers(subtests: pytest.Subtests) -> None:
+    for release in releases.names():
+        with subtests.test(release=release):
+            content = releases.read(release)
+            paths = {path for listed in content["paths"].values() for path in listed}
+            assert {
+                "/health",
+                "/metrics",
+                "/v1/models",
+                "/v1/chat/completions",
+                "/v1/completions",
+                "/openapi.json",
+            } <= paths
+            assert any(source.startswith("paths:") for source in content["sources"])
+            assert ReleaseEntry.from_mapping(content).paths == tuple(sorted(paths))

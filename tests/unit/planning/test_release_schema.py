@@ -19,9 +19,10 @@ SCHEMA = json.loads((vendor.CATALOG / "schemas" / "release.schema.json").read_te
 CONSTANTS = set(SCHEMA["constants"]["properties"])
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_the_releases_are_right(release: str) -> None:
-    assert findings("release", vendor.content("releases", release)) == []
+def test_the_releases_are_right(subtests: pytest.Subtests) -> None:
+    for release in RELEASES:
+        with subtests.test(release=release):
+            assert findings("release", vendor.content("releases", release)) == []
 
 
 @pytest.mark.parametrize(

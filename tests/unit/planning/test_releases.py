@@ -34,25 +34,26 @@ def test_the_releases_of_the_manuals_are_there() -> None:
     assert set(FORKS) <= set(RELEASES)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_pins_are_commits_and_images_are_builds(release: str) -> None:
-    read = entry(release)
-    assert read.name == release
-    plugin = "vllm_gaudi" in read.pins
-    assert plugin or read.pins["vllm_fork"].commit.startswith(FORKS.get(release, ""))
-    for pin in read.pins.values():
-        assert re.fullmatch(r"[0-9a-f]{40}", pin.commit)
-    code = {"vllm_gaudi", "vllm"} if plugin else {"vllm_fork"}
-    assert set(read.pins) >= {*code, "libfabric", "hccl_ofi_wrapper", "hccl_demo"}
-    # The releases whose requirement files name branches of the other two of the triple.
-    if release.startswith(("1.22", "deepseek")):
-        assert set(read.pins) >= {"vllm_hpu_extension", "neural_compressor"}
-    assert read.image["tag"] == read.software["driver"]
-    assert str(read.software["release"]) in read.image["path"]
-    assert read.image["path"].endswith(f"-{read.software['pytorch']}")
-    assert read.fork_directory == ("/opt/vllm-gaudi" if plugin else "/opt/vllm-fork")
-    assert read.rules in FAMILIES
-    assert set(read.execution_modes) >= {"0 0", "0 1", "1 0", "1 1"}
+def test_pins_are_commits_and_images_are_builds(subtests: pytest.Subtests) -> None:
+    for release in RELEASES:
+        with subtests.test(release=release):
+            read = entry(release)
+            assert read.name == release
+            plugin = "vllm_gaudi" in read.pins
+            assert plugin or read.pins["vllm_fork"].commit.startswith(FORKS.get(release, ""))
+            for pin in read.pins.values():
+                assert re.fullmatch(r"[0-9a-f]{40}", pin.commit)
+            code = {"vllm_gaudi", "vllm"} if plugin else {"vllm_fork"}
+            assert set(read.pins) >= {*code, "libfabric", "hccl_ofi_wrapper", "hccl_demo"}
+            # The releases whose requirement files name branches of the other two of the triple.
+            if release.startswith(("1.22", "deepseek")):
+                assert set(read.pins) >= {"vllm_hpu_extension", "neural_compressor"}
+            assert read.image["tag"] == read.software["driver"]
+            assert str(read.software["release"]) in read.image["path"]
+            assert read.image["path"].endswith(f"-{read.software['pytorch']}")
+            assert read.fork_directory == ("/opt/vllm-gaudi" if plugin else "/opt/vllm-fork")
+            assert read.rules in FAMILIES
+            assert set(read.execution_modes) >= {"0 0", "0 1", "1 0", "1 1"}
 
 
 @pytest.mark.parametrize(
@@ -75,29 +76,32 @@ def test_a_tag_that_moves_is_refused() -> None:
         ReleaseEntry.from_mapping(moved)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_what_is_exported_is_read(release: str) -> None:
-    read = entry(release)
-    assert set(read.environment) <= read.variables
-    for key in ("fp8_environment", "bfloat16_environment"):
-        assert set(read.constants.get(key, {})) <= read.variables
+def test_what_is_exported_is_read(subtests: pytest.Subtests) -> None:
+    for release in RELEASES:
+        with subtests.test(release=release):
+            read = entry(release)
+            assert set(read.environment) <= read.variables
+            for key in ("fp8_environment", "bfloat16_environment"):
+                assert set(read.constants.get(key, {})) <= read.variables
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_a_release_has_buckets_or_says_what_it_captures(release: str) -> None:
-    read = entry(release)
-    fixed = {"captured_batches", "captured_lengths"} & set(read.constants)
-    assert read.constants["buckets"] == (release != "1.16") == (not fixed)
-    # The variables of buckets are read where there are some.
-    assert read.constants["buckets"] == ("VLLM_PROMPT_SEQ_BUCKET_MAX" in read.variables)
+def test_a_release_has_buckets_or_says_what_it_captures(subtests: pytest.Subtests) -> None:
+    for release in RELEASES:
+        with subtests.test(release=release):
+            read = entry(release)
+            fixed = {"captured_batches", "captured_lengths"} & set(read.constants)
+            assert read.constants["buckets"] == (release != "1.16") == (not fixed)
+            # The variables of buckets are read where there are some.
+            assert read.constants["buckets"] == ("VLLM_PROMPT_SEQ_BUCKET_MAX" in read.variables)
 
 
-@pytest.mark.parametrize("release", RELEASES)
-def test_the_documentation_of_another_release_proves_no_variable(release: str) -> None:
+def test_the_documentation_of_another_release_proves_no_variable(subtests: pytest.Subtests) -> None:
     """The lists ``documentation`` are those of 1.18: a name counts where the code of the release reads it as well."""
-    lists = vendor.content("releases", release)["variables"]
-    code = set().union(*(names for place, names in lists.items() if place != "documentation"))
-    assert set(lists["documentation"]) <= code
+    for release in RELEASES:
+        with subtests.test(release=release):
+            lists = vendor.content("releases", release)["variables"]
+            code = set().union(*(names for place, names in lists.items() if place != "documentation"))
+            assert set(lists["documentation"]) <= code
 
 
 flags = st.fixed_dictionaries(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -103,20 +105,27 @@ def test_the_catalogue_has_every_row_and_no_other() -> None:
     assert {name: entry["validated"] for name, entry in contents.items() if "validated" in entry} == LISTED
 
 
-@pytest.mark.parametrize("name", sorted(LISTED))
-def test_a_validated_model_plans_on_its_cards(name: str) -> None:
-    row, stored = LISTED[name], vendor.content("models", name)["dtype"]
-    for release in row["releases"]:
-        for generation in row["generations"]:
-            for size in row["tensor_parallel_size"]:
-                for dtype in row["dtype"]:
-                    # Weights that are published in FP8 are served as they are.
-                    asked = {"dtype": dtype} if dtype == "fp8" and not stored.startswith("float8") else {}
-                    answer = plan(release, CARDS[generation], model=name, tensor_parallel_size=size, **asked)
-                    assert "refused" not in answer, (release, generation, size, dtype, answer)
-                    assert len(answer["modules"]) == size
-                    odd = [words for words in answer["warnings"] if "validated" in words or "nobody is known" in words]
-                    assert odd == [], (release, generation, size, dtype)
+def combinations(row: dict[str, Any]) -> Iterator[tuple[str, str, int, str]]:
+    """Release, generation, size and data type: all of them on the last release, the first on those before it."""
+    others = list(itertools.product(row["generations"], row["tensor_parallel_size"], row["dtype"]))
+    last, *earlier = row["releases"]
+    yield from ((last, *other) for other in others)
+    yield from ((release, *others[0]) for release in earlier)
+
+
+def test_every_validated_model_plans_on_its_cards(subtests: pytest.Subtests) -> None:
+    for name, row in sorted(LISTED.items()):
+        stored = vendor.content("models", name)["dtype"]
+        for release, generation, size, dtype in combinations(row):
+            with subtests.test(name=name, release=release, generation=generation, size=size, dtype=dtype):
+                # Weights that are published in FP8 are served as they are.
+                asked = {"dtype": dtype} if dtype == "fp8" and not stored.startswith("float8") else {}
+                answer = plan(release, CARDS[generation], model=name, tensor_parallel_size=size, **asked)
+                assert "refused" not in answer, answer
+                assert len(answer["modules"]) == size
+                assert [
+                    words for words in answer["warnings"] if "validated" in words or "nobody is known" in words
+                ] == []
 
 
 @pytest.mark.parametrize("release", PLUGIN)

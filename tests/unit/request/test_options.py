@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.places import normal
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.request.options import OPTIONS
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.serving_cases import vendor
@@ -82,13 +84,17 @@ def check(plan: dict[str, Any]) -> None:
     json.dumps(plan)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@settings(max_examples=25, deadline=None)
-@given(value=values, release=st.sampled_from(RELEASES))
-@example(value="x" * (1 << 20), release="1.22")
-@example(value="a\nb", release="1.22")
-@example(value="$(reboot)", release="1.21")
-@example(value="100%", release="deepseek-r1")
+EDGES = [("x" * (1 << 20), "1.22"), ("a\nb", "1.22"), ("$(reboot)", "1.21"), ("100%", "deepseek-r1")]
+
+
+def test_every_option_with_the_worst_values(subtests: pytest.Subtests) -> None:
+    for option, (value, release) in itertools.product(OPTIONS, EDGES):
+        with subtests.test(option=option, value=value[:20]):
+            check(vendor.plan_request(release, {"weights": "/models/QwQ-32B", option: value}))
+
+
+@settings(max_examples=500, deadline=None)
+@given(option=st.sampled_from(sorted(OPTIONS)), value=values, release=st.sampled_from(RELEASES))
 def test_any_option_with_any_value(option: str, value: Any, release: str) -> None:
     check(vendor.plan_request(release, {"weights": "/models/QwQ-32B", option: value}))
 
@@ -254,14 +260,31 @@ def test_a_hostile_text_stays_in_its_place(option: str, text: str, release: str)
             assert said in new or folder == new or said.rpartition("/")[2] in new, (old, new)
 
 
-@pytest.mark.parametrize("option", sorted(FORMS | NUMBERS | SWITCHES))
-@pytest.mark.parametrize("text", ["; rm -rf /", "a\nb", "$(reboot)", "100%", "x" * (1 << 20), "\x1b[31m", "%n", "`id`"])
-def test_an_option_without_free_text_takes_no_hostile_one(option: str, text: str) -> None:
-    for value in (text, [text], {text: text}):
-        plan = vendor.plan_request("1.22", {"weights": "/models/QwQ-32B", option: value})
-        check(plan)
-        # The only mapping among them describes a model: keys that nobody knows are part of any config.json.
-        assert "refused" in plan or (option == "model_config" and isinstance(value, dict))
+WORDS = ["; rm -rf /", "a\nb", "$(reboot)", "100%", "x" * (1 << 20), "\x1b[31m", "%n", "`id`"]
+SHAPES: list[Callable[[str], Any]] = [str, lambda text: [text], lambda text: {text: text}]
+
+
+def takes_none(option: str, value: Any) -> None:
+    plan = vendor.plan_request("1.22", {"weights": "/models/QwQ-32B", option: value})
+    check(plan)
+    # The only mapping among them describes a model: keys that nobody knows are part of any config.json.
+    assert "refused" in plan or (option == "model_config" and isinstance(value, dict))
+
+
+def test_an_option_without_free_text_takes_no_hostile_one(subtests: pytest.Subtests) -> None:
+    for option, shape in itertools.product(sorted(FORMS | NUMBERS | SWITCHES), SHAPES):
+        with subtests.test(option=option):
+            takes_none(option, shape(WORDS[0]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    option=st.sampled_from(sorted(FORMS | NUMBERS | SWITCHES)),
+    text=st.sampled_from(WORDS),
+    shape=st.sampled_from(SHAPES),
+)
+def test_such_an_option_takes_no_other_hostile_text(option: str, text: str, shape: Callable[[str], Any]) -> None:
+    takes_none(option, shape(text))
 
 
 @settings(max_examples=100, deadline=None)
