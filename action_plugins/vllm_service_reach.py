@@ -20,7 +20,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base import reported
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.base.values import is_loopback
+from ansible.module_utils.gaudi.base.values import is_loopback, is_routable
 from ansible.module_utils.gaudi.serving import reach
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -33,13 +33,13 @@ LONGEST = 5
 
 
 def try_once(host: str, port: int) -> str:
-    """Return why no HTTP server answers at a host; empty where one does. No proxy is ever asked.
+    """Return why no HTTP server answers at a host; empty where one does. No proxy is used.
 
-    A name is resolved once. Only those of its addresses are used that can be another machine's: the node chooses the
-    name, and the site's DNS what it stands for.
+    A name is resolved once, and only routable addresses are tried: a node that reports the name may have it resolve to
+    any address.
     """
     try:
-        found = reach.outside(addresses_of(host, TIMEOUT))
+        found = [address for address in addresses_of(host, TIMEOUT) if is_routable(address)]
     except OSError as error:
         return reach.cause(error, TIMEOUT)
     why = reach.INSIDE
@@ -67,7 +67,7 @@ def try_address(address: str, port: int) -> tuple[str, bool]:
 
 
 def is_here(host: str) -> bool:
-    """Whether a host of the inventory is this machine itself, as for a tunnel; not for a name that is not known."""
+    """Whether a host of the inventory is the controller itself, as for a tunnel; false for an unknown name."""
     try:
         return is_loopback(host) or all(is_loopback(address) for address in addresses_of(host, TIMEOUT))
     except OSError:
@@ -81,7 +81,7 @@ def try_all(targets: Mapping[str, tuple[str, int]]) -> dict[str, str]:
     def one(instance: str, address: str, port: int) -> None:
         causes[instance] = try_once(address, port)
 
-    # Daemons: looking up a name has no time limit of its own.
+    # Daemons: a name with several addresses may take longer than all have together.
     threads = [threading.Thread(target=one, args=(name, *target), daemon=True) for name, target in targets.items()]
     deadline = time.monotonic() + LONGEST
     for thread in threads:

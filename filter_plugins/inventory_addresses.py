@@ -14,7 +14,7 @@ from plugin_utils.resolving import addresses_of
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.serving import reach
+from ansible.module_utils.gaudi.base.values import is_routable
 
 
 def inventory_addresses(host: str) -> list[str]:
@@ -26,7 +26,7 @@ def inventory_addresses(host: str) -> list[str]:
         found = addresses_of(str(host))
     except OSError:
         return []
-    return [address for address in reach.outside(found) if ipaddress.ip_address(address).version == 4]
+    return [address for address in found if ipaddress.ip_address(address).version == 4 and is_routable(address)]
 
 
 class FilterModule:

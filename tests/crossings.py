@@ -248,7 +248,7 @@ CROSSINGS = (
         "one connection of the controller, which sends GET /health and nothing else",
         "a host name, or an address that is not link-local, multicast or reserved, a port from 1, an instance's name; "
         "a name is resolved once, and neither loopback nor the others of these are connected to",
-        ("action_plugins/vllm_service_reach.py", "reach.outside("),
+        ("action_plugins/vllm_service_reach.py", "is_routable("),
         {"action_plugins/vllm_service_reach.py": (CONNECTS,), "plugin_utils/resolving.py": (CONNECTS,)},
     ),
     Crossing(

@@ -101,9 +101,7 @@ def asked_at(value: object) -> str:
         raise Refusal(
             "no_address", f"The node reports the address {shown(host)}. An IP address or a host name is required."
         ) from None
-    own = found.is_unspecified or found.is_loopback
-    # Reserved are also the networks of IPv6 that hold addresses of IPv4, such as ::ffff:0:0/96 and 64:ff9b::/96.
-    if not own and (found.is_link_local or found.is_multicast or found.is_reserved):
+    if not (found.is_unspecified or found.is_loopback or values.is_routable(host)):
         raise Refusal("no_address", f"The node reports the address {host}, at which no other machine reaches it.")
     return str(found)
 

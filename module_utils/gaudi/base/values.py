@@ -167,6 +167,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_routable(address: str) -> bool:
+    """Whether an address can be another machine's: none of loopback, link-local, multicast or a reserved network.
+
+    Reserved are also the networks of IPv6 that hold addresses of IPv4, such as ::ffff:0:0/96 and 64:ff9b::/96.
+    Raises ValueError for a name.
+    """
+    read = ipaddress.ip_address(address)
+    return not (read.is_loopback or read.is_link_local or read.is_unspecified or read.is_multicast or read.is_reserved)
+
+
 def is_unencrypted(address: str) -> bool:
     """Whether a request to an address leaves this machine without encryption, so that others can read it."""
     split = urlsplit(address)

@@ -31,16 +31,6 @@ def targets(plans: Sequence[Mapping[str, Any]], known: str) -> dict[str, tuple[s
     return found
 
 
-def outside(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses that another machine can have; a name that a node reports may lead to any."""
-    found = ((address, ipaddress.ip_address(address)) for address in addresses)
-    return [
-        address
-        for address, read in found
-        if not (read.is_loopback or read.is_link_local or read.is_unspecified or read.is_multicast or read.is_reserved)
-    ]
-
-
 def _is_unspecified(host: str) -> bool:
     """Whether a host stands for all addresses of the node."""
     try:

@@ -28,7 +28,7 @@ NODE = {"firewalls": ["ufw"], "addresses": ["10.20.0.11", "192.0.2.4"]}
 @pytest.fixture
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of these tests listen on loopback, and stand for other machines."""
-    monkeypatch.setattr(reach, "outside", list)
+    monkeypatch.setattr(vllm_service_reach, "is_routable", lambda _: True)
 
 
 @pytest.fixture
