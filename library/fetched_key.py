@@ -107,7 +107,7 @@ OK = 200
 def fetched(module: NodeModule) -> bytes:
     """Return the content. Raises Refusal with the server's answer."""
     url = module.params["url"]
-    route, proxy = apt.route(module, url, module.params), apt.of_request(module, url, module.params)
+    route, proxy = apt.route(module, url, module.params), apt.request_proxy(module, url, module.params)
     with web.through(url, module.params), web.variables(route):
         response, info = fetch_url(module, url, timeout=SECONDS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):

@@ -139,7 +139,7 @@ def proxy(module: AnsibleModule, url: str) -> config.Proxy | None:
     return config.Proxy(address, f"{key} of {named[-1]}" if named else f"{key} of apt")
 
 
-def of_request(module: AnsibleModule, url: str, given: Mapping[str, str]) -> config.Proxy | None:
+def request_proxy(module: AnsibleModule, url: str, given: Mapping[str, str]) -> config.Proxy | None:
     """Return the proxy that a module's own request takes with route(), and what sets it; None without one.
 
     given: the site's ``http_proxy``, ``https_proxy`` and ``no_proxy``, which win here.
