@@ -41,7 +41,7 @@ requirements:
   - set as stdout in configuration
 options:
   failed_command_lines:
-    description: How many of the last lines that a failed command printed are shown; V(0) for all.
+    description: Number of lines shown of what a failed command printed, counted from its end; V(0) for all.
     type: int
     default: 20
     env:

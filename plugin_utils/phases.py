@@ -148,11 +148,11 @@ def sentence(result: Mapping[str, Any], lines: int = COMMAND_LINES) -> str:
 
 
 def _without_message(result: Mapping[str, Any]) -> str:
-    """Say of a task that gives no message whether it was its own condition that made it fail."""
+    """Return why a task failed that has no message of its own."""
     if not result.get("failed_when_result"):
         return "The task failed without a message."
-    condition = "the condition failed_when of the task is met."
-    return f"Exit status {result['rc']}, but {condition}" if "rc" in result else condition.capitalize()
+    status = f" (exit status {result['rc']})" if "rc" in result else ""
+    return f"The failed_when condition of the task is met{status}."
 
 
 def changed_line(task: Task, hosts: Sequence[str]) -> str:

@@ -102,7 +102,7 @@ def test_as_much_of_a_failed_commands_output_is_printed_as_is_set(lines: str, sh
     done = subprocess.run(
         command(tmp_path, "--limit", "a", tasks=[task]), check=False, capture_output=True, text=True, env=settings
     )
-    assert "Exit status 0, but the condition failed_when of the task is met." in done.stdout
+    assert "The failed_when condition of the task is met (exit status 0)." in done.stdout
     printed = [int(line) for line in done.stdout.split() if line.isdigit()]
     assert printed == list(range(300 - shown, 300))
 

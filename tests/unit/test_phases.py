@@ -124,8 +124,8 @@ def test_of_a_long_output_the_end_is_shown() -> None:
 
 def test_a_condition_of_the_task_itself_is_named_as_the_cause() -> None:
     said = sentence({"failed_when_result": True, "rc": 0, "stdout": "ok"})
-    assert said == "Exit status 0, but the condition failed_when of the task is met.\nok"
-    assert sentence({"failed_when_result": True}) == "The condition failed_when of the task is met."
+    assert said == "The failed_when condition of the task is met (exit status 0).\nok"
+    assert sentence({"failed_when_result": True}) == "The failed_when condition of the task is met."
     # The module failed by itself.
     assert sentence({"failed_when_result": True, "rc": 1, "msg": "non-zero return code"}) == "non-zero return code"
 
