@@ -504,13 +504,13 @@ def parse_copy(copy: Path) -> dict[str, Any]:
     return parsed
 
 
-def take_up(
+def plan_removal(
     module: AnsibleModule, engine: configuration.Engine, desired: dict[str, Any], keys: list[str]
 ) -> tuple[str, list[str]]:
-    """Return how a running engine takes up a removal, and what of it stays until its next start. Raises Refusal.
+    """Return how a removal is applied to a running engine, and what stays in it until its next start. Raises Refusal.
 
-    desired: the new content of the file. keys: what changes in it. A reload takes up another value of a key, and no
-    removal of a key (daemon/reload.go in moby; seen with 20.10.24).
+    desired: the new content of the file. keys: what changes in it. A reload applies a changed value of a key, but not
+    the removal of a key (daemon/reload.go in moby; seen with 20.10.24).
     """
     if not keys or not engine.info:
         return "nothing", []
@@ -548,7 +548,7 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
         desired = docker_daemon.without_ours(existing, earlier, runtimes, record["set"], engine.flags)
         keys = docker_daemon.changed_keys(existing, desired)
         file.check_writable(keys)
-        apply, held = take_up(module, engine, desired, keys)
+        apply, held = plan_removal(module, engine, desired, keys)
     except Refusal as refusal:
         return {**result, "notes": [f"{path} was not changed. {refusal}"]}
     # An engine does not start without a file that its flag names.

@@ -84,19 +84,19 @@ def not_ready(
     return ""
 
 
-def _wrong_address(node: str, ready: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return by the node why others must not connect to the address that it reports; nothing if they may."""
+def _wrong_address(node: str, ready: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return why others must not connect to the address that a node reports; "" if they may."""
     owned = {name for name, said in ready.items() if said["named"] or said["address"] in said["known"]}
     address, known = ready[node]["address"], ready[node]["known"]
     if known and node not in owned:
-        return {
-            node: f"It reports {address}, and its ansible_host is {', '.join(known)}. Set fabric_check_address to the "
-            f"address at which other nodes reach it."
-        }
+        return (
+            f"It reports {address}, and its ansible_host is {', '.join(known)}. Set fabric_check_address to the "
+            "address at which other nodes reach it."
+        )
     alike = {name for name, said in ready.items() if said["address"] == address}
     if len(alike) > 1 and alike & owned != {node}:
-        return {node: f"It reports {address}, and so does another node. Set fabric_check_address."}
-    return {}
+        return f"It reports {address}, and so does another node. Set fabric_check_address."
+    return ""
 
 
 def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -> dict[str, str]:
@@ -108,7 +108,8 @@ def left_out_of(seen: Mapping[str, Mapping[str, Any]], settings: PairSettings) -
     reasons = {node: printable(said["why"]) for node, said in seen.items() if not said["ready"]}
     ready = {node: said for node, said in seen.items() if said["ready"]}
     for node, said in ready.items():
-        reasons.update(_wrong_address(node, ready))
+        if why := _wrong_address(node, ready):
+            reasons[node] = why
         # Otherwise the smaller number of one of two nodes would decide how many cards of the other are measured.
         if len(said["modules"]) != said["expected"]:
             reasons[node] = f"It reports {len(said['modules'])} cards, and gaudi_expected_cards is {said['expected']}."

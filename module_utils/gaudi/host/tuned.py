@@ -38,7 +38,7 @@ class _Section:
 
 
 def findings(profile: str, texts: Mapping[str, str], settings: Mapping[str, str], *, cpu: bool) -> list[str]:
-    """Say what the active profile would undo; nothing if it leaves our settings alone.
+    """Return a warning with what the active profile would undo; none if it leaves our settings alone.
 
     profile: the content of /etc/tuned/active_profile. texts: of FILES, by path. settings: the kernel settings that are
     ours. cpu: whether governor and idle states are.
@@ -119,8 +119,9 @@ def _merged(profiles: str, texts: Mapping[str, str]) -> list[_Section]:
 
 
 def _loaded(names: Sequence[str], texts: Mapping[str, str], done: list[str]) -> Iterator[tuple[str, ConfigParser]]:
-    """Yield the files of profiles, what one includes before itself. A file counts once, as a profile of /etc may
-    include the one of /usr/lib with the same name. Raises Unreadable.
+    """Yield the files of profiles, each after those that it includes. Raises Unreadable.
+
+    A file counts once, as a profile of /etc may include the one of /usr/lib with the same name.
     """
     for name in names:
         plain = name[1:] if name.startswith("-") else name

@@ -86,8 +86,8 @@ def weights_from(
     """Add up headers: file name -> (header, size of the file).
 
     ``index``: text of the index file. ``record``: that of the conversion's record. ``config``: config.json. ``wrong``:
-    files that differ from the record beside them; they count as missing. ``beside``: the other
-    configuration files by name. Raises Refusal, with the file's name, for one of the others that cannot be read.
+    files that differ from the record beside them; they count as missing. ``beside``: other configuration files by name,
+    of which only ``foreign`` is read. Raises Refusal, with the file's name, for any other file that cannot be read.
     """
     total = 0
     parameters: dict[str, int] = {}

@@ -126,10 +126,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def check_foreign(request: Request, entry: ModelEntry | None, foreign: ForeignCode, label: str) -> None:
-    """Check that a server with permission to run code runs only what lies beside its weights, where pins reach it.
-
-    Raises Refusal.
-    """
+    """Check that a server that may run code runs only code beside its weights, which pins cover. Raises Refusal."""
     trusted = request.trust_remote_code
     if not (trusted if trusted is not None else entry is not None and entry.trust_remote_code):
         return
@@ -137,14 +134,14 @@ def check_foreign(request: Request, entry: ModelEntry | None, foreign: ForeignCo
         raise Refusal(
             "remote_code_foreign",
             f"{label}: auto_map of the weights names code of another repository ({_some(foreign.references)}), which "
-            f"the server would fetch and run. No pin of these weights holds it. Code beside the weights is required. "
+            f"the server would fetch and run. No pin of these weights covers it. Code beside the weights is required. "
             f"Read that code, put it beside the weights in a repository of your own, name it there without the other "
             f"repository, and pin it (playbooks/pin.yml); or set trust_remote_code to false, or serve other weights.",
         )
     if foreign.unreadable:
         raise Refusal(
             "config_beside_unreadable",
-            f"{label}: {_some(foreign.unreadable)} of the weights cannot be read, so that nobody knows which code the "
+            f"{label}: {_some(foreign.unreadable)} of the weights cannot be read, so it is not known which code the "
             f"server would run. JSON of at most {BESIDE_LIMIT >> 20} MiB is required. Fetch the weights again.",
         )
 
