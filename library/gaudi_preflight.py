@@ -669,7 +669,7 @@ def look_at_instance(
 
 
 def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Compare the deciding files of weights that are there with their pins.
+    """Compare the files of weights that are there with their pins.
 
     Only for a plan whose server runs code of its weights, or where the site requires pins.
     """

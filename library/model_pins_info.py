@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ask a hub which commit a repository has now, and what checksums its deciding files have."""
+"""Ask a hub which commit a repository has now, and what checksums the files have that need a pin."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ short_description: Ask a hub for what pins a repository
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
-  - Asks a hub that speaks Hugging Face's interface which commit a revision names, and computes the SHA-256 of files
-    that decide how weights are read (configuration, tokenizer, code, measurements), and of those that run something
-    when they are read (pickles, such as weights that are no safetensors).
+  - Asks a hub that speaks Hugging Face's interface which commit a revision names, and computes the SHA-256 of its
+    files. Safetensors, notes for people (such as C(README.md) and C(LICENSE)) and pictures need no pin. Every other
+    file may decide how weights are read, or run when it is read.
   - What the hub states of them is held against what it sends. Files over 64 MiB are not read; what the hub states of
     them is taken. Nothing is changed.
 options:
@@ -169,7 +169,7 @@ def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> 
 
 
 def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the hub's current commit, and the SHA-256 of each deciding file in it.
+    """Return the hub's current commit, and the SHA-256 of each file in it that needs a pin.
 
     Raises the errors that main() turns into a sentence: OSError, HTTPException, and for an invalid answer ValueError,
     KeyError and TypeError.

@@ -187,20 +187,25 @@ def shared_by_nodes(folder: str, mountinfo: str) -> str:
 def not_as_pinned(folder: Path, repositories: Iterable[Mapping[str, Any]], written: Collection[str]) -> list[str]:
     """Return files of a folder of weights that differ from the pins, or need one and have none; sorted.
 
-    ``repositories``: the possible origins with their checksums. ``written``: files that a conversion wrote here, which
-    no repository has.
+    A link to anything but a file differs: what is behind it is not read here, and a server may read it. The folder
+    itself may be a link. ``repositories``: the possible origins with their checksums. ``written``: files that a
+    conversion wrote here, which no repository has.
     """
+    folder = Path(os.path.realpath(folder))
     found: dict[str, str] = {}
-    for path, _ in beneath.all_in(folder):
+    for path, is_folder in beneath.all_in(folder):
         name = path.relative_to(folder).as_posix()
-        if pin_file.decides(name) and name not in written and not name.startswith(f"{weights.FOLDER}/"):
-            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        own = name in written or name.startswith(f"{weights.FOLDER}/")
+        if path.is_symlink() and not path.is_file():
+            found[name] = ""
+        elif not is_folder and not own and pin_file.needs_pin(name):
+            with contextlib.suppress(FileNotFoundError):
                 found[name] = _sha256(path, folder)
     return pin_file.differing(found, repositories)
 
 
 def _sha256(path: Path, folder: Path) -> str:
-    """Return the SHA-256 of a deciding file; for a large one the recorded checksum. "" if it must not be read."""
+    """Return the SHA-256 of a file; for a large one the recorded checksum. "" if it must not be read."""
     try:
         with beneath.open_linked(path, beneath.within(folder)) as stream:
             if os.fstat(stream.fileno()).st_size <= pin_file.LARGEST:

@@ -1,6 +1,6 @@
 """A model's pins, in a file beside its catalogue entry: commits, and checksums of deciding files.
 
-A deciding file determines how weights are read, or runs when it is read.
+Any file may decide how weights are read, or run when it is read, except plain weights, notes and pictures.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from typing import Any
 from ..base.refusal import Refusal
 from .hub_kinds import DEFAULT
 
-# Configuration, tokenizer, code, measurements. Weights themselves are large; their checksums are in each folder's
-# record.
-DECIDING = (".json", ".py", ".txt", ".model", ".jinja", ".npz")
-# Files that run when they are read: pickles, which older weight formats also are, and compiled code.
-RUNNING = (
-    *(".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".npy", ".h5", ".keras"),
-    *(".pyc", ".pyd", ".so", ".sh"),
+# Weights in a format that cannot run code. They are large; their checksums are in each folder's record.
+PLAIN_WEIGHTS = (".safetensors",)
+# What a hub or a person puts beside weights for people to read. Text counts as a note by its name alone: vocab.txt and
+# merges.txt decide what a tokenizer does.
+NOTE = re.compile(
+    r"\.gitattributes|[^/]+\.(md|png|jpe?g|gif|pdf)|(readme|licen[cs]e|notice|use_policy)[^/.]*(\.(txt|rst))?"
 )
-# A person may put notes beside weights; a model's own files of this kind are compared with their pins.
-NOTES = (".txt",)
 # Largest file in bytes that is read for its checksum: tokenizers have up to some twenty million, measurements some ten.
 # For larger files the hub's own checksum is used.
 LARGEST = 64 * 1024 * 1024
@@ -57,20 +54,24 @@ def binding(repositories: Mapping[str, Mapping[str, Any]], kinds: Collection[str
     return list((with_checksums(known) or known).values())
 
 
-def decides(name: str) -> bool:
-    """Whether a file is a deciding one, by its name."""
-    return name.lower().endswith((*DECIDING, *RUNNING))
+def needs_pin(name: str) -> bool:
+    """Whether a file must not lie beside pinned ones without a pin of its own, by its name.
+
+    Which files a loader reads depends on its release and on configuration: tokenizers alone have a dozen formats.
+    """
+    lower = name.lower()
+    return not (lower.endswith(PLAIN_WEIGHTS) or NOTE.fullmatch(lower.rpartition("/")[2]))
 
 
 def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those files of a hub's listing (name, size, sha256) to pin; large ones only with its checksum."""
     return [
-        file for file in files if decides(str(file["name"])) and (int(file["size"]) <= LARGEST or file.get("sha256"))
+        file for file in files if needs_pin(str(file["name"])) and (int(file["size"]) <= LARGEST or file.get("sha256"))
     ]
 
 
 def contradicted(recorded: Mapping[str, str], repository: str, repositories: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return files in a record (SHA-256 by name) that contradict the pins, or are deciding files without a pin.
+    """Return files in a record (SHA-256 by name) that contradict the pins, or need a pin and have none.
 
     ``repository``: the recorded origin. ``repositories``: the possible origins, as in the catalogue; a file is right if
     one of them allows it. Missing files are not reported.
@@ -80,29 +81,22 @@ def contradicted(recorded: Mapping[str, str], repository: str, repositories: Ite
     for said in [each for each in known if each["repository"] == repository] or known:
         pinned = said.get("files") or {}
         wrong = [name for name, sha256 in recorded.items() if pinned.get(name, sha256) != sha256]
-        added = [name for name in recorded if pinned and decides(name) and name not in pinned]
+        added = [name for name in recorded if pinned and needs_pin(name) and name not in pinned]
         found.append(sorted([*wrong, *added]))
     return min(found, key=len, default=[])
-
-
-def needs_pin(name: str) -> bool:
-    """Whether a file must not lie beside pinned ones without a pin of its own, by its name.
-
-    Not only code: a loader prefers some configuration and templates to others, and configuration names code.
-    """
-    return decides(name) and not name.lower().endswith(NOTES)
 
 
 def differing(found: Mapping[str, str], repositories: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return files (SHA-256 by name) that differ from the pins, or need one and have none; sorted.
 
-    ``repositories``: the possible origins, as in the catalogue; the files are right if one of them allows all.
+    A file without a checksum ("") always differs. ``repositories``: the possible origins, as in the catalogue; the
+    files are right if one of them allows all.
     """
     wrong = []
     for source in repositories:
         pins = source.get("files") or {}
-        allowed = {name: pins.get(name, "" if needs_pin(name) else sha256) for name, sha256 in found.items()}
-        wrong.append(sorted(name for name, sha256 in found.items() if allowed[name] != sha256))
+        allowed = {name: pins.get(name, None if needs_pin(name) else sha256) for name, sha256 in found.items()}
+        wrong.append(sorted(name for name, sha256 in found.items() if not sha256 or allowed[name] != sha256))
     return min(wrong, key=len, default=[])
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.preflight import pins
+from ansible.module_utils.gaudi.weights import pin_file
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
@@ -136,6 +137,19 @@ PINS = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in CODE.i
         ("chat_template.jinja", "{{ messages }}", ["Big-G2"]),
         ("additional_chat_templates/tool_use.jinja", "", ["Big"]),
         ("tokenizer.model", "", ["Big-G2"]),
+        # Formats and names that decide as well.
+        ("tokenizer.model.v3", "", ["Big"]),
+        ("qwen.tiktoken", "", ["Big-G2"]),
+        ("vocab.txt", "", ["Big"]),
+        ("original/merges.txt", "", ["Big-G2"]),
+        ("vocab.bpe", "", ["Big"]),
+        ("params.yaml", "", ["Big-G2"]),
+        ("chat_template.jinja2", "", ["Big"]),
+        ("model.gguf", "", ["Big-G2"]),
+        ("tekken", "", ["Big"]),
+        ("notes.txt", "", ["Big-G2"]),
+        ("readme.py", "", ["Big"]),
+        ("x.md/custom_generate/generate.py", "", ["Big-G2"]),
     ],
 )
 def test_code_on_the_node_is_held_to_the_pins(
@@ -146,7 +160,7 @@ def test_code_on_the_node_is_held_to_the_pins(
         for file, content in CODE.items():
             (tmp_path / folder / file).write_text(content)
         # Notes may be there, as may an index that a conversion writes anew.
-        for notes in ("notes.txt", "README.md"):
+        for notes in ("README", "LICENSE-MODEL.txt", "notice.md", "USE_POLICY.md", "history.md", "speed.PNG"):
             (tmp_path / folder / notes).write_text("x")
         (tmp_path / folder / ".gaudi-serving").mkdir()
         (tmp_path / folder / ".gaudi-serving/x.py").write_text("")
@@ -154,7 +168,7 @@ def test_code_on_the_node_is_held_to_the_pins(
     pins_ = {**PINS, "model.safetensors.index.json": "0" * 64}
     assert ids(run(gaudi_preflight, running_code(tmp_path, pins_), HERE)) == []
     for folder in folders:
-        (tmp_path / folder / name).parent.mkdir(exist_ok=True)
+        (tmp_path / folder / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / folder / name).write_text(text)
     ran = run(gaudi_preflight, running_code(tmp_path, pins_), HERE)
     assert ids(ran) == ["code_differs"] * len(folders)
@@ -177,6 +191,50 @@ def test_code_that_leads_out_of_the_folder_differs(run: Run, tmp_path: Path, pip
     (tmp_path / "outside.py").write_text(CODE["configuration_big.py"])
     code = tmp_path / "Big-G2/configuration_big.py"
     os.mkfifo(code) if pipe else code.symlink_to(tmp_path / "outside.py")
+    assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == ["code_differs"]
+
+
+@pytest.mark.parametrize("name", ["evil.py", "code", "README.md", "configuration_big.py"])
+@pytest.mark.parametrize("leads_to", ["deep", "../outside", "/usr/lib/not-on-this-node", "."])
+def test_a_link_beside_pinned_files_that_is_not_read_differs(
+    run: Run, tmp_path: Path, name: str, leads_to: str
+) -> None:
+    """What a server finds behind it, in its folder or in its image, no checksum holds."""
+    folder = tmp_path / "Big-G2"
+    for place in (folder, folder / "deep", tmp_path / "outside"):
+        place.mkdir()
+        (place / "README").write_text("x")
+    for file, content in CODE.items():
+        if file != name:
+            (folder / file).write_text(content)
+    (folder / name).symlink_to(leads_to)
+    assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == ["code_differs"]
+
+
+def test_a_folder_of_weights_that_is_a_link_is_compared_as_well(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk/evil.py").write_text("import os")
+    (tmp_path / "Big-G2").symlink_to(tmp_path / "disk")
+    assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == ["code_differs"]
+    (tmp_path / "disk/evil.py").unlink()
+    for file, content in CODE.items():
+        (tmp_path / "disk" / file).write_text(content)
+    assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == []
+
+
+@pytest.mark.parametrize("name", ["evil.py", "evil.pkl"])
+def test_code_without_a_pin_differs_whether_it_is_read_or_not(
+    run: Run, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large file only the record has the checksum; a link out of the folder is not followed."""
+    monkeypatch.setattr(pin_file, "LARGEST", 20)
+    (tmp_path / "Big-G2").mkdir()
+    for file, content in CODE.items():
+        (tmp_path / "Big-G2" / file).write_text(content)
+    (tmp_path / "Big-G2" / name).write_text("import os" * 9)
+    assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == ["code_differs"]
+    (tmp_path / "Big-G2" / name).rename(tmp_path / name)
+    (tmp_path / "Big-G2" / name).symlink_to(tmp_path / name)
     assert ids(run(gaudi_preflight, running_code(tmp_path, PINS), HERE)) == ["code_differs"]
 
 

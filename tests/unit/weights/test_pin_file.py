@@ -156,7 +156,13 @@ def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are
     assert not believed.target.exists()
 
 
-@pytest.mark.parametrize("name", ["configuration_evil.py", "generation_config.json", "adapter.PKL", "x/lib.so"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("configuration_evil.py", "generation_config.json", "adapter.PKL", "x/lib.so", "params.yaml"),
+        *("tokenizer.model.v3", "qwen.tiktoken", "deep/vocab.bpe", "vocab.txt", "x.jinja2", "LICENSE.py"),
+    ],
+)
 def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
 ) -> None:
@@ -183,6 +189,23 @@ def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
         source(hub, name="hub", revision=honest, files=files),
     )
     assert fetch.fetch(wish(tmp_path, *sources), progress, stop)["source"] == "hub"
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        *((name, False) for name in ("model-00001-of-00002.safetensors", "original/consolidated.00.safetensors")),
+        *((name, False) for name in ("README.md", "README", "docs/LICENSE.txt", "LICENSE-MODEL", "Licence", "NOTICE")),
+        *((name, False) for name in ("USE_POLICY.md", ".gitattributes", "assets/speed.jpg", "a.gif", "paper.pdf")),
+        *((name, True) for name in ("model.safetensors.index.json", "config.json", "tokenizer.model.v3", "x.tiktoken")),
+        *((name, True) for name in ("vocab.txt", "merges.txt", "notes.txt", "README.py", "license.so", "NOTICE.jinja")),
+        *((name, True) for name in ("original/params.json", "x.md/evil.py", "x.safetensors/evil", ".gitattributes.py")),
+        *((name, True) for name in ("model.gguf", "Makefile", "readme_model/x", "x.md\n", "a.safetensors.bak")),
+    ],
+)
+def test_everything_needs_a_pin_but_plain_weights_notes_and_pictures(name: str, needed: bool) -> None:
+    assert pin_file.needs_pin(name) is needed
+    assert pin_file.deciding([{"name": name, "size": 1}]) == ([{"name": name, "size": 1}] if needed else [])
 
 
 def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,9 +402,8 @@ def ask(hub: Hub, **more: Any) -> dict[str, Any]:
 def test_the_hub_is_asked_for_pins(hub: Hub, tmp_path: Path) -> None:
     answer = ask(hub)
     assert answer["revision"] == hub.repositories[MODEL].main
-    names = {"config.json", "model.safetensors.index.json", "tokenizer/merges & more.txt"}
-    assert names <= set(answer["files"])
-    assert not any(name.endswith(".safetensors") for name in answer["files"])
+    names = {"config.json", "model.safetensors.index.json", "tokenizer/merges & more.txt", "pytorch_model.bin"}
+    assert names == set(answer["files"])
     for name, said in answer["files"].items():
         assert said == sha256(tmp_path / "hub" / name)
 

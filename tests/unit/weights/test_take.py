@@ -212,12 +212,12 @@ def with_file(folder: Path, name: str, content: bytes) -> dict[str, Any]:
     return made
 
 
-@pytest.mark.parametrize("name", ["config.json", "modeling_evil.py", "pytorch_model.bin"])
+@pytest.mark.parametrize("name", ["config.json", "modeling_evil.py", "pytorch_model.bin", "tokenizer.model.v3"])
 @pytest.mark.parametrize("repository", ["", "somebody/else"])
 def test_what_is_pinned_binds_a_neighbour(name: str, repository: str, ask: Ask, given: Path, tmp_path: Path) -> None:
     """As it binds a mirror: another node of the site may have been taken over, or may have brought its own."""
     recorded = json.loads((given / record.MANIFEST).read_text())
-    pinned = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.decides(file["name"])}
+    pinned = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.needs_pin(file["name"])}
     assert "config.json" in pinned
     source = {"repository": recorded["repository"], "revision": recorded["revision"], "files": pinned}
     repositories = {"huggingface": source}
@@ -247,7 +247,7 @@ def test_an_unpinned_hub_does_not_release_a_neighbour_from_the_pins(
     name: str, claim: str, kinds: list[str], ask: Ask, given: Path, tmp_path: Path
 ) -> None:
     recorded = json.loads((given / record.MANIFEST).read_text())
-    files = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.decides(file["name"])}
+    files = {file["name"]: file["sha256"] for file in recorded["files"] if pin_file.needs_pin(file["name"])}
     pinned = {"repository": recorded["repository"], "revision": recorded["revision"], "files": files}
     unpinned = {"repository": "other/Small-Model"}
     origins = {"huggingface": pinned, "modelscope": unpinned}

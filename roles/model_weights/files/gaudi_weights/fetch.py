@@ -74,7 +74,7 @@ def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Sour
 
 def check_added(wanted: list[RemoteFile], source: Source) -> None:
     """Raise SourceFailure where a source has files beside the pinned ones that would decide what runs."""
-    added = {file.name for file in wanted if pin_file.decides(file.name)} - set(source.files)
+    added = {file.name for file in wanted if pin_file.needs_pin(file.name)} - set(source.files)
     if source.files and added:
         raise SourceFailure(
             f"{source.name} has files of {source.repository} that decide what runs, and the catalogue, which pins "
