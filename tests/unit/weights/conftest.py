@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/fp8_weights/files"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/model_weights/files"))
@@ -31,6 +35,26 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between tries that suit a hub on this machine."""
     monkeypatch.setattr("gaudi_weights.transfer.FIRST_PAUSE", 0.05)
     monkeypatch.setattr("gaudi_weights.fetch.FIRST_PAUSE", 0.05)
+
+
+@pytest.fixture(scope="session")
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with one certificate, which signs nothing."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Nobody's CA")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+    file = tmp_path_factory.mktemp("trusted") / "ca.pem"
+    file.write_bytes(made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+@pytest.fixture(autouse=True)
+def few_certificates(one_certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hubs here need no certificate of the machine's bundle, which takes longest of most fetches to read."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(one_certificate))
+    monkeypatch.setenv("SSL_CERT_DIR", str(one_certificate.parent / "none"))
 
 
 @pytest.fixture
