@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +230,14 @@ class Node:
         fresh = self.root / "crash.new"
         fresh.write_text(json.dumps({"lines": lines, "exit": 1}))
         fresh.replace(self.root / "crash")
+
+    @contextlib.contextmanager
+    def stopped(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """Stop a supervisor meanwhile, as SIGSTOP does: it writes nothing where the test moves its folders."""
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        yield
+        process.send_signal(signal.SIGCONT)
 
     def container_runs(self) -> bool:
         """Is it still there?"""

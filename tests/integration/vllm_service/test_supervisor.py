@@ -657,8 +657,9 @@ def test_a_state_that_cannot_be_written_ends_nothing(node: Node) -> None:
     node.wait_ready()
     # Even root cannot write a file below what is none.
     folder = node.state_file.parent
-    aside = folder.rename(folder.with_name("aside"))
-    folder.touch()
+    with node.stopped(process):
+        aside = folder.rename(folder.with_name("aside"))
+        folder.touch()
     (node.root / "unwell").touch()
     node.wait_for(lambda: any("not answering" in said for said in node.statuses), "the server being unwell")
     # systemd is told first; who asks again has tried to write.
@@ -1333,10 +1334,11 @@ def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: 
 
 def test_a_state_that_a_mount_hides_keeps_a_second_supervisor_out(node: Node) -> None:
     """What is mounted over it brings a directory of its own, where nobody has locked anything."""
-    node.start()
+    process = node.start()
     node.wait_ready()
-    node.state_file.parent.rename(node.root / "hidden")
-    node.state_file.parent.mkdir()
+    with node.stopped(process):
+        node.state_file.parent.rename(node.root / "hidden")
+        node.state_file.parent.mkdir()
     code, output = node.run("--engine-wait", "0.5")
     assert (code, f"{node.instances} is locked by process {node.processes[0].pid} (" in output) == (75, True), output
     code, output = node.run(action="clean")
