@@ -65,8 +65,9 @@ def existing_source(repository: str, suite: str, fingerprint: str) -> str:
 
 
 def _in_effect(module: AnsibleModule) -> dict[str, str]:
-    """Return the settings of apt in this process but for those of our source's file, which repeats the site's; {}
-    without apt.
+    """Return the settings of apt in this process; {} without apt.
+
+    Those of our source's file are left out, as they repeat the site's.
     """
     program = module.get_bin_path("apt-config")
     status, out, _ = module.run_command([program, "dump"]) if program else (1, "", "")

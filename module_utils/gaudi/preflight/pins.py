@@ -143,8 +143,8 @@ def _differing(names: Collection[str]) -> str:
     """Return which files differ, and what to do, from the middle of a sentence."""
     few = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
-        f"files differ from the pins, or decide how the model is read and are not pinned: {printable(few)}. The files "
-        "that are pinned are required, and no others. Compare them with those of the hub. Then pin what is right "
+        f"files differ from their pins, or have none: {printable(few)}. Every file needs a pin, except safetensors, "
+        "notes (README, LICENSE, .md) and pictures. Compare them with those of the hub. Then pin what is right "
         "(playbooks/pin.yml), move a file of your own to another folder, or move the whole folder away and fetch it "
         "again."
     )
