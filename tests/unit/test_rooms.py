@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.check import TESTED_IN, all_tests
 from tests.unit.sources import nodes, tree
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -210,24 +209,6 @@ def test_a_room_has_its_own_tests() -> None:
     """Tests mirror the rooms."""
     tests = ROOT / "tests" / "unit"
     assert not [title(folder) for folder in PACKAGES if not [*(tests / folder.name).glob("test_*.py")]]
-
-
-def own_tests(path: Path) -> list[Path]:
-    """The tests of a module: test_NAME.py, or several with a suffix, in the folder of its package."""
-    folder = ROOT / "tests" / "unit" / path.parent.name
-    return [*folder.glob(f"test_{path.stem}.py"), *folder.glob(f"test_{path.stem}_*.py")]
-
-
-def test_a_module_has_a_test_file_or_says_who_tests_it() -> None:
-    """TESTED_IN of tests/check.py names those that are tested elsewhere, and nothing that has its own tests."""
-    named = {path: TESTED_IN.get(title(path)[: -len(".py")], ()) for path in MODULES}
-    assert not [title(path) for path in MODULES if bool(own_tests(path)) == bool(named[path])]
-    there = {"/".join(test.parts[2:]) for test in all_tests()}
-    assert not [f"{title(path)}: {test}" for path, tests in named.items() for test in tests if test not in there]
-
-
-def test_the_table_names_modules() -> None:
-    assert set(TESTED_IN) <= {title(path)[: -len(".py")] for path in MODULES}
 
 
 def test_every_module_is_in_a_room() -> None:
