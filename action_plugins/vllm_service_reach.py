@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from plugin_utils import brain
-from plugin_utils.resolving import addresses_of
+from plugin_utils.resolving import addresses_of, is_own
 
 brain.on_path()
 
@@ -35,15 +35,15 @@ LONGEST = 5
 def try_once(host: str, port: int) -> str:
     """Return why no HTTP server answers at a host; empty where one does. No proxy is used.
 
-    A name is resolved once, and only routable addresses are tried: a node that reports the name may have it resolve to
-    any address.
+    A name is resolved once, and only routable addresses of other machines are tried: a node that reports the name may
+    have it resolve to any address. It may also have reported an address of the controller.
     """
     try:
         found = [address for address in addresses_of(host, TIMEOUT) if is_routable(address)]
     except OSError as error:
         return reach.cause(error, TIMEOUT)
-    why = reach.INSIDE
-    for address in found:
+    why = reach.OWN if found else reach.INSIDE
+    for address in [each for each in found if not is_own(each)]:
         why, connected = try_address(address, port)
         if connected:
             break
@@ -69,7 +69,7 @@ def try_address(address: str, port: int) -> tuple[str, bool]:
 def is_here(host: str) -> bool:
     """Whether a host of the inventory is the controller itself, as for a tunnel; false for an unknown name."""
     try:
-        return is_loopback(host) or all(is_loopback(address) for address in addresses_of(host, TIMEOUT))
+        return is_loopback(host) or all(is_loopback(each) or is_own(each) for each in addresses_of(host, TIMEOUT))
     except OSError:
         return False
 
@@ -116,11 +116,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         seen: dict[str, Any] = {}
         # An inventory may have an expression for it.
         known = str(self._templar.template(variables.get("ansible_host")) or node)
-        if is_here(known):
+        here = is_here(known)
+        if here:
             seen = self._look(listening, variables)
             known = next(map(reported.asked_at, reported.addresses(seen.get("addresses", []))), known)
         targets = reach.targets(options["plans"], known)
         causes = try_all(targets)
+        if here:
+            # The node may be the controller, and then its own connections prove nothing.
+            causes = {instance: why for instance, why in causes.items() if why != reach.OWN}
         if causes and not seen:
             seen = self._look(listening, variables)
         result["unreached"] = [

@@ -63,7 +63,7 @@ def storage(value: object) -> dict[str, str]:
 
 def addresses(value: object) -> list[str]:
     """The addresses, of IPv4 and IPv6, from which a node connects to the node that gives it a folder."""
-    return [_ip(each) for each in sequence(value, "The node's addresses", MOST_ADDRESSES)]
+    return [str(_ip(each)) for each in sequence(value, "The node's addresses", MOST_ADDRESSES)]
 
 
 def token(value: object) -> str:
@@ -148,21 +148,25 @@ def half(value: object) -> dict[str, Any]:
 
 def address(value: object) -> str:
     """The IPv4 address at which others reach the node. No name: that could be another node's."""
-    said = _ip(value)
-    if ":" in said:
-        raise Refusal("no_address", f"The node reports the address {said}. An address of IPv4 is required.")
-    found = ipaddress.IPv4Address(said)
-    if found.is_multicast or found.is_unspecified or found.is_loopback:
+    found = _ip(value)
+    if found.version != 4:
+        raise Refusal("no_address", f"The node reports the address {found}. An address of IPv4 is required.")
+    # Two nodes may share a link without a router.
+    if not (found.is_link_local or values.is_routable(str(found))):
         raise Refusal("no_address", f"The node reports the address {found}, at which no other node reaches it.")
     return str(found)
 
 
-def _ip(value: object) -> str:
+def _ip(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """Read an address without a scope (fe80::1%eth0). Python takes any text as one, such as *."""
     said = text(value, "The node's address", longest=64)
     try:
-        return str(ipaddress.ip_address(said))
+        found = ipaddress.ip_address(said)
     except ValueError:
-        raise Refusal("no_address", f"The node reports the address {shown(said)}. An IP address is required.") from None
+        found = None
+    if found is None or "%" in said:
+        raise Refusal("no_address", f"The node reports the address {shown(said)}. An IP address is required.")
+    return found
 
 
 def document(value: object) -> dict[str, Any]:

@@ -35,6 +35,9 @@ _REACHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _SECRET = re.compile(r"[^\x00-\x1f\x7f]{1,512}")
 # The account of an address within a text.
 _ACCOUNT = re.compile(r"(?<=://)[^/\s@'\"]+@")
+# The standard library does not call these reserved: "this network" (RFC 1122), protocol assignments (RFC 6890), and
+# networks of IPv6 that hold addresses of IPv4: Teredo (RFC 4380), 6to4 (RFC 3056).
+_SPECIAL = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "192.0.0.0/24", "2001::/32", "2002::/16")))
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}([0-9A-F]{24})?")
 
 
@@ -170,11 +173,13 @@ def is_loopback(host: str) -> bool:
 def is_routable(address: str) -> bool:
     """Whether an address can be another machine's: none of loopback, link-local, multicast or a reserved network.
 
-    Reserved are also the networks of IPv6 that hold addresses of IPv4, such as ::ffff:0:0/96 and 64:ff9b::/96.
-    Raises ValueError for a name.
+    Reserved are also the networks of IPv6 that hold addresses of IPv4, such as ::ffff:0:0/96 and 64:ff9b::/96. An
+    address with a scope (fe80::1%eth0) is of a link. Raises ValueError for a name.
     """
     read = ipaddress.ip_address(address)
-    return not (read.is_loopback or read.is_link_local or read.is_unspecified or read.is_multicast or read.is_reserved)
+    local = "%" in address or read.is_loopback or read.is_link_local
+    special = read.is_unspecified or read.is_multicast or read.is_reserved
+    return not (local or special or any(read in network for network in _SPECIAL))
 
 
 def is_unencrypted(address: str) -> bool:

@@ -12,6 +12,7 @@ from ..base.values import is_loopback
 
 NAME = "the controller knows no address for this name"
 INSIDE = "the controller resolves this name only to addresses at which no other machine is reached"
+OWN = "the address is one of the controller itself, which it does not ask"
 # Firewalls that the project opens by option.
 OPENED = ("firewalld", "ufw")
 
@@ -68,6 +69,8 @@ def sentence(
         return f"{said} Set ansible_host to an address of the node, or ignore this if clients know another one."
     if why == INSIDE:
         return f"{said} Have the name resolve to an address of the node, or ignore this if clients know another one."
+    if why == OWN:
+        return f"{said} Have it listen at an address that only {node} has, or ignore this if clients know another one."
     if not firewalls:
         what = "has no firewall that was found" if firewalls is not None else "did not say which firewall it has"
         return f"{said} {node} {what}. Check the network between, or ignore this if clients come another way."

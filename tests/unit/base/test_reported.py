@@ -84,11 +84,14 @@ def test_what_an_honest_node_reports_stays_as_it_is(kind: str, good: Any) -> Non
         ("address", "metadata.internal"),
         ("address", "127.0.0.1"),
         ("address", "224.0.0.1"),
+        *(("address", each) for each in ("0.0.0.0", "0.1.2.3", "192.0.0.192", "240.0.0.1", "255.255.255.255")),
         ("address", "fd00::1"),
         ("address", "10.20.0.11:22"),
         ("addresses", ["*"]),
         ("addresses", ["0.0.0.0/0"]),
         ("addresses", ["10.0.0.1"] * 257),
+        # Python takes any text as the scope of an address; rsync's list of clients has blanks between its entries.
+        *(("addresses", [f"fe80::1{scope}"]) for scope in ("%x *", "%x ::", "%eth0", "%*", "%", "%x\n[all]")),
         ("document", {"a": 10**400}),
         ("document", {"a": float("nan")}),
         ("document", {"a": "x" * 5000}),
@@ -147,6 +150,7 @@ def test_the_controller_connects_to_no_instance_without_host_and_port(field: str
         *("169.254.169.254", "169.254.1", "2852039166", "0xa9fea9fe", "0xA9.0xFE.43518", "0251.0376.0251.0376"),
         *("::ffff:169.254.169.254", "::ffff:a9fe:a9fe", "::169.254.169.254", "fe80::1", "fea0::1", "169.254.169.254."),
         *("64:ff9b::a9fe:a9fe", "224.0.0.1", "ff02::1", "2852039166.", "010.20.0.11", "10.20.0"),
+        *("0.1.2.3", "192.0.0.192", "255.255.255.255", "2002:a9fe:a9fe::1", "2001:0:a9fe:a9fe::1", "fd00::1%eth0"),
     ],
 )
 def test_the_controller_asks_no_address_of_a_machine_itself_however_it_is_written(host: str) -> None:

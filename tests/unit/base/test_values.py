@@ -301,3 +301,18 @@ def test_another_nodes_address_is_one(said: str) -> None:
 @pytest.mark.parametrize("said", ["10.0.0.7", "fe80::1", "::1", "gaudi-01.example.org"])
 def test_an_address_or_a_name_is_taken(said: str) -> None:
     assert values.node(said, "An address") == said
+
+
+@pytest.mark.parametrize(
+    ("address", "routable"),
+    [
+        *((each, True) for each in ("10.20.0.11", "172.17.0.1", "192.168.0.1", "100.64.0.1", "192.0.2.4", "8.8.8.8")),
+        *((each, True) for each in ("fd00::11", "2001:db8::1", "2606:4700::1")),
+        *((each, False) for each in ("0.0.0.0", "0.1.2.3", "127.0.0.1", "169.254.169.254", "192.0.0.192")),
+        *((each, False) for each in ("224.0.0.1", "240.0.0.1", "255.255.255.255")),
+        *((each, False) for each in ("::", "::1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "fe80::1", "ff02::1")),
+        *((each, False) for each in ("2002:a9fe:a9fe::1", "2001:0:a9fe:a9fe::1", "fd00::1%eth0")),
+    ],
+)
+def test_is_routable_is_true_for_unicast_addresses_of_public_and_private_networks(address: str, routable: bool) -> None:
+    assert values.is_routable(address) is routable

@@ -15,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from action_plugins import vllm_service_reach
+from plugin_utils.resolving import is_own
 from tests.unit.host.modules import run_main, script
 from tests.unit.node.test_firewall import ADDRESSES, ROUTES
 from tests.unit.serving.test_firewall import NFT, STRICT
@@ -22,6 +23,7 @@ from tests.unit.serving.test_reach import plan
 
 # What the controller resolves; an address stands for itself.
 HOSTS = {"gaudi-01": ["10.20.0.11"], "gaudi-02": ["127.0.1.1"]}
+OWN = ("10.20.0.1", "127.0.1.1")
 NODE = {"firewalls": ["ufw"], "addresses": ["10.20.0.11", "192.0.2.4"]}
 
 
@@ -29,6 +31,7 @@ NODE = {"firewalls": ["ufw"], "addresses": ["10.20.0.11", "192.0.2.4"]}
 def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers of these tests listen on loopback, and stand for other machines."""
     monkeypatch.setattr(vllm_service_reach, "is_routable", lambda _: True)
+    monkeypatch.setattr(vllm_service_reach, "is_own", lambda _: False)
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_any_answer_counts_and_neither_key_nor_proxy_is_used(
 @pytest.mark.parametrize(
     "answers",
     [
-        *(["127.0.0.1"], ["127.0.1.1"], ["169.254.169.254"], ["0.0.0.0"], ["224.0.0.1"]),
+        *(["127.0.0.1"], ["127.0.1.1"], ["169.254.169.254"], ["0.0.0.0"], ["0.1.2.3"], ["224.0.0.1"]),
         *(["::1"], ["fe80::1%eth0"], ["::ffff:169.254.169.254"], ["64:ff9b::a9fe:a9fe"]),
     ],
 )
@@ -91,6 +94,42 @@ def test_a_reported_name_that_leads_to_the_controller_or_its_link_is_not_asked(
     assert (asked, seen) == ([], [])
     assert "no other machine" in why
     assert "http://chat" in reach.sentence("chat", "gaudi-01", ("chat", port), why, ["ufw"], opened=False)
+
+
+def test_a_service_of_the_controller_is_not_asked_at_its_own_address(
+    guarded: tuple[int, list[dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of its network card, or 172.17.0.1 of its Docker; here 127.0.0.1 stands for one of those."""
+    port, seen = guarded
+    monkeypatch.setattr(vllm_service_reach, "is_routable", lambda _: True)
+    why = vllm_service_reach.try_once("127.0.0.1", port)
+    assert seen == []
+    assert why == reach.OWN
+    said = reach.sentence("chat", "gaudi-01", ("172.17.0.1", port), why, ["ufw"], opened=False)
+    assert "the controller itself" in said
+    assert "ufw" not in said
+
+
+def test_of_a_reported_name_only_addresses_of_other_machines_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(vllm_service_reach, "is_own", {"10.20.0.1": True, "10.20.0.11": False}.__getitem__)
+    monkeypatch.setattr(vllm_service_reach, "addresses_of", lambda *_: ["127.0.0.1", "10.20.0.1", "10.20.0.11"])
+
+    def answer(address: str, _: int) -> tuple[str, bool]:
+        tried.append(address)
+        return "", True
+
+    monkeypatch.setattr(vllm_service_reach, "try_address", answer)
+    assert vllm_service_reach.try_once("chat.attacker.example", 80) == ""
+    assert tried == ["10.20.0.11"]
+
+
+def test_an_address_from_which_the_kernel_sends_to_it_is_the_controllers_own() -> None:
+    assert is_own("127.0.0.1")
+
+
+def test_an_address_without_a_route_or_of_others_is_not_the_controllers_own() -> None:
+    assert [each for each in ("192.0.2.251", "198.51.100.7", "2001:db8::7", "255.255.255.255") if is_own(each)] == []
 
 
 def test_a_name_is_resolved_once_and_its_checked_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +182,7 @@ class Tried:
 
         patch.setattr(vllm_service_reach, "try_once", try_once)
         patch.setattr(vllm_service_reach, "addresses_of", lambda host, _: HOSTS.get(host, [host]))
+        patch.setattr(vllm_service_reach, "is_own", OWN.__contains__)
 
         class Scripted(vllm_service_reach.ActionModule):
             def __init__(self) -> None:
@@ -177,6 +217,8 @@ class Tried:
         ([plan("chat", "192.0.2.4")], "", {"ansible_host": "127.0.0.1"}, ["192.0.2.4"], True),
         # The controller's own name in its /etc/hosts.
         ([plan("chat", "0.0.0.0")], "", {"ansible_host": "gaudi-02"}, ["10.20.0.11"], True),
+        # A port of the controller that is forwarded to the node.
+        ([plan("chat", "0.0.0.0")], "", {"ansible_host": "10.20.0.1"}, ["10.20.0.11"], True),
     ],
 )
 def test_what_is_tried_and_when_the_node_is_asked(
@@ -196,6 +238,15 @@ def test_what_is_tried_and_when_the_node_is_asked(
     assert [text for text in run.answer["unreached"] if "http://gaudi-01:30001" in text and "ufw" in text] == (
         run.answer["unreached"]
     )
+
+
+@pytest.mark.parametrize(("host", "warned"), [("10.20.0.1", False), ("127.0.0.1", False), ("10.20.0.11", True)])
+def test_a_controller_that_is_the_node_asks_nothing_of_itself_and_warns_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
+) -> None:
+    """Where the inventory has another machine, the node reports an address that leads nowhere, and the run warns."""
+    run = Tried(monkeypatch, [plan("chat", "10.20.0.1")], reach.OWN, {"ansible_host": host}, "ssh")
+    assert bool(run.answer.get("warnings")) is warned
 
 
 def test_a_run_on_the_node_itself_proves_nothing_and_tries_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
