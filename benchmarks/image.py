@@ -127,7 +127,7 @@ def node(scope: str | None) -> Iterator[Scope]:
         yield Scope(scope)
         return
     simulator = [sys.executable, "-m", "simulator"]
-    host.run([*simulator, "up", "--own-settings", "--buildable", "--scope", SCOPE])
+    host.run([*simulator, "up", "--buildable", "--scope", SCOPE])
     try:
         yield Scope(SCOPE)
     finally:

@@ -47,7 +47,7 @@ def _up(arguments: argparse.Namespace) -> None:
     started = world.up(
         *(engine.ensure(), scope, names, arguments.describe, print, releases, arguments.share),
         system=arguments.system,
-        own_settings=arguments.own_settings,
+        machine_settings=arguments.machine_settings,
         buildable=arguments.buildable,
         measuring=arguments.measuring,
         packages=arguments.packages,
@@ -152,9 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     up.add_argument("--share", metavar="DIRECTORY", help="is the same on all nodes of the scope that have it")
     up.add_argument(
-        "--own-settings",
+        "--machine-settings",
         action="store_true",
-        help="copies of this machine's kernel settings, so that other nodes may be tuned meanwhile; not to be tuned",
+        help="kernel settings of the node are those of this machine, and not copies of them",
     )
     up.add_argument(
         "--buildable",

@@ -42,11 +42,13 @@ class _Kind:
     described: str
     files: Files
     share: str | None
-    own_settings: bool
+    machine_settings: bool
 
     @property
     def inputs(self) -> str:
-        return context.digest(self.files, self.image, self.share or "", "own settings" if self.own_settings else "")
+        return context.digest(
+            self.files, self.image, self.share or "", "machine settings" if self.machine_settings else ""
+        )
 
 
 def up(
@@ -58,13 +60,13 @@ def up(
     share: str | None = None,
     *,
     system: str = apt.SYSTEM,
-    own_settings: bool = False,
+    machine_settings: bool = False,
 ) -> list[Node]:
     """Start nodes, or find them running as described already; return when systemd and ssh answer on all.
 
     share: a directory that is the same on all nodes of the scope that have it, as a network file system is.
     system: the nodes' operating system, one of apt.SUITES.
-    own_settings: the nodes have copies of the machine's kernel settings, for as long as they are not to be tuned.
+    machine_settings: kernel settings that are set on a node are set on this machine; otherwise nodes have copies.
     """
     try:
         document = description.load(describe)
@@ -79,7 +81,7 @@ def up(
             description.NODE_DOCUMENT.lstrip("/"): context.text(description.render(document)),
             f"home/{inventory.USER}/.ssh/authorized_keys": context.text(_user_key(scope)),
         }
-        kind = _Kind(image, document["description"], files, share, own_settings)
+        kind = _Kind(image, document["description"], files, share, machine_settings)
         started = [_start(client, scope, name, kind, say) for name in names]
         for container in started:
             _wait_for_boot(container)
@@ -192,7 +194,7 @@ def _start(client: DockerClient, scope: Scope, name: str, kind: _Kind, say: Say)
         kind.image,
         name=full_name,
         hostname=name,
-        environment={"GAUDI_SIMULATOR_OWN_SETTINGS": "1"} if kind.own_settings else {},
+        environment={"GAUDI_SIMULATOR_MACHINE_SETTINGS": "1"} if kind.machine_settings else {},
         labels={
             **scope.labels,
             _NODE: name,

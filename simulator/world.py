@@ -55,7 +55,7 @@ def up(
     share: str | None = None,
     *,
     system: str = apt.SYSTEM,
-    own_settings: bool = False,
+    machine_settings: bool = False,
     buildable: bool = False,
     measuring: bool = False,
     packages: bool = False,
@@ -68,7 +68,7 @@ def up(
     scope's inventory names it. system: the nodes' operating system (apt.SUITES); the rest is Debian 12.
     """
     if measuring:
-        return _measuring(client, scope, names, describe, say, system=system, own_settings=own_settings)
+        return _measuring(client, scope, names, describe, say, system=system, machine_settings=machine_settings)
     wanted = {release: image_name(release) for release in releases}
     kernel.record()
     site: dict[str, object] = {}
@@ -79,7 +79,7 @@ def up(
     if packages:
         site |= drivers.site()
         drivers.start(client, scope, say)
-    started = _up(client, scope, names, describe, say, site, share, system=system, own_settings=own_settings)
+    started = _up(client, scope, names, describe, say, site, share, system=system, machine_settings=machine_settings)
     if wanted:
         registry = vault.start(client, scope, say)
         supply.start(client, scope, say, system)
@@ -102,7 +102,7 @@ def _measuring(
     say: Say,
     *,
     system: str,
-    own_settings: bool,
+    machine_settings: bool,
 ) -> list[Node]:
     """Start nodes beside a vault that holds what they measure with, and what that is built from."""
     kernel.record()
@@ -112,7 +112,7 @@ def _measuring(
         "serving_image_build": False,
         "serving_image_ref": f"{vault.NAME}/{MEASURING}:simulated",
     }
-    started = _up(client, scope, names, describe, say, site, system=system, own_settings=own_settings)
+    started = _up(client, scope, names, describe, say, site, system=system, machine_settings=machine_settings)
     registry = vault.start(client, scope, say)
     vault.hold(client, registry, image, MEASURING, "simulated", say)
     # For an image without hccl_demo, which is measured in one that is built on top of it.
@@ -159,11 +159,11 @@ def _up(
     share: str | None = None,
     *,
     system: str = apt.SYSTEM,
-    own_settings: bool = False,
+    machine_settings: bool = False,
 ) -> list[Node]:
     """Start nodes of whom this is asked for."""
     nodes.set_site(scope, site)
-    return nodes.up(client, scope, names, describe, say, share, system=system, own_settings=own_settings)
+    return nodes.up(client, scope, names, describe, say, share, system=system, machine_settings=machine_settings)
 
 
 def _ready(client: DockerClient, scope: Scope, releases: Sequence[str], say: Say) -> dict[str, object]:

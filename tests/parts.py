@@ -1,32 +1,43 @@
-"""Run the parts of the tests, two at a time, and end with the log of what failed.
+"""Run the parts of the tests side by side, and end with the log of what failed.
 
     python -m tests.parts                    what make test runs
     python -m tests.parts --all              what make test-all runs
     python -m tests.parts lint molecule:vm   some of them
     python -m tests.parts --molecule torch   the scenarios of make test, and others that are named
+    python -m tests.parts --record           what make test runs, and write how long each part took
 
 No part needs another one's result: each brings up nodes of its own. Images are built once, before the first part that
 wants nodes. tests/part.sh runs a part and writes its log; after a failure nothing new begins. With V=1, where parts
 print all they have to say, they run one after the other.
+
+The longest part begins first, by tests/durations.json, which --record writes. There is a part for each core, and one
+more, up to twice as many, whenever the cores had nothing to do for part of the time: many parts wait for nodes.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator import host
 
 ROOT = Path(__file__).resolve().parent.parent
-# Two cores hold two parts: most of a part is one program that waits for another.
-AT_ONCE = 2
+CORES = os.cpu_count() or 1
+# What one more part needs: nodes with servers in them take up to 5 GiB of memory.
+MOST = 2 * CORES
+# Seconds between two looks at the cores, and the share of their time without work that another part may fill.
+LOOK = 20.0
+IDLE = 0.3
+DURATIONS = ROOT / "tests" / "durations.json"
 # Tests, and the programs that they start hundreds of times, are compiled once, into a folder that git does not see.
 COMPILED = ("env", "-u", "PYTHONDONTWRITEBYTECODE", f"PYTHONPYCACHEPREFIX={ROOT / '.cache/compiled'}")
 PYTEST = (*COMPILED, sys.executable, "-m", "pytest", "-q")
@@ -38,13 +49,11 @@ class Part:
     """One line of make test.
 
     nodes: it starts simulated nodes or a virtual machine, so the images come first.
-    tunes: it sets kernel settings, which are the whole machine's, and looks what they were: one such part at a time.
     """
 
     name: str
     command: tuple[str, ...]
     nodes: bool = False
-    tunes: bool = False
 
     @property
     def scenario(self) -> str:
@@ -58,33 +67,30 @@ class Part:
         return self.name.replace(" ", ":")
 
 
-def scenario(name: str, *, tunes: bool = False, system: str = "") -> Part:
+def scenario(name: str, *, system: str = "") -> Part:
     """A Molecule scenario as a part; system: the nodes' operating system where it is not the scenario's own."""
     command = ("molecule", "test", "--scenario-name", name)
     if system:
-        return Part(f"molecule {name} {system}", ("env", f"{SYSTEM}={system}", *command), nodes=True, tunes=tunes)
-    return Part(f"molecule {name}", command, nodes=True, tunes=tunes)
+        return Part(f"molecule {name} {system}", ("env", f"{SYSTEM}={system}", *command), nodes=True)
+    return Part(f"molecule {name}", command, nodes=True)
 
 
 IMAGES = Part("images", (sys.executable, "-m", "simulator", "images"))
 
-# In this order they begin: what finds most mistakes, then the longest, so that the last ones end together.
 TEST = (
     Part("lint", ("bash", "tests/lint.sh")),
     # tests/unit and tests/golden.
     Part("unit", (*PYTEST, "-n", "2", "--ignore=tests/integration")),
     Part("integration", (*PYTEST, "-n", "2", "tests/integration")),
-    scenario("default", tunes=True),
+    scenario("default"),
     scenario("weights"),
     scenario("vm"),
-    scenario("moved"),
-    scenario("host_tuning", tunes=True),
+    scenario("changes"),
+    scenario("host_tuning"),
     scenario("refusals"),
-    scenario("rollback"),
     scenario("bare"),
     scenario("lived_in"),
-    scenario("upgrade"),
-    Part("readme", (sys.executable, "tests/readme.py"), nodes=True, tunes=True),
+    Part("readme", (sys.executable, "tests/readme.py"), nodes=True),
     scenario("topology"),
     scenario("fabric"),
     scenario("fabric_pairs"),
@@ -98,11 +104,11 @@ MORE = (
     scenario("calibration"),
     scenario("images"),
     scenario("nfs"),
-    scenario("interrupted", tunes=True),
+    scenario("interrupted"),
     scenario("day_two"),
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
-    scenario("default", tunes=True, system="debian13"),
+    scenario("default", system="debian13"),
     Part("plans", (sys.executable, "-m", "tests.golden.canonical_plans")),
     Part("breaks", (sys.executable, "-m", "tests.breaks")),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/integration/fp8", "-k", "killed")),
@@ -110,42 +116,91 @@ MORE = (
 )
 
 
-def with_images(parts: Sequence[Part]) -> list[Part]:
-    """Put the images before the parts, as the first of all, if one of them wants nodes."""
-    return [IMAGES, *parts] if any(part.nodes for part in parts) else list(parts)
+def ordered(parts: Sequence[Part], seconds: Mapping[str, float]) -> list[Part]:
+    """Put the images first if a part wants nodes, then lint, which fails in two minutes, then the longest.
+
+    seconds is how long each part took; a part without an entry is new, and begins before those.
+    """
+    images = [IMAGES] if any(part.nodes for part in parts) else []
+    lint = [part for part in parts if part.name == "lint"]
+    others = [part for part in parts if part not in (*images, *lint)]
+    return [*images, *lint, *sorted(others, key=lambda part: -seconds.get(part.argument, float("inf")))]
+
+
+class Cores:
+    """How much of their time the machine's cores had nothing to do since the look before."""
+
+    def __init__(self) -> None:
+        """Take the first look."""
+        self._before = self._read()
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        """Idle and all time of all cores in clock ticks; the first fields of /proc/stat, proc_stat(5)."""
+        user, nice, system, idle, waiting, *rest = map(
+            int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        )
+        return idle + waiting, user + nice + system + idle + waiting + sum(rest)
+
+    def idle(self) -> float:
+        """Return the share, from 0 to 1."""
+        before, self._before = self._before, self._read()
+        idle, time = (now - then for now, then in zip(self._before, before, strict=True))
+        return idle / time if time else 0.0
 
 
 def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
     """Choose the first part that may begin beside those that run; None if all have to wait."""
     building = IMAGES in running or IMAGES in waiting
-    tuning = any(part.tunes for part in running)
     scenarios = {part.scenario for part in running} - {""}
 
     def may_begin(part: Part) -> bool:
-        return not (part.nodes and building) and not (part.tunes and tuning) and part.scenario not in scenarios
+        return not (part.nodes and building) and part.scenario not in scenarios
 
     return next((part for part in waiting if may_begin(part)), None)
 
 
-def run(parts: Sequence[Part], at_once: int, start: Callable[[Part], tuple[int, str]]) -> list[str]:
-    """Run parts to their end and print a line for each; give what those that failed said.
+@dataclass
+class Ended:
+    """What became of the parts: the logs of those that failed, and the seconds of each."""
 
-    start runs one part and gives its status and what it printed; the first line is the part's own.
+    failed: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def run(
+    parts: Sequence[Part], at_once: tuple[int, int], start: Callable[[Part], tuple[int, str]], idle: Callable[[], float]
+) -> Ended:
+    """Run parts to their end and print a line for each.
+
+    at_once is how many run side by side, and how many at most while cores are idle. start runs one part and gives its
+    status and what it printed; the first line is the part's own. idle gives the share of idle time since it was asked.
     """
-    waiting, running, failed = list(parts), dict[Future[tuple[int, str]], Part](), list[str]()
-    with ThreadPoolExecutor(at_once) as pool:
-        while running or (waiting and not failed):
-            while len(running) < at_once and not failed and (part := next_part(waiting, list(running.values()))):
+    waiting, running, ended = list(parts), dict[Future[tuple[int, str]], tuple[Part, float]](), Ended()
+    least, most = at_once
+    allowed = least
+    with ThreadPoolExecutor(most) as pool:
+        while running or (waiting and not ended.failed):
+            while (
+                len(running) < allowed
+                and not ended.failed
+                and (part := next_part(waiting, [part for part, _ in running.values()]))
+            ):
                 waiting.remove(part)
-                running[pool.submit(start, part)] = part
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[future]
+                running[pool.submit(start, part)] = part, time.monotonic()
+            allowed = least
+            done = wait(running, timeout=LOOK if waiting and most > least else None, return_when=FIRST_COMPLETED).done
+            for future in done:
+                part, begun = running.pop(future)
                 status, said = future.result()
                 line, _, rest = said.partition("\n")
                 print(line, flush=True)
+                ended.seconds[part.argument] = time.monotonic() - begun
                 if status:
-                    failed.append(rest)
-    return failed
+                    ended.failed.append(rest)
+            if idle() > IDLE and not done:
+                allowed = min(most, max(least, len(running) + 1))
+    return ended
 
 
 def start(part: Part) -> tuple[int, str]:
@@ -167,6 +222,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(known))
     parser.add_argument("--all", action="store_true", help="the long loops, too")
     parser.add_argument("--molecule", action="store_true", help="the Molecule scenarios of make test")
+    parser.add_argument("--record", action="store_true", help=f"write the seconds of each part to {DURATIONS.name}")
     options = parser.parse_args()
     if unknown := [name for name in options.parts if name not in known]:
         parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(known)}")
@@ -176,11 +232,18 @@ def main() -> int:
     chosen = [*scenarios, *(part for part in named if part not in scenarios)] or list(everything)
     loud = os.environ.get("V") == "1"
     # Between the images and the first node, and between two scenarios, nothing else shows that they are needed.
+    recorded = json.loads(DURATIONS.read_text(encoding="utf-8"))
     with host.in_use() if any(part.nodes for part in chosen) else contextlib.nullcontext():
-        failed = run(with_images(chosen), 1 if loud else AT_ONCE, shown if loud else start)
-    for said in failed:
+        ended = run(
+            ordered(chosen, recorded), (1, 1) if loud else (CORES, MOST), shown if loud else start, Cores().idle
+        )
+    for said in ended.failed:
         print(said, end="")
-    return int(bool(failed))
+    if options.record and not ended.failed:
+        seconds = recorded | {name: round(taken) for name, taken in ended.seconds.items()}
+        kept = {name: seconds[name] for name in sorted(seconds) if name in known}
+        DURATIONS.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    return int(bool(ended.failed))
 
 
 if __name__ == "__main__":

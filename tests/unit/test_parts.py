@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from pathlib import Path
@@ -11,11 +12,17 @@ import yaml
 
 from simulator import apt
 from tests import parts
-from tests.parts import IMAGES, MORE, ROOT, SYSTEM, TEST, Part, next_part, run, scenario, with_images
+from tests.parts import DURATIONS, IMAGES, MORE, ROOT, SYSTEM, TEST, Part, next_part, ordered, run, scenario
 
 PLAIN, OTHER = Part("plain", ()), Part("other", ())
 NODES = Part("molecule nodes", (), nodes=True)
-TUNES, ALSO = Part("tunes", (), nodes=True, tunes=True), Part("tunes, too", (), nodes=True, tunes=True)
+
+
+def busy() -> float:
+    """Cores that are never idle."""
+    return 0.0
+
+
 SCENARIOS = {part.scenario: part for part in (*TEST, *MORE) if part.scenario}
 
 
@@ -26,9 +33,6 @@ SCENARIOS = {part.scenario: part for part in (*TEST, *MORE) if part.scenario}
         ([NODES, PLAIN], [IMAGES], PLAIN),
         ([IMAGES, NODES], [], IMAGES),
         ([NODES, IMAGES], [PLAIN], IMAGES),
-        ([TUNES, NODES], [ALSO], NODES),
-        ([TUNES], [ALSO], None),
-        ([TUNES], [NODES], TUNES),
         ([NODES], [IMAGES], None),
         ([scenario("bare", system="debian12"), PLAIN], [scenario("bare")], PLAIN),
         ([scenario("bare", system="debian12")], [scenario("bare_faults")], scenario("bare", system="debian12")),
@@ -41,9 +45,18 @@ def test_the_first_part_that_disturbs_nobody_begins(
     assert next_part(waiting, running) == chosen
 
 
-def test_images_come_with_the_first_part_that_wants_nodes() -> None:
-    assert with_images([PLAIN, NODES]) == [IMAGES, PLAIN, NODES]
-    assert with_images([PLAIN]) == [PLAIN]
+def test_the_images_come_first_then_lint_then_what_is_new_then_the_longest() -> None:
+    lint = Part("lint", ())
+    assert ordered([PLAIN, OTHER, NODES, lint], {"plain": 1, "molecule:nodes": 2, "lint": 0}) == [
+        *(IMAGES, lint, OTHER, NODES, PLAIN)
+    ]
+    assert ordered([PLAIN], {}) == [PLAIN]
+
+
+def test_every_part_of_make_test_has_its_seconds() -> None:
+    known = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    assert {part.argument for part in (IMAGES, *TEST)} <= set(known)
+    assert set(known) <= {part.argument for part in (IMAGES, *TEST, *MORE)}
 
 
 def test_two_run_at_once_and_every_part_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,8 +67,21 @@ def test_two_run_at_once_and_every_part_has_its_line(capsys: pytest.CaptureFixtu
         together.wait()
         return 0, f"{part.name} passed\n"
 
-    assert run([PLAIN, OTHER], 2, start) == []
+    assert run([PLAIN, OTHER], (2, 2), start, busy).failed == []
     assert sorted(capsys.readouterr().out.splitlines()) == ["other passed", "plain passed"]
+
+
+def test_one_more_runs_where_the_cores_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for all three: with two at once they would not end."""
+    monkeypatch.setattr(parts, "LOOK", 0.01)
+    together = threading.Barrier(3, timeout=60)
+
+    def start(part: Part) -> tuple[int, str]:
+        together.wait()
+        return 0, f"{part.name}\n"
+
+    ended = run([PLAIN, OTHER, NODES], (2, 3), start, lambda: 0.9)
+    assert set(ended.seconds) == {"plain", "other", "molecule:nodes"}
 
 
 def test_after_a_failure_nothing_begins_and_its_log_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +96,7 @@ def test_after_a_failure_nothing_begins_and_its_log_comes_last(capsys: pytest.Ca
         assert failed.wait(60)
         return 0, "other passed\n"
 
-    assert run([PLAIN, OTHER, NODES], 2, start) == ["its log\n"]
+    assert run([PLAIN, OTHER, NODES], (2, 2), start, busy).failed == ["its log\n"]
     assert begun == [PLAIN, OTHER]
     assert capsys.readouterr().out == "plain failed\nother passed\n"
 
@@ -102,8 +128,8 @@ def test_what_failed_is_said_again_at_the_end_of_a_long_log(
 def test_both_systems_run_the_way_from_bare_and_the_whole_site() -> None:
     """make test has one of the two, make test-all the other as well."""
     for name, own, other in (("bare", "debian13", "debian12"), ("default", "debian12", "debian13")):
-        assert scenario(name, tunes=SCENARIOS[name].tunes) in TEST
-        again = scenario(name, tunes=SCENARIOS[name].tunes, system=other)
+        assert scenario(name) in TEST
+        again = scenario(name, system=other)
         assert again in MORE
         assert f"{SYSTEM}={other}" in again.command
         environment = yaml.safe_load((ROOT / "molecule" / name / "molecule.yml").read_text(encoding="utf-8"))
@@ -132,18 +158,10 @@ def test_runs_are_cut_off_at_tasks_that_exist() -> None:
     assert [name for name in wanted if not any(task.endswith(name) for task in names)] == []
 
 
-def own_settings(name: str) -> bool:
-    """Whether the nodes of a scenario have kernel settings of their own."""
-    folder = ROOT / "molecule" / name
-    scenario = yaml.safe_load((folder / "molecule.yml").read_text(encoding="utf-8"))
-    create = folder / scenario["ansible"].get("playbooks", {}).get("create", "create.yml")
-    return "--own-settings" in create.read_text(encoding="utf-8")
-
-
-def test_nodes_that_are_not_tuned_do_not_see_the_machines_kernel_settings() -> None:
-    """Another scenario may set them meanwhile, and what a node was like is compared with what it is like."""
-    names = sorted(SCENARIOS.keys() - {"vm", "nfs"})
-    assert not [name for name in names if own_settings(name) is SCENARIOS[name].tunes]
+def test_one_scenario_sets_the_settings_of_this_machine() -> None:
+    """Two of them would take what the other one sets for a change of their own nodes."""
+    creates = ROOT.glob("molecule/*/*.yml")
+    assert {path.parent.name for path in creates if "--machine-settings" in path.read_text()} == {"host_tuning"}
 
 
 def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
