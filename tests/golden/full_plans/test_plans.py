@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from plugin_utils import releases
 from tests.golden import canonical_plans
 from tests.golden.full_plans import plans
 
@@ -17,16 +18,17 @@ def test_every_plan_is_the_one_in_its_file() -> None:
         pytest.fail("\n".join([*found, "python -m tests.golden.full_plans.plans --write"]), pytrace=False)
 
 
-def test_thirty_plans_have_a_file_each_and_there_is_no_other() -> None:
-    assert len(CASES) == 30
+def test_at_least_thirty_plans_have_a_file_each_and_there_is_no_other() -> None:
+    assert len(CASES) >= 30
     assert {file.stem for file in plans.FOLDER.glob("*.txt")} == set(CASES)
 
 
-def test_every_release_and_every_card_type_has_a_plan() -> None:
+def test_every_family_of_rules_and_every_card_type_has_a_plan() -> None:
     cards = set(canonical_plans.load(canonical_plans.CATALOG / "cards.yml")["cards"])
     described = {"HL-288E"}  # by its topology
     assert {case["card"] for case in CASES.values() if "card" in case} | described == cards
-    assert {case["release"] for case in CASES.values()} == {name.split()[1] for name in canonical_plans.names()}
+    rules = {release: releases.read(release)["rules"] for release in releases.names()}
+    assert {rules[case["release"]] for case in CASES.values()} == set(rules.values())
 
 
 def test_only_what_is_meant_to_be_refused_is() -> None:
