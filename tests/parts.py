@@ -41,6 +41,7 @@ DURATIONS = ROOT / "tests" / "durations.json"
 # Tests, and the programs that they start hundreds of times, are compiled once, into a folder that git does not see.
 COMPILED = ("env", "-u", "PYTHONDONTWRITEBYTECODE", f"PYTHONPYCACHEPREFIX={ROOT / '.cache/compiled'}")
 PYTEST = (*COMPILED, sys.executable, "-m", "pytest", "-q")
+MOLECULE = ("molecule", "test", "--scenario-name")
 SYSTEM = "GAUDI_SIMULATOR_SYSTEM"
 
 
@@ -69,7 +70,7 @@ class Part:
 
 def scenario(name: str, *, system: str = "") -> Part:
     """A Molecule scenario as a part; system: the nodes' operating system where it is not the scenario's own."""
-    command = ("molecule", "test", "--scenario-name", name)
+    command = (*MOLECULE, name)
     if system:
         return Part(f"molecule {name} {system}", ("env", f"{SYSTEM}={system}", *command), nodes=True)
     return Part(f"molecule {name}", command, nodes=True)
@@ -109,6 +110,7 @@ MORE = (
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
     scenario("default", system="debian13"),
+    Part("molecule vm untune", ("env", "GAUDI_VM_LAST=untune.yml", *MOLECULE, "vm"), nodes=True),
     Part("plans", (sys.executable, "-m", "tests.golden.canonical_plans")),
     Part("breaks", (sys.executable, "-m", "tests.breaks")),
     Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/integration/fp8", "-k", "killed")),

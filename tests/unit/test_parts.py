@@ -186,8 +186,8 @@ def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
 
 
 def playbooks_of(file: Path) -> set[Path]:
-    """The playbook of each step of a scenario."""
-    scenario = yaml.safe_load(file.read_text())
+    """The playbook of each step of a scenario; of ${NAME:-DEFAULT} the default."""
+    scenario = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", file.read_text()))
     placed = scenario["ansible"].get("playbooks", {})
     steps = [step.split() for step in scenario["scenario"]["test_sequence"] if step != "idempotence"]
     own = {placed.get(action, f"{action}.yml") for action, *_ in steps}
@@ -199,6 +199,13 @@ def test_every_step_of_a_scenario_has_its_playbook() -> None:
     files = ROOT.glob("molecule/*/molecule.yml")
     missing = [str(path) for file in files for path in playbooks_of(file) if not path.is_file()]
     assert not missing
+
+
+def test_the_way_back_of_the_virtual_machine_has_its_playbook() -> None:
+    (again,) = (part for part in MORE if part.name == "molecule vm untune")
+    last = [word.partition("=")[2] for word in again.command if word.startswith("GAUDI_VM_LAST=")]
+    assert [(ROOT / "molecule/vm" / name).is_file() for name in last] == [True]
+    assert "${GAUDI_VM_LAST:-" in (ROOT / "molecule/vm/molecule.yml").read_text()
 
 
 def test_no_scenario_shadows_a_file_of_a_role() -> None:
