@@ -350,6 +350,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.command_line import runs_code
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
@@ -673,7 +674,7 @@ def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str
 
     Only for a plan whose server runs code of its weights, or where the site requires pins.
     """
-    compared = source_plan.runs_code(plan) or inventory.read(params["inventory"])[0].require_pins
+    compared = runs_code(plan) or inventory.read(params["inventory"])[0].require_pins
     sources = params["source_plans"].get(plan["instance"], []) if compared else []
     return {
         str(folder): weights_folders.not_as_pinned(folder, known.values(), written)

@@ -125,11 +125,14 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(shown(name) for name in names[:3]) + more
 
 
-def check_foreign(request: Request, entry: ModelEntry | None, foreign: ForeignCode, label: str) -> None:
-    """Check that a server that may run code runs only code beside its weights, which pins cover. Raises Refusal."""
+def may_run_code(request: Request, entry: ModelEntry | None) -> bool:
+    """Return whether the server may run code that comes with its weights: as the request says, else the entry."""
     trusted = request.trust_remote_code
-    if not (trusted if trusted is not None else entry is not None and entry.trust_remote_code):
-        return
+    return trusted if trusted is not None else entry is not None and entry.trust_remote_code
+
+
+def check_foreign(foreign: ForeignCode, label: str) -> None:
+    """Check that a server that may run code runs only code beside its weights, which pins cover. Raises Refusal."""
     if foreign.references:
         raise Refusal(
             "remote_code_foreign",

@@ -11,7 +11,7 @@ from ..families.registry import family_of
 from ..model.facts import ModelFacts, facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
-from ..model.remote_code import ForeignCode, check_code, check_foreign, code_of
+from ..model.remote_code import ForeignCode, check_code, check_foreign, code_of, foreign_references, may_run_code
 from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
@@ -88,7 +88,8 @@ def settled(
     # What lies on the node counts before what a request says of it.
     said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
     check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
-    check_foreign(wanted, entry, weights.foreign if weights is not None else ForeignCode(), label)
+    if may_run_code(wanted, entry):
+        check_foreign(_foreign(wanted, weights, node), label)
     chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
     check_card_type(chosen, cards, draft)
     card_type = cards.get(chosen[0].name or "")
@@ -129,6 +130,19 @@ def _config(request: Request, entry: ModelEntry | None, weights: Weights | None)
     if request.model_config is None and entry is not None and entry.architecture is None and weights is not None:
         return weights.config
     return request.model_config
+
+
+def _foreign(request: Request, weights: Weights | None, node: Node) -> ForeignCode:
+    """The code of other repositories that the weights, those of a model that guesses, or overrides name."""
+    lying = weights.foreign if weights is not None else ForeignCode()
+    overrides = [f"--hf-overrides: {named}" for named in foreign_references(overrides_in(request.extra_args))]
+    draft = (request.speculative_config or {}).get("model")
+    guessing = node.weights_at(draft) if isinstance(draft, str) and draft.startswith("/") else None
+    beside = guessing.foreign if guessing is not None else ForeignCode()
+    return ForeignCode(
+        (*lying.references, *(f"{draft}/{named}" for named in beside.references), *overrides),
+        (*lying.unreadable, *(f"{draft}/{name}" for name in beside.unreadable)),
+    )
 
 
 def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, model: ModelFacts) -> str | None:

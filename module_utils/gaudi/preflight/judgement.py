@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..base import paths
+from ..base.command_line import runs_code
 from ..base.listeners import Listener
 from ..base.places import is_below
 from ..cards.foreseen import ENDED_BY_A_DRIVER
@@ -238,7 +239,10 @@ def judge(
         *(Problem(answer.id, answer.sentence) for answer in seen.held_back),
         *(
             Problem("pins", said)
-            for said in (*never, *(pins.refused([*moving, *by_commit]) if site.require_pins else ()))
+            for said in (
+                *never,
+                *(pins.refused([*moving, *by_commit, *pins.hub_sentences(plans)]) if site.require_pins else ()),
+            )
         ),
     ]
     findings = [
@@ -349,7 +353,7 @@ def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> l
         *(Problem("code_not_pinned", said) for said in unknown),
         *(
             Problem("code_differs", pins.code_differs(name, *each))
-            if source_plan.runs_code(plan)
+            if runs_code(plan)
             else Problem("pins", pins.files_differ(name, *each))
             for each in differing.items()
         ),

@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
+from ..base.command_line import hub_ids, runs_code
 from ..base.printable import printable
 from ..weights.hub_kinds import DEFAULT, hub_kind
 from ..weights.pin_file import BY_COMMIT, UNPINNED, measurements_not_pinned, pinned_by, with_checksums
-from ..weights.source_plan import runs_code, served
+from ..weights.source_plan import served
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # A run that requires pins ends before the image is asked, whatever its tags.
@@ -114,7 +115,7 @@ def code_refusal(name: str, repositories: Mapping[str, Mapping[str, Any]], model
 def code_refusals(
     plan: Mapping[str, Any], sources: Iterable[Mapping[str, Any]], *, installed: bool = False
 ) -> list[str]:
-    """Return why a plan's server may not run the code of its weights, a sentence for each folder.
+    """Return why a plan's server may not run the code of its weights: a sentence for each folder, and for hub ids.
 
     ``sources``: the plan's source plans. ``installed``: whether the node has an instance of that name already.
     """
@@ -125,8 +126,31 @@ def code_refusals(
         model = str(plan["model"]) if own and plan.get("model") else "NAME"
         if not source["fetch"]["measured_cards"]:
             refusals.append(code_refusal(name, source["fetch"]["repositories"], model))
+    refusals += [
+        f"{name} may run code (trust_remote_code). {said}" for said in hub_sentences([plan]) if runs_code(plan)
+    ]
     kept = " Until then the instance is not changed." if installed else ""
     return [f"{refusal}{kept}" for refusal in refusals if refusal]
+
+
+def hub_sentences(plans: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each plan whose server fetches weights, tokenizers or adapters by itself.
+
+    Neither a record nor a checksum holds what it gets, and another process of the server may get other files later.
+    """
+    return [
+        f"{plan['instance'] or plan['model']}: the server itself fetches {_some(found)}, which no checksum pins. "
+        "Weights that the site fetches are required. Leave out weights and name a model of the catalogue (docs/"
+        "add-a-model.md), pin its files (playbooks/pin.yml), and let gaudi_weights_fetch or "
+        "playbooks/fetch_weights.yml fetch it; or name an absolute path on the node."
+        for plan in plans
+        if (found := hub_ids(plan))
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names for a sentence, five at most."""
+    return printable(", ".join(names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def code_differs(instance: str, folder: str, names: Collection[str]) -> str:
@@ -141,12 +165,11 @@ def files_differ(instance: str, folder: str, names: Collection[str]) -> str:
 
 def _differing(names: Collection[str]) -> str:
     """Return which files differ, and what to do, from the middle of a sentence."""
-    few = ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
-        f"files differ from their pins, or have none: {printable(few)}. Every file needs a pin, except safetensors, "
-        "notes (README, LICENSE, .md) and pictures. Compare them with those of the hub. Then pin what is right "
-        "(playbooks/pin.yml), move a file of your own to another folder, or move the whole folder away and fetch it "
-        "again."
+        f"files differ from their pins, or have none: {_some(sorted(names))}. Every file needs a pin, except "
+        "safetensors, notes (README, LICENSE, .md) and pictures. Compare them with those of the hub. Then pin what is "
+        "right (playbooks/pin.yml), move a file of your own to another folder, or move the whole folder away and fetch "
+        "it again."
     )
 
 

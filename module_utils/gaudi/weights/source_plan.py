@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from ..base.command_line import runs_code
 from . import pin_file
 from .hub_kinds import hub_kind
 
@@ -65,11 +66,6 @@ def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | No
         "bytes": entry.get("weights_bytes", 0),
     }
     return {"fetch": fetch, "convert": convert}
-
-
-def runs_code(plan: Mapping[str, Any]) -> bool:
-    """Return whether the server of a plan may run code that comes with its weights."""
-    return "--trust-remote-code" in plan.get("arguments", [])
 
 
 def for_code(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ansible.module_utils.gaudi.model.remote_code import (
     config_in,
     foreign_code,
 )
+from ansible.module_utils.gaudi.planning.many import plan_all
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -200,6 +201,42 @@ def test_code_of_another_repository_is_refused_whoever_pins_the_file_that_names_
         sentence(*said[:2], release=release, files=files, trust_remote_code=True)
     # Code that may not run is not fetched either.
     assert "another repository" not in plan(files=files, trust_remote_code=False).get("refused", "")
+
+
+@pytest.mark.parametrize("request_", [{"model": "qwen3-8b"}, {"weights": "/data/own/Llama"}])
+@pytest.mark.parametrize("permission", [{"extra_args": [FLAG]}, {"trust_remote_code": True}])
+def test_weights_without_a_single_program_may_name_none_of_another_repository(
+    tmp_path: Path, request_: dict[str, str], permission: dict[str, Any]
+) -> None:
+    """Every file may be pinned: of the catalogue's model config.json alone decides, and it names the code."""
+    files = beside(tmp_path, "config.json", {**LLAMA, "auto_map": {"AutoModelForCausalLM": "evil/other--modeling.X"}})
+    sentence("another repository", "evil/other--modeling.X", files=files, **request_, **permission)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_overrides_of_a_configuration_name_no_code_of_another_repository(release: str) -> None:
+    overrides = json.dumps({"auto_map": {"AutoModelForCausalLM": FOREIGN}})
+    given_ = {"release": release, "trust_remote_code": True, "extra_args": ["--hf-overrides", overrides]}
+    if "--hf-overrides" in entry(release).arguments:
+        sentence("another repository", f"--hf-overrides: {FOREIGN}", **given_)
+
+
+def test_a_model_that_guesses_names_no_code_of_another_repository(tmp_path: Path) -> None:
+    foreign = beside(tmp_path, "config.json", {**LLAMA, "auto_map": {"AutoModelForCausalLM": FOREIGN}})
+    draft = {"method": "draft_model", "model": "/data/own/Draft", "num_speculative_tokens": 3}
+
+    def planned(**options: Any) -> dict[str, Any]:
+        answers: list[dict[str, Any]] = plan_all(
+            [vendor.said_openly({"weights": "/data/own/Llama", "speculative_config": draft, **options})],
+            vendor.catalogue("1.24", None),
+            vendor.topology("oam8"),
+            weights_root="/data/models",
+            read_weights=lambda path: foreign if path == draft["model"] else lying(LLAMA),
+        )
+        return answers[0]
+
+    assert f"/data/own/Draft/config.json: {FOREIGN}" in planned(trust_remote_code=True)["refused"]
+    assert "another repository" not in planned().get("refused", "")
 
 
 def test_a_models_file_that_allows_code_allows_none_of_another_repository(tmp_path: Path) -> None:

@@ -121,6 +121,47 @@ def test_code_that_is_there_already_is_refused_as_well(
     assert ("Until then the instance is not changed." in ran["report"]) == served
 
 
+HUB_IDS = [
+    ["--model", "owner/name"],
+    ["--tokenizer=owner/name"],
+    ["--speculative-config", '{"model": "owner/name"}'],
+    ["--lora-modules", "a=owner/name"],
+]
+
+
+def of_a_hub(tmp_path: Path, *words: str, **changes: Any) -> dict[str, Any]:
+    """A node whose server is to fetch something by itself."""
+    arguments = {**fetching(tmp_path, **changes), "image_digest": DIGEST, "source_plans": {"one": []}}
+    (wanted,) = arguments["plans"]
+    (tmp_path / "Own").mkdir()
+    (tmp_path / "Own/config.json").write_text("{}")
+    needs = {"weights_path": f"{tmp_path}/Own"}
+    arguments["plans"] = [{**wanted, "arguments": ["python3", *words], "requires": needs}]
+    return arguments
+
+
+@pytest.mark.parametrize("words", HUB_IDS)
+@pytest.mark.parametrize("trust", ["--trust-remote-code", "--trust_remote_code"])
+def test_code_that_the_server_fetches_by_itself_is_refused(
+    run: Run, tmp_path: Path, words: list[str], trust: str
+) -> None:
+    """No source plan has it, so that nothing compares it with checksums."""
+    ran = run(gaudi_preflight, of_a_hub(tmp_path, *words, trust), HERE)
+    assert ids(ran) == ["code_not_pinned"]
+    for said in ("the server itself fetches owner/name", "Leave out weights", "playbooks/pin.yml"):
+        assert said in ran["report"]
+
+
+@pytest.mark.parametrize("words", HUB_IDS)
+def test_hub_ids_are_refused_where_pins_are_required(run: Run, tmp_path: Path, words: list[str]) -> None:
+    arguments = of_a_hub(tmp_path, *words)
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(required) == ["pins"]
+    assert "the server itself fetches owner/name" in required["report"]
+    assert "gaudi_require_pins is true" in required["report"]
+
+
 CODE = {"config.json": "{}", "configuration_big.py": "class Big: ..."}
 PINS = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in CODE.items()}
 

@@ -1,0 +1,84 @@
+"""The command line and environment of a server, as a plan has them: its options, and what it fetches from a hub."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+TRUST_REMOTE_CODE = "--trust-remote-code"
+# Options and variables that name models, tokenizers and adapters (vllm/engine/arg_utils.py, vllm/envs.py). A value that
+# is no absolute path is fetched: from a hub, or from another storage that its address names.
+_NAMED = (
+    *("--model", "--models", "--tokenizer", "--hf-config-path", "--generation-config"),
+    *("--speculative-model", "--spec-model", "--qlora-adapter-name-or-path"),
+)
+_NAMED_IN_PAIRS = ("--lora-modules", "--prompt-adapters", "--default-mm-loras")
+_NAMED_IN_JSON = ("--speculative-config",)
+_NAMED_IN_ENVIRONMENT = ("VLLM_LORA_RESOLVER_HF_REPO_LIST",)
+# Values of these options that name no model: vllm/config/speculative.py and vllm/config/model.py.
+_NO_MODEL = ("", "auto", "vllm", "ngram", "[ngram]", "ngram_gpu", "suffix")
+_SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
+
+
+def words_of(arguments: object) -> list[str]:
+    """Return the words of a command line; a value that is no list counts as one without words."""
+    return [str(word) for word in arguments] if isinstance(arguments, (list, tuple)) else []
+
+
+def options(arguments: object) -> dict[str, list[str]]:
+    """Return the values of each option of a command line in their order, by its name; "" has the words before them.
+
+    vLLM reads _ as - in a name, and a dot before a part of a JSON value: the part stays with the value.
+    """
+    found: dict[str, list[str]] = {"": []}
+    name = ""
+    for word in words_of(arguments):
+        if word.startswith("--") or _SHORT.fullmatch(re.split("[=.]", word)[0]):
+            full, equals, value = word.partition("=")
+            spelled, dot, part = full.partition(".")
+            name = spelled.replace("_", "-") if spelled.startswith("--") else spelled
+            values = found.setdefault(name, [])
+            values += [dot + part] if dot else []
+            values += [value] if equals else []
+        else:
+            found[name].append(word)
+    return found
+
+
+def runs_code(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan may run code that comes with its weights."""
+    return TRUST_REMOTE_CODE in options(plan.get("arguments"))
+
+
+def hub_ids(plan: Mapping[str, Any]) -> list[str]:
+    """Return what the server of a plan fetches by itself, sorted: models, tokenizers and adapters that are no paths."""
+    given = options(plan.get("arguments"))
+    environment = plan.get("environment")
+    variables = environment if isinstance(environment, Mapping) else {}
+    found = {value for name in _NAMED for value in given.get(name, [])}
+    found.update(given[""][2:3] if given[""][:2] == ["vllm", "serve"] else [])
+    for name in _NAMED_IN_PAIRS:
+        for value in given.get(name, []):
+            found.update(_in_json(value, ("path", "local_path", None)) or [value.rpartition("=")[2]])
+    for name in _NAMED_IN_JSON:
+        parts = given.get(name, [])
+        found.update(after for part, after in zip(parts, parts[1:]) if part in (".model", ".tokenizer"))
+        found.update(model for value in parts for model in _in_json(value, ("model", "tokenizer")))
+    for name in _NAMED_IN_ENVIRONMENT:
+        found.update(str(variables.get(name, "")).split(","))
+    return sorted(name for name in found if not name.startswith("/") and name.strip() not in _NO_MODEL)
+
+
+def _in_json(value: str, keys: tuple[object, ...]) -> list[str]:
+    """Return the texts below these keys of a JSON object, with None as a key all of them; [] for what is none."""
+    try:
+        read = json.loads(value)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(read, Mapping):
+        return []
+    wanted = {key: text for key, text in read.items() if isinstance(text, str)}
+    chosen = [text for key, text in wanted.items() if key in keys]
+    return chosen or ([*wanted.values()] if None in keys else [])

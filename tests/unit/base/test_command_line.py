@@ -1,0 +1,70 @@
+"""Command lines of servers, and what of them is fetched from a hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.command_line import hub_ids, options, runs_code
+from hypothesis import given
+from hypothesis import strategies as st
+
+SERVER = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "/data/models/Big"]
+
+
+def plan(*words: str, **environment: str) -> dict[str, Any]:
+    return {"arguments": [*SERVER, *words], "environment": environment}
+
+
+def test_options_have_their_values_in_order_whatever_their_spelling() -> None:
+    words = ["vllm", "serve", "x", "--served_model_name", "a", "/b", "--seed=1", "-tp", "2", "--x.y_z", "-1", "--x={}"]
+    assert options(words) == {
+        "": ["vllm", "serve", "x"],
+        "--served-model-name": ["a", "/b"],
+        "--seed": ["1"],
+        "-tp": ["2"],
+        "--x": [".y_z", "-1", "{}"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--model", "owner/name"], ["owner/name"]),
+        (["--model=s3://bucket/x"], ["s3://bucket/x"]),
+        (["--tokenizer", "owner/tokens"], ["owner/tokens"]),
+        (["--hf_config_path=owner/config"], ["owner/config"]),
+        (["--generation-config", "owner/generation"], ["owner/generation"]),
+        (["--speculative-config", '{"method": "eagle3", "model": "owner/draft"}'], ["owner/draft"]),
+        (["--speculative-config.model", "owner/draft"], ["owner/draft"]),
+        (["--speculative-model", "owner/draft"], ["owner/draft"]),
+        (["--spec-model=owner/draft"], ["owner/draft"]),
+        (["--lora-modules", "a=/data/a", "b=owner/b", '{"name": "c", "path": "owner/c"}'], ["owner/b", "owner/c"]),
+        (["--default-mm-loras", '{"image": "owner/pictures"}'], ["owner/pictures"]),
+        (["--qlora-adapter-name-or-path", "owner/q"], ["owner/q"]),
+        (["--models", "/data/models/One", "owner/two"], ["owner/two"]),
+        (["--speculative-config", '{"method": "ngram", "model": "[ngram]", "num_speculative_tokens": 3}'], []),
+        (["--speculative-config", '{"model": "/data/models/Draft"}'], []),
+        (["--served-model-name", "owner/name", "--generation-config", "vllm", "--lora-modules", "a=/data/a"], []),
+    ],
+)
+def test_what_the_server_fetches_by_itself_is_found(words: list[str], found: list[str]) -> None:
+    assert hub_ids(plan(*words)) == found
+
+
+def test_hub_ids_are_found_in_the_environment_and_behind_serve() -> None:
+    assert hub_ids(plan(VLLM_LORA_RESOLVER_HF_REPO_LIST="owner/a,owner/b")) == ["owner/a", "owner/b"]
+    assert hub_ids({"arguments": ["vllm", "serve", "owner/name", "--seed", "1"]}) == ["owner/name"]
+    assert hub_ids({"arguments": ["vllm", "serve", "/data/models/Big"]}) == []
+
+
+@pytest.mark.parametrize("word", ["--trust-remote-code", "--trust_remote_code", "--trust-remote-code=true"])
+def test_every_spelling_lets_code_run(word: str) -> None:
+    assert runs_code(plan(word))
+    assert not runs_code(plan("--served-model-name", "trust-remote-code"))
+
+
+@given(st.none() | st.integers() | st.text() | st.lists(st.text() | st.integers() | st.none()))
+def test_any_arguments_are_read(arguments: Any) -> None:
+    assert isinstance(options(arguments), dict)
+    assert all(isinstance(found, str) for found in hub_ids({"arguments": arguments, "environment": arguments}))
