@@ -133,15 +133,15 @@ def _config(request: Request, entry: ModelEntry | None, weights: Weights | None)
 
 
 def _foreign(request: Request, weights: Weights | None, node: Node) -> ForeignCode:
-    """The code of other repositories that the weights, those of a model that guesses, or overrides name."""
-    lying = weights.foreign if weights is not None else ForeignCode()
+    """The code of other repositories that the weights, those of a draft model, or overrides name."""
+    own = weights.foreign if weights is not None else ForeignCode()
     overrides = [f"--hf-overrides: {named}" for named in foreign_references(overrides_in(request.extra_args))]
     draft = (request.speculative_config or {}).get("model")
-    guessing = node.weights_at(draft) if isinstance(draft, str) and draft.startswith("/") else None
-    beside = guessing.foreign if guessing is not None else ForeignCode()
+    drafting = node.weights_at(draft) if isinstance(draft, str) and draft.startswith("/") else None
+    beside = drafting.foreign if drafting is not None else ForeignCode()
     return ForeignCode(
-        (*lying.references, *(f"{draft}/{named}" for named in beside.references), *overrides),
-        (*lying.unreadable, *(f"{draft}/{name}" for name in beside.unreadable)),
+        (*own.references, *(f"{draft}/{named}" for named in beside.references), *overrides),
+        (*own.unreadable, *(f"{draft}/{name}" for name in beside.unreadable)),
     )
 
 

@@ -136,7 +136,7 @@ def code_refusals(
 def hub_sentences(plans: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a sentence for each plan whose server fetches weights, tokenizers or adapters by itself.
 
-    Neither a record nor a checksum holds what it gets, and another process of the server may get other files later.
+    No record and no checksum covers these files, and another process of the server may fetch other ones later.
     """
     return [
         f"{plan['instance'] or plan['model']}: the server itself fetches {_some(found)}, which no checksum pins. "
