@@ -114,7 +114,8 @@ CROSSINGS = (
         "record of a folder",
         "module weights_giving of the seed",
         "request of the receiver, whose job compares it with the pins and takes only names that stay in the folder",
-        "mapping of at most 32 levels, texts of at most 4096 characters, finite numbers",
+        "mapping of at most 32 levels, texts of at most 4096 characters, finite numbers; for the receiver's job also "
+        "an origin of one word each, sizes from 0, and no name twice",
         (SUPPLY, "reported('document')"),
         {SUPPLY: ("weights_supply_given",)},
     ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +27,21 @@ RELAY = FOLDER + "/relay.json"
 SCRATCH = FOLDER + "/scratch"
 # Directory for an incomplete download. It lies beside the target, so that one rename publishes it.
 STAGING_SUFFIX = ".partial"
+
+# A node may have the record from another one, and the origin in it becomes part of commands. No form allows blanks,
+# quotes, braces, or what a shell reads. The repository may also be the reference of an image or a key of recipes, the
+# revision a branch or a checksum.
+_ORIGIN = {
+    "source": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"),
+    "repository": re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}"),
+    "revision": re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,254}"),
+}
+_DIRECTORY = re.compile(r"(/[A-Za-z0-9._+@,:~-]+)+/?")
+_LINE = re.compile(r"[^\x00-\x1f\x7f]{0,4096}")
+# Bytes. No file system of Linux has larger files (ext4, XFS).
+_LARGEST = 1 << 63
+# Characters of a text that a message quotes.
+SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -82,16 +99,40 @@ def parse(text: str) -> Manifest:
     if not isinstance(content, dict) or content.get("schema") != 1:
         raise ValueError("it is not a manifest of schema 1")
     try:
-        files = tuple(Entry(str(f["name"]), int(f["size"]), str(f["sha256"])) for f in content["files"])
-        source, repository, revision, fetched = (
-            str(content[key]) for key in ("source", "repository", "revision", "fetched")
-        )
+        files = tuple(Entry(str(f["name"]), _size(f["name"], f["size"]), str(f["sha256"])) for f in content["files"])
+        origin = {key: content[key] for key in _ORIGIN}
+        fetched = str(content["fetched"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks {error}") from error
+    for key, value in origin.items():
+        if not isinstance(value, str) or not _ORIGIN[key].fullmatch(value):
+            raise ValueError(f"its {key} {str(value)[:SHOWN]!r} is not one word")
     for file in files:
         if unsafe(file.name):
             raise ValueError(f"the file name {file.name!r} leaves the folder")
-    return Manifest(source, repository, revision, fetched, files)
+    _check_unique([file.name for file in files])
+    return Manifest(**origin, fetched=fetched, files=files)
+
+
+def _size(name: object, value: object) -> int:
+    """Return the bytes of a file; raises ValueError for what no file has."""
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise ValueError(f"the size of {str(name)[:SHOWN]!r} is not a number of bytes")
+    return value
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    """Raise ValueError for two files with one name, or a file with the name of a folder of another one."""
+    taken = set(names)
+    twice = len(taken) < len(names) or any(folder in taken for name in names for folder in folders_of(name))
+    if twice:
+        raise ValueError("it has a file name twice")
+
+
+def folders_of(name: str) -> list[str]:
+    """Return the relative names of all folders above a file."""
+    parts = name.split("/")[:-1]
+    return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 @dataclass(frozen=True)
@@ -113,13 +154,22 @@ def parse_converted(text: str) -> Converted:
     said = parse_json(text, _CONVERTED)
     sizes = {name: seen["bytes"] for name, seen in {**said["shards"], **said.get("carried", {})}.items()}
     found = tuple(said.get("wrong", {"files": []})["files"])
-    return Converted(sizes, found, said.get("source", ""), said.get("tool", ""))
+    origin = {key: said.get(key, "") for key in ("source", "tool")}
+    for key, value in origin.items():
+        if not _LINE.fullmatch(value):
+            raise ValueError(f"its {key} {value[:SHOWN]!r} is not one line")
+    return Converted(sizes, found, **origin)
 
 
 def mend_converted(record: Converted, folder: str) -> str:
-    """Return the command that repairs a folder of converted weights."""
+    """Return the command that repairs a folder of converted weights.
+
+    A path that has blanks, quotes or braces is left out. Quotes of a shell do not help: Ansible divides the value of -e
+    at blanks, and evaluates braces in it.
+    """
     tool = " -e tool=fp8_dynamic" if record.tool == "fp8_dynamic" else ""
-    return f"ansible-playbook playbooks/convert_weights.yml -e source={record.source} -e target={folder}{tool}"
+    source, target = (path if _DIRECTORY.fullmatch(path) else "DIRECTORY" for path in (record.source, folder))
+    return f"ansible-playbook playbooks/convert_weights.yml -e source={source} -e target={target}{tool}"
 
 
 def mend_fetched(record: Manifest, folder: str) -> str:
@@ -127,7 +177,7 @@ def mend_fetched(record: Manifest, folder: str) -> str:
     if record.repository.rpartition("/")[2] == folder.rpartition("/")[2]:
         wanted = f"-e repository={record.repository} -e revision={record.revision}"
     else:
-        wanted = f"-e model=NAME (its file in catalog/models names {folder.rpartition('/')[2]})"
+        wanted = f"-e model=NAME (its file in catalog/models names {shlex.quote(folder.rpartition('/')[2])})"
     return f"ansible-playbook playbooks/fetch_weights.yml {wanted}"
 
 
