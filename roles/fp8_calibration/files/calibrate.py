@@ -443,8 +443,8 @@ def calibrate(document: dict[str, Any], again: bool) -> dict[str, Any]:
     return {"target": str(target), "files": len(made["measurements"]), "kept": str(kept) if kept else None}
 
 
-def receive(seed: dict[str, str], staging: Path) -> None:
-    """Receive the seed's measurements with rsync; raises Refusal with rsync's own words."""
+def receive(seed: dict[str, str], staging: Path, names: list[str]) -> None:
+    """Receive the seed's files of some names with rsync; raises Refusal with rsync's own words."""
     # The downloader's program. Only nodes that receive have it.
     from gaudi_weights import rsync
 
@@ -453,7 +453,10 @@ def receive(seed: dict[str, str], staging: Path) -> None:
             rsync.Peer(seed["name"], seed["address"], Path(seed["password_file"])),
             staging,
             "its measurements",
-            ["--recursive"],
+            # What is missing is named when the files are checked.
+            ["--ignore-missing-args"],
+            names,
+            rsync.Limit.of(staging, names, LARGEST, ROOM),
         )
     except rsync.NotThere as gone:
         raise Refusal("folder_gone", str(gone)) from gone
@@ -470,7 +473,7 @@ def take(document: dict[str, Any], seed: dict[str, str], again: bool) -> dict[st
         if made is None or again:
             check_room(target)
             given = stage(document, staging)
-            receive(seed, given)
+            receive(seed, given, [*document["expected"], *document["written"], f"{OWN}/{RECORD}"])
             made = measured(given, wanted)
             if made is None:
                 raise Refusal(

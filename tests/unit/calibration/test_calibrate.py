@@ -532,12 +532,12 @@ def test_a_folder_that_others_write_to_is_refused(node: Node) -> None:
 
 
 RSYNC = """#!{python}
-import os, shutil, sys
+import os, shutil, sys, time
 from pathlib import Path
 word = next(a for a in sys.argv if a.startswith("--password-file=")).partition("=")[2]
 assert Path(word).read_text() == "secret"
 assert sys.argv[-2] == "rsync://receiver@10.0.0.7:8730/weights/"
-Path({home!r}, "asked").touch()
+Path({home!r}, "asked").write_text(chr(10).join([*sys.argv, *sys.stdin.read().split(chr(0))]))
 {fault}
 shutil.copytree({given!r}, sys.argv[-1], dirs_exist_ok=True)
 {after}
@@ -574,6 +574,9 @@ def test_what_another_node_measured_is_taken_and_recorded_as_there(receiver: Nod
     names = [*NAMES, ".gaudi-serving/calibration.json"]
     assert all((receiver.target / name).read_bytes() == (node.target / name).read_bytes() for name in names)
     assert json.loads((receiver.home / "result.json").read_text())["files"] == len(NAMES)
+    asked = (receiver.home / "asked").read_text().splitlines()
+    assert {*names, "--files-from=-", f"--max-size={calibrate.LARGEST}"} <= {*asked}
+    assert "--recursive" not in asked
     assert "nothing to do" in receiver.run()[1]
 
 
@@ -611,6 +614,11 @@ def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
         (
             *("sys.exit('@ERROR: chdir failed')", "", "folder_gone"),
             "gaudi-01 has its measurements no more (rsync: @ERROR: chdir failed). Run this again\n",
+        ),
+        (
+            # No measurements are larger than the free space that is required.
+            *("", f"os.truncate(Path(sys.argv[-1], {NAMES[0]!r}), 1 << 33); time.sleep(5); sys.exit('no')"),
+            *("peer_sends_too_much", "gaudi-01 sent more than its record of its measurements has"),
         ),
         (
             *("", f"Path(sys.argv[-1], {NAMES[0]!r}).write_text('[]')", "not_as_recorded"),

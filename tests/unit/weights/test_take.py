@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ import yaml
 from gaudi.base.refusal import Refusal
 from gaudi.node import folders
 from gaudi.weights import pin_file, record
-from gaudi_weights import fetch, manifest, take
+from gaudi_weights import fetch, manifest, rsync, take
 from gaudi_weights.model import Stop
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request
@@ -179,6 +180,59 @@ def test_a_peer_that_goes_away_is_named_and_what_came_is_kept(
     monkeypatch.delenv("WRONG")
     result = run(ask())
     assert result["bytes"] - result["received"] == (tmp_path / "node" / "Small-Model" / FIRST).stat().st_size
+
+
+# Several times the folder, in one file that was asked for, in one that was not, or in thousands of empty ones. Whoever
+# does not stop it finds that it ends well.
+FLOODS = [
+    "(folder / names[0]).touch(); os.truncate(folder / names[0], 1 << 33)",
+    "(folder / 'more.bin').touch(); os.truncate(folder / 'more.bin', 1 << 33)",
+    "[(folder / f'more-{count}').touch() for count in range(3000)]",
+    "(folder / 'code').mkdir(); [(folder / 'code' / str(count)).mkdir() for count in range(3000)]",
+]
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_peer_that_sends_more_than_its_record_has_is_stopped(
+    flood: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rsync, "INSPECT_EVERY", 0.05)
+    # Nothing of it is there any more when the folder is copied after all.
+    monkeypatch.setenv("WRONG", f"{flood}; time.sleep(2); shutil.rmtree(folder); folder.mkdir()")
+    with pytest.raises(Refusal, match="gaudi-01 sent more than its record of Small-Model has") as refused:
+        run(ask())
+    assert refused.value.id == "peer_sends_too_much"
+    assert not (tmp_path / "node" / "Small-Model").exists()
+    assert not (tmp_path / "node" / "Small-Model.partial" / record.INCOMING).exists()
+    monkeypatch.delenv("WRONG")
+    assert run(ask())["received"] > 0
+
+
+def test_a_peer_is_asked_for_the_files_of_its_record_and_for_none_that_is_larger(
+    ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("WRONG", f"Path({str(asked)!r}).write_text(chr(10).join(sys.argv + names))")
+    run(ask())
+    lines = asked.read_text().splitlines()
+    largest = max(file.size for file in record.parse((given / record.MANIFEST).read_text()).files)
+    assert f"--max-size={max(largest, rsync.SMALL)}" in lines
+    assert set(SERVED) <= set(lines)
+    assert "--recursive" not in lines
+
+
+def test_what_a_peer_prints_without_end_is_not_kept(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "for stream in (sys.stdout, sys.stderr): [stream.write('x' * (1 << 20)) for _ in range(64)]"
+    monkeypatch.setenv("WRONG", f"{text}\nsys.exit(5)")
+    _, offer = take.load(ask())
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refusal, match="status 5: xxx") as refused:
+            rsync.receive(offer.peer, tmp_path, "Small-Model", [], [FIRST], rsync.Limit.of(tmp_path, [FIRST], 1, 1))
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(str(refused.value)) < 1000
 
 
 def test_measurements_that_run_something_are_not_taken_whoever_recorded_them(
@@ -634,6 +688,7 @@ def test_the_role_blames_by_the_id_and_not_by_the_words() -> None:
         return templar.template(trust_as_template(remember["__weights_supply_blames"]))
 
     assert blamed(msg="other words by now", refused_id="not_as_recorded") == "gaudi-01"
+    assert blamed(msg="x", refused_id="peer_sends_too_much") == "gaudi-01"
     assert blamed(msg="x", refused_id="peer_not_as_pinned") == "gaudi-00", "the record is the seed's"
     assert blamed(msg="files that are not what its record says", refused_id="rsync_failed") == "before"
     assert blamed(msg="files that are not what its record says") == "before"

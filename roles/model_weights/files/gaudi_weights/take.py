@@ -162,10 +162,12 @@ class Take:
         """Bring what is missing, until it is here or the peer has no more. Raises Refusal."""
         self.adopt()
         beneath.remove(self.incoming / record.RELAY, self.staging)  # an earlier peer's
+        sizes = [file.size for file in self.missing.values()]
+        limit = rsync.Limit.of(self.incoming, self.missing, max(sizes, default=0), sum(sizes))
         self.progress.begin("take", self.size, self.here)
         with ThreadPoolExecutor(READERS) as readers:
             while waiting := [file for name, file in self.missing.items() if name not in self.checks]:
-                if not self.ask(waiting, readers):
+                if not self.ask(waiting, readers, limit):
                     self.wait()
         wrong = [name for name, check in self.checks.items() if not check.result()]
         self.progress.advance(self.here - self.progress.done)
@@ -178,7 +180,7 @@ class Take:
                 f"playbooks/verify_weights.yml --limit {peer} tells whether its own are damaged",
             )
 
-    def ask(self, waiting: list[Entry], readers: ThreadPoolExecutor) -> bool:
+    def ask(self, waiting: list[Entry], readers: ThreadPoolExecutor, limit: rsync.Limit) -> bool:
         """Ask once for all that is missing; whether any of it came. A file is checked while the next ones come."""
         before = len(self.checks)
 
@@ -187,14 +189,18 @@ class Take:
                 self.checks[name] = readers.submit(self.check, self.missing[name])
 
         # Only what the record names is asked for; a symbolic link in its place is not taken.
-        options = ["--chmod=F644", "--inplace", "--files-from=-", "--from0"]
+        options = ["--chmod=F644", "--inplace"]
         names = [file.name for file in waiting]
         if self.offer.relays:
             # The next attempt asks again for files that the peer still lacks.
             options.append("--ignore-missing-args")
             names.append(record.RELAY)
         try:
-            rsync.receive(self.offer.peer, self.incoming, self.wish.target.name, options, self.modules[0], names, come)
+            rsync.receive(
+                *(self.offer.peer, self.incoming, self.wish.target.name, options, names, limit),
+                module=self.modules[0],
+                heard=come,
+            )
         except rsync.NotThere as gone:
             if not self.offer.relays:
                 raise Refusal("folder_gone", str(gone)) from gone
