@@ -1,7 +1,8 @@
 """Compare how open two plans of an instance are: who may ask its server without a key, and who reaches it.
 
 Two plans may each open something that the other keeps closed, so they are compared part by part. Without a person, no
-plan is restored that opens anything which the present plan keeps closed.
+plan is restored that opens anything which the present plan keeps closed. Options and variables that are known to open
+nothing (known_settings.py) make no difference; in any other, a difference counts as one that opens something.
 
 Keys are not part of a plan: they stay as they are. Neither are rules of a node's firewall.
 """
@@ -9,24 +10,56 @@ Keys are not part of a plan: they stay as they are. Neither are rules of a node'
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.command_line import hub_ids, options, runs_code, words_of
 from ..base.printable import printable
 from ..base.values import is_loopback
+from .known_settings import HARMLESS_OPTIONS, HARMLESS_VARIABLES, PLANNED_VARIABLES
+from .plan import GUARD_CLASS
 
 # Variables and arguments with which vLLM's server answers on further paths, which stop, profile or exchange models:
 # vllm/entrypoints/openai/api_server.py of 0.6 to 0.9, vllm/entrypoints/serve of later versions.
 MORE_PATHS = ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_TORCH_PROFILER_DIR")
-MORE_PATHS_BY_ARGUMENT = ("--enable-tokenizer-info-endpoint", "--profiler-config")
+MORE_PATHS_BY_ARGUMENT = (
+    *("--enable-tokenizer-info-endpoint", "--profiler-config", "--enable-sleep-mode", "--enable-elastic-ep"),
+    *("--enable-offline-docs", "--tokens-only", "--models"),
+)
 # Arguments with which a server runs code that comes with its weights, or reads what a request names or sends: files
-# below a path, tensors, templates (vllm/engine/arg_utils.py and vllm/entrypoints/openai/cli_args.py).
+# below a path, tensors, templates (vllm/engine/arg_utils.py and vllm/entrypoints/openai/cli_args.py). Without them it
+# does not; with another value it may read or run something else.
 TRUSTED_BY_ARGUMENT = (
     *("--trust-remote-code", "--trust-request-chat-template"),
     *("--enable-prompt-embeds", "--enable-mm-embeds"),
 )
+TRUSTED_WITH_VALUE = (
+    *("--logits-processors", "--logits-processor-pattern", "--tool-server", "--io-processor-plugin"),
+    *("--reasoning-parser-plugin", "--tool-parser-plugin", "--worker-cls", "--worker-extension-cls"),
+    *("--kv-events-config", "--kv-transfer-config", "--ec-transfer-config", "--weight-transfer-config"),
+    *("--otlp-traces-endpoint", "--enable-log-requests", "--enable-log-outputs", "--enable-log-deltas"),
+)
+# Variables that open something where a plan switches them on, and where it does not switch them off.
+TRUSTED_BY_VARIABLE = (
+    *("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_DEBUG_LOG_API_SERVER_RESPONSE"),
+    *("VLLM_ENABLE_RESPONSES_API_STORE", "VLLM_DISABLE_REQUEST_ID_RANDOMIZATION", "VLLM_USE_RUST_FRONTEND"),
+)
+TRUSTED_WITHOUT_VARIABLE = ("VLLM_MEDIA_URL_ALLOW_REDIRECTS",)
 LOCAL_FILES = "--allowed-local-media-path"
+# Without this option a request may name a picture by any address.
+MEDIA_DOMAINS = "--allowed-media-domains"
+# Options of which these values open nothing, and others may.
+HARMLESS_VALUES = {
+    "--distributed-executor-backend": re.compile(r"mp|uni"),
+    "--load-format": re.compile(r"auto|safetensors|fastsafetensors|mistral|hf|dummy"),
+    "--hf-overrides": re.compile(r"(?!.*auto_map).*", re.DOTALL),
+    "--middleware": re.compile(re.escape(GUARD_CLASS)),
+    "-m": re.compile(r"vllm\.entrypoints\.openai\.(mm_)?api_server"),
+}
+# The first words of a command, with a path of weights behind them.
+COMMAND = re.compile(r"(python3|vllm( serve( /\S+)?)?)?")
 # Values with which such a variable adds nothing.
 _OFF = ("", "0", "false")
 # Where a server's own processes talk to each other, on ports without keys. Releases that do not read one of them have
@@ -34,6 +67,8 @@ _OFF = ("", "0", "false")
 BETWEEN_PROCESSES = ("VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 _LOOPBACK_INTERFACE = "lo"
 _PORTS_NOT_CLOSED = "they are not closed"
+# No domain has this name.
+ALL_DOMAINS = frozenset({""})
 # The host of a server that only processes of the node reach, and of one whose plan has no host.
 _NODE, _UNKNOWN = "", "an address that the plan does not name"
 
@@ -46,7 +81,9 @@ class Openness:
     path of the server; without it none has one (vLLM's own keys leave paths beside /v1 open, and are refused in plans).
     host, port: where other machines reach the server; "" and 0 if only processes of the node do, whatever its port.
     paths: what makes the server answer on further paths. trusted: what makes it run code of its weights, or read what a
-    request names or sends. between_processes: what lets other machines reach ports of the server's own processes.
+    request names or sends. media_domains: the domains of which a request may name pictures, ALL_DOMAINS for all.
+    between_processes: what lets other machines reach ports of the server's own processes. others: options and variables
+    with their values that are not known to open nothing; whatever differs in them may open something.
     """
 
     without_key: bool
@@ -54,7 +91,9 @@ class Openness:
     port: int
     paths: frozenset[str]
     trusted: frozenset[str]
+    media_domains: frozenset[str]
     between_processes: frozenset[str]
+    others: frozenset[tuple[str, str]]
 
 
 def of_plan(plan: Mapping[str, Any]) -> Openness:
@@ -63,14 +102,19 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
     port = listen.get("port")
     environment = {**_mapping(plan.get("environment")), **_mapping(_mapping(plan.get("container")).get("environment"))}
     host = _address(str(listen.get("host", "")))
+    given = options(plan.get("arguments"))
     return Openness(
         without_key=not plan.get("guarded"),
         host=host,
         port=port if host != _NODE and isinstance(port, int) else 0,
-        paths=frozenset({*_switched_on(environment), *_given(plan.get("arguments"), MORE_PATHS_BY_ARGUMENT)}),
-        trusted=frozenset({*_given(plan.get("arguments"), TRUSTED_BY_ARGUMENT), *_local_files(plan.get("arguments"))}),
+        paths=frozenset({*_switched_on(environment, MORE_PATHS), *(set(MORE_PATHS_BY_ARGUMENT) & given.keys())}),
+        trusted=frozenset({*_trusted(plan, given, environment)}),
+        media_domains=_media_domains(given),
         between_processes=frozenset(
             {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}
+        ),
+        others=frozenset(
+            {*_other_options(given), *_other_variables(environment), *_domains_twice(plan.get("arguments"))}
         ),
     )
 
@@ -90,29 +134,59 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _switched_on(environment: Mapping[str, Any]) -> Iterable[str]:
-    """Return the variables that make the server answer on further paths."""
-    return (name for name in MORE_PATHS if str(environment.get(name, "")).strip().lower() not in _OFF)
+def _switched_on(environment: Mapping[str, Any], known: Iterable[str]) -> Iterable[str]:
+    """Return those of the variables that are there and not switched off."""
+    return (name for name in known if str(environment.get(name, "")).strip().lower() not in _OFF)
 
 
-def _name(word: object) -> str:
-    """Return an argument's name. vLLM reads _ as -, and a dot before a part of a JSON value."""
-    return str(word).partition("=")[0].partition(".")[0].replace("_", "-")
+def _trusted(
+    plan: Mapping[str, Any], given: Mapping[str, Sequence[str]], environment: Mapping[str, Any]
+) -> Iterable[str]:
+    """Yield what makes a server run code, or read what a request names or sends; some with the value after a space."""
+    yield from (name for name in TRUSTED_BY_ARGUMENT if name in given)
+    yield from (" ".join([name, *given[name]]) for name in TRUSTED_WITH_VALUE if name in given)
+    # Another path counts as more. The last one counts.
+    paths = [path for path in given.get(LOCAL_FILES, ())[-1:] if path]
+    yield from (f"{LOCAL_FILES} {path}" for path in paths)
+    yield from _switched_on(environment, TRUSTED_BY_VARIABLE)
+    yield from _switched_on(
+        {name: environment.get(name, "1") for name in TRUSTED_WITHOUT_VARIABLE}, TRUSTED_WITHOUT_VARIABLE
+    )
+    # Nothing pins it, and the hub may send something else each time.
+    yield from (f"code of {name}" for name in hub_ids(plan) if runs_code(plan))
 
 
-def _given(arguments: object, known: Iterable[str]) -> Iterable[str]:
-    """Return those of the known arguments that a plan has."""
-    names = {_name(word) for word in arguments} if isinstance(arguments, Sequence) else set()
-    return (name for name in known if name in names)
+def _media_domains(given: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return the domains of which a request may name pictures. A list without any allows all."""
+    return frozenset(domain.lower() for domain in given.get(MEDIA_DOMAINS, ()) if domain) or ALL_DOMAINS
 
 
-def _local_files(arguments: object) -> Iterable[str]:
-    """Return the argument with each path whose files a request may name; another path counts as more."""
-    words = [str(word) for word in arguments] if isinstance(arguments, Sequence) else []
-    for word, following in zip(words, [*words[1:], ""]):
-        path = word.partition("=")[2] if "=" in word else following
-        if _name(word) == LOCAL_FILES and path:
-            yield f"{LOCAL_FILES} {path}"
+def _domains_twice(arguments: object) -> Iterable[tuple[str, str]]:
+    """Yield the option of domains where a plan has it twice: only the last one counts for the server."""
+    if sum(MEDIA_DOMAINS in options([word]) for word in words_of(arguments)) > 1:
+        yield MEDIA_DOMAINS, " ".join(words_of(arguments))
+
+
+def _other_options(given: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, str]]:
+    """Yield options that are not known to open nothing and are compared in no other part, with their values."""
+    known = {*MORE_PATHS_BY_ARGUMENT, *TRUSTED_BY_ARGUMENT, *TRUSTED_WITH_VALUE, LOCAL_FILES, MEDIA_DOMAINS, ""}
+    for name, values in given.items():
+        base = f"--{name[5:]}" if name.startswith("--no-") else name
+        harmless = base in HARMLESS_OPTIONS or base in known
+        if name in HARMLESS_VALUES:
+            harmless = all(HARMLESS_VALUES[name].fullmatch(value) for value in values)
+        if not harmless:
+            yield name, " ".join(values)
+    if not COMMAND.fullmatch(" ".join(given[""])):
+        yield "the command", " ".join(given[""])
+
+
+def _other_variables(environment: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield variables that are not known to open nothing and are compared in no other part, with their values."""
+    known = {*MORE_PATHS, *TRUSTED_BY_VARIABLE, *TRUSTED_WITHOUT_VARIABLE, *BETWEEN_PROCESSES}
+    for name, value in environment.items():
+        if str(name) not in HARMLESS_VARIABLES | PLANNED_VARIABLES | known:
+            yield str(name), str(value)
 
 
 def _not_local(environment: Mapping[str, Any]) -> Iterable[str]:
@@ -148,12 +222,24 @@ def beyond(one: Openness, other: Openness) -> list[str]:
     if one.paths - other.paths:
         found.append(f"it answers on further paths ({', '.join(sorted(one.paths - other.paths))})")
     if one.trusted - other.trusted:
-        more = ", ".join(sorted(one.trusted - other.trusted))
+        more = ", ".join(sorted(_without_value(part) for part in one.trusted - other.trusted))
         found.append(f"it runs code of its weights, or reads more that a request names ({more})")
+    if other.media_domains != ALL_DOMAINS and not one.media_domains <= other.media_domains:
+        more = ", ".join(sorted(one.media_domains - other.media_domains)) or "all domains"
+        found.append(f"a request may name pictures of more domains ({more})")
     if one.between_processes - other.between_processes:
         more = ", ".join(sorted(one.between_processes - other.between_processes))
         found.append(f"other machines may reach ports of its own processes ({more})")
+    if one.others != other.others:
+        # A value may be an address with an account.
+        more = ", ".join(sorted({name for name, _ in one.others ^ other.others}))
+        found.append(f"it differs in what may open something ({more})")
     return [printable(clause) for clause in found]
+
+
+def _without_value(part: str) -> str:
+    """Return a part of ``Openness.trusted`` as messages have it: other values than a path may hold an account."""
+    return part if part.startswith((LOCAL_FILES, "code of ")) else part.partition(" ")[0]
 
 
 def opened(plan: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:

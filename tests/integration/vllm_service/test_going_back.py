@@ -43,7 +43,7 @@ def plans(node: Node) -> list[decisions.Kept]:
 def change(node: Node, name: str, **changes: Any) -> None:
     """Write another plan, as the role does."""
     node.plan = {**copy.deepcopy(node.plan), **changes}
-    node.plan["environment"] = {**node.plan["environment"], "PLAN": name}
+    node.plan["environment"] = {**node.plan["environment"], "VLLM_LOGGING_PREFIX": name}
     node.write_plan()
     (node.instances / "explanation.json").write_text(json.dumps({"explain": [name]}))
     drop_in = node.root / "units" / DROP_IN
@@ -185,8 +185,10 @@ CLOSED = {"listen": {"closed_ports": [28000, 28015]}}
         (True, {"listen": {"host": ANY, "port": 30009}}, {"listen": {"host": ANY}}, f"at {ANY}, port 30009"),
         (True, {"environment": {"VLLM_SERVER_DEV_MODE": "1"}}, {}, "VLLM_SERVER_DEV_MODE"),
         (True, {}, CLOSED, "its own processes"),
+        (True, {"environment": {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}}, {}, "VLLM_ALLOW_INSECURE_SERIALIZATION"),
+        (True, {"environment": {"OF_ANOTHER_LIBRARY": "1"}}, {}, "what may open something (OF_ANOTHER_LIBRARY)"),
     ],
-    ids=["0.1", "address", "port", "paths", "own ports"],
+    ids=["0.1", "address", "port", "paths", "own ports", "tensors", "unknown"],
 )
 def test_automatic_rollback_to_a_more_open_plan_leaves_the_instance_stopped(
     node: Node, keys: bool, before: dict[str, Any], after: dict[str, Any], opens: str

@@ -6,12 +6,16 @@ import copy
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.serving import openness
+from ansible.module_utils.gaudi.catalogue.surface import normal
+from ansible.module_utils.gaudi.serving import known_settings, openness
 from ansible.module_utils.gaudi.serving.openness import Openness, beyond, of_plan, opened
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden import canonical_plans
+from tests.golden.plan_checks import entry
 from tests.unit.planning.test_reach import plan as planned
+from tests.unit.planning.test_releases import RELEASES
 
 LOCAL = ["127.0.0.1", "::1", "localhost", "127.0.0.53"]
 REMOTE = ["0.0.0.0", "::", "10.20.0.11", "10.20.0.12", "fe80::1", "node-1.example", "NODE-1.example", "0", "127.1"]
@@ -26,6 +30,7 @@ ENVIRONMENT = st.fixed_dictionaries(
     optional={
         **{name: st.sampled_from(["", "0", "False", "1", "/traces"]) for name in openness.MORE_PATHS},
         **{name: st.sampled_from(["lo", "127.0.0.1", "eth0", "10.20.0.11"]) for name in openness.BETWEEN_PROCESSES},
+        **{name: st.sampled_from(["0", "1"]) for name in ("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "HTTP_PROXY")},
     },
 )
 ARGUMENTS = st.lists(
@@ -33,6 +38,8 @@ ARGUMENTS = st.lists(
         [
             *("--seed", "--enable_tokenizer_info_endpoint", "--profiler-config={}", "--profiler-config.x"),
             *("--trust-remote-code", "--allowed-local-media-path=/", "--allowed-local-media-path=/a"),
+            *("--allowed-media-domains=a.example", "--allowed_media_domains=b.example", "--kv-events-config={}"),
+            *("--grpc", "--no-such-option", "--middleware=evil.Open", "--model=owner/name", "--model=/data/models/x"),
         ]
     ),
     unique=True,
@@ -57,7 +64,46 @@ TRUSTED = [
     ["--enable-mm-embeds"],
     ["--trust-request-chat-template"],
 ]
+# Arguments that add something whatever they say.
+ADDED = [
+    ["--kv-events-config", '{"publisher": "zmq"}'],
+    ["--kv-transfer-config.kv_role", "kv_both"],
+    ["--logits-processor-pattern=.*"],
+    ["--logits_processors", "evil.Processor"],
+    ["--tool-server", "10.20.0.99:9000"],
+    ["--ec-transfer-config", "{}"],
+    ["--otlp-traces-endpoint", "http://10.20.0.99"],
+    ["--enable-sleep-mode"],
+    ["--tokens-only"],
+]
 TRUSTED_PATH = ["--allowed-local-media-path", "/a"]
+DOMAINS_TWICE = ["--allowed-media-domains=a.example", "--allowed-media-domains=b.example"]
+UNKNOWN = [
+    *(["--middleware", "evil.Open"], ["--middleware=gaudi_guard.ApiKeyGuard", "--middleware", "evil.Open"]),
+    *(["--allowed-origins", '["http://a.example"]'], ["--root-path=/x"], ["--grpc"], ["--uds", "/run/s"]),
+    *(["--trust-rem"], ["--no-such-option"], ["--of-a-later-release", "1"], ["--hf-overrides", '{"auto_map": {}}']),
+    *(
+        ["--distributed-executor-backend", "ray"],
+        ["--load-format=runai_streamer"],
+        ["sh", "-c", "nc"],
+        ["--additional-config={}"],
+    ),
+    *(["python3", "-m", "evil"], ["vllm", "serve", "owner/name"], ["-dpa", "10.20.0.99"], [*DOMAINS_TWICE]),
+]
+UNKNOWN_VARIABLES = ["HTTP_PROXY", "LD_LIBRARY_PATH", "VLLM_PLUGINS", "RAY_ADDRESS", "VLLM_OF_A_LATER_RELEASE", "SEED"]
+# What a failing change may set without leaving the instance stopped.
+HARMLESS = [
+    *(["--seed", "1"], ["--chat-template", "/data/templates/x.jinja"], ["--max-model-len=4096"], ["-tp", "8"]),
+    *(["--distributed_executor_backend", "mp"], ["--no-enable-prefix-caching"], ["--disable-log-requests"]),
+    *(["--middleware", "gaudi_guard.ApiKeyGuard"], ["--hf-overrides", '{"rope_scaling": {}}'], ["--model", "/data/x"]),
+    *(["python3", "-m", "vllm.entrypoints.openai.api_server"], ["vllm", "serve", "/data/models/x", "--dtype", "fp8"]),
+    *(["--speculative-config", '{"model": "/data/x"}'], ["--lora-modules", "a=/data/a"], ["--load-format", "auto"]),
+]
+HARMLESS_ENVIRONMENT = {
+    **{"VLLM_SKIP_WARMUP": "true", "VLLM_PORT": "28016", "PT_HPU_LAZY_MODE": "0", "HABANA_VISIBLE_MODULES": "0,1"},
+    **{"VLLM_PROMPT_SEQ_BUCKET_MAX": "2048", "HF_HOME": "/run/gaudi-serving/home", "TOKENIZERS_PARALLELISM": "true"},
+}
+DOMAINS = ["--allowed-media-domains", "a.example", "b.example"]
 # What may stand there after somebody has edited a plan.
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -115,7 +161,19 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
         (plan(), {**plan(), "environment": {"VLLM_SERVER_DEV_MODE": "1"}}),
         (plan(), {**plan(), "container": {"environment": {"VLLM_TORCH_PROFILER_DIR": "/traces"}}}),
         (plan(), {**plan(), "arguments": ["vllm", "--enable_tokenizer_info_endpoint"]}),
-        *((plan(), {**plan(), "arguments": ["vllm", *words]}) for words in TRUSTED),
+        *((plan(), {**plan(), "arguments": ["vllm", *words]}) for words in (*TRUSTED, *ADDED)),
+        *(
+            (plan(), {**plan(), "environment": {name: "1"}})
+            for name in ("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_USE_RUST_FRONTEND")
+        ),
+        ({**plan(), "environment": {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}}, plan()),
+        ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, plan()),
+        ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, {**plan(), "arguments": ["vllm", *DOMAINS]}),
+        ({**plan(), "arguments": ["vllm", *DOMAINS]}, {**plan(), "arguments": ["vllm", DOMAINS[0]]}),
+        (
+            {**plan(), "arguments": ["vllm", "--trust-remote-code", "--model", "/data/models/x"]},
+            {**plan(), "arguments": ["vllm", "--trust-remote-code", "--model", "owner/x"]},
+        ),
         (
             {**plan(), "environment": {"VLLM_HOST_IP": "127.0.0.1"}},
             {**plan(), "environment": {"VLLM_HOST_IP": "10.1.1.1"}},
@@ -141,6 +199,11 @@ def test_a_plan_that_opens_more_is_more_open(less: dict[str, Any], more: dict[st
         (plan("0.0.0.0"), plan("node-1.example")),
         # No path is compared with those below it.
         ({**plan(), "arguments": TRUSTED_PATH}, {**plan(), "arguments": ["--allowed-local-media-path=/b"]}),
+        *(({**plan(), "arguments": DOMAINS[:2]}, {**plan(), "arguments": [DOMAINS[0], name]}) for name in ("c", "*")),
+        # Not known to open nothing: whatever differs.
+        *((plan(), {**plan(), "arguments": words}) for words in UNKNOWN),
+        *((plan(), {**plan(), "environment": {name: "x"}}) for name in UNKNOWN_VARIABLES),
+        *((plan(), {**plan(), "container": {"environment": {name: "x"}}}) for name in UNKNOWN_VARIABLES),
         # A firewall may let others to one of them only.
         (plan("0.0.0.0", port=30001), plan("0.0.0.0", port=30002)),
     ],
@@ -155,7 +218,10 @@ def test_plans_that_each_open_something_are_not_comparable(one: dict[str, Any], 
     [
         (plan("127.0.0.1", port=30001), plan("localhost", port=30002)),
         (plan("node-1.example"), plan("NODE-1.EXAMPLE")),
-        (plan(), {**plan(), "environment": {"VLLM_SERVER_DEV_MODE": "0", "SEED": "1"}, "arguments": ["--seed", "1"]}),
+        (plan(), {**plan(), "environment": {"VLLM_SERVER_DEV_MODE": "0"}, "arguments": ["--seed", "1"]}),
+        *((plan(), {**plan(), "arguments": words}) for words in HARMLESS),
+        (plan(), {**plan(), "environment": HARMLESS_ENVIRONMENT}),
+        (plan(), {**plan(), "environment": {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "1"}, "arguments": [DOMAINS[0]]}),
     ],
 )
 def test_what_opens_nothing_makes_no_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -190,6 +256,49 @@ def test_every_request_that_opens_an_instance_makes_a_plan_more_open() -> None:
         assert "refused" not in made
         assert opened(made, closed) != []
         assert opened(closed, made) == []
+
+
+def test_no_value_that_may_hold_an_account_is_in_a_message() -> None:
+    more = {
+        **plan(),
+        "environment": {"HTTP_PROXY": "http://u:hunter2@proxy"},
+        "arguments": ["--kv-transfer-config", "hunter2", "--api-key=hunter2", "--otlp-traces-endpoint", "hunter2"],
+    }
+    said = "; ".join(opened(more, plan()))
+    assert "hunter2" not in said
+    for name in ("HTTP_PROXY", "--kv-transfer-config", "--api-key", "--otlp-traces-endpoint"):
+        assert name in said
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_option_and_variable_of_a_release_is_sorted(release: str) -> None:
+    """Whoever adds a release decides for each new name whether it opens something (serving/known_settings.py)."""
+    read = entry(release)
+    options_, variables = {normal(name) for name in read.arguments}, set(read.variables)
+    assert options_ <= known_settings.OPENING_OPTIONS | known_settings.HARMLESS_OPTIONS
+    assert variables <= known_settings.OPENING_VARIABLES | known_settings.HARMLESS_VARIABLES
+
+
+def test_no_name_is_in_two_lists_and_what_is_compared_is_in_the_right_one() -> None:
+    assert not known_settings.OPENING_OPTIONS & known_settings.HARMLESS_OPTIONS
+    harmless = known_settings.HARMLESS_VARIABLES | known_settings.PLANNED_VARIABLES
+    assert not known_settings.OPENING_VARIABLES & harmless
+    arguments = (*openness.MORE_PATHS_BY_ARGUMENT, *openness.TRUSTED_BY_ARGUMENT, *openness.TRUSTED_WITH_VALUE)
+    assert {*arguments, openness.LOCAL_FILES, openness.MEDIA_DOMAINS} <= known_settings.OPENING_OPTIONS
+    variables = (*openness.MORE_PATHS, *openness.TRUSTED_BY_VARIABLE, *openness.TRUSTED_WITHOUT_VARIABLE)
+    assert {*variables, *openness.BETWEEN_PROCESSES} <= known_settings.OPENING_VARIABLES
+
+
+def test_a_plan_has_nothing_that_is_not_known() -> None:
+    """Otherwise no change of an ordinary option would be rolled back without a person.
+
+    All plans of a release for DeepSeek have Ray, and all over host NICs have the libraries of their image's network.
+    """
+    sample = canonical_plans.sample()
+    made = [made for _, made in canonical_plans.plans(among=sample) if "arguments" in made]
+    assert made
+    found = {name for one in made for name, _ in of_plan(one).others}
+    assert found == {"--distributed-executor-backend", "LD_LIBRARY_PATH"}
 
 
 def test_every_part_of_an_address_is_compared() -> None:

@@ -34,7 +34,7 @@ def files(name: str, weights: Path, module_id: int = 0) -> dict[str, str]:
         "instance": "tiny",
         "image": "image:1",
         "modules": [{"module_id": module_id, "serial": "AN0"}],
-        "environment": {"PLAN": name},
+        "environment": {"VLLM_LOGGING_PREFIX": name},
         "arguments": ["serve", "--max-num-seqs", name],
         "requires": {"weights_path": str(weights)},
         "guarded": False,
