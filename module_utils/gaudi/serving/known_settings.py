@@ -1,8 +1,9 @@
 """Options and variables of servers: which of them open nothing, and which may.
 
-All that the files of catalog/releases name are in one of these lists, sorted by what vLLM's help says of them
-(vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py, vllm/envs.py). A name counts as opening if that is not
-clear, and so does a name in none of the lists. The supervisor of an instance has no catalogue, so the lists are here.
+All that the files of catalog/releases name are in one of these lists, sorted by the meaning of their names in vLLM
+(vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py, vllm/envs.py), not by each release's source. A name
+counts as opening if that is not clear, and so does a name in none of the lists. The supervisor of an instance has no
+catalogue, so the lists are here.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ PLAIN_WEIGHTS = (".safetensors",)
 NOTE = re.compile(
     r"\.gitattributes|[^/]+\.(md|png|jpe?g|gif|pdf)|(readme|licen[cs]e|notice|use_policy)[^/.]*(\.(txt|rst))?"
 )
+# What huggingface_hub keeps of its downloads in the folder of a model; no loader reads it.
+DOWNLOADS = re.compile(r"\.cache/huggingface/([^/]+/)*(\.gitignore|cachedir\.tag|[^/]+\.(metadata|lock|incomplete))")
 # Largest file in bytes that is read for its checksum: tokenizers have up to some twenty million, measurements some ten.
 # For larger files the hub's own checksum is used.
 LARGEST = 64 * 1024 * 1024
@@ -60,7 +62,8 @@ def needs_pin(name: str) -> bool:
     Which files a loader reads depends on its release and on configuration: tokenizers alone have a dozen formats.
     """
     lower = name.lower()
-    return not (lower.endswith(PLAIN_WEIGHTS) or NOTE.fullmatch(lower.rpartition("/")[2]))
+    note = NOTE.fullmatch(lower.rpartition("/")[2]) or DOWNLOADS.fullmatch(lower)
+    return not (lower.endswith(PLAIN_WEIGHTS) or note)
 
 
 def deciding(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

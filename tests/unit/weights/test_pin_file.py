@@ -197,6 +197,8 @@ def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
         *((name, False) for name in ("model-00001-of-00002.safetensors", "original/consolidated.00.safetensors")),
         *((name, False) for name in ("README.md", "README", "docs/LICENSE.txt", "LICENSE-MODEL", "Licence", "NOTICE")),
         *((name, False) for name in ("USE_POLICY.md", ".gitattributes", "assets/speed.jpg", "a.gif", "paper.pdf")),
+        *((f".cache/huggingface/{name}", False) for name in (".gitignore", "download/config.json.metadata", "x.lock")),
+        *((f".cache/huggingface/{name}", True) for name in ("evil.py", "download/config.json", "x.lock/evil.json")),
         *((name, True) for name in ("model.safetensors.index.json", "config.json", "tokenizer.model.v3", "x.tiktoken")),
         *((name, True) for name in ("vocab.txt", "merges.txt", "notes.txt", "README.py", "license.so", "NOTICE.jinja")),
         *((name, True) for name in ("original/params.json", "x.md/evil.py", "x.safetensors/evil", ".gitattributes.py")),
