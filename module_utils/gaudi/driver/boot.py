@@ -115,13 +115,14 @@ def no_space(boot: BootFiles, kernels: Iterable[str]) -> tuple[list[Refusal], li
 
 FREE_BOOT = (
     "Remove unused kernels (apt-get autoremove --purge; RHEL: dnf remove --oldinstallonly), and files "
-    "in /boot that no package owns."
+    "in /boot that no package owns, but never those of the running kernel (uname -r)."
 )
 
 
-def left_over(boot: BootFiles) -> tuple[list[Refusal], list[str]]:
+def left_over(boot: BootFiles, running: str) -> tuple[list[Refusal], list[str]]:
     """Return which kernel files would make update-initramfs fail, and which are only in the way.
 
+    running: the release of the running kernel, whose files are to stay.
     update-initramfs rebuilds the newest kernel by name (update-initramfs(8)); without modules for it mkinitramfs fails,
     and with it each package that triggers it.
     """
@@ -131,9 +132,16 @@ def left_over(boot: BootFiles) -> tuple[list[Refusal], list[str]]:
     lacking = sorted((version for version in versions if version not in boot.modules), key=sort_key)
     newest = max(versions, key=lambda version: (sort_key(version), version), default="")
     rest = sorted(name for name in boot.files if _REST.match(name))
+    reinstall = (
+        f"apt-get install --reinstall linux-modules-{running} linux-image-{running}; Debian has the modules in the "
+        "latter"
+    )
     findings = [
-        f"/boot has files of {version}, but /lib/modules does not, so that it cannot boot. Remove them if no package "
-        "owns them (dpkg --search)."
+        f"/lib/modules/{version}, of the running kernel, does not exist, so that it cannot boot again and loads no "
+        f"further module. Install its packages again ({reinstall}). Leave its files in /boot."
+        if version == running
+        else f"/boot has files of {version}, but /lib/modules does not, so that it cannot boot. Remove them if no "
+        "package owns them (dpkg --search)."
         for version in lacking
         if version != newest
     ]
@@ -141,6 +149,16 @@ def left_over(boot: BootFiles) -> tuple[list[Refusal], list[str]]:
         findings.append(f"/boot has left-over files ({', '.join(rest)}), which take its space. Remove them.")
     if newest not in lacking:
         return [], findings
+    if newest == running:
+        return [
+            Refusal(
+                "running_kernel_without_modules",
+                f"/lib/modules/{newest} does not exist, although {newest} is the running kernel and the newest one in "
+                "/boot. update-initramfs would fail on it, and with it the driver's packages; nor would the kernel "
+                f"load the driver. Install its packages again ({reinstall}), or boot a kernel whose modules are there. "
+                f"Leave the files of {newest} in /boot until then. Then run again.",
+            )
+        ], findings
     return [
         Refusal(
             "boot_left_over",

@@ -325,7 +325,7 @@ class Look:
         if not (steps.install or steps.mend or steps.build):
             return [], []
         files = _boot_files()
-        kept, reported = boot.left_over(files)
+        kept, reported = boot.left_over(files, self.found.kernel)
         unsigned, suspected = boot.not_enrolled(_secure_boot())
         full, tight = boot.no_space(files, (self.found.kernel, self.found.next_kernel))
         return [*unsigned, *kept, *full], [*suspected, *reported, *tight]

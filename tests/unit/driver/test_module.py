@@ -600,6 +600,18 @@ def test_space_for_an_initramfs_is_refused_only_if_none_fits(
     assert (len(refusals), len(findings)) == (refused, reported)
 
 
+@pytest.mark.parametrize("newer", [(), ("7.0.0-1-generic",)])
+def test_files_of_the_running_kernel_are_never_advised_to_be_removed(newer: tuple[str, ...]) -> None:
+    files = [f"{what}-{version}" for version in (KERNEL, *newer) for what in ("vmlinuz", "initrd.img")]
+    node = boot.BootFiles(dict.fromkeys(files, 1), frozenset(newer), frozenset(), "/boot", 0)
+    refusals, findings = boot.left_over(node, KERNEL)
+    (said,) = (*map(str, refusals), *findings)
+    assert [refusal.id for refusal in refusals] == ([] if newer else ["running_kernel_without_modules"])
+    assert "the running kernel" in said
+    assert f"linux-modules-{KERNEL}" in said
+    assert "Remove" not in said
+
+
 @pytest.mark.report("A09")
 @pytest.mark.parametrize("modules", [(KERNEL,), (KERNEL, "7.0.0-1-generic")])
 def test_files_of_a_kernel_that_does_not_exist_are_refused_if_they_count_as_the_newest(
