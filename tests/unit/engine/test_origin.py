@@ -444,13 +444,35 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
 
 
 @pytest.mark.parametrize(
-    ("survives", "ends"), [(True, "(running containers survive)"), (False, "(no running container of others ends)")]
+    ("keys", "survives", "ends"),
+    [
+        (["log-driver", "log-opts"], True, "(running containers survive)"),
+        (
+            ["live-restore", "runtimes"],
+            True,
+            "(live-restore is turned on first, so running containers survive)",
+        ),
+        (["log-driver", "log-opts"], False, "(no running container of others ends)"),
+        (["live-restore", "runtimes"], False, "(no running container of others ends)"),
+    ],
 )
-def test_a_restart_of_the_engine_says_in_its_name_what_becomes_of_containers(survives: bool, ends: str) -> None:
+def test_a_restart_of_the_engine_says_in_its_name_what_becomes_of_containers(
+    keys: list[str], survives: bool, ends: str
+) -> None:
     block = load(ROLES / "container_runtime/tasks/apply.yml")[0]["block"]
     (name,) = (task["name"] for task in block if "Restart the engine" in task["name"])
-    given = {"container_runtime_daemon": {"keys": ["log-driver", "log-opts"], "survives": survives}}
-    assert evaluate("container_runtime", name, **given) == f"apply | Restart the engine for log-driver, log-opts {ends}"
+    given = {"container_runtime_daemon": {"keys": keys, "survives": survives}}
+    said = f"apply | Restart the engine for {', '.join(keys)} {ends}"
+    assert evaluate("container_runtime", name, **given) == said
+
+
+def test_packages_beside_the_engine_are_named_where_they_are_installed() -> None:
+    tasks = load(ROLES / "container_runtime/tasks/engine.yml")
+    names = [task["name"] for task in tasks if {"ansible.builtin.apt", "ansible.builtin.dnf"} & task.keys()]
+    found = {"__container_runtime_found": {"packages": ["nftables", "iptables"]}}
+    for system, name in zip(("Debian, Ubuntu", "RHEL"), names, strict=True):
+        said = f"engine | Ensure these packages are installed ({system}): nftables, iptables"
+        assert evaluate("container_runtime", name, **found) == said
 
 
 def test_rpm_is_asked_for_each_file() -> None:
