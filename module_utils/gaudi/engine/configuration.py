@@ -6,7 +6,7 @@ An engine that this project did not install gets the runtime, and what the site'
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,8 @@ class Engine:
     """Text of the unit's files (fragment, drop-ins, environment files) by path."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the running process."""
+    absent: Collection[str] = ()
+    """Configuration files that the unit or the running process names, and that do not exist."""
 
     @property
     def flags(self) -> dict[str, list[str]]:
@@ -104,6 +106,15 @@ def config_file(engine: Engine, path: str) -> str:
     """
     unit, running = _file_of(engine.command, path), _file_of(engine.process, path)
     if unit and running and unit != running:
+        # Without the flag a missing file is an empty one; with it, dockerd ends (loadDaemonCliConfig in moby).
+        if unit in engine.absent and arguments.CONFIG_FILE in arguments.parse(engine.command):
+            raise Refusal(
+                "config_file_absent",
+                f"{engine.source_of(arguments.CONFIG_FILE)} starts the engine with the configuration file {unit}, "
+                f"which does not exist; the running engine reads {running}: its unit was changed after its last start. "
+                f"Do not restart the engine before {unit} exists: it would not start. Create {unit} with the settings "
+                f"that the engine is to have, or take the change back (then systemctl daemon-reload). Then run again.",
+            )
         raise Refusal(
             "config_file_not_loaded",
             f"{engine.source_of(arguments.CONFIG_FILE)} starts the engine with the configuration file {unit}, but the "
@@ -113,6 +124,11 @@ def config_file(engine: Engine, path: str) -> str:
             "or take the change back. Then run again.",
         )
     return unit or running or path
+
+
+def named_files(*commands: Sequence[str]) -> list[str]:
+    """Return the configuration files that command lines of an engine name by a flag."""
+    return [file for file in (_file_of(words, "") for words in commands) if file]
 
 
 def _file_of(words: Sequence[str], path: str) -> str:

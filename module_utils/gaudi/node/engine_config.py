@@ -139,15 +139,17 @@ def read_engine(
     program = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin", "/usr/local/bin"])
     client = module.get_bin_path("docker")
     process, environment = _process(unit.get("MainPID", "0"))
+    command = arguments.unit_command(unit.get("ExecStart", ""), variables)
     return configuration.Engine(
         info=info,
         version=str(info.get("ServerVersion", "")) if info else _version(module, program) if program else "",
         installed=bool(program or client),
         ours=_is_ours(module) if by_others is None else not by_others,
-        command=arguments.unit_command(unit.get("ExecStart", ""), variables),
+        command=command,
         process=process,
         environment=environment,
         files={**{path: text_of(Path(path)) for path in named if path}, **texts},
+        absent=frozenset(path for path in configuration.named_files(command, process) if not Path(path).exists()),
     )
 
 

@@ -324,6 +324,22 @@ def test_config_file_that_the_running_engine_does_not_read_is_refused(
     with pytest.raises(Refusal, match=r"/srv/d\.json") as caught:
         configuration.config_file(engine, PATH)
     assert caught.value.id == "config_file_not_loaded"
+    assert "systemctl restart docker" in str(caught.value)
+
+
+def test_config_file_that_does_not_exist_is_refused_without_advice_to_restart() -> None:
+    changed = running(with_flags(FOREIGN, "--config-file=/srv/d.json"))
+    with pytest.raises(Refusal) as caught:
+        configuration.config_file(replace(changed, absent=frozenset({"/srv/d.json"})), PATH)
+    assert caught.value.id == "config_file_absent"
+    assert "/srv/d.json, which does not exist" in str(caught.value)
+    assert "Do not restart the engine" in str(caught.value)
+    assert "systemctl restart" not in str(caught.value)
+    # The default file need not exist, and a file that only the running engine was started with is not read again.
+    back = replace(running(with_flags(FOREIGN), "--config-file=/srv/d.json"), absent=frozenset({"/srv/d.json", PATH}))
+    with pytest.raises(Refusal) as caught:
+        configuration.config_file(back, PATH)
+    assert caught.value.id == "config_file_not_loaded"
 
 
 @pytest.mark.report("E13")

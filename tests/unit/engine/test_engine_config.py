@@ -117,9 +117,13 @@ def unread(node: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: dict[s
 def test_merge_config_file_that_systemd_has_not_read_is_refused_in_check_mode(
     merge: Merge, node: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: dict[str, str]
 ) -> None:
-    ran = merge({**docker_info(), **unread(node, monkeypatch, name, shown)}, check=True)
-    assert ran["refused_id"] == "config_file_not_loaded"
+    found = unread(node, monkeypatch, name, shown)
+    ran = merge({**docker_info(), **found}, check=True)
+    assert ran["refused_id"] == "config_file_absent"
     assert str(node / "etc/systemd" / name) in ran["msg"]
+    (node / "etc").mkdir(exist_ok=True)
+    (node / "etc/other.json").write_text("{}")
+    assert merge({**docker_info(), **found}, check=True)["refused_id"] == "config_file_not_loaded"
 
 
 @LATE
@@ -127,7 +131,7 @@ def test_preflight_config_file_that_systemd_has_not_read_is_a_problem(
     run: Run, node: Path, file: Path, monkeypatch: pytest.MonkeyPatch, name: str, shown: dict[str, str]
 ) -> None:
     (problem,) = inspect(run, file, unread(node, monkeypatch, name, shown))["problems"]
-    assert problem["id"] == "config_file_not_loaded"
+    assert problem["id"] == "config_file_absent"
 
 
 def test_merge_unit_that_systemd_has_read_is_not_read_again(
@@ -691,7 +695,7 @@ def test_config_file_that_the_running_engine_does_not_read_is_left_alone(
     ran = merge({**docker_info(), **unit(MainPID="12", ExecStart=command)}, state=state)
     assert not other.exists()
     assert str(other) in (ran["msg"] if state == "merged" else ran["notes"][0])
-    assert ran.result.get("refused_id") == ("config_file_not_loaded" if state == "merged" else None)
+    assert ran.result.get("refused_id") == ("config_file_absent" if state == "merged" else None)
 
 
 def test_preflight_config_file_that_the_running_engine_does_not_read_is_a_problem(
@@ -700,7 +704,11 @@ def test_preflight_config_file_that_the_running_engine_does_not_read_is_a_proble
     (node / "proc/12").mkdir(parents=True)
     (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
     (node / "proc/12/environ").write_text("")
-    (problem,) = inspect(run, file, unit(MainPID="12", ExecStart=exec_start("--config-file=/srv/d.json")))["problems"]
+    answers = unit(MainPID="12", ExecStart=exec_start(f"--config-file={node / 'd.json'}"))
+    (problem,) = inspect(run, file, answers)["problems"]
+    assert problem["id"] == "config_file_absent"
+    (node / "d.json").write_text("{}")
+    (problem,) = inspect(run, file, answers)["problems"]
     assert problem["id"] == "config_file_not_loaded"
 
 
