@@ -5,6 +5,7 @@ A fault must be mended; a note is information. ``seen_in`` is the part of the no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from ..cards.users import describe_user, is_own
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say
 from ..host.state import ABSENT, NO_INSTANCE, OK
+from ..host.tuned import TUNED
 from ..preflight.checks import instance_of
 from ..serving.state import WAITS_FOR_LOCK, unit_fault
 
@@ -48,17 +50,30 @@ def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str])
 
 def of_tuning(items: Iterable[Mapping[str, Any]], refused: str | None, findings: Iterable[str]) -> list[Finding]:
     """Return settings that are not in effect, and why serving is refused; input is as host_tuning_info returns it."""
-    wrong = [_not_in_effect(item) for item in items if item["state"] not in (OK, ABSENT)]
+    findings = list(findings)
+    wrong = [_not_in_effect(item, findings) for item in items if item["state"] not in (OK, ABSENT)]
     barred = [known("serving_refused", refused=refused)] if refused else []
     return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
 
 
-def _not_in_effect(item: Mapping[str, Any]) -> Finding:
-    """Return the finding for one setting; even a right value may not be configured, or belong to no instance yet."""
+def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
+    """Return the finding for one setting; even a right value may not be configured, or belong to no instance yet.
+
+    notes: sentences of the tuning. What TuneD undoes is not set by running the playbook again.
+    """
     facts = {name: item[name] for name in ("item", "now", "wanted", "after_reboot")}
     if item["now"] == NO_INSTANCE:
         return known("not_configured", **facts)
-    return known("not_kept" if item["now"] == item["wanted"] else "not_in_effect", **facts)
+    if item["now"] == item["wanted"]:
+        return known("not_kept", **facts)
+    entry, tuned = fault("not_in_effect"), [said for said in notes if said.startswith(TUNED)]
+    key = "governor" if "governor" in item["item"] else item["item"]
+    for said in tuned:
+        if re.search(rf"(?<![\w.]){re.escape(key)}=", said):
+            return Finding(entry.id, entry.part, printable(f"{entry.sentence.format(**facts)} {said}"))
+        if f"{TUNED} " in said and ", which may set" in said and ("." in key or key == "governor"):
+            return Finding(entry.id, entry.part, printable(f"{say(entry.id, **facts)} {said}"))
+    return known(entry.id, **facts)
 
 
 def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:

@@ -16,6 +16,9 @@ _FOLDERS = ("/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/us
 FILES = (MAIN, *(f"{folder}/*/tuned.conf" for folder in _FOLDERS))
 """Patterns of the files that say what a profile sets."""
 
+TUNED = "TuneD is set to the profile"
+"""What each finding about TuneD begins with."""
+
 _OFF = ("0", "false", "no", "off")
 _NO_REAPPLY = re.compile(rf"^\s*reapply_sysctl\s*=\s*({'|'.join(_OFF)})\s*$", re.MULTILINE | re.IGNORECASE)
 # Files below /sys that are ours, and the value that leaves them so.
@@ -54,8 +57,7 @@ def findings(profile: str, texts: Mapping[str, str], settings: Mapping[str, str]
     if not may:
         return []
     return [
-        f"TuneD is set to the profile {profile}, which {may}. Choose a profile that leaves them alone, "
-        "or switch TuneD off (tuned-adm off)."
+        f"{TUNED} {profile}, which {may}. Choose a profile that leaves them alone, or switch TuneD off (tuned-adm off)."
     ]
 
 

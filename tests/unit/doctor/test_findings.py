@@ -69,6 +69,21 @@ def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> No
     assert not note.fault
 
 
+def test_a_setting_that_tuned_undoes_names_its_profile_and_not_the_playbook_that_set_it() -> None:
+    item = {"item": "kernel.numa_balancing", "wanted": "0", "now": "1", "after_reboot": "0", "state": "wrong"}
+    other = {**item, "item": "vm.swappiness"}
+    note = (
+        "TuneD is set to the profile balanced, which sets kernel.numa_balancing=1 (/etc/tuned/balanced/tuned.conf), "
+        "and may do so after this role. Choose a profile that leaves them alone, or switch TuneD off (tuned-adm off)."
+    )
+    undone, unset, _ = findings.of_tuning([item, other], None, [note])
+    assert undone.sentence == f"kernel.numa_balancing is 1, and 0 is wanted (after a reboot: 0). {note}"
+    assert unset.sentence.endswith("playbooks/tune_host.yml sets it.")
+    unknown = "TuneD is set to the profile own, which may set the governor and kernel settings after this role (why)."
+    undone, _ = findings.of_tuning([item], None, [unknown])
+    assert undone.sentence.endswith(f"playbooks/tune_host.yml sets it. {unknown}")
+
+
 def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
     (found,) = findings.of_verdict({"faults": [{"id": "port_down", "sentence": "A port is down.", "fatal": True}]})
     assert found == Finding("port_down", CARDS, "A port is down.")
