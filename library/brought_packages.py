@@ -121,7 +121,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver.troubles import recognised
 from ansible.module_utils.gaudi.engine import brought, transaction
 from ansible.module_utils.gaudi.engine.transaction import DEBIAN
-from ansible.module_utils.gaudi.node import package_look
+from ansible.module_utils.gaudi.node import apt, package_look
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -142,7 +142,7 @@ def said(module: AnsibleModule, command: list[str]) -> str:
     """Return apt-get's output; fail the module with its message on an error."""
     code, out, err = module.run_command(command, environ_update=package_look.ENVIRONMENT)
     if code != 0:
-        refusal = recognised(err) or recognised(out)
+        refusal = apt.in_conflict(err) or recognised(err) or recognised(out)
         module.fail_json(
             msg=str(refusal or printable((err or out).strip())), refused_id=refusal.id if refusal else "apt_failed"
         )

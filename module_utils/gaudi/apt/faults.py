@@ -280,11 +280,14 @@ def _files(fault: Fault, sources: Sequence[Source]) -> list[str]:
 def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
     """Return the refusal for sources that apt cannot read, so that no repository is read."""
     if fault.kind == "conflict":
-        files = _files(fault, sources)
+        host = _host(fault.uri)
+        shown = f" (grep -r {host} /etc/apt shows them)" if host else ""
+        files = " and ".join(_files(fault, sources)) or f"two sources{shown}"
+        # Ansible would mask the address, as it is that of an option without log.
         return Refusal(
             "sources_in_conflict",
-            f"apt reads no repository on this node, as {' and '.join(files) or 'two sources'} name different keys for "
-            f"{fault.repository} ({fault.detail}). Keep one of them, or give both the same Signed-By, then run again.",
+            f"apt reads no repository on this node, as {files} name different keys for the same repository and its "
+            f"suite {fault.suite} ({fault.detail}). Keep one of them, or give both the same Signed-By, then run again.",
         )
     return Refusal(
         "sources_not_readable",

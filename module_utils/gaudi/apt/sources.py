@@ -63,12 +63,13 @@ def existing(
     suite: str,
     fingerprint: str,
     keys_of: Callable[[str], Sequence[str]],
+    exists: Callable[[str], bool] = lambda _path: True,
 ) -> str:
     """Return the file whose source is used instead of one of this project; "" if this project writes its own.
 
     fingerprint: of the key that the site names; "" if it names none. keys_of: reads the fingerprints of a keyring, and
-    those of all of apt's keyrings for "". Raises Refusal if a source of the node cannot
-    be used, as apt reads no repository at all if two sources of one name different keys.
+    those of all of apt's keyrings for "". exists: whether there is a file. Raises Refusal if a source of the node
+    cannot be used, as apt reads no repository at all if two sources of one name different keys.
     """
     found = for_repository(sources, repository, suite)
     ours = [source for source in found if source.file == OWN_FILE and source.signed_by == OWN_KEYRING]
@@ -77,11 +78,17 @@ def existing(
     if ours and all(other.signed_by == OWN_KEYRING or _scheme(other.uri) != _scheme(repository) for other in others):
         return ""
     for other in others:
-        _check(other, suite, fingerprint, keys_of)
+        _check(other, suite, fingerprint, keys_of, exists)
     return others[0].file if others else ""
 
 
-def _check(source: Source, suite: str, fingerprint: str, keys_of: Callable[[str], Sequence[str]]) -> None:
+def _check(
+    source: Source,
+    suite: str,
+    fingerprint: str,
+    keys_of: Callable[[str], Sequence[str]],
+    exists: Callable[[str], bool],
+) -> None:
     """Raise Refusal if a source of the node does not stand in for the one that the site describes."""
     where = f"{source.file} has a source for this repository and {suite}"
     if not suite.endswith("/") and "main" not in source.components:
@@ -105,6 +112,14 @@ def _check(source: Source, suite: str, fingerprint: str, keys_of: Callable[[str]
             "then run again.",
         )
     if wanted not in _keys(source, keys_of):
+        words = [] if "BEGIN PGP" in source.signed_by else re.split(r"[,\s]+", source.signed_by)
+        missing = [word for word in words if word.startswith("/") and not exists(word)]
+        if missing:
+            raise Refusal(
+                "source_without_keyring",
+                f"{where} already, signed by {' and '.join(missing)}, which does not exist. Put the key that this site "
+                f"names ({wanted}) there, or remove this source, then run again.",
+            )
         trusted = f"by {_shown(source.signed_by)}" if source.signed_by else "by the keys in /etc/apt/trusted.gpg.d"
         raise Refusal(
             "source_of_other_key",

@@ -60,8 +60,14 @@ def existing_source(repository: str, suite: str, fingerprint: str) -> str:
 
     suite: "" means the codename of the system.
     """
-    file: str = sources.existing(read_sources(), repository, suite or codename(), fingerprint, keys_of)
+    file: str = sources.existing(read_sources(), repository, suite or codename(), fingerprint, keys_of, os.path.exists)
     return file
+
+
+def in_conflict(printed: str) -> Refusal | None:
+    """Return the refusal, with their files, for sources that name different keys; None if apt printed no such error."""
+    found = [fault for fault in faults.parse(printed) if fault.kind == "conflict"]
+    return faults.unreadable(found[0], read_sources()) if found else None
 
 
 def _in_effect(module: AnsibleModule) -> dict[str, str]:

@@ -125,7 +125,7 @@ def _reason(module: AnsibleModule, family: str, printed: str, packages: Sequence
         _, holds, _ = module.run_command(["apt-mark", "showhold"], environ_update=ENVIRONMENT)
         held = transaction.held_among(holds.split(), printed)
         return transaction.on_hold(packages, held) if held else found
-    return found or recognised(printed)
+    return found or apt.in_conflict(printed) or recognised(printed)
 
 
 def foresee(

@@ -205,6 +205,10 @@ def test_sources_in_conflict_are_named_by_their_files() -> None:
     found = recognised(printed)
     assert found is not None
     assert found.id == "sources_in_conflict"
+    # An account or an option without log would mask the address.
+    for said in (str(refused.value), str(found)):
+        assert URI not in said
+    assert f"grep -r {URI.split('/')[2]} /etc/apt" in str(found)
 
 
 def test_a_file_that_apt_cannot_read_is_named() -> None:
@@ -348,6 +352,11 @@ def test_real_sources_in_conflict_are_refused(node: Path, update: Callable[..., 
     ran = update()
     assert ran["refused_id"] == "sources_in_conflict"
     assert f"{first} and {second}" in ran["msg"]
+    named = apt.in_conflict(
+        "E: Conflicting values set for option Signed-By regarding source http://127.0.0.1:1/debian/ jammy: a.gpg != "
+    )
+    assert f"{first} and {second}" in str(named)
+    assert apt.in_conflict("E: Unable to locate package x") is None
 
 
 @pytest.mark.report("A06")

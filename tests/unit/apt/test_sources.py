@@ -79,6 +79,7 @@ def test_a_source_that_trusts_the_sites_key_is_used(run: Run, etc: Path, keyring
     ("file", "text", "id_"),
     [
         ("a.list", "deb [signed-by={etc}/other.gpg] " + ENTRY, "source_of_other_key"),
+        ("a.list", "deb [signed-by={etc}/missing.gpg] " + ENTRY, "source_without_keyring"),
         # No keyring: a second source with one makes apt read nothing.
         ("zz.list", "deb " + ENTRY, "source_of_other_key"),
         ("a.list", "deb [trusted=yes] " + ENTRY, "source_without_signature_check"),
