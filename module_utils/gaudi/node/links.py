@@ -102,6 +102,10 @@ LOOKED = {
     **dict.fromkeys(("info_status", "loader_status"), (int, type(None))),
 }
 
+# What the client prints of a container that ended before it started; a hint of the client may follow.
+_ENGINE_ERROR = re.compile(r"^docker: Error response from daemon: (?P<error>.+)$", re.MULTILINE)
+_RUNTIME_ERROR = re.compile(r"habana|(?:unknown|invalid) runtime", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class Cards:
@@ -181,6 +185,8 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
         found = parse((looked.text.splitlines() or [""])[-1], LOOKED)
     except ValueError as error:
         found, how = {}, f"{how}, and {error}" if looked.status == 0 else how
+    if looked.status != 0 and (quoted := _ENGINE_ERROR.search(looked.err)):
+        raise _not_started(printable(quoted["error"].strip()[-500:]), reference)
     if looked.status != 0 or not found:
         raise Refusal(
             "image_not_looked_into",
@@ -193,6 +199,23 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
     base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
     return {**found, "base": base, "libfabric": version[0] if version else None}
+
+
+def _not_started(error: str, reference: str) -> Refusal:
+    """Return the refusal for a container that the engine could not start. error: the engine's."""
+    advice = ""
+    if "docker-init" in error:
+        advice = (
+            " Install docker-init: it comes with the engine's package (docker-ce, docker.io; Debian has it in "
+            "tini). Then run again."
+        )
+    elif _RUNTIME_ERROR.search(error.replace(reference, "")):
+        advice = " Look whether the runtime works: docker run --runtime habana."
+    return Refusal(
+        "engine_starts_no_container",
+        f"The engine could not start a container: {error}{'' if error.endswith('.') else '.'} What "
+        f"{reference} measures with is therefore not known.{advice}",
+    )
 
 
 def read_measured(

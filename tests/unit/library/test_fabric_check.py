@@ -285,6 +285,29 @@ def test_an_image_that_prints_something_else_is_refused(
     assert not (node.folder / "acceptance.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("error", "advice", "no_advice"),
+    [
+        ('exec: "docker-init": executable file not found in $PATH.', "Install docker-init", "--runtime"),
+        ("unknown or invalid runtime name: habana.", "docker run --runtime habana", "docker-init"),
+        ("no space left on device.", "no space left on device.", "--runtime"),
+    ],
+)
+def test_an_engine_that_starts_no_container_is_quoted_as_the_cause(
+    error: str, advice: str, no_advice: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(command: list[str]) -> tuple[int, str, str]:
+        said = f"docker: Error response from daemon: {error}\n\nRun 'docker run --help' for more information\n"
+        return (127, "", said) if "run" in command else node.answer(command)
+
+    answer_all(monkeypatch, failing)
+    said = check()
+    assert said["refused_id"] == "engine_starts_no_container"
+    assert f"The engine could not start a container: {error}" in said["msg"]
+    assert advice in said["msg"]
+    assert no_advice not in said["msg"]
+
+
 def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it printed is no text to trust."""
 
