@@ -144,6 +144,51 @@ def test_what_is_not_as_recorded_is_named_and_brought_again(
     assert run(ask())["bytes"] > 0
 
 
+# Sends a file, and writes to it again once it has been checked: rsync would, for a peer that sends its index again.
+SENDS_AGAIN = """
+first, last = names[0], names[-1]
+for name in names:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(given / name, folder / name)
+sent = open(folder / first, "r+b")
+print(0, first, flush=True)
+print(0, last, flush=True)
+until = time.monotonic() + 1
+while (folder / first).exists() and time.monotonic() < until:
+    time.sleep(0.01)
+sent.write(b"other bytes")
+sent.close()
+sys.exit(0)
+"""
+
+
+def test_a_file_that_is_sent_again_after_its_check_is_not_taken(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRONG", SENDS_AGAIN)
+    with pytest.raises(Refusal) as refused:
+        run(ask())
+    assert refused.value.id == "not_as_recorded"
+    assert not (tmp_path / "node" / "Small-Model").exists()
+
+
+def test_a_file_that_is_opened_for_writing_while_it_is_read_is_checked_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"bytes")
+    with path.open("rb") as stream:
+        unwritten = take.unwritten_since_now(stream)
+        assert unwritten()
+        # It waits for the reader.
+        writer = subprocess.Popen(["sh", "-c", f": >>{path}"])
+        until = time.monotonic() + 30
+        while unwritten() and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        assert not unwritten()
+    assert writer.wait(30) == 0
+    with path.open("rb+"), path.open("rb") as stream:
+        assert not take.unwritten_since_now(stream)()
+
+
 def test_a_file_stays_in_its_place_until_rsync_has_set_its_times(
     ask: Ask, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

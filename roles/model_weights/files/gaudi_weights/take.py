@@ -8,17 +8,19 @@ on their way here. One rename publishes the folder. Python 3.9 and its standard 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
@@ -99,6 +101,21 @@ def load(path: Path) -> tuple[Request, Offer]:
         ) from error
 
 
+def unwritten_since_now(stream: BinaryIO) -> Callable[[], bool]:
+    """Return a function that tells whether nobody has had a file open for writing from now on. It counts until a close.
+
+    A read lease (fcntl(2)) is not given where somebody has, and ends when somebody opens it. On a file system without
+    leases the function tells False.
+    """
+    try:
+        # By default the end of a lease ends the process. SIGURG is ignored (signal(7)).
+        fcntl.fcntl(stream, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(stream, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError:
+        return lambda: False
+    return lambda: fcntl.fcntl(stream, fcntl.F_GETLEASE) == fcntl.F_RDLCK
+
+
 class Take:
     """Files of one model from one peer into the staging folder."""
 
@@ -107,7 +124,7 @@ class Take:
         self.staging, self.incoming = wish.staging, wish.staging / record.INCOMING
         self.arrived = manifest.Arrived(self.staging)
         self.missing = {file.name: file for file in wanted if not self.arrived.has(file.name, file.sha256)}
-        self.checks: dict[str, Future[bool]] = {}
+        self.checks: dict[str, Future[bool | None]] = {}
         self.modules = [rsync.ARRIVING, rsync.WHOLE] if offer.relays else [rsync.WHOLE]
         self.seen = (0, "")  # files that came, and what the peer said last
         self.alive = time.monotonic()
@@ -137,26 +154,40 @@ class Take:
         beneath.make_folders(place.parent, self.staging)
         beneath.rename(path, self.staging, place)
 
-    def check(self, file: Entry) -> bool:
+    def check(self, file: Entry, ended: bool = False) -> bool | None:
         """Read every byte; what is as recorded goes to its place, anything else is removed.
 
+        A peer decides what it sends, and may send a file again while this reads it. None: rsync may have it open, so it
+        has to be checked once more when rsync has ended.
         Raises Refusal for measurements that hold anything but arrays, whoever recorded them.
         """
         path, place = self.incoming / file.name, self.staging / file.name
-        whole = folders.size_of(path, self.staging) == file.size
-        if not whole or manifest.sha256_of(path, self.staging, lambda _count: None) != file.sha256:
-            beneath.remove(path, self.staging)
-            return False
-        if self.wish.measured_cards:
-            weight_folders.check_measurements(path, self.staging)
+        if folders.size_of(path, self.staging) != file.size:
+            return self.wrong(path)
         with beneath.open_file(path, self.staging) as stream:
+            unwritten = unwritten_since_now(stream)
+            if not ended and not unwritten():
+                return None
+            if manifest.sha256_of(path, self.staging, lambda _count: None) != file.sha256:
+                return self.wrong(path) if ended or unwritten() else None
+            if self.wish.measured_cards:
+                weight_folders.check_measurements(path, self.staging)
             # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
             os.fchmod(stream.fileno(), 0o644)
             os.fsync(stream.fileno())
-        self.move(path, place)
+            # Here rsync does not find it by its name any more.
+            self.move(path, place)
+            if not ended and not unwritten():
+                self.move(place, path)
+                return None
         files.sync_folder(place.parent)
         self.arrived.add(file.name, file.sha256)
         return True
+
+    def wrong(self, path: Path) -> bool:
+        """Remove a file that is not as recorded; False."""
+        beneath.remove(path, self.staging)
+        return False
 
     def all(self) -> None:
         """Bring what is missing, until it is here or the peer has no more. Raises Refusal."""
@@ -169,6 +200,8 @@ class Take:
             while waiting := [file for name, file in self.missing.items() if name not in self.checks]:
                 if not self.ask(waiting, readers, limit):
                     self.wait()
+            again = [name for name, check in self.checks.items() if check.result() is None]
+            self.checks.update({name: readers.submit(self.check, self.missing[name], ended=True) for name in again})
         wrong = [name for name, check in self.checks.items() if not check.result()]
         self.progress.advance(self.here - self.progress.done)
         self.progress.end()
