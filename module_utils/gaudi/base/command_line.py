@@ -19,6 +19,8 @@ _NAMED_IN_JSON = ("--speculative-config",)
 _NAMED_IN_ENVIRONMENT = ("VLLM_LORA_RESOLVER_HF_REPO_LIST",)
 # Values of these options that name no model: vllm/config/speculative.py and vllm/config/model.py.
 _NO_MODEL = ("", "auto", "vllm", "ngram", "[ngram]", "ngram_gpu", "suffix")
+# Short options that are read here (vllm/engine/arg_utils.py).
+_LONG = {"-sc": "--speculative-config"}
 _SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
 
 
@@ -38,7 +40,7 @@ def options(arguments: object) -> dict[str, list[str]]:
         if word.startswith("--") or _SHORT.fullmatch(re.split("[=.]", word)[0]):
             full, equals, value = word.partition("=")
             spelled, dot, part = full.partition(".")
-            name = spelled.replace("_", "-") if spelled.startswith("--") else spelled
+            name = spelled.replace("_", "-") if spelled.startswith("--") else _LONG.get(spelled, spelled)
             values = found.setdefault(name, [])
             values += [dot + part] if dot else []
             values += [value] if equals else []

@@ -26,9 +26,10 @@ OPENING_OPTIONS = _names(
     --enable-log-outputs --enable-log-requests --enable-mm-embeds --enable-offline-docs --enable-prompt-embeds
     --enable-sleep-mode --enable-ssl-refresh --enable-tokenizer-info-endpoint --engine-use-ray --grpc
     --h11-max-header-count --h11-max-incomplete-event-size --headless --hf-overrides --hf-token
-    --io-processor-plugin --kv-events-config --kv-offloading-backend --kv-transfer-config --load-format
+    --io-processor-plugin --kv-events-config --kv-offloading-backend --kv-transfer-config --language-model-only
+    --limit-mm-per-prompt --load-format
     --log-config-file --logits-processor-pattern --logits-processors --master-addr --master-port --middleware
-    --mm-encoder-fp8-scale-path --mm-encoder-fp8-scale-save-path --model-class-overrides --model-impl
+    --mm-encoder-fp8-scale-path --mm-encoder-fp8-scale-save-path --mm-encoder-only --model-class-overrides --model-impl
     --model-loader-extra-config --models --nnodes --node-rank --otlp-traces-endpoint --prefix-caching-hash-algo
     --profiler-config --quantization-param-path --ray-workers-use-nsight --reasoning-parser-plugin --root-path
     --scheduler-cls --ssl-ca-certs --ssl-cert-reqs --ssl-certfile --ssl-ciphers --ssl-keyfile
@@ -69,8 +70,8 @@ HARMLESS_OPTIONS = _names(
     --ignore-patterns --image-feature-size --image-input-shape --image-input-type --image-token-id
     --interleave-mm-strings --ir-op-priority --jit-monitor-mode --jit-monitor-verbose --kernel-config
     --kv-cache-dtype --kv-cache-dtype-skip-layers --kv-cache-memory-bytes --kv-cache-metrics
-    --kv-cache-metrics-sample --kv-offloading-size --kv-sharing-fast-prefill --language-model-only
-    --limit-mm-per-prompt --linear-backend --log-error-stack --logprobs-mode --long-lora-scaling-factors
+    --kv-cache-metrics-sample --kv-offloading-size --kv-sharing-fast-prefill
+    --linear-backend --log-error-stack --logprobs-mode --long-lora-scaling-factors
     --long-prefill-token-threshold --lora-dtype --lora-extra-vocab-size --lora-modules --lora-target-modules
     --mamba-backend --mamba-block-size --mamba-cache-dtype --mamba-cache-mode --mamba-cache-philox-rounds
     --mamba-ssm-cache-dtype --max-context-len-to-capture --max-cpu-loras --max-cudagraph-capture-size --max-log-len
@@ -78,7 +79,7 @@ HARMLESS_OPTIONS = _names(
     --max-num-partial-prefills --max-num-prefill-seqs --max-num-scheduled-tokens --max-num-seqs
     --max-parallel-loading-workers --max-prompt-adapter-token --max-prompt-adapters --max-seq-len-to-capture
     --media-io-kwargs --mm-encoder-attn-backend --mm-encoder-attn-dtype --mm-encoder-fp8-scale-save-margin
-    --mm-encoder-only --mm-encoder-tp-mode --mm-ipc-gpu-memory-gb --mm-processor-cache-gb --mm-processor-cache-type
+    --mm-encoder-tp-mode --mm-ipc-gpu-memory-gb --mm-processor-cache-gb --mm-processor-cache-type
     --mm-processor-kwargs --mm-shm-cache-max-object-size-mb --mm-tensor-ipc --model --moe-backend
     --multi-step-stream-outputs --ngram-prompt-lookup-max --ngram-prompt-lookup-min --num-gpu-blocks-override
     --num-lookahead-slots --num-scheduler-steps --num-speculative-tokens --numa-bind --numa-bind-cpus

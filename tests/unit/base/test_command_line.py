@@ -37,6 +37,8 @@ def test_options_have_their_values_in_order_whatever_their_spelling() -> None:
         (["--generation-config", "owner/generation"], ["owner/generation"]),
         (["--speculative-config", '{"method": "eagle3", "model": "owner/draft"}'], ["owner/draft"]),
         (["--speculative-config.model", "owner/draft"], ["owner/draft"]),
+        (["-sc", '{"method": "eagle3", "model": "owner/draft"}'], ["owner/draft"]),
+        (["-sc.model=owner/draft"], ["owner/draft"]),
         (["--speculative-model", "owner/draft"], ["owner/draft"]),
         (["--spec-model=owner/draft"], ["owner/draft"]),
         (["--lora-modules", "a=/data/a", "b=owner/b", '{"name": "c", "path": "owner/c"}'], ["owner/b", "owner/c"]),

@@ -18,6 +18,8 @@ from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.serving.keys import INVENTORY, PLAYBOOK, Key, digest_of
 from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -338,6 +340,28 @@ def test_a_guard_that_reads_other_keys_is_told(
     assert (answer["changed"], answer["keys"]) == (True, [])
     assert ("does not read" in answer["unread"]) is told_so
     assert (str(folder / "keys.json") in answer["unread"]) is told_so
+
+
+@pytest.mark.parametrize(
+    ("entry", "shown"),
+    [
+        *((keys.written(key), True) for key in (*HELD, Key("bob", PLAYBOOK, DIGEST, "2027-01-31T23:59:59Z"))),
+        ("{{ lookup('pipe', 'id') }}", False),
+        (f"sha256:{DIGEST} {{{{ lookup('pipe','id') }}}}", False),
+        (f"sha256:{DIGEST} bob until {{{{ 1 }}}}", False),
+        (f"sha256:{DIGEST} bob\n", False),
+        ("a-key-in-plain-text", False),
+    ],
+)
+def test_the_playbook_shows_no_entry_that_an_inventory_would_not_take(entry: str, shown: bool) -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/keys.yml").read_text())
+    place = next(i for i, task in enumerate(play["tasks"]) if "to_nice_yaml" in str(task))
+    said = play["tasks"][place - 1]
+    variables = {"keys_now": {"exported": [entry]}, **said["vars"]}
+    templar = Templar(loader=DataLoader(), variables=variables)
+    condition = trust_as_template("{{ " + said["ansible.builtin.assert"]["that"] + " }}")
+    assert templar.template(condition) is shown
+    assert said["when"] == play["tasks"][place]["when"]
 
 
 def test_the_playbook_does_not_end_well_where_the_server_reads_other_keys() -> None:

@@ -88,6 +88,7 @@ UNKNOWN = [
         ["sh", "-c", "nc"],
         ["--additional-config={}"],
     ),
+    *(["--limit-mm-per-prompt", "image=1"], ["--language-model-only"], ["--mm-encoder-only"]),
     *(["python3", "-m", "evil"], ["vllm", "serve", "owner/name"], ["-dpa", "10.20.0.99"], [*DOMAINS_TWICE]),
 ]
 UNKNOWN_VARIABLES = ["HTTP_PROXY", "LD_LIBRARY_PATH", "VLLM_PLUGINS", "RAY_ADDRESS", "VLLM_OF_A_LATER_RELEASE", "SEED"]
@@ -298,7 +299,7 @@ def test_a_plan_has_nothing_that_is_not_known() -> None:
     made = [made for _, made in canonical_plans.plans(among=sample) if "arguments" in made]
     assert made
     found = {name for one in made for name, _ in of_plan(one).others}
-    assert found == {"--distributed-executor-backend", "LD_LIBRARY_PATH"}
+    assert found == {"--distributed-executor-backend", "--limit-mm-per-prompt", "LD_LIBRARY_PATH"}
 
 
 def test_every_part_of_an_address_is_compared() -> None:
