@@ -54,9 +54,26 @@ def api_keys_fault(given: Any, instance: str) -> str:
     return ""
 
 
+def api_keys_exported(value: Any, node: str) -> list[str]:
+    """Return the inventory entries that a node reports, once each has the form of one.
+
+    >>> api_keys_exported(["sha256:" + "0" * 64 + " alice"], "node-1")[0][-5:]
+    'alice'
+    """
+    try:
+        return keys.exported(value, str(node))
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
 class FilterModule:
     """What Ansible finds here."""
 
     def filters(self) -> dict[str, Callable[..., object]]:
         """Return the filters by name."""
-        return {"api_keys": api_keys, "api_keys_digests": api_keys_digests, "api_keys_fault": api_keys_fault}
+        return {
+            "api_keys": api_keys,
+            "api_keys_digests": api_keys_digests,
+            "api_keys_exported": api_keys_exported,
+            "api_keys_fault": api_keys_fault,
+        }

@@ -264,6 +264,15 @@ CROSSINGS = (
             "playbooks/keys.yml": ("keys_here",),
         },
     ),
+    Crossing(
+        "keys as entries of the inventory",
+        "module instance_keys",
+        "text on the terminal, which a person pastes into the inventory: Ansible would run an expression in it",
+        "at most 1024 texts: sha256: and 64 hexadecimal digits, perhaps a key's name, perhaps an end in UTC; a person "
+        "compares keys that only some nodes report",
+        ("playbooks/keys.yml", "keys_now.exported | api_keys_exported(inventory_hostname)"),
+        {},
+    ),
     # Shown, or written as it is, under the node's name
     Crossing(
         "state, plans, findings, settings and images of a node",

@@ -22,6 +22,37 @@ _NO_MODEL = ("", "auto", "vllm", "ngram", "[ngram]", "ngram_gpu", "suffix")
 # Short options that are read here (vllm/engine/arg_utils.py).
 _LONG = {"-sc": "--speculative-config"}
 _SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
+# Short names of options (vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py). -O sets the level of
+# --compilation-config in older releases, and --optimization-level in later ones.
+_LONG = {
+    "-O": "--compilation-config",
+    "-ac": "--attention-config",
+    "-asc": "--api-server-count",
+    "-cc": "--compilation-config",
+    "-dc": "--diffusion-config",
+    "-dcp": "--decode-context-parallel-size",
+    "-dp": "--data-parallel-size",
+    "-dpa": "--data-parallel-address",
+    "-dpb": "--data-parallel-backend",
+    "-dpe": "--data-parallel-external-lb",
+    "-dph": "--data-parallel-hybrid-lb",
+    "-dpl": "--data-parallel-size-local",
+    "-dpm": "--data-parallel-multi-port-external-lb",
+    "-dpn": "--data-parallel-rank",
+    "-dpp": "--data-parallel-rpc-port",
+    "-dpr": "--data-parallel-start-rank",
+    "-ep": "--enable-expert-parallel",
+    "-n": "--nnodes",
+    "-pcp": "--prefill-context-parallel-size",
+    "-pp": "--pipeline-parallel-size",
+    "-q": "--quantization",
+    "-r": "--node-rank",
+    "-sc": "--speculative-config",
+    "-spec-draft-tp": "--speculative-draft-tensor-parallel-size",
+    "-tp": "--tensor-parallel-size",
+}
+# A short name of one letter with its value behind it, such as -O3.
+_JOINED = re.compile(r"(-[Onqr])([^A-Za-z=.-].*)", re.DOTALL)
 
 
 def words_of(arguments: object) -> list[str]:
@@ -32,12 +63,17 @@ def words_of(arguments: object) -> list[str]:
 def options(arguments: object) -> dict[str, list[str]]:
     """Return the values of each option of a command line in their order, by its name; "" has the words before them.
 
-    vLLM reads _ as - in a name, and a dot before a part of a JSON value: the part stays with the value.
+    vLLM reads _ as - in a name, and a dot before a part of a JSON value: the part stays with the value. An option that
+    has a short name is found under its long one.
     """
     found: dict[str, list[str]] = {"": []}
     name = ""
     for word in words_of(arguments):
-        if word.startswith("--") or _SHORT.fullmatch(re.split("[=.]", word)[0]):
+        joined = _JOINED.fullmatch(word)
+        if joined:
+            name = _LONG[joined[1]]
+            found.setdefault(name, []).append(joined[2])
+        elif word.startswith("--") or _SHORT.fullmatch(re.split("[=.]", word)[0]):
             full, equals, value = word.partition("=")
             spelled, dot, part = full.partition(".")
             name = spelled.replace("_", "-") if spelled.startswith("--") else _LONG.get(spelled, spelled)

@@ -21,6 +21,8 @@ from ..base.documents import parse
 from ..base.refusal import Refusal
 
 SCHEMA = 1
+# The most keys of an instance that a node may report.
+MOST_EXPORTED = 1024
 FORM = {"keys": [{"name": str, "origin": str, "digest": str, "ends": (str, type(None))}]}
 
 # Keys of the inventory are replaced by every run of the role; keys of playbooks/keys.yml change with that playbook
@@ -219,3 +221,30 @@ def written(key: Key) -> str:
     """Return a key as an inventory entry; it contains the digest, not the key."""
     until = f" until {key.ends}" if key.ends else ""
     return f"{_PREFIX}{key.digest} {key.name}{until}"
+
+
+def exported(value: object, node: str) -> list[str]:
+    """Check the inventory entries that a node reports: each has the form of ``written``, perhaps without a name.
+
+    value: a list of at most 1024 entries. node: the name that the inventory has for the node. Raises Refusal, which
+    names the node and quotes no entry: Ansible would run an expression that somebody pastes into an inventory.
+    """
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) > MOST_EXPORTED:
+        raise Refusal(
+            "no_exported_keys",
+            f"{node} reports no list of at most {MOST_EXPORTED} keys. Take nothing from its output into the inventory, "
+            "and check who can change the node.",
+        )
+    for number, each in enumerate(value, 1):
+        read = _WRITTEN.match(each) if isinstance(each, str) else None
+        if (
+            read is None
+            or (read["name"] and not NAME.match(read["name"]))
+            or (read["ends"] and not MOMENT.match(read["ends"]))
+        ):
+            raise Refusal(
+                "not_an_exported_key",
+                f"{node} reports an entry {number} that is no digest of a key with a name and an end. It is not shown. "
+                "Take nothing from the output of this node into the inventory, and check who can change the node.",
+            )
+    return [str(each) for each in value]

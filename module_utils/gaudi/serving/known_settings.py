@@ -13,29 +13,31 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# They concern addresses and ports, files that a request names, code, or what one client learns of another.
+# They concern addresses and ports, files that a request names, code, media that a request may have, or what a log or
+# another client learns of a request.
 OPENING_OPTIONS = _names(
     """
     --additional-config --all2all-backend --allow-credentials --allowed-headers --allowed-local-media-path
     --allowed-media-domains --allowed-methods --allowed-origins --api-key --api-server-count --code-revision
-    --collect-detailed-traces --config --data-parallel-address --data-parallel-backend --data-parallel-external-lb
-    --data-parallel-hybrid-lb --data-parallel-multi-port-external-lb --data-parallel-rank --data-parallel-rpc-port
-    --data-parallel-start-rank --data-parallel-supervisor-port --disable-fastapi-docs --distributed-executor-backend
-    --download-dir --dp-supervisor-probe-failure-threshold --dp-supervisor-probe-interval-s
-    --dp-supervisor-probe-timeout-s --ec-transfer-config --enable-elastic-ep --enable-log-deltas
-    --enable-log-outputs --enable-log-requests --enable-mm-embeds --enable-offline-docs --enable-prompt-embeds
-    --enable-sleep-mode --enable-ssl-refresh --enable-tokenizer-info-endpoint --engine-use-ray --grpc
-    --h11-max-header-count --h11-max-incomplete-event-size --headless --hf-overrides --hf-token
-    --io-processor-plugin --kv-events-config --kv-offloading-backend --kv-transfer-config --language-model-only
-    --limit-mm-per-prompt --load-format
-    --log-config-file --logits-processor-pattern --logits-processors --master-addr --master-port --middleware
-    --mm-encoder-fp8-scale-path --mm-encoder-fp8-scale-save-path --mm-encoder-only --model-class-overrides --model-impl
-    --model-loader-extra-config --models --nnodes --node-rank --otlp-traces-endpoint --prefix-caching-hash-algo
-    --profiler-config --quantization-param-path --ray-workers-use-nsight --reasoning-parser-plugin --root-path
-    --scheduler-cls --ssl-ca-certs --ssl-cert-reqs --ssl-certfile --ssl-ciphers --ssl-keyfile
-    --tokenizer-pool-extra-config --tokenizer-pool-type --tokens-only --tool-parser-plugin --tool-server
-    --trust-remote-code --trust-request-chat-template --uds --weight-transfer-config --worker-cls
-    --worker-extension-cls --worker-use-ray -asc -dpa -dpb -dpe -dph -dpm -dpn -dpp -dpr -n -r
+    --collect-detailed-traces --compilation-config --config --data-parallel-address --data-parallel-backend
+    --data-parallel-external-lb --data-parallel-hybrid-lb --data-parallel-multi-port-external-lb
+    --data-parallel-rank --data-parallel-rpc-port --data-parallel-start-rank --data-parallel-supervisor-port
+    --disable-fastapi-docs --disable-log-requests --distributed-executor-backend --download-dir
+    --dp-supervisor-probe-failure-threshold --dp-supervisor-probe-interval-s --dp-supervisor-probe-timeout-s
+    --ec-transfer-config --enable-elastic-ep --enable-log-deltas --enable-log-outputs --enable-log-requests
+    --enable-mm-embeds --enable-offline-docs --enable-prompt-embeds --enable-sleep-mode --enable-ssl-refresh
+    --enable-tokenizer-info-endpoint --engine-use-ray --grpc --h11-max-header-count --h11-max-incomplete-event-size
+    --headless --hf-overrides --hf-token --io-processor-plugin --kv-events-config --kv-offloading-backend
+    --kv-transfer-config --language-model-only --limit-mm-per-prompt --load-format --log-config-file
+    --logits-processor-pattern --logits-processors --master-addr --master-port --middleware
+    --mm-encoder-fp8-scale-path --mm-encoder-fp8-scale-save-path --mm-encoder-only --model-class-overrides
+    --model-impl --model-loader-extra-config --models --nnodes --node-rank --otlp-traces-endpoint
+    --prefix-caching-hash-algo --profiler-config --quantization-param-path --ray-workers-use-nsight
+    --reasoning-parser-plugin --root-path --scheduler-cls --ssl-ca-certs --ssl-cert-reqs --ssl-certfile
+    --ssl-ciphers --ssl-keyfile --tokenizer-pool-extra-config --tokenizer-pool-type --tokens-only
+    --tool-parser-plugin --tool-server --trust-remote-code --trust-request-chat-template --uds
+    --weight-transfer-config --worker-cls --worker-extension-cls --worker-use-ray -O -asc -cc -dpa -dpb -dpe -dph
+    -dpm -dpn -dpp -dpr -n -r
     """
 )
 
@@ -45,17 +47,17 @@ HARMLESS_OPTIONS = _names(
     """
     --aggregate-engine-logging --allow-deprecated-quantization --async-scheduling --attention-backend
     --attention-config --block-size --calculate-kv-scales --chat-template --chat-template-content-format
-    --compilation-config --config-format --convert --cp-kv-cache-interleave-size --cpu-distributed-timeout-seconds
-    --cpu-offload-gb --cpu-offload-params --cuda-graph-sizes --cudagraph-capture-sizes --cudagraph-metrics
-    --data-parallel-size --data-parallel-size-local --dbo-decode-token-threshold --dbo-prefill-token-threshold
-    --dcp-comm-backend --dcp-kv-cache-interleave-size --decode-context-parallel-size --default-chat-template-kwargs
-    --default-mm-loras --device --device-ids --diffusion-config --disable-access-log-for-endpoints
-    --disable-async-output-proc --disable-cascade-attn --disable-chunked-mm-input --disable-custom-all-reduce
-    --disable-frontend-multiprocessing --disable-hybrid-kv-cache-manager --disable-log-requests --disable-log-stats
-    --disable-logprobs-during-spec-decoding --disable-mm-preprocessor-cache --disable-nccl-for-dp-synchronization
-    --disable-sliding-window --disable-uvicorn-access-log --distributed-timeout-seconds --dtype
-    --enable-auto-tool-choice --enable-bf16x3-router-gemm --enable-chunked-prefill --enable-cumem-allocator
-    --enable-dbo --enable-delayed-sampling --enable-ep-weight-filter --enable-eplb --enable-expert-parallel
+    --config-format --convert --cp-kv-cache-interleave-size --cpu-distributed-timeout-seconds --cpu-offload-gb
+    --cpu-offload-params --cuda-graph-sizes --cudagraph-capture-sizes --cudagraph-metrics --data-parallel-size
+    --data-parallel-size-local --dbo-decode-token-threshold --dbo-prefill-token-threshold --dcp-comm-backend
+    --dcp-kv-cache-interleave-size --decode-context-parallel-size --default-chat-template-kwargs --default-mm-loras
+    --device --device-ids --diffusion-config --disable-access-log-for-endpoints --disable-async-output-proc
+    --disable-cascade-attn --disable-chunked-mm-input --disable-custom-all-reduce --disable-frontend-multiprocessing
+    --disable-hybrid-kv-cache-manager --disable-log-stats --disable-logprobs-during-spec-decoding
+    --disable-mm-preprocessor-cache --disable-nccl-for-dp-synchronization --disable-sliding-window
+    --disable-uvicorn-access-log --distributed-timeout-seconds --dtype --enable-auto-tool-choice
+    --enable-bf16x3-router-gemm --enable-chunked-prefill --enable-cumem-allocator --enable-dbo
+    --enable-delayed-sampling --enable-ep-weight-filter --enable-eplb --enable-expert-parallel
     --enable-flash-late-interaction --enable-flashinfer-autotune --enable-force-include-usage
     --enable-layerwise-nvtx-tracing --enable-logging-iteration-details --enable-lora --enable-lora-bias
     --enable-mamba-cache-stochastic-rounding --enable-mfu-metrics --enable-mixed-moe-lora-format
@@ -70,38 +72,38 @@ HARMLESS_OPTIONS = _names(
     --ignore-patterns --image-feature-size --image-input-shape --image-input-type --image-token-id
     --interleave-mm-strings --ir-op-priority --jit-monitor-mode --jit-monitor-verbose --kernel-config
     --kv-cache-dtype --kv-cache-dtype-skip-layers --kv-cache-memory-bytes --kv-cache-metrics
-    --kv-cache-metrics-sample --kv-offloading-size --kv-sharing-fast-prefill
-    --linear-backend --log-error-stack --logprobs-mode --long-lora-scaling-factors
-    --long-prefill-token-threshold --lora-dtype --lora-extra-vocab-size --lora-modules --lora-target-modules
-    --mamba-backend --mamba-block-size --mamba-cache-dtype --mamba-cache-mode --mamba-cache-philox-rounds
-    --mamba-ssm-cache-dtype --max-context-len-to-capture --max-cpu-loras --max-cudagraph-capture-size --max-log-len
-    --max-logprobs --max-long-partial-prefills --max-lora-rank --max-loras --max-model-len --max-num-batched-tokens
-    --max-num-partial-prefills --max-num-prefill-seqs --max-num-scheduled-tokens --max-num-seqs
-    --max-parallel-loading-workers --max-prompt-adapter-token --max-prompt-adapters --max-seq-len-to-capture
-    --media-io-kwargs --mm-encoder-attn-backend --mm-encoder-attn-dtype --mm-encoder-fp8-scale-save-margin
-    --mm-encoder-tp-mode --mm-ipc-gpu-memory-gb --mm-processor-cache-gb --mm-processor-cache-type
-    --mm-processor-kwargs --mm-shm-cache-max-object-size-mb --mm-tensor-ipc --model --moe-backend
-    --multi-step-stream-outputs --ngram-prompt-lookup-max --ngram-prompt-lookup-min --num-gpu-blocks-override
-    --num-lookahead-slots --num-scheduler-steps --num-speculative-tokens --numa-bind --numa-bind-cpus
-    --numa-bind-nodes --offload-backend --offload-group-size --offload-num-in-group --offload-params
-    --offload-prefetch-step --optimization-level --override-attention-dtype --override-generation-config
-    --override-neuron-config --override-pooler-config --performance-mode --pipeline-parallel-size --pooler-config
-    --port --preemption-mode --prefill-chunk-size --prefill-context-parallel-size --prefill-schedule-interval
-    --prefix-match-unit --prompt-adapters --pt-load-map-location --qlora-adapter-name-or-path --quantization
-    --quantization-config --reasoning-config --reasoning-parser --renderer-num-workers --response-role
-    --return-tokens-as-token-ids --revision --rope-scaling --rope-theta --runner --safetensors-load-strategy
-    --safetensors-prefetch-block-size --safetensors-prefetch-num-threads --scheduler-delay-factor
-    --scheduler-reserve-full-isl --scheduling-policy --seed --served-model-name --show-hidden-metrics-for-version
-    --shutdown-timeout --skip-mm-profiling --skip-tokenizer-init --spec-decoding-acceptance-method --spec-method
-    --spec-model --spec-tokens --specialize-active-lora --speculative-config --speculative-disable-by-batch-size
+    --kv-cache-metrics-sample --kv-offloading-size --kv-sharing-fast-prefill --linear-backend --log-error-stack
+    --logprobs-mode --long-lora-scaling-factors --long-prefill-token-threshold --lora-dtype --lora-extra-vocab-size
+    --lora-modules --lora-target-modules --mamba-backend --mamba-block-size --mamba-cache-dtype --mamba-cache-mode
+    --mamba-cache-philox-rounds --mamba-ssm-cache-dtype --max-context-len-to-capture --max-cpu-loras
+    --max-cudagraph-capture-size --max-log-len --max-logprobs --max-long-partial-prefills --max-lora-rank
+    --max-loras --max-model-len --max-num-batched-tokens --max-num-partial-prefills --max-num-prefill-seqs
+    --max-num-scheduled-tokens --max-num-seqs --max-parallel-loading-workers --max-prompt-adapter-token
+    --max-prompt-adapters --max-seq-len-to-capture --media-io-kwargs --mm-encoder-attn-backend
+    --mm-encoder-attn-dtype --mm-encoder-fp8-scale-save-margin --mm-encoder-tp-mode --mm-ipc-gpu-memory-gb
+    --mm-processor-cache-gb --mm-processor-cache-type --mm-processor-kwargs --mm-shm-cache-max-object-size-mb
+    --mm-tensor-ipc --model --moe-backend --multi-step-stream-outputs --ngram-prompt-lookup-max
+    --ngram-prompt-lookup-min --num-gpu-blocks-override --num-lookahead-slots --num-scheduler-steps
+    --num-speculative-tokens --numa-bind --numa-bind-cpus --numa-bind-nodes --offload-backend --offload-group-size
+    --offload-num-in-group --offload-params --offload-prefetch-step --optimization-level --override-attention-dtype
+    --override-generation-config --override-neuron-config --override-pooler-config --performance-mode
+    --pipeline-parallel-size --pooler-config --port --preemption-mode --prefill-chunk-size
+    --prefill-context-parallel-size --prefill-schedule-interval --prefix-match-unit --prompt-adapters
+    --pt-load-map-location --qlora-adapter-name-or-path --quantization --quantization-config --reasoning-config
+    --reasoning-parser --renderer-num-workers --response-role --return-tokens-as-token-ids --revision --rope-scaling
+    --rope-theta --runner --safetensors-load-strategy --safetensors-prefetch-block-size
+    --safetensors-prefetch-num-threads --scheduler-delay-factor --scheduler-reserve-full-isl --scheduling-policy
+    --seed --served-model-name --show-hidden-metrics-for-version --shutdown-timeout --skip-mm-profiling
+    --skip-tokenizer-init --spec-decoding-acceptance-method --spec-method --spec-model --spec-tokens
+    --specialize-active-lora --speculative-config --speculative-disable-by-batch-size
     --speculative-disable-mqa-scorer --speculative-draft-tensor-parallel-size --speculative-max-model-len
     --speculative-model --speculative-model-quantization --split-qkv --stream-interval --structured-outputs-config
     --swap-space --task --tensor-parallel-size --tokenizer --tokenizer-mode --tokenizer-pool-size
     --tokenizer-revision --tool-call-parser --typical-acceptance-sampler-posterior-alpha
     --typical-acceptance-sampler-posterior-threshold --ubatch-size --use-fp64-gumbel --use-gpu-for-pooling-score
     --use-padding-aware-scheduling --use-tqdm-on-load --use-v2-block-manager --uvicorn-log-level
-    --video-pruning-rate --watermark --weights-load-device -O -ac -cc -dc -dcp -dp -dpl -ep -pcp -pp -q -sc
-    -spec-draft-tp -tp
+    --video-pruning-rate --watermark --weights-load-device -ac -dc -dcp -dp -dpl -ep -pcp -pp -q -sc -spec-draft-tp
+    -tp
     """
 )
 

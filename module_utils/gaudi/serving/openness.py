@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.command_line import hub_ids, options, runs_code, words_of
+from ..base.command_line import hub_ids, options, words_of
 from ..base.printable import printable
-from ..base.values import is_loopback
+from ..base.values import is_loopback, without_accounts
 from .known_settings import HARMLESS_OPTIONS, HARMLESS_VARIABLES, PLANNED_VARIABLES
 from .plan import GUARD_CLASS
 
@@ -50,8 +50,12 @@ TRUSTED_WITHOUT_VARIABLE = ("VLLM_MEDIA_URL_ALLOW_REDIRECTS",)
 LOCAL_FILES = "--allowed-local-media-path"
 # Without this option a request may name a picture by any address.
 MEDIA_DOMAINS = "--allowed-media-domains"
+# Without this option, older releases write each request with its text to the log (vllm/engine/arg_utils.py).
+NO_LOG = "--disable-log-requests"
 # Options of which these values open nothing, and others may.
 HARMLESS_VALUES = {
+    # A level. Anything else may name a class that the server loads.
+    "--compilation-config": re.compile(r"[0-9]+"),
     "--distributed-executor-backend": re.compile(r"mp|uni"),
     "--load-format": re.compile(r"auto|safetensors|fastsafetensors|mistral|hf|dummy"),
     "--hf-overrides": re.compile(r"(?!.*auto_map).*", re.DOTALL),
@@ -81,7 +85,8 @@ class Openness:
     path of the server; without it none has one (vLLM's own keys leave paths beside /v1 open, and are refused in plans).
     host, port: where other machines reach the server; "" and 0 if only processes of the node do, whatever its port.
     paths: what makes the server answer on further paths. trusted: what makes it run code of its weights, or read what a
-    request names or sends. media_domains: the domains of which a request may name pictures, ALL_DOMAINS for all.
+    request names or sends. fetched: what it fetches from a hub by itself. logs_requests: whether it may write requests
+    to its log. media_domains: the domains of which a request may name pictures, ALL_DOMAINS for all.
     between_processes: what lets other machines reach ports of the server's own processes. others: options and variables
     with their values that are not known to open nothing; whatever differs in them may open something.
     """
@@ -91,6 +96,8 @@ class Openness:
     port: int
     paths: frozenset[str]
     trusted: frozenset[str]
+    fetched: frozenset[str]
+    logs_requests: bool
     media_domains: frozenset[str]
     between_processes: frozenset[str]
     others: frozenset[tuple[str, str]]
@@ -108,7 +115,10 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         host=host,
         port=port if host != _NODE and isinstance(port, int) else 0,
         paths=frozenset({*_switched_on(environment, MORE_PATHS), *(set(MORE_PATHS_BY_ARGUMENT) & given.keys())}),
-        trusted=frozenset({*_trusted(plan, given, environment)}),
+        trusted=frozenset({*_trusted(given, environment)}),
+        # Nothing pins it, and the hub may send something else each time.
+        fetched=frozenset(hub_ids(plan)),
+        logs_requests=NO_LOG not in given or f"--no-{NO_LOG[2:]}" in given,
         media_domains=_media_domains(given),
         between_processes=frozenset(
             {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}
@@ -139,9 +149,7 @@ def _switched_on(environment: Mapping[str, Any], known: Iterable[str]) -> Iterab
     return (name for name in known if str(environment.get(name, "")).strip().lower() not in _OFF)
 
 
-def _trusted(
-    plan: Mapping[str, Any], given: Mapping[str, Sequence[str]], environment: Mapping[str, Any]
-) -> Iterable[str]:
+def _trusted(given: Mapping[str, Sequence[str]], environment: Mapping[str, Any]) -> Iterable[str]:
     """Yield what makes a server run code, or read what a request names or sends; some with the value after a space."""
     yield from (name for name in TRUSTED_BY_ARGUMENT if name in given)
     yield from (" ".join([name, *given[name]]) for name in TRUSTED_WITH_VALUE if name in given)
@@ -152,8 +160,6 @@ def _trusted(
     yield from _switched_on(
         {name: environment.get(name, "1") for name in TRUSTED_WITHOUT_VARIABLE}, TRUSTED_WITHOUT_VARIABLE
     )
-    # Nothing pins it, and the hub may send something else each time.
-    yield from (f"code of {name}" for name in hub_ids(plan) if runs_code(plan))
 
 
 def _media_domains(given: Mapping[str, Sequence[str]]) -> frozenset[str]:
@@ -169,7 +175,7 @@ def _domains_twice(arguments: object) -> Iterable[tuple[str, str]]:
 
 def _other_options(given: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, str]]:
     """Yield options that are not known to open nothing and are compared in no other part, with their values."""
-    known = {*MORE_PATHS_BY_ARGUMENT, *TRUSTED_BY_ARGUMENT, *TRUSTED_WITH_VALUE, LOCAL_FILES, MEDIA_DOMAINS, ""}
+    known = {*MORE_PATHS_BY_ARGUMENT, *TRUSTED_BY_ARGUMENT, *TRUSTED_WITH_VALUE, LOCAL_FILES, MEDIA_DOMAINS, NO_LOG, ""}
     for name, values in given.items():
         base = f"--{name[5:]}" if name.startswith("--no-") else name
         harmless = base in HARMLESS_OPTIONS or base in known
@@ -224,6 +230,11 @@ def beyond(one: Openness, other: Openness) -> list[str]:
     if one.trusted - other.trusted:
         more = ", ".join(sorted(_without_value(part) for part in one.trusted - other.trusted))
         found.append(f"it runs code of its weights, or reads more that a request names ({more})")
+    if one.fetched - other.fetched:
+        more = ", ".join(without_accounts(name) for name in sorted(one.fetched - other.fetched))
+        found.append(f"it fetches from a hub by itself ({more})")
+    if one.logs_requests and not other.logs_requests:
+        found.append("it may write requests to its log")
     if other.media_domains != ALL_DOMAINS and not one.media_domains <= other.media_domains:
         more = ", ".join(sorted(one.media_domains - other.media_domains)) or "all domains"
         found.append(f"a request may name pictures of more domains ({more})")
@@ -239,7 +250,7 @@ def beyond(one: Openness, other: Openness) -> list[str]:
 
 def _without_value(part: str) -> str:
     """Return a part of ``Openness.trusted`` as messages have it: other values than a path may hold an account."""
-    return part if part.startswith((LOCAL_FILES, "code of ")) else part.partition(" ")[0]
+    return part if part.startswith(LOCAL_FILES) else part.partition(" ")[0]
 
 
 def opened(plan: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,9 @@ from ansible.module_utils.gaudi.base.command_line import hub_ids, options, runs_
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.golden.plan_checks import entry
+from tests.unit.planning.test_releases import RELEASES
+
 SERVER = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "/data/models/Big"]
 
 
@@ -22,9 +25,22 @@ def test_options_have_their_values_in_order_whatever_their_spelling() -> None:
         "": ["vllm", "serve", "x"],
         "--served-model-name": ["a", "/b"],
         "--seed": ["1"],
-        "-tp": ["2"],
+        "--tensor-parallel-size": ["2"],
         "--x": [".y_z", "-1", "{}"],
     }
+
+
+def test_a_value_may_follow_a_short_name_of_one_letter_at_once() -> None:
+    assert options(["--seed", "1", "-O3"]) == {"": [], "--seed": ["1"], "--compilation-config": ["3"]}
+    assert options(['-O{"level": 3}', "-n2"]) == {"": [], "--compilation-config": ['{"level": 3}'], "--nnodes": ["2"]}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_short_name_of_a_release_has_a_long_one(release: str) -> None:
+    short = [name for name in entry(release).arguments if not name.startswith("--")]
+    for name in short:
+        _, *found = options([name, "1"])
+        assert [each[:2] for each in found] == ["--"]
 
 
 @pytest.mark.parametrize(
@@ -37,8 +53,9 @@ def test_options_have_their_values_in_order_whatever_their_spelling() -> None:
         (["--generation-config", "owner/generation"], ["owner/generation"]),
         (["--speculative-config", '{"method": "eagle3", "model": "owner/draft"}'], ["owner/draft"]),
         (["--speculative-config.model", "owner/draft"], ["owner/draft"]),
-        (["-sc", '{"method": "eagle3", "model": "owner/draft"}'], ["owner/draft"]),
-        (["-sc.model=owner/draft"], ["owner/draft"]),
+        (["-sc", '{"model": "owner/draft"}'], ["owner/draft"]),
+        (["-sc.model", "owner/draft"], ["owner/draft"]),
+        (['-sc={"tokenizer": "owner/tokens"}'], ["owner/tokens"]),
         (["--speculative-model", "owner/draft"], ["owner/draft"]),
         (["--spec-model=owner/draft"], ["owner/draft"]),
         (["--lora-modules", "a=/data/a", "b=owner/b", '{"name": "c", "path": "owner/c"}'], ["owner/b", "owner/c"]),

@@ -75,6 +75,10 @@ ADDED = [
     ["--otlp-traces-endpoint", "http://10.20.0.99"],
     ["--enable-sleep-mode"],
     ["--tokens-only"],
+    ["--model", "owner/name"],
+    ["--tokenizer=owner/name"],
+    ["-sc", '{"model": "owner/draft"}'],
+    ["-sc.model", "owner/draft"],
 ]
 TRUSTED_PATH = ["--allowed-local-media-path", "/a"]
 DOMAINS_TWICE = ["--allowed-media-domains=a.example", "--allowed-media-domains=b.example"]
@@ -90,14 +94,18 @@ UNKNOWN = [
     ),
     *(["--limit-mm-per-prompt", "image=1"], ["--language-model-only"], ["--mm-encoder-only"]),
     *(["python3", "-m", "evil"], ["vllm", "serve", "owner/name"], ["-dpa", "10.20.0.99"], [*DOMAINS_TWICE]),
+    *(["--limit-mm-per-prompt", '{"image": 5}'], ["--language-model-only"], ["--mm_encoder_only"]),
+    *(["--compilation-config", '{"backend": "evil.Backend"}'], ["-cc.backend=evil.Backend"], ["-O.backend", "evil.B"]),
+    *(["--seed", "1", '-O{"backend": "evil.Backend"}'], ["--seed", "1", "-n2"]),
 ]
 UNKNOWN_VARIABLES = ["HTTP_PROXY", "LD_LIBRARY_PATH", "VLLM_PLUGINS", "RAY_ADDRESS", "VLLM_OF_A_LATER_RELEASE", "SEED"]
 # What a failing change may set without leaving the instance stopped.
 HARMLESS = [
     *(["--seed", "1"], ["--chat-template", "/data/templates/x.jinja"], ["--max-model-len=4096"], ["-tp", "8"]),
-    *(["--distributed_executor_backend", "mp"], ["--no-enable-prefix-caching"], ["--disable-log-requests"]),
+    *(["--distributed_executor_backend", "mp"], ["--no-enable-prefix-caching"], ["-O3"]),
     *(["--middleware", "gaudi_guard.ApiKeyGuard"], ["--hf-overrides", '{"rope_scaling": {}}'], ["--model", "/data/x"]),
     *(["python3", "-m", "vllm.entrypoints.openai.api_server"], ["vllm", "serve", "/data/models/x", "--dtype", "fp8"]),
+    *(["--compilation-config", "3"], ["-O", "2"], ["-O=1"], ["-cc=0"], ["-sc", '{"model": "/data/x"}'], ["-q", "fp8"]),
     *(["--speculative-config", '{"model": "/data/x"}'], ["--lora-modules", "a=/data/a"], ["--load-format", "auto"]),
 ]
 HARMLESS_ENVIRONMENT = {
@@ -169,6 +177,9 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
         ),
         ({**plan(), "environment": {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}}, plan()),
         ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, plan()),
+        # Without it these releases write each request to the log.
+        ({**plan(), "arguments": ["vllm", "--disable_log_requests"]}, plan()),
+        ({**plan(), "arguments": ["--disable-log-requests"]}, {**plan(), "arguments": ["--no-disable-log-requests"]}),
         ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, {**plan(), "arguments": ["vllm", *DOMAINS]}),
         ({**plan(), "arguments": ["vllm", *DOMAINS]}, {**plan(), "arguments": ["vllm", DOMAINS[0]]}),
         (
@@ -263,7 +274,10 @@ def test_no_value_that_may_hold_an_account_is_in_a_message() -> None:
     more = {
         **plan(),
         "environment": {"HTTP_PROXY": "http://u:hunter2@proxy"},
-        "arguments": ["--kv-transfer-config", "hunter2", "--api-key=hunter2", "--otlp-traces-endpoint", "hunter2"],
+        "arguments": [
+            *("--kv-transfer-config", "hunter2", "--api-key=hunter2", "--otlp-traces-endpoint", "hunter2"),
+            *("--model", "s3://u:hunter2@bucket/x"),
+        ],
     }
     said = "; ".join(opened(more, plan()))
     assert "hunter2" not in said
@@ -294,6 +308,7 @@ def test_a_plan_has_nothing_that_is_not_known() -> None:
     """Otherwise no change of an ordinary option would be rolled back without a person.
 
     All plans of a release for DeepSeek have Ray, and all over host NICs have the libraries of their image's network.
+    Plans of models that see or hear have their limit of media, which a change of other options leaves alone.
     """
     sample = canonical_plans.sample()
     made = [made for _, made in canonical_plans.plans(among=sample) if "arguments" in made]
