@@ -120,7 +120,9 @@ def test_numbers_of_a_dimension(
     try:
         found = buckets(plugin, server, environment)
     except Refusal as refused:
-        assert refused.id == ends or (refused.id, ends) == ("range_backwards", "no_buckets")
+        # How many shapes are planned at most is a limit of ours; test_variables.py has it.
+        if refused.id != "too_many_graphs":
+            assert refused.id == ends or (refused.id, ends) == ("range_backwards", "no_buckets")
         return
     assert not ends
     assert [list(shape) for shape in found.prompt] == prompts
