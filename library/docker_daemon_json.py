@@ -517,8 +517,11 @@ def plan_removal(
     dropped = configuration.dropped_runtimes(engine, desired).keys() - module.params["runtimes"].keys()
     needing = engine_config.containers_of(module, dropped)
     held = keys if needing else [key for key in keys if key not in desired or docker_daemon.needs_restart([key])]
-    why = f": a reload would keep {', '.join(sorted(needing))} from starting again" if needing else ""
-    stays = f"{', '.join(held)} of this site in the running engine until its next start{why}"
+    why = f", as a reload would keep {', '.join(sorted(needing))} from starting again" if needing else ""
+    stays = (
+        f"this site's values of {', '.join(held)} in the running engine, until it is restarted{why} (systemctl restart "
+        "docker; without live-restore this ends its containers)"
+    )
     return "nothing" if needing else "reload", [stays] if held else []
 
 

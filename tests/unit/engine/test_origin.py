@@ -439,6 +439,8 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
     stays = value("ansible.builtin.debug", "loop")
     for name in ("docker-ce", "/opt/daemon.json", "the proxy of this site"):
         assert bool([line for line in stays if line.startswith(name)]) is by_others, name
+    # Who restarts an engine of others must know what that ends.
+    assert all("without live-restore" in line for line in stays if "restart docker" in line)
     (group,) = (task for task in tasks if "ansible.builtin.group" in task)
     assert evaluate("container_runtime", f"{{{{ {group['when']} }}}}", **given) is came
 
