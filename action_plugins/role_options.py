@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,10 @@ from ansible.module_utils.gaudi.preflight.values import (
 
 from plugin_utils import certificates, role_options
 
-ARGUMENT_SPEC: dict[str, Any] = {"options": {"type": "list", "elements": "str", "default": []}}
+ARGUMENT_SPEC: dict[str, Any] = {
+    "options": {"type": "list", "elements": "str", "default": []},
+    "reported": {"type": "list", "elements": "str", "default": []},
+}
 
 # Ansible imports this before it forks its workers, which then have what was read.
 DECLARED = role_options.declared()
@@ -45,8 +48,13 @@ BUILT_FROM = (
 BUILT_BY = ("serving_image_build", "serving_image_build_network")
 
 
-def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]:
-    """Problems and findings of all options the host has values of, and which of these are wrong."""
+def judged(
+    host: role_options.Host, reported_by_another: Callable[[str], bool] = lambda _name: False
+) -> tuple[list[Problem], list[str], set[str]]:
+    """Problems and findings of all options the host has values of, and which of these are wrong.
+
+    reported_by_another: whether another host of the play reports an unknown name.
+    """
     problems, findings, wrong = [], [], set()
     for name, option, read in host.given():
         if read.why_not is not None:
@@ -80,8 +88,17 @@ def judged(host: role_options.Host) -> tuple[list[Problem], list[str], set[str]]
         build, network = (host.read(name).value for name in BUILT_BY)
         addresses = {name: host.read(name).value for name in BUILT_FROM}
         problems += [Problem("option", said) for said in network_faults(build, network, addresses)]
-    strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles)
+    strange, unread = rules.unknown(host.set, DECLARED.options, DECLARED.results, DECLARED.roles, reported_by_another)
     return problems + strange, findings + unread, wrong
+
+
+def set_before(variables: Mapping[str, Any]) -> Callable[[str], bool]:
+    """Return whether a name is set on a host that comes before this one in the play, and so is reported there."""
+    hosts = list(variables.get("ansible_play_hosts_all", []))
+    own = variables.get("inventory_hostname")
+    # Variables of a host are put together when it is asked for, so no more hosts are asked than necessary.
+    before, every = hosts[: hosts.index(own)] if own in hosts else [], variables.get("hostvars", {})
+    return lambda name: any(name in every[host] for host in before)
 
 
 def named(requests: object) -> list[str]:
@@ -104,7 +121,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         if nobodys:
             raise AnsibleActionFail(f"No role has an option {' or '.join(nobodys)} (roles/*/meta/argument_specs.yml).")
         host = role_options.Host(self._loader, task_vars or {})
-        problems, findings, wrong = judged(host)
+        problems, findings, wrong = judged(host, set_before(task_vars or {}))
         values = {name: host.default(name) if name in wrong else host.read(name).value for name in arguments["options"]}
         shared = {name: rules.shareable(DECLARED.options[name], value) for name, value in values.items()}
         return {
@@ -114,5 +131,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "is_set": {name: bool(value) for name, value in values.items() if DECLARED.options[name].get("no_log")},
             "wrong": sorted(wrong),
             "problems": [problem.as_dict() for problem in problems],
-            "findings": findings,
+            "findings": [sentence for sentence in findings if sentence not in arguments["reported"]],
+            "reported": list(dict.fromkeys([*arguments["reported"], *findings])),
         }

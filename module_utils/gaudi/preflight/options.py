@@ -159,12 +159,17 @@ def _inner_faults(name: str, options: Mapping[str, Mapping[str, Any]], value: Ma
 
 
 def unknown(
-    names: Iterable[str], options: Collection[str], results: Collection[str], roles: Iterable[str]
+    names: Iterable[str],
+    options: Collection[str],
+    results: Collection[str],
+    roles: Iterable[str],
+    reported_by_another: Callable[[str], bool] = lambda _name: False,
 ) -> tuple[list[Problem], list[str]]:
     """Return problems and findings for unknown names that look like our options.
 
     A name counts as ours if it begins with a role's name or with ``gaudi_``, or nearly so. If a known name is similar,
     that one was meant, and the value would have no effect. ``results``: names under which roles publish results.
+    ``reported_by_another``: whether another host has the finding for a name.
     """
     problems, findings = [], []
     prefixes = sorted([f"{role}_" for role in roles] + [SHARED], key=len, reverse=True)
@@ -182,7 +187,7 @@ def unknown(
         if near:
             said = f"There is no variable {name}, so nothing reads it.{question([prefix + near[0]])} Correct the name."
             problems.append(Problem("unknown_variable", said))
-        else:
+        elif not reported_by_another(name):
             findings.append(
                 f"{name} is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
             )

@@ -357,10 +357,17 @@ PLAY = """
         options: [host_tuning_hugepages, model_weights_sources, model_weights_root, serving_image_digest,
                   serving_image_password, model_weights_python_index]
       register: said
+    # A node is read a second time once it has its driver.
+    - role_options:
+        reported: "{{ said.reported }}"
+      register: again
     # One module for all: each takes a process of its own.
     - ansible.builtin.copy:
         dest: "%(folder)s/answers.json"
-        content: "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'said'))) | to_json }}"
+        content: >-
+          {{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'said')))
+             | combine({'again': ansible_play_hosts | map('extract', hostvars, ['again', 'findings']) | flatten})
+             | to_json }}
       run_once: true
 """
 HOSTS = """
@@ -382,6 +389,7 @@ all:
         33363833353936323437393632613163653132326430643032616266393264386364613637356163
       host_tuning_hugepages: 64
     mistyped: {host_tuning_hugepage: 64, gaudi_rack: 7, host_tuning_found: {}, hugepages: 1}
+    mistyped_as_well: {host_tuning_hugepage: 64, gaudi_rack: 7, gaudi_row: 8}
 """
 
 
@@ -461,6 +469,14 @@ def test_a_mistyped_name_is_refused_and_a_strange_one_said(answers: dict[str, An
     assert said["findings"] == [
         "gaudi_rack is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
     ]
+
+
+def test_an_unknown_name_is_reported_once_in_a_run(answers: dict[str, Any]) -> None:
+    (finding,) = answers["mistyped_as_well"]["findings"]
+    assert finding.startswith("gaudi_row ")
+    # A problem is every node's: each of them is refused.
+    assert len(messages(answers["mistyped_as_well"])) == 1
+    assert answers["again"] == []
 
 
 def test_no_secret_is_printed_however_much_ansible_says(answers: dict[str, Any]) -> None:
