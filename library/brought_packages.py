@@ -12,9 +12,10 @@ description:
   - With V(noted), before an installation, has the package manager simulate it, and writes down which packages it would
     bring that are not on the node, those that come along included.
   - Fails before anything is changed if the installation would remove or downgrade packages that this project did not
-    install, change packages on hold, or finish packages that are installed by half. V(checked) does only that.
+    install, change packages on hold, or finish packages that are installed by half.
   - With V(removed) purges what was written down for a part, and says what of it was there before. What was written down
-    stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours.
+    stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours. A package that
+    another part needs stays, and is written down for that part from then on.
   - Without a record, nothing is removed.
 options:
   part:
@@ -24,12 +25,12 @@ options:
   state:
     description: What to do.
     type: str
-    choices: [noted, checked, removed, forgotten]
+    choices: [noted, removed, forgotten]
     default: noted
   packages:
     description:
-      - For V(noted) and V(checked), what is about to be installed, as apt-get or dnf takes it. Those that are installed
-        are passed over.
+      - For V(noted), what is about to be installed, as apt-get or dnf takes it. Those that are installed are passed
+        over.
       - For V(removed), names that are the part's; those that stay because they were there before are returned.
     type: list
     elements: str
@@ -44,6 +45,11 @@ options:
     type: list
     elements: str
     default: []
+  keep_needed:
+    description:
+      - For V(removed), whether packages that packages of others need by now stay. Otherwise the removal is refused.
+    type: bool
+    default: false
   record:
     description: Path of the record.
     type: path
@@ -103,6 +109,12 @@ stays:
   type: list
   elements: str
   sample: []
+kept:
+  description: What this project installed and stays, and why, for "Stays" in a message.
+  returned: always
+  type: list
+  elements: str
+  sample: ["git, which this project installed and git-lfs of others needs"]
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -110,6 +122,7 @@ refused_id:
   sample: packages_needed_by_others
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +141,11 @@ from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "part": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["noted", "checked", "removed", "forgotten"], "default": "noted"},
+    "state": {"type": "str", "choices": ["noted", "removed", "forgotten"], "default": "noted"},
     "packages": {"type": "list", "elements": "str", "default": []},
     "options": {"type": "list", "elements": "str", "default": []},
     "own": {"type": "list", "elements": "str", "default": []},
+    "keep_needed": {"type": "bool", "default": False},
     "record": {"type": "path", "default": paths.BROUGHT},
 }
 # Packages by part; a part without an entry brought none.
@@ -149,9 +163,9 @@ def said(module: AnsibleModule, command: list[str]) -> str:
     return str(out)
 
 
-def installed(module: AnsibleModule, names: list[str]) -> list[str]:
+def installed(module: AnsibleModule, family: str, names: list[str]) -> list[str]:
     """Those of some packages that are on the node, completely or in part."""
-    found = package_look.states(module, DEBIAN, names)
+    found = package_look.states(module, family, names)
     return sorted(name for name in set(names) if found.get(name, package_look.GONE[0]) not in package_look.GONE)
 
 
@@ -174,17 +188,26 @@ def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -
     return list(found.new)
 
 
-def remove(module: AnsibleModule, ours: list[str]) -> list[str]:
-    """Remove a part's remaining packages; return them."""
-    there = installed(module, ours)
-    if there:
-        simulated = transaction.parse(DEBIAN, said(module, brought.removal(there, simulate=True)))
-        refusal = brought.needed_by_others(simulated.removed, ours)
-        if refusal:
-            module.fail_json(msg=str(refusal), refused_id=refusal.id)
-        if not module.check_mode:
-            said(module, brought.removal(there, simulate=False))
-    return there
+def remove(module: AnsibleModule, record: dict[str, list[str]], part: str) -> brought.Removal:
+    """Remove a part's remaining packages but for those that other packages need; return both."""
+    ours = record.get(part, [])
+    there = installed(module, DEBIAN, ours)
+    if not there:
+        return brought.Removal()
+
+    def removed(names: Sequence[str]) -> tuple[str, ...]:
+        found: transaction.Transaction = transaction.parse(DEBIAN, said(module, brought.removal(names, simulate=True)))
+        return found.removed
+
+    plan: brought.Removal = brought.divide(there, ours, removed)
+    needing = [name for names in plan.kept.values() for name in names]
+    known = {name for names in record.values() for name in names}
+    refusal = None if module.params["keep_needed"] else brought.needed_by_others(dict.fromkeys(needing), known)
+    if refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    if plan.going and not module.check_mode:
+        said(module, brought.removal(plan.going, simulate=False))
+    return plan
 
 
 def write(path: Path, record: dict[str, list[str]]) -> None:
@@ -193,29 +216,46 @@ def write(path: Path, record: dict[str, list[str]]) -> None:
     write_json(path, {"packages": record}, mode=0o644) if record else path.unlink()
 
 
+def read_record(module: AnsibleModule, path: Path) -> dict[str, list[str]]:
+    """Return the packages by part; fail the module for a damaged record."""
+    try:
+        return dict((read_json(path, FORM) or {"packages": {}})["packages"])
+    except Damaged as damage:
+        module.fail_json(msg=f"{damage}. Move it away: then nothing counts as ours.", refused_id="record_damaged")
+    raise AssertionError("fail_json ends the module")
+
+
+def take_away(module: AnsibleModule, record: dict[str, list[str]], ours: list[str]) -> tuple[dict[str, Any], Any]:
+    """Remove a part's packages; return what is reported, and the record afterwards."""
+    part, plan = module.params["part"], remove(module, record, module.params["part"])
+    stays = installed(module, DEBIAN, [name for name in module.params["packages"] if name not in ours])
+    report = {"changed": bool(plan.going), "packages": list(plan.going), "stays": stays}
+    return {**report, "kept": brought.stays(record, plan.kept)}, brought.handed_over(record, part, plan.kept)
+
+
 def main() -> None:
     """Read, ask the package manager, write or remove."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, path, family = module.params, Path(module.params["record"]), package_look.family()
-    if not family or (family != DEBIAN and params["state"] == "removed"):
-        module.exit_json(changed=False, packages=[], ours=[], stays=[])
-    try:
-        record = (read_json(path, FORM) or {"packages": {}})["packages"]
-    except Damaged as damage:
-        module.fail_json(msg=f"{damage}. Move it away: then nothing counts as ours.", refused_id="record_damaged")
-    part, state, after, packages = params["part"], params["state"], record, []
-    if state in ("noted", "checked"):
-        packages = simulate(module, family, record)
+    part, state, path = module.params["part"], module.params["state"], Path(module.params["record"])
+    family = package_look.family()
+    report: dict[str, Any] = {"changed": False, "packages": [], "ours": [], "stays": [], "kept": []}
+    if not family:
+        module.exit_json(**report)
+    record = read_record(module, path)
+    ours, after = record.get(part, []), record
+    if state == "removed" and family != DEBIAN:
+        module.exit_json(**{**report, "kept": brought.not_removed(installed(module, family, ours))})
+    if state == "noted":
+        after = brought.noted(record, part, simulate(module, family, record))
+        ours = report["packages"] = after.get(part, [])
     elif state == "removed":
-        packages = remove(module, record.get(part, []))
-    if state in ("noted", "forgotten"):
-        after = brought.noted(record, part, packages) if state == "noted" else brought.without(record, part)
-    ours: list[str] = (after if state == "noted" else record).get(part, [])
-    packages = ours if state == "noted" else packages
-    stays = installed(module, [name for name in params["packages"] if name not in ours]) if state == "removed" else []
+        found, after = take_away(module, record, ours)
+        report.update(found)
+    else:
+        after = brought.without(record, part)
     if after != record and not module.check_mode:
         write(path, after)
-    module.exit_json(changed=state == "removed" and bool(packages), packages=packages, ours=ours, stays=stays)
+    module.exit_json(**{**report, "ours": ours})
 
 
 if __name__ == "__main__":

@@ -6,9 +6,18 @@ interrupted run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Packages of a part that are removed, and those that stay, each with the packages that need it."""
+
+    going: tuple[str, ...] = ()
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def removal(packages: Sequence[str], *, simulate: bool) -> list[str]:
@@ -26,6 +35,61 @@ def noted(record: Mapping[str, Sequence[str]], part: str, packages: Iterable[str
 def without(record: Mapping[str, Sequence[str]], part: str) -> dict[str, list[str]]:
     """Return the record without a part."""
     return {name: list(names) for name, names in record.items() if name != part}
+
+
+def divide(there: Sequence[str], ours: Collection[str], removed: Callable[[Sequence[str]], Iterable[str]]) -> Removal:
+    """Decide which packages of a part can be removed without a package outside of the part.
+
+    there: the part's packages that are installed. ours: all packages of the part. removed: simulates the removal of
+    packages, and returns all packages that it would remove.
+    """
+    if all(name in ours for name in removed(there)):
+        return Removal(tuple(there))
+    going: list[str] = []
+    kept: dict[str, tuple[str, ...]] = {}
+    for name in there:
+        needing = tuple(each for each in removed([*going, name]) if each not in ours or each in kept)
+        if needing:
+            kept[name] = needing
+        else:
+            going.append(name)
+    return Removal(tuple(going), kept)
+
+
+def handed_over(
+    record: Mapping[str, Sequence[str]], part: str, kept: Mapping[str, Iterable[str]]
+) -> dict[str, list[str]]:
+    """Return the record in which packages that another part needs are that part's, and are removed with it."""
+    after = {name: list(names) for name, names in record.items()}
+    for package, needing in kept.items():
+        heir = next((name for name in after if name != part and not set(after[name]).isdisjoint(needing)), None)
+        if heir is not None:
+            after[part].remove(package)
+            after[heir] = sorted([*after[heir], package])
+    return {name: names for name, names in after.items() if names}
+
+
+def stays(record: Mapping[str, Sequence[str]], kept: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what to report of packages that this project installed and that stay, for "Stays: ...".
+
+    record: before the removal. kept: of a Removal.
+    """
+    known = {name for names in record.values() for name in names}
+    found = []
+    for package, needing in kept.items():
+        others = [name for name in needing if name not in known]
+        found.append(
+            f"{package}, which this project installed and {', '.join(others)} of others needs"
+            if others
+            else f"{package}, which {', '.join(needing)} needs and which is removed with it"
+        )
+    return found
+
+
+def not_removed(packages: Sequence[str]) -> list[str]:
+    """Return what to report, for "Stays: ...", of packages on a system where none are removed."""
+    names = " ".join(packages)
+    return [f"packages that this project installed: {', '.join(packages)} (dnf remove {names})"] if packages else []
 
 
 def needed_by_others(going: Iterable[str], ours: Collection[str]) -> Refusal | None:

@@ -37,6 +37,17 @@ def test_a_package_is_of_the_part_that_brought_it_first() -> None:
     assert brought.without(record, "engine") == {}
 
 
+def test_a_package_is_handed_over_to_the_part_that_needs_it() -> None:
+    record = {"engine": ["runc"], "weights": ["git", "perl"], "driver": ["dkms"]}
+    plan = brought.divide(["git", "perl"], record["weights"], lambda names: [*names, *(["dkms"] * ("perl" in names))])
+    assert (plan.going, plan.kept) == (("git",), {"perl": ("dkms",)})
+    after = brought.handed_over(record, "weights", plan.kept)
+    assert after == {"engine": ["runc"], "weights": ["git"], "driver": ["dkms", "perl"]}
+    # Nothing of ours needs it: it stays with the part, and is forgotten with it.
+    assert brought.handed_over(record, "weights", {"perl": ("theirs",)}) == record
+    assert "weights" not in brought.handed_over({**record, "weights": ["perl"]}, "weights", plan.kept)
+
+
 def test_what_others_need_does_not_go() -> None:
     assert brought.needed_by_others(["docker.io", "runc"], ["docker.io", "runc"]) is None
     refusal = brought.needed_by_others(["docker.io", "podman"], ["docker.io"])

@@ -416,7 +416,7 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
     tasks = [task for name in ("look", "remove") for task in load(ROLES / f"container_runtime/tasks/{name}.yml")]
     proxy = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env"
     answers = {
-        "brought_packages": {"ours": ours, "stays": []},
+        "brought_packages": {"ours": ours, "stays": [], "kept": ["runc, which podman needs"]},
         "container_runtime_info": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
         "ansible.builtin.find": {"files": [], "matched": 0},
         "docker_daemon_json": {"copies": [], "stays": ["/opt/daemon.json, unchanged"]} if by_others else {},
@@ -441,6 +441,7 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
         assert bool([line for line in stays if line.startswith(name)]) is by_others, name
     # Who restarts an engine of others must know what that ends.
     assert all("without live-restore" in line for line in stays if "restart docker" in line)
+    assert "runc, which podman needs" in stays
     (group,) = (task for task in tasks if "ansible.builtin.group" in task)
     assert evaluate("container_runtime", f"{{{{ {group['when']} }}}}", **given) is came
 

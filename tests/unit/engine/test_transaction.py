@@ -90,10 +90,9 @@ def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.mark.report("E01")
-@pytest.mark.parametrize("state", ["noted", "checked"])
-def test_docker_ce_is_not_removed_for_another_engine(apt: Apt, state: str) -> None:
+def test_docker_ce_is_not_removed_for_another_engine(apt: Apt) -> None:
     apt.has(*DOCKER_CE)
-    refused = apt.run("docker.io", "nftables", state=state)
+    refused = apt.run("docker.io", "nftables")
     assert refused["refused_id"] == "packages_removed"
     for word in ("Installing docker.io would remove", "docker-ce", "docker-ce-cli", "containerd.io"):
         assert word in refused["msg"]
@@ -114,13 +113,42 @@ def test_what_this_project_installed_may_be_replaced(apt: Apt) -> None:
     assert "refused_id" not in apt.run("docker.io")
 
 
-def test_harmless_installations_are_recorded_or_only_checked(apt: Apt) -> None:
-    assert apt.run("nftables", state="checked")["packages"] == ["nftables"]
-    assert not apt.record.exists()
+def test_harmless_installations_are_recorded(apt: Apt) -> None:
     assert apt.run("docker.io")["packages"] == ["containerd", "docker.io", "runc"]
     # What is there already is not upgraded, and so not simulated.
     apt.has(stanza("rsync", "3.1", INSTALLED))
-    assert apt.run("rsync", state="checked")["packages"] == []
+    assert apt.run("rsync", part="weights")["packages"] == []
+
+
+def test_a_package_that_another_part_needs_stays_and_goes_with_that_part(apt: Apt) -> None:
+    apt.has(
+        stanza("git", "2", INSTALLED, Depends="git-man, perl"),
+        stanza("git-man", "2", INSTALLED),
+        stanza("perl", "5", INSTALLED),
+        stanza("dkms", "3", INSTALLED, Depends="perl"),
+    )
+    record = {"driver": ["dkms"], "weights": ["git", "git-man", "perl"]}
+    apt.record.write_text(json.dumps({"packages": record}))
+    gone = apt.run(part="weights", state="removed", _ansible_check_mode=True)
+    assert (gone["packages"], gone["changed"]) == (["git", "git-man"], True)
+    assert gone["kept"] == ["perl, which dkms needs and which is removed with it"]
+    assert json.loads(apt.record.read_text())["packages"] == record
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_package_that_one_of_others_needs_stays_or_is_refused(apt: Apt, keep: bool) -> None:
+    apt.has(
+        stanza("git", "2", INSTALLED, Depends="perl"),
+        stanza("perl", "5", INSTALLED),
+        stanza("theirs", "3", INSTALLED, Depends="perl"),
+    )
+    apt.record.write_text(json.dumps({"packages": {"weights": ["git", "perl"]}}))
+    ran = apt.run(part="weights", state="removed", keep_needed=keep, _ansible_check_mode=True)
+    if keep:
+        kept = ["perl, which this project installed and theirs of others needs"]
+        assert (ran["packages"], ran["kept"]) == (["git"], kept)
+    else:
+        assert (ran["refused_id"], "theirs would go as well" in ran["msg"]) == ("packages_needed_by_others", True)
 
 
 @pytest.mark.parametrize(
@@ -246,6 +274,16 @@ def test_what_dnf_adds_is_recorded(run: Run, tmp_path: Path) -> None:
     harmless = "Installing:\n nftables  x86_64  1:1.0.9-1.el9  baseos  430 k\n\nOperation aborted.\n"
     assert dnf(run, tmp_path, (1, harmless, ""), ["nftables"])["packages"] == ["nftables"]
     assert json.loads((tmp_path / "brought.json").read_text()) == {"packages": {"engine": ["nftables"]}}
+
+
+@pytest.mark.usefixtures("rhel")
+def test_what_is_recorded_on_rhel_stays_and_is_named(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "brought.json").write_text(json.dumps({"packages": {"engine": ["nftables", "gone"]}}))
+    answers: dict[str, Answer] = {"rpm --query": (1, "nftables installed 1\npackage gone is not installed\n", "")}
+    arguments = {"part": "engine", "state": "removed", "record": str(tmp_path / "brought.json")}
+    ran = run(brought_packages, arguments, answers).result
+    assert (ran["changed"], ran["packages"]) == (False, [])
+    assert ran["kept"] == ["packages that this project installed: nftables (dnf remove nftables)"]
 
 
 @pytest.mark.parametrize("family", [DEBIAN, RHEL])

@@ -55,6 +55,42 @@ def defaults_of(role: Path) -> dict[str, Any]:
     return load(role / "defaults/main.yml") or {}
 
 
+# Modules that install packages, with the key of their names.
+INSTALLERS = {f"ansible.builtin.{name}": "name" for name in ("apt", "dnf", "dnf5", "package", "yum")}
+PACKAGE_MANAGERS = ("apt-get", "apt", "dnf", "yum")
+
+
+def conditions(task: dict[str, Any]) -> set[str]:
+    when = task.get("when", [])
+    return {" ".join(str(one).split()) for one in (when if isinstance(when, list) else [when])}
+
+
+def unrecorded(file: Path) -> list[str]:
+    """Tasks of a file that install packages which no task before them has recorded under the same conditions."""
+    recorded: list[tuple[Any, set[str]]] = []
+    found = []
+    for task in tasks(load(file)):
+        if "brought_packages" in task and task["brought_packages"].get("state", "noted") == "noted":
+            recorded.append((task["brought_packages"]["packages"], conditions(task)))
+        for module, key in INSTALLERS.items():
+            arguments = task.get(module)
+            if arguments is None or arguments.get("state", "present") == "absent":
+                continue
+            if not any(arguments[key] == names and when <= conditions(task) for names, when in recorded):
+                found.append(f"{name_of(file)}: {task['name']}")
+        words = str((task.get("ansible.builtin.command") or {}).get("argv", ""))
+        if re.search(rf"\b(?:{'|'.join(PACKAGE_MANAGERS)})\b", words) and "install" in words:
+            found.append(f"{name_of(file)}: {task['name']}")
+    return found
+
+
+def test_every_task_that_installs_packages_has_recorded_them() -> None:
+    """Removal takes away what is recorded, so that nothing else may be installed."""
+    assert [
+        each for file in [*TASK_FILES, *PLAYBOOKS] if "molecule" not in file.parts for each in unrecorded(file)
+    ] == []
+
+
 def test_there_are_roles() -> None:
     assert {"preflight", "container_runtime", "serving_image"} <= {role.name for role in ROLES}
 

@@ -425,7 +425,6 @@ def test_roles_and_playbooks_name_the_kind_of_a_bare_repository_and_no_other() -
         ("roles/preflight/vars/main.yml", DEFAULT),
         ("roles/weights_supply/vars/main.yml", DEFAULT),
         # git has to be installed for it.
-        ("roles/model_weights/tasks/install.yml", "git"),
         ("roles/model_weights/vars/main.yml", "git"),
     }
 
