@@ -52,6 +52,10 @@ options:
         description: Whether processors are to run at full speed.
         type: bool
         required: true
+      energy:
+        description: Whether processors without a cpufreq driver are to prefer performance to saving energy.
+        type: bool
+        default: false
       limits:
         description: Limits of our units, name and value.
         type: dict
@@ -289,6 +293,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "always": {"type": "list", "elements": "str", "default": []},
             "formerly": {"type": "list", "elements": "str", "default": []},
             "cpu": {"type": "bool", "required": True},
+            "energy": {"type": "bool", "default": False},
             "limits": {"type": "dict", "required": True},
             "firmware": {"type": "list", "elements": "dict", "required": True},
         },

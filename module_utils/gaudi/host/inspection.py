@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from . import cmdline, grub, state, sysctl, tuned, tuners
+from . import cmdline, energy, grub, state, sysctl, tuned, tuners
 from . import files as host_files
 from .boot import Boot
 from .cmdline import Needed
@@ -43,6 +43,8 @@ class Seen:
     command_line: Sequence[str]
     cpuinfo: str
     cpus: Sequence[state.Cpu]
+    lockdown: str
+    """The kernel's lockdown, as it shows it: none [integrity] confidentiality."""
     firmware: state.Firmware
     own_limits: Mapping[str, str]
     """The limits in our drop-in."""
@@ -201,8 +203,16 @@ class Inspection:
             *host_files.foreign(marked),
             *(seen.obstacles[name] for name in written),
             self._no_loader(),
+            self._energy(),
         ]
         return [str(sentence) for sentence in sentences if sentence]
+
+    def _energy(self) -> str | None:
+        seen = self.seen
+        if not self.wanted["energy"] or seen.container:
+            return None
+        registers = any(cpu.energy_registers for cpu in seen.cpus)
+        return energy.refusal(virtual=seen.virtual, lockdown=seen.lockdown, registers=registers)
 
     def _no_loader(self) -> str | None:
         boot, system = self.seen.boot, self.seen.system
@@ -225,6 +235,8 @@ class Inspection:
         items += state.argument_items(self.needed, boot.entries, seen.command_line, boot.follows(), container=container)
         if self.wanted["cpu"]:
             items += state.cpu_items(seen.cpus, enabled=seen.unit_enabled, container=container)
+        if self.wanted["energy"]:
+            items.append(state.energy_item(seen.cpus, enabled=seen.unit_enabled, container=container))
         return items + state.limit_items(self.limits, seen.own_limits, seen.limits, container=container)
 
     @cached_property
@@ -244,6 +256,7 @@ class Inspection:
             ),
             *tuners.findings(seen.tuners),
             *(state.cpu_findings(seen.cpus) if self.wanted["cpu"] and not seen.container else []),
+            *(state.energy_findings(seen.cpus) if self.wanted["energy"] and seen.unit_enabled else []),
             *state.absences(self.items, container=seen.container),
             *state.restarts(self.limits, running),
             *state.record_lost(self.paths["former"], self.lost),
@@ -289,7 +302,7 @@ class Inspection:
         """Whether our unit is enabled, runs with its current files, and has nothing left to change."""
         seen = self.seen
         active = seen.units.get(UNIT, {}).get("ActiveState") == "active"
-        slowed = self.wanted["cpu"] and state.slowed(seen.cpus)
+        slowed = (self.wanted["cpu"] and state.slowed(seen.cpus)) or (self.wanted["energy"] and state.saving(seen.cpus))
         # In a container the unit never starts (ConditionVirtualization).
         current = not self.reload_needed and not self.unit_outdated
         return seen.unit_enabled and current and (seen.container or (active and not slowed))

@@ -10,7 +10,7 @@ from ..base import documents
 from ..base.cpulist import format_cpulist
 from ..base.refusal import Refusal
 from . import cmdline as kernel_cmdline
-from . import sysctl
+from . import energy, sysctl
 from .cmdline import Needed
 from .grub import Entry
 
@@ -58,6 +58,10 @@ class Cpu:
     online: bool = True
     unread: Sequence[str] = ()
     """Controls that the kernel has and does not show: "governor", "idle states"."""
+    energy: Mapping[str, int | None] | None = None
+    """The energy preference of a processor without cpufreq, by host.energy's names; None for an unread control."""
+    energy_registers: bool = False
+    """Whether a part of it is only in a register, for which the kernel offers no file."""
 
     @property
     def can_run_fast(self) -> bool:
@@ -175,8 +179,7 @@ def lost_at_next_update_grub(
 
 
 def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[Item]:
-    """Return the rows about processors. ``enabled``: our unit exists and starts at boot."""
-    configured = "gaudi-host-tuning.service" if enabled else _NOTHING
+    """Return the rows about governor and idle states. ``enabled``: our unit exists and starts at boot."""
     governors = _by_value((cpu.governor, cpu.number) for cpu in cpus if cpu.governor is not None)
     deep = _by_value((name, cpu.number) for cpu in cpus for name, on in cpu.idle_states.items() if on)
     deep = {name: numbers for name, numbers in deep.items() if name not in SHALLOW}
@@ -201,15 +204,34 @@ def cpu_items(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> list[It
             "no idle states",
         ),
     )
-    items = []
-    for label, want, now, right, there, without in lines:
-        if container or not there:
-            reason = "the host's" if container else now or without
-            items.append(Item(label, want, configured, reason, _NOTHING, ABSENT, lacking=reason == without))
-        else:
-            state = OK if enabled and right else WRONG
-            items.append(Item(label, want, configured, now, want if enabled else "unknown", state))
-    return items
+    return [_cpu_item(*line, enabled=enabled, container=container) for line in lines]
+
+
+def energy_item(cpus: Sequence[Cpu], *, enabled: bool, container: bool) -> Item:
+    """Return the row about the energy preference of processors without cpufreq; ``enabled`` as for cpu_items."""
+    found = _by_value((energy.described(cpu.energy), cpu.number) for cpu in cpus if cpu.energy)
+    return _cpu_item(
+        "energy preference of CPUs without cpufreq",
+        energy.FASTEST,
+        _on(found, [number for numbers in found.values() for number in numbers]),
+        list(found) == [energy.FASTEST],
+        bool(found),
+        "all have cpufreq" if any(cpu.governor for cpu in cpus) else "the processor has none",
+        enabled=enabled,
+        container=container,
+    )
+
+
+def _cpu_item(
+    label: str, want: str, now: str, right: bool, there: bool, without: str, *, enabled: bool, container: bool
+) -> Item:
+    """Return the row of one setting. ``there``: whether a processor has it, else ``without`` says why none has."""
+    configured = "gaudi-host-tuning.service" if enabled else _NOTHING
+    if container or not there:
+        reason = "the host's" if container else now or without
+        return Item(label, want, configured, reason, _NOTHING, ABSENT, lacking=reason == without)
+    state = OK if enabled and right else WRONG
+    return Item(label, want, configured, now, want if enabled else "unknown", state)
 
 
 def _by_value(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
@@ -261,6 +283,23 @@ def slowed(cpus: Sequence[Cpu]) -> bool:
         or any(on and name not in SHALLOW for name, on in cpu.idle_states.items())
         for cpu in cpus
     )
+
+
+def energy_findings(cpus: Sequence[Cpu]) -> list[str]:
+    """Say whose energy preference cannot be read, and what to try."""
+    unread = _by_value(
+        (name, cpu.number) for cpu in cpus for name, value in (cpu.energy or {}).items() if value is None
+    )
+    return [
+        f"CPU {format_cpulist(numbers)}: {name} not readable. Load the kernel module msr (modprobe msr); where it is "
+        "loaded, switch hardware P-states (HWP) on in the firmware's setup."
+        for name, numbers in unread.items()
+    ]
+
+
+def saving(cpus: Sequence[Cpu]) -> bool:
+    """Whether a processor has an energy preference that our unit would change, by the same rule as its program."""
+    return energy.saves(cpu.energy for cpu in cpus if cpu.energy)
 
 
 def process_limits(text: str) -> dict[str, str]:

@@ -23,11 +23,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..host import cmdline, grub, inspection, state, sysctl, tuned, tuners
+from ..host import cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
 from ..host.boot import Boot
 from ..host.sysctl import normal
 from .documents import make_room, read_json, read_text
 from .files import write_json
+from .registers import read_register
 
 ROOT = Path("/")
 BOOT = Path("/boot")
@@ -37,6 +38,7 @@ OS_RELEASE = Path("/etc/os-release")
 PROC = Path("/proc")
 CPUINFO = PROC / "cpuinfo"
 CPUS = Path("/sys/devices/system/cpu")
+LOCKDOWN = Path("/sys/kernel/security/lockdown")
 TUNED = Path("/etc/tuned/active_profile")
 _TUNED_UNIT = "tuned.service"
 UNIT_WANTED = Path("/etc/systemd/system/multi-user.target.wants") / inspection.UNIT
@@ -79,7 +81,8 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     # file and is replaced.
     texts = {name: _text(Path(path)) if Path(path).is_file() else None for name, path in paths.items()}
     known = state.record(paths["former"], texts["former"])
-    cpus = _cpus()
+    cpuinfo = _text(CPUINFO) or ""
+    cpus = _cpus(energy.controls(cpuinfo) if wanted["energy"] and not container else [])
     own_limits = _limits_in(_pairs(texts["limits"] or ""))
     limits, started = _limits_of_units(module)
     units = _units(module, *_PROPERTIES, of=[inspection.UNIT, _INSTANCES])
@@ -96,8 +99,9 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         boot=Boot(str(GRUB_DEFAULTS), str(GRUB_CONFIG)) if container else _boot(module),
         installed=[] if container else [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")],
         command_line=cmdline.split((PROC / "cmdline").read_text()),
-        cpuinfo=_text(CPUINFO) or "",
+        cpuinfo=cpuinfo,
         cpus=cpus,
+        lockdown=_text(LOCKDOWN) or "",
         firmware=_firmware(cpus, virtual=virtual or container),
         own_limits=own_limits,
         limits=limits,
@@ -176,13 +180,13 @@ def _boot(module: AnsibleModule) -> Boot:
     )
 
 
-def _cpus() -> list[state.Cpu]:
-    """Read the processors, in the order of their numbers."""
+def _cpus(controls: Sequence[energy.Control]) -> list[state.Cpu]:
+    """Read the processors, in the order of their numbers. controls: those of the energy preference that are wanted."""
     folders = [path for path in CPUS.glob("cpu[0-9]*") if path.name[3:].isdigit()]
-    return [_cpu(path) for path in sorted(folders, key=lambda path: int(path.name[3:]))]
+    return [_cpu(path, controls) for path in sorted(folders, key=lambda path: int(path.name[3:]))]
 
 
-def _cpu(path: Path) -> state.Cpu:
+def _cpu(path: Path, controls: Sequence[energy.Control]) -> state.Cpu:
     """Read one processor. An offline one has no controls, and with an unread control only that one is unknown."""
     number = int(path.name[3:])
     if _text(path / "online") == "0":
@@ -191,6 +195,7 @@ def _cpu(path: Path) -> state.Cpu:
         _text(folder / "name") or folder.name: _text(folder / "disable") for folder in path.glob("cpuidle/state[0-9]*")
     }
     governor = path / "cpufreq/scaling_governor"
+    scaled = governor.parent.exists()
     governed, offered = _text(governor), _text(governor.with_name("scaling_available_governors")) or ""
     return state.Cpu(
         number,
@@ -201,7 +206,26 @@ def _cpu(path: Path) -> state.Cpu:
             *(["governor"] if governed is None and governor.exists() else []),
             *(["idle states"] if None in states.values() else []),
         ],
+        energy=None if scaled or not controls else {each.name: _energy(path, each) for each in controls},
+        energy_registers=not scaled and any(not _file(path, each).is_file() for each in controls),
     )
+
+
+def _file(path: Path, control: energy.Control) -> Path:
+    """Return the file in which the kernel may offer a control of a processor; the directory itself for none."""
+    return path / control.file
+
+
+def _energy(path: Path, control: energy.Control) -> int | None:
+    """Return a processor's energy preference; None if it cannot be read."""
+    offered = _text(_file(path, control)) if _file(path, control).is_file() else None
+    if offered is not None:
+        return int(offered) if offered.isdigit() else None
+    try:
+        return control.field(read_register(int(path.name[3:]), control.register))
+    except OSError:
+        # Without the module msr there is no device, and without HWP the processor refuses to answer.
+        return None
 
 
 def _tuners(module: AnsibleModule) -> dict[str, dict[str, str]]:

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """Runs at boot: processors at full speed, and whether the kernel was started as serving needs it.
 
-apply [--cpu]  sets governor and idle states, keeping what was there in /run, and brings the node's state file,
-               /var/lib/gaudi-serving/host_tuning.json, up to date with the kernel that runs now.
-restore        puts governor and idle states back, but for those that somebody changed since.
+apply [--cpu] [--energy]
+               sets governor and idle states, and the energy preference of processors without cpufreq. It keeps what was
+               there in /run, and brings the node's state file, /var/lib/gaudi-serving/host_tuning.json, up to date with
+               the kernel that runs now.
+restore        puts all of that back, but for what somebody changed since.
 allow          status 1, with the reason, where nothing may be served on the running kernel; every instance asks.
                Status 255, which has systemd call the instance failed, where the state file cannot say.
 waits          says what waits for a reboot, and whether serving is refused until then; nothing when nothing waits.
@@ -17,13 +19,16 @@ import argparse
 import json
 import platform
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 try:
     from gaudi.base.cpulist import format_cpulist
     from gaudi.base.documents import Damaged
+    from gaudi.host import energy
     from gaudi.host.document import damaged, parse, refresh, waits
     from gaudi.host.state import GOVERNOR, SHALLOW
+    from gaudi.node import registers
     from gaudi.node.documents import make_room, read, read_json
     from gaudi.node.files import write_text
 except ImportError as missing:
@@ -35,6 +40,9 @@ except ImportError as missing:
     sys.exit(255)
 
 CPUS = Path("/sys/devices/system/cpu")
+CPUINFO = Path("/proc/cpuinfo")
+# A field of a register among the controls: cpu0/msr/0x774.
+REGISTERS = {f"{control.register:#x}": control for control in energy.CONTROLS}
 BEFORE = Path("/run/gaudi-serving/cpu_before.json")
 STATE = Path("/var/lib/gaudi-serving/host_tuning.json")
 
@@ -48,14 +56,16 @@ class Failures:
 
     def note(self, control: Path, error: OSError, what: str) -> None:
         """Keep one that failed."""
-        number = next(part[3:] for part in control.parts if part[:3] == "cpu" and part[3:].isdigit())
         said = f"{control.parent.name}/{control.name} cannot be {what} ({error.strerror})"
-        self._processors.setdefault(said, []).append(int(number))
+        self._processors.setdefault(said, []).append(processor(control))
 
     def read(self, control: Path) -> str | None:
         """Return what a control says; None, and kept, if it cannot be read."""
         try:
-            return control.read_text().strip()
+            register = register_of(control)
+            if register is None:
+                return control.read_text().strip()
+            return str(register.field(registers.read_register(processor(control), register.register)))
         except OSError as error:
             self.note(control, error, "read")
             return None
@@ -63,7 +73,13 @@ class Failures:
     def write(self, control: Path, value: str) -> bool:
         """Set a control; False, and kept, if it cannot be set."""
         try:
-            control.write_text(value)
+            register = register_of(control)
+            if register is None:
+                control.write_text(value)
+                return True
+            number, name = processor(control), register.register
+            whole = register.changed(registers.read_register(number, name), int(value))
+            registers.write_register(number, name, whole)
         except OSError as error:
             self.note(control, error, "set")
             return False
@@ -74,8 +90,42 @@ class Failures:
         return [f"CPU {format_cpulist(numbers)}: {said}" for said, numbers in sorted(self._processors.items())]
 
 
+def processor(control: Path) -> int:
+    """Return the number of the processor that a control belongs to."""
+    return next(int(part[3:]) for part in control.parts if part[:3] == "cpu" and part[3:].isdigit())
+
+
+def register_of(control: Path) -> energy.Control | None:
+    """Return which field of a register a control is; None for a file of the kernel."""
+    return REGISTERS[control.name] if control.parent.name == "msr" else None
+
+
+def exists(cpus: Path, control: str) -> bool:
+    """Tell whether the kernel still offers a control; a register is there while its processor is."""
+    path = cpus / control
+    return path.exists() if register_of(path) is None else online(path.parents[1])
+
+
+def online(folder: Path) -> bool:
+    """Tell whether a processor is there and online; one that cannot be switched off has no such file."""
+    switch = folder / "online"
+    return folder.exists() and not (switch.exists() and switch.read_text().strip() == "0")
+
+
+def preferences(cpus: Path, wanted: Sequence[energy.Control]) -> list[str]:
+    """Return the controls of the energy preference of processors without cpufreq, relative to ``cpus``."""
+    folders = [path for path in sorted(cpus.glob("cpu[0-9]*")) if online(path) and not (path / "cpufreq").exists()]
+    return [
+        f"{path.name}/{each.file}"
+        if each.file and (path / each.file).exists()
+        else f"{path.name}/msr/{each.register:#x}"
+        for path in folders
+        for each in wanted
+    ]
+
+
 def changes(cpus: Path, failures: Failures) -> dict[str, str]:
-    """Return the controls that are to change, relative to ``cpus``, and their new values."""
+    """Return the governors and idle states that are to change, relative to ``cpus``, and their new values."""
     found: dict[str, str] = {}
     for governor in sorted(cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")):
         offered = failures.read(governor.parent / "scaling_available_governors") or ""
@@ -86,6 +136,12 @@ def changes(cpus: Path, failures: Failures) -> dict[str, str]:
         if name is not None and name not in SHALLOW and failures.read(state / "disable") == "0":
             found[str((state / "disable").relative_to(cpus))] = "1"
     return found
+
+
+def saving(cpus: Path, failures: Failures, wanted: Sequence[energy.Control]) -> dict[str, str]:
+    """Return the controls of the energy preference that are to change, as changes() does."""
+    want = str(energy.PERFORMANCE)
+    return {name: want for name in preferences(cpus, wanted) if failures.read(cpus / name) not in (want, None)}
 
 
 def kept_values(before: Path) -> dict[str, str] | None:
@@ -104,10 +160,13 @@ def keep(before: Path, kept: dict[str, str]) -> None:
     write_text(before, json.dumps(kept, indent=1) + "\n", mode=0o644)
 
 
-def apply(cpus: Path, before: Path) -> int:
-    """Set the controls; keep the value each had the first time. Returns how many were set, and prints what failed."""
+def apply(cpus: Path, before: Path, *, cpu: bool = True, wanted: Sequence[energy.Control] = ()) -> int:
+    """Set the controls; keep the value each had the first time. Returns how many were set, and prints what failed.
+
+    cpu: whether to set governor and idle states. wanted: the controls of the energy preference.
+    """
     kept, failures = kept_values(before) or {}, Failures()
-    todo = changes(cpus, failures)
+    todo = {**(changes(cpus, failures) if cpu else {}), **saving(cpus, failures, wanted)}
     for control in todo:
         value = failures.read(cpus / control)
         if value is not None:
@@ -116,6 +175,13 @@ def apply(cpus: Path, before: Path) -> int:
     count = sum(failures.write(cpus / control, value) for control, value in todo.items())
     print("\n".join(failures.lines()), end="\n" if failures.lines() else "")
     return count
+
+
+def set_by_us(control: str) -> str:
+    """Return the value that apply() gives a control."""
+    if control.endswith("scaling_governor"):
+        return GOVERNOR
+    return "1" if control.endswith("disable") else str(energy.PERFORMANCE)
 
 
 def restore(cpus: Path, before: Path) -> tuple[int, list[str]]:
@@ -127,8 +193,8 @@ def restore(cpus: Path, before: Path) -> tuple[int, list[str]]:
     if not kept:
         return 0, []
     failures = Failures()
-    current = {control: failures.read(cpus / control) for control in kept if (cpus / control).exists()}
-    ours = {control: GOVERNOR if control.endswith("scaling_governor") else "1" for control in current}
+    current = {control: failures.read(cpus / control) for control in kept if exists(cpus, control)}
+    ours = {control: set_by_us(control) for control in current}
     theirs = [control for control, value in current.items() if value not in (ours[control], None)]
     count = sum(
         failures.write(cpus / control, kept[control]) for control in current if current[control] == ours[control]
@@ -143,6 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("action", choices=["apply", "restore", "allow", "waits"])
     parser.add_argument("--cpu", action="store_true", help="set governor and idle states")
+    parser.add_argument("--energy", action="store_true", help="have processors without cpufreq prefer performance")
     chosen = parser.parse_args()
     if chosen.action == "restore":
         count, theirs = restore(CPUS, BEFORE)
@@ -150,8 +217,9 @@ def main() -> int:
         if theirs:
             print(f"Somebody changed these since, and they are left: {' '.join(theirs)}")
         return 0
-    if chosen.cpu:
-        print(f"{apply(CPUS, BEFORE)} controls of the processors set")
+    if chosen.cpu or chosen.energy:
+        wanted = energy.controls(CPUINFO.read_text()) if chosen.energy else []
+        print(f"{apply(CPUS, BEFORE, cpu=chosen.cpu, wanted=wanted)} controls of the processors set")
     try:
         document = read(STATE, parse)
     except Damaged as damage:

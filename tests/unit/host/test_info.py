@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node import registers, tuning
 
 from tests.unit.host.modules import run_main, script
 from tests.unit.node.damages import DAMAGES, damage
@@ -477,3 +477,69 @@ def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -
     profile.write_text("virtual-guest\n")
     monkeypatch.setattr(tuning, "TUNED", profile)
     assert any("TuneD is set to the profile virtual-guest" in sentence for sentence in debian.run()["findings"])
+
+
+def of_energy(found: dict[str, Any]) -> dict[str, str]:
+    """The row about the energy preference."""
+    (row,) = (item for item in found["items"] if item["item"].startswith("energy preference"))
+    return {key: row[key] for key in ("wanted", "now", "state")}
+
+
+@pytest.fixture
+def sapphire(debian: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Two processors without cpufreq, as on a recorded XE9680 (Ubuntu, kernel 6.8), with the module msr loaded."""
+    (debian.root / "cpuinfo").write_text("vendor_id : GenuineIntel\nflags : fpu epb hwp hwp_epp\n")
+    monkeypatch.setattr(tuning, "CPUS", debian.root / "cpu")
+    monkeypatch.setattr(tuning, "LOCKDOWN", debian.root / "lockdown")
+    monkeypatch.setattr(registers, "DEVICES", debian.root / "dev")
+    for number, preference in enumerate((0, 0x80)):
+        (debian.root / f"cpu/cpu{number}/power").mkdir(parents=True)
+        (debian.root / f"cpu/cpu{number}/power/energy_perf_bias").write_text("0\n")
+        (debian.root / f"dev/{number}").mkdir(parents=True)
+        whole = bytearray(0x800)
+        whole[0x774 : 0x774 + 8] = (preference << 24 | 0x2608).to_bytes(8, "little")
+        (debian.root / f"dev/{number}/msr").write_bytes(whole)
+    return debian
+
+
+def test_the_energy_preference_is_read_where_it_is_wanted(sapphire: Host) -> None:
+    now = "energy bias 0, energy preference 128 on CPU 1, performance on CPU 0"
+    found = sapphire.run(energy=True)
+    assert of_energy(found) == {"wanted": "performance", "now": now, "state": "wrong"}
+    assert found["refusals"] == []
+    assert not any(item["item"].startswith("energy preference") for item in sapphire.run()["items"])
+
+
+def test_without_hwp_the_preference_is_unknown_and_said_to_be(sapphire: Host) -> None:
+    (sapphire.root / "dev/1/msr").unlink()
+    assert "energy preference unreadable on CPU 1" in of_energy(sapphire.run(energy=True))["now"]
+
+
+@pytest.mark.parametrize("lockdown", ["none [integrity] confidentiality", "none integrity [confidentiality]"])
+def test_registers_of_a_locked_kernel_are_refused(sapphire: Host, lockdown: str) -> None:
+    (sapphire.root / "lockdown").write_text(f"{lockdown}\n")
+    (refusal,) = sapphire.run(energy=True)["refusals"]
+    assert lockdown.partition("[")[2].partition("]")[0] in refusal
+    assert sapphire.run()["refusals"] == []
+    # The kernel's file for all that this processor has.
+    (sapphire.root / "cpuinfo").write_text("vendor_id : GenuineIntel\nflags : fpu epb\n")
+    assert sapphire.run(energy=True)["refusals"] == []
+    (sapphire.root / "cpuinfo").write_text("vendor_id : GenuineIntel\nflags : fpu epb hwp hwp_epp\n")
+    (sapphire.root / "lockdown").write_text("[none] integrity confidentiality\n")
+    assert sapphire.run(energy=True)["refusals"] == []
+
+
+def test_processors_of_a_virtual_machine_are_refused(sapphire: Host) -> None:
+    sapphire.programs["systemd-detect-virt"] = lambda command: (0, "none" if "--container" in command else "kvm", "")
+    (refusal,) = sapphire.run(energy=True)["refusals"]
+    assert "virtual machine" in refusal
+    assert sapphire.run()["refusals"] == []
+
+
+def test_processors_with_cpufreq_have_nothing_to_set(sapphire: Host) -> None:
+    for number in (0, 1):
+        (sapphire.root / f"cpu/cpu{number}/cpufreq").mkdir()
+        (sapphire.root / f"cpu/cpu{number}/cpufreq/scaling_governor").write_text("performance\n")
+    found = sapphire.run(energy=True)
+    assert of_energy(found)["state"] == "not here"
+    assert found["refusals"] == []

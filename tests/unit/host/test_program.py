@@ -127,6 +127,71 @@ def test_a_control_that_cannot_be_read_or_set_ends_nothing(
     assert (cpus / "cpu0/cpufreq/scaling_governor").read_text() == "powersave"
 
 
+@pytest.fixture
+def msr(program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Registers of processors, as the kernel's module msr offers them: at their number, eight bytes each."""
+    monkeypatch.setattr(program.registers, "DEVICES", tmp_path / "dev")
+    return tmp_path / "dev"
+
+
+def register(msr: Path, processor: int, number: int, value: int | None = None) -> int:
+    """Write a register if there is a value; return what it has."""
+    device = msr / str(processor) / "msr"
+    if value is not None:
+        device.parent.mkdir(parents=True, exist_ok=True)
+        with device.open("r+b" if device.exists() else "wb") as file:
+            file.seek(number)
+            file.write(value.to_bytes(8, "little"))
+    return int.from_bytes(device.read_bytes()[number : number + 8], "little")
+
+
+def test_processors_without_cpufreq_prefer_performance_until_restored(
+    program: ModuleType, tmp_path: Path, msr: Path
+) -> None:
+    """CPU 0 has a driver, CPU 1 the kernel's file for one of the two, CPU 2 only registers, CPU 3 is offline."""
+    cpus, before = tmp_path / "cpu", tmp_path / "before.json"
+    cpu(cpus, 0, "performance", deep="1")
+    for number in (1, 2, 3):
+        (cpus / f"cpu{number}").mkdir()
+        (cpus / f"cpu{number}/online").write_text("0\n" if number == 3 else "1\n")
+    (cpus / "cpu1/power").mkdir()
+    (cpus / "cpu1/power/energy_perf_bias").write_text("6\n")
+    for number in (1, 2):
+        register(msr, number, 0x1B0, 0xAB7)
+        register(msr, number, 0x774, 0x12_80_00_26_08)
+    wanted = program.energy.controls("flags\t: fpu epb hwp hwp_epp\n")
+    assert program.apply(cpus, before, cpu=False, wanted=wanted) == 4
+    assert (cpus / "cpu1/power/energy_perf_bias").read_text() == "0"
+    assert [register(msr, number, 0x1B0) for number in (1, 2)] == [0xAB7, 0xAB0]
+    assert [register(msr, number, 0x774) for number in (1, 2)] == [0x12_00_00_26_08] * 2
+    assert program.apply(cpus, before, cpu=False, wanted=wanted) == 0
+    # Somebody sets one of them again: it is theirs from then on.
+    register(msr, 2, 0x1B0, 0xAB4)
+    assert program.restore(cpus, before) == (3, ["cpu2/msr/0x1b0"])
+    assert (cpus / "cpu1/power/energy_perf_bias").read_text() == "6"
+    assert [register(msr, number, 0x774) for number in (1, 2)] == [0x12_80_00_26_08] * 2
+    assert register(msr, 2, 0x1B0) == 0xAB4
+
+
+def test_processors_without_such_a_preference_are_left(program: ModuleType, tmp_path: Path, msr: Path) -> None:
+    (tmp_path / "cpu/cpu0").mkdir(parents=True)
+    register(msr, 0, 0x774, 0x80_00_26_08)
+    wanted = program.energy.controls("flags\t: fpu hwp\n")
+    assert program.apply(tmp_path / "cpu", tmp_path / "before.json", wanted=wanted) == 0
+    assert register(msr, 0, 0x774) == 0x80_00_26_08
+
+
+def test_without_the_msr_module_the_processors_are_named(
+    program: ModuleType, tmp_path: Path, msr: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        (tmp_path / f"cpu/cpu{number}").mkdir(parents=True)
+    wanted = program.energy.controls("flags : epb\n")
+    assert not msr.exists()
+    assert program.apply(tmp_path / "cpu", tmp_path / "before.json", wanted=wanted) == 0
+    assert "CPU 0-2: msr/0x1b0 cannot be read" in capsys.readouterr().out
+
+
 def document(needed: list[Needed], waits: bool = True, cause: str = "") -> dict[str, Any]:
     """What the role leaves on the node."""
     arguments = [{**asdict(need), "waits": waits, "cause": cause} for need in needed]
