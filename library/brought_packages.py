@@ -12,7 +12,8 @@ description:
   - With V(noted), before an installation, has the package manager simulate it, and writes down which packages it would
     bring that are not on the node, those that come along included.
   - Fails before anything is changed if the installation would remove or downgrade packages that this project did not
-    install, change packages on hold, or finish packages that are installed by half.
+    install, change packages on hold, or finish packages that are installed by half. Warns of packages of others that it
+    would upgrade.
   - With V(removed) purges what was written down for a part, and says what of it was there before. What was written down
     stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours. A package that
     another part needs stays, and is written down for that part from then on.
@@ -115,6 +116,12 @@ kept:
   type: list
   elements: str
   sample: ["git, which this project installed and git-lfs of others needs"]
+upgrades:
+  description: The warning about packages of others that the installation upgrades.
+  returned: always
+  type: list
+  elements: str
+  sample: []
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -169,15 +176,15 @@ def installed(module: AnsibleModule, family: str, names: list[str]) -> list[str]
     return sorted(name for name in set(names) if found.get(name, package_look.GONE[0]) not in package_look.GONE)
 
 
-def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -> list[str]:
-    """Return the packages that an installation adds; fail the module if it would harm packages of others."""
+def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -> tuple[list[str], list[str]]:
+    """Return the packages that an installation adds, and warnings; fail the module if it would harm those of others."""
     params = module.params
     # Of a package without a version, an installed one stays as it is.
     absent = package_look.missing(module, family, [name for name in params["packages"] if "=" not in name])
     packages = [name for name in params["packages"] if "=" in name or name in absent]
     ours = {name for names in record.values() for name in names}
     if not packages:
-        return []
+        return [], []
     options = params["options"] if family == DEBIAN else []
     try:
         found = package_look.simulate(
@@ -185,7 +192,10 @@ def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -
         )
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    return list(found.new)
+    warnings = transaction.upgrades(found.without(ours, params["own"]), packages)
+    for warning in warnings:
+        module.warn(warning)
+    return list(found.new), warnings
 
 
 def remove(module: AnsibleModule, record: dict[str, list[str]], part: str) -> brought.Removal:
@@ -238,7 +248,7 @@ def main() -> None:
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     part, state, path = module.params["part"], module.params["state"], Path(module.params["record"])
     family = package_look.family()
-    report: dict[str, Any] = {"changed": False, "packages": [], "ours": [], "stays": [], "kept": []}
+    report: dict[str, Any] = {"changed": False, "packages": [], "ours": [], "stays": [], "kept": [], "upgrades": []}
     if not family:
         module.exit_json(**report)
     record = read_record(module, path)
@@ -246,7 +256,8 @@ def main() -> None:
     if state == "removed" and family != DEBIAN:
         module.exit_json(**{**report, "kept": brought.not_removed(installed(module, family, ours))})
     if state == "noted":
-        after = brought.noted(record, part, simulate(module, family, record))
+        new, report["upgrades"] = simulate(module, family, record)
+        after = brought.noted(record, part, new)
         ours = report["packages"] = after.get(part, [])
     elif state == "removed":
         found, after = take_away(module, record, ours)

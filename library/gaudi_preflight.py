@@ -597,7 +597,7 @@ def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetch
     notes = [origin.note(engine.report)] if engine.report["by_others"] and manage else []
     try:
         if family and any(wanted.values()) and not refusals and params["access_valid"]:
-            unforeseen = package_look.foresee(
+            notes += package_look.foresee(
                 module,
                 family,
                 wanted,
@@ -605,7 +605,6 @@ def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetch
                 lambda: read_indexes(module, family, os_release, wanted),
                 params,
             )
-            notes += [f"packages: {unforeseen}"] if unforeseen else []
     except Refusal as refusal:
         refusals = [refusal]
     return {"engine_problems": [checks.Problem(each.id, str(each)) for each in refusals], "engine_notes": notes}

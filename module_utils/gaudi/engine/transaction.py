@@ -1,7 +1,7 @@
 """What an installation would do to a node's packages, from the simulation of the package manager.
 
 An installation that removes or downgrades packages of others, changes packages on hold, or finishes a package that was
-left unfinished is refused before anything is changed.
+left unfinished is refused before anything is changed. One that upgrades packages of others is a warning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ DEBIAN, RHEL = "Debian", "RedHat"
 
 # apt-get(8): "Inst docker.io (20.10.24 ...)" is a new package, "Inst docker.io [20.10.23] (20.10.24 ...)" another
 # version of an installed one; a removal is Remv, or Purg with --purge. Names may have an architecture.
-_APT = re.compile(r"^(?P<what>Inst|Conf|Remv|Purg) (?P<name>[^\s:]+)\S*(?: \[(?P<before>[^\]]+)\])?", re.MULTILINE)
+_APT = re.compile(
+    r"^(?P<what>Inst|Conf|Remv|Purg) (?P<name>[^\s:]+)\S*(?: \[(?P<before>[^\]]+)\])?(?: \((?P<after>\S+))?",
+    re.MULTILINE,
+)
 _DOWNGRADED = "The following packages will be DOWNGRADED:"
 _HELD = "The following held packages will be changed:"
 _UNMET = "The following packages have unmet dependencies:"
@@ -62,6 +65,15 @@ HARMS = frozenset(
 
 
 @dataclass(frozen=True)
+class Upgrade:
+    """A package that gets a newer version. before: "" if the package manager does not print it."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
 class Transaction:
     """Packages by what happens to them.
 
@@ -69,7 +81,7 @@ class Transaction:
     """
 
     new: tuple[str, ...] = ()
-    upgraded: tuple[str, ...] = ()
+    upgraded: tuple[Upgrade, ...] = ()
     downgraded: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
@@ -81,8 +93,9 @@ class Transaction:
         def kept(packages: Iterable[str]) -> tuple[str, ...]:
             return tuple(name for name in packages if name not in names and not name.startswith(tuple(beginnings)))
 
+        upgraded = tuple(each for each in self.upgraded if kept([each.name]))
         return Transaction(
-            self.new, self.upgraded, kept(self.downgraded), kept(self.removed), kept(self.held), kept(self.unfinished)
+            self.new, upgraded, kept(self.downgraded), kept(self.removed), kept(self.held), kept(self.unfinished)
         )
 
 
@@ -100,16 +113,19 @@ def parse(family: str, printed: str) -> Transaction:
 
 
 def _of_apt(printed: str) -> Transaction:
-    found: dict[str, list[str]] = {name: [] for name in ("Inst", "Conf", "Remv", "Purg", "new", "other")}
+    found: dict[str, list[str]] = {name: [] for name in ("Inst", "Conf", "Remv", "Purg", "new")}
+    other: dict[str, Upgrade] = {}
     for match in _APT.finditer(printed):
         name = match["name"]
         found[match["what"]].append(name)
-        if match["what"] == "Inst":
-            found["other" if match["before"] else "new"].append(name)
+        if match["what"] == "Inst" and match["before"]:
+            other[name] = Upgrade(name, match["before"], match["after"] or "")
+        elif match["what"] == "Inst":
+            found["new"].append(name)
     downgraded = _listed(printed, _DOWNGRADED)
     return Transaction(
         new=_once(found["new"]),
-        upgraded=_once(name for name in found["other"] if name not in downgraded),
+        upgraded=tuple(each for name, each in other.items() if name not in downgraded and each.after != each.before),
         downgraded=downgraded,
         removed=_once(found["Remv"] + found["Purg"]),
         held=_listed(printed, _HELD),
@@ -127,6 +143,7 @@ def _listed(printed: str, heading: str) -> tuple[str, ...]:
 def _of_dnf(printed: str) -> Transaction:
     found: dict[str, list[str]] = {"new": [], "upgraded": [], "downgraded": [], "removed": [], "": []}
     section, continued = "", False
+    versions: dict[str, str] = {}
     for line in printed.splitlines():
         heading = next((name for name in _SECTIONS if re.match(rf"{name}\b.*(?::$|^Transaction)", line)), None)
         if heading is not None or line.startswith(("Transaction Summary", "=")):
@@ -138,10 +155,13 @@ def _of_dnf(printed: str) -> Transaction:
         # A long name has a line of its own; the columns follow on the next.
         if not continued:
             found[section].append(words[0])
+        columns = words if continued else words[1:]
+        if len(columns) > 1:
+            versions.setdefault(found[section][-1], columns[1])
         continued = len(words) == 1 and not continued
     return Transaction(
         new=_once(found["new"]),
-        upgraded=_once(found["upgraded"]),
+        upgraded=tuple(Upgrade(name, "", versions.get(name, "")) for name in _once(found["upgraded"])),
         downgraded=_once(found["downgraded"]),
         removed=_once([*found["removed"], *(match["name"] for match in _REPLACING.finditer(printed))]),
     )
@@ -149,6 +169,23 @@ def _of_dnf(printed: str) -> Transaction:
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+def upgrades(transaction: Transaction, requested: Sequence[str]) -> list[str]:
+    """Return the warning about upgrades, if there are any.
+
+    transaction: without packages that this project installed. requested: the packages that are to be installed.
+    """
+    if not transaction.upgraded:
+        return []
+    listed = ", ".join(
+        f"{each.name} ({each.before} to {each.after})" if each.before else f"{each.name} (to {each.after})"
+        for each in transaction.upgraded
+    )
+    return [
+        f"Installing {' and '.join(requested)} upgrades {listed}, which this project did not install. To keep these "
+        "versions, stop here and put the packages on hold (apt-mark hold, dnf versionlock): the run is then refused."
+    ]
 
 
 def held_among(holds: Iterable[str], printed: str) -> list[str]:

@@ -135,15 +135,21 @@ def foresee(
     ours: Collection[str],
     read_indexes: Callable[[], Mapping[str, str]],
     access: Mapping[str, str],
-) -> str:
+) -> list[str]:
     """Simulate an installation from repositories that the node may not know yet; nothing on the node changes.
 
     wanted, ours: as in simulate(), which also raises Refusal. read_indexes: reads what private_lists() takes. access:
-    likewise. Returns why it cannot be foreseen, "" if it was.
+    likewise. Returns what to report: packages of others that would be upgraded, or why nothing can be foreseen.
     """
+    packages = [package for names in wanted.values() for package in names]
+
+    def simulated(options: Sequence[str] = ()) -> list[str]:
+        found = simulate(module, family, wanted, ours=ours, options=options)
+        warnings: list[str] = transaction.upgrades(found.without(ours), packages)
+        return warnings
+
     try:
-        simulate(module, family, wanted, ours=ours)
-        return ""
+        return simulated()
     except Refusal as refusal:
         # dnf reads repositories here, which may answer once it knows the site's proxy.
         if refusal.id in transaction.HARMS or (family == DEBIAN and refusal.id != NOT_OFFERED):
@@ -156,15 +162,14 @@ def foresee(
             continue
         with private_lists(module, family, indexes, access, update=update) as options:
             if options is None:
-                return f"{last} Not all lists of packages can be read now."
+                return [f"packages: {last} Not all lists of packages can be read now."]
             try:
-                simulate(module, family, wanted, ours=ours, options=options)
-                return ""
+                return simulated(options)
             except Refusal as refusal:
                 if refusal.id in transaction.HARMS or (update and refusal.id == NOT_OFFERED):
                     raise
                 last = str(refusal)
-    return last
+    return [f"packages: {last}"]
 
 
 def section(name: str, access: Mapping[str, str]) -> str:

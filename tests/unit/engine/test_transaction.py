@@ -173,6 +173,32 @@ def test_a_harmful_or_impossible_installation_is_refused_with_its_cause(
     assert not apt.record.exists()
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_packages_of_others_that_would_be_upgraded_are_named_beforehand(apt: Apt, check: bool) -> None:
+    apt.has(stanza("library", "1.0", INSTALLED))
+    (warning,) = apt.run("needs-new", _ansible_check_mode=check)["upgrades"]
+    assert "needs-new upgrades library (1.0 to 2.0)" in warning
+    # Those of this project are nobody else's.
+    apt.record.write_text(json.dumps({"packages": {"engine": ["library"]}}))
+    assert apt.run("needs-new")["upgrades"] == []
+    apt.record.unlink()
+    assert apt.run("needs-new", own=["lib"])["upgrades"] == []
+
+
+def test_the_preflight_names_packages_of_others_that_would_be_upgraded(apt: Apt) -> None:
+    apt.has(stanza("library", "1.0", INSTALLED))
+
+    def notes(*packages: str) -> list[str]:
+        with patch_module_args({}):
+            module = NodeModule(argument_spec={})
+        found: list[str] = package_look.foresee(module, DEBIAN, {"weights": list(packages)}, (), lambda: {}, {})
+        return found
+
+    (note,) = notes("rsync", "needs-new")
+    assert "Installing rsync and needs-new upgrades library (1.0 to 2.0)" in note
+    assert notes("rsync") == []
+
+
 def test_an_unfinished_driver_is_left_to_its_role(apt: Apt) -> None:
     apt.has(stanza("habanalabs-dkms", "1.22", HALF))
     assert apt.run("nftables")["packages"] == ["nftables"]
@@ -198,6 +224,10 @@ Installing dependencies:
                               noarch  2.0-1.el9             baseos         10 k
 Installing weak dependencies:
  docker-buildx-plugin         x86_64  0.14.0-1.el9          docker-ce-stable 14 M
+Upgrading:
+ container-selinux            noarch  3:2.229.0-1.el9       @appstream     55 k
+ a-package-of-others-with-a-name-that-is-long
+                              noarch  2.1-1.el9             baseos         10 k
 Downgrading:
  libfoo                       x86_64  1.0-1.el9             baseos         10 k
 Removing dependent packages:
@@ -247,6 +277,10 @@ def test_the_table_of_dnf_is_read() -> None:
         "docker-buildx-plugin",
     )
     assert (found.removed, found.downgraded) == (("podman", "runc"), ("libfoo",))
+    assert [(each.name, each.after) for each in found.upgraded] == [
+        ("container-selinux", "3:2.229.0-1.el9"),
+        ("a-package-of-others-with-a-name-that-is-long", "2.1-1.el9"),
+    ]
     assert transaction.parse(RHEL, "Dependencies resolved.\nNothing to do.\nComplete!\n") == transaction.Transaction()
 
 
