@@ -549,12 +549,19 @@ def identify_engine(module: AnsibleModule) -> tuple[engine_look.Engine | None, l
         return None, [checks.Problem("record_damaged", f"{damage}. Move it away: then no package counts as ours.")]
 
 
+def image_to_inspect(params: Mapping[str, Any]) -> str:
+    """Return the image that the role fabric_check inspects in each run and cannot do without; "" for none."""
+    fabric = params["fabric"]
+    needed = fabric and boolean(fabric["required"]) and not fabric["override"]
+    return asked.measuring_image(judgement.servable(params["plans"])) if needed else ""
+
+
 def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine | None) -> dict[str, Any]:
     """Return where the engine keeps images, and what keeps its configuration from being changed."""
     by_others = identified.report["by_others"] if identified else None
     asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
     path, refused = module.params["daemon_json"], ""
-    known = {"data_root": found.info.get("DockerRootDir", "")}
+    known: dict[str, Any] = {"data_root": found.info.get("DockerRootDir", "")}
     if identified and identified.origin.refusal:
         # It is refused as a whole: what its configuration would need is not the cause.
         return known
@@ -564,6 +571,10 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         existing = daemon.parse(daemon.decode(file.raw, path, found.version), path)
         known["data_root"] = daemon.data_root(found.info, found.flags, existing)
         refused = ""
+        if engine_config.lacks_init(found) and (
+            lacking := configuration.without_init(found, existing, image_to_inspect(module.params))
+        ):
+            known["engine_problems"] = [checks.Problem(lacking.id, str(lacking))]
         if not asked:
             configuration.check_suitable(found, existing, path)
             return known
@@ -578,7 +589,8 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
             keys = sorted({*changed, *late})
             engine_config.check_apply(module, found, existing, decision, keys, path, ANSWERS_WITHIN)
     except Refusal as refusal:
-        return {**known, "engine_problems": [checks.Problem(refused or refusal.id, str(refusal))]}
+        problems = [*known.get("engine_problems", []), checks.Problem(refused or refusal.id, str(refusal))]
+        return {**known, "engine_problems": problems}
     return {**known, "engine_notes": decision.notes}
 
 

@@ -26,6 +26,16 @@ _STOCK = "runc"
 _BUILT_IN = ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux")
 _KEEPS_BUILT_IN = 23
 _UNIT = "the unit docker.service"
+# docker info has no version of a program that is missing, or that prints another line than tini (seen with 20.10.24;
+# fillDaemonInfo and parseInitVersion in moby).
+_NO_VERSION = "N/A"
+# Folders that newer engines search before PATH, with and without a folder of their own (lookupBinPath in moby,
+# daemon/config/config_linux.go).
+_LIBEXEC = ("/usr/local/libexec", "/usr/libexec", "/usr/local/lib", "/usr/lib")
+INIT_ADVICE = (
+    "Install the package again that docker-init comes with: docker-ce, or docker.io and on Debian tini as well "
+    "(apt-get install --reinstall docker.io tini)."
+)
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,41 @@ def config_file(engine: Engine, path: str) -> str:
             "or take the change back. Then run again.",
         )
     return unit or running or path
+
+
+def init_paths(engine: Engine) -> list[str]:
+    """Return the paths of the program that the engine starts for ``--init``, if docker info has no version of it.
+
+    [] if it has one, or if it is not known where the engine searches. With a file at none of them, no container with
+    --init starts.
+    """
+    name = str(engine.info.get("InitBinary") or "")
+    if not name or (engine.info.get("InitCommit") or {}).get("ID") != _NO_VERSION:
+        return []
+    if "/" in name:
+        return [name]
+    searched = [folder for folder in engine.environment.get("PATH", "").split(":") if folder]
+    known = [path for folder in _LIBEXEC for path in (f"{folder}/docker/{name}", f"{folder}/{name}")]
+    return [*known, *(f"{folder}/{name}" for folder in searched)] if searched else []
+
+
+def without_init(engine: Engine, existing: Mapping[str, Any], image: str) -> Refusal | None:
+    """Return the refusal of an engine without the program for ``--init``; None if no container of this run needs it.
+
+    existing: the content of the configuration file. image: the one that a container with --init inspects; "" for none.
+    """
+    flag = arguments.last(engine.flags, "init")
+    if arguments.as_bool(flag) or (not flag and existing.get("init") is True):
+        needs = "The engine is set to start every container with it (init), so that no instance starts."
+    elif image:
+        needs = f"Cards and links are checked by a container of {image} that needs it (docker run --init)."
+    else:
+        return None
+    name = engine.info["InitBinary"]
+    return Refusal(
+        "engine_lacks_init",
+        f"The engine finds no program {name}, and docker info reports no version of it. {needs} {INIT_ADVICE}",
+    )
 
 
 def named_files(*commands: Sequence[str]) -> list[str]:

@@ -229,6 +229,12 @@ def moved(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
     return f"storage-driver {driver}" if driver else ""
 
 
+def lacks_init(engine: configuration.Engine) -> bool:
+    """Whether the running engine certainly has no program to start a container with --init."""
+    searched = configuration.init_paths(engine)
+    return bool(searched) and not any(os.access(path, os.X_OK) for path in searched)
+
+
 def check_apply(
     module: AnsibleModule,
     engine: configuration.Engine,

@@ -26,6 +26,7 @@ from ..base.printable import printable, printable_lines
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES, Fabric
+from ..engine.configuration import INIT_ADVICE
 from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, measuring, runs, static, verdict
 from ..fabric.gaudinet import check_gaudinet
@@ -205,10 +206,7 @@ def _not_started(error: str, reference: str) -> Refusal:
     """Return the refusal for a container that the engine could not start. error: the engine's."""
     advice = ""
     if "docker-init" in error:
-        advice = (
-            " Install docker-init: it comes with the engine's package (docker-ce, docker.io; Debian has it in "
-            "tini). Then run again."
-        )
+        advice = f" {INIT_ADVICE} Then run again."
     elif _RUNTIME_ERROR.search(error.replace(reference, "")):
         advice = " Look whether the runtime works: docker run --runtime habana."
     return Refusal(

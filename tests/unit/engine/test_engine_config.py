@@ -719,6 +719,70 @@ def test_preflight_reload_that_drops_the_runtime_of_a_container_is_a_problem(run
     assert (problem["id"], "db" in problem["message"]) == ("reload_drops_runtimes", True)
 
 
+# docker info of 20.10.24 without the program, and with tini.
+NO_INIT: dict[str, Any] = {"InitBinary": "docker-init", "InitCommit": {"ID": "N/A", "Expected": "N/A"}}
+INIT: dict[str, Any] = {"InitBinary": "docker-init", "InitCommit": {"ID": "", "Expected": ""}}
+
+
+def without_init(node: Path, *words: str, path: str = "", **changes: Any) -> dict[str, Answer]:
+    """Return a running engine that searches one empty folder for its programs."""
+    (node / "proc/12").mkdir(parents=True, exist_ok=True)
+    (node / "bin").mkdir(exist_ok=True)
+    (node / "proc/12/cmdline").write_text("\0".join(["/usr/bin/dockerd", *words, ""]))
+    (node / "proc/12/environ").write_text(path or f"PATH={node / 'bin'}\0")
+    runtimes = {"runtimes": {"runc": {}, **RUNTIME}}
+    return {**info(**{**NO_INIT, "Runtimes": runtimes["runtimes"], **changes}), **unit(MainPID="12")}
+
+
+def problems_of_init(run: Run, file: Path, answers: dict[str, Answer], *, follows: bool, **fabric: Any) -> list[str]:
+    one = {**plan(file.parent, 1), "modules": [{"module_id": 0}], "requires": {"weights_path": None}}
+    given: dict[str, Any] = preflight(daemon_json=str(file), engine=ASKED, plans=[one])
+    given["fabric"] = {"required": True, "override": "", **fabric} if follows else {}
+    answers = {"docker": (1, "", ""), "docker image": (0, "sha256:1", ""), **answers}
+    found = run(gaudi_preflight, given, answers)["problems"]
+    return [problem["message"] for problem in found if problem["id"] == "engine_lacks_init"]
+
+
+def test_preflight_missing_init_is_a_problem_where_a_container_of_the_run_needs_it(
+    run: Run, node: Path, file: Path
+) -> None:
+    answers = without_init(node)
+    (message,) = problems_of_init(run, file, answers, follows=True)
+    assert "docker run --init" in message
+    assert "--reinstall docker.io tini" in message
+    # Without the check of cards and links, and where that is only a warning.
+    assert problems_of_init(run, file, answers, follows=False) == []
+    assert problems_of_init(run, file, answers, follows=True, override="known") == []
+    assert problems_of_init(run, file, answers, follows=True, required=False) == []
+
+
+@pytest.mark.parametrize("source", ["flag", "file", "flag against the file"])
+def test_preflight_missing_init_of_every_container_is_a_problem(run: Run, node: Path, file: Path, source: str) -> None:
+    file.write_text("{}" if source == "flag" else '{"init": true}')
+    words = {"flag": ["--init"], "file": [], "flag against the file": ["--init=false"]}[source]
+    found = problems_of_init(run, file, without_init(node, *words), follows=False)
+    assert bool(found) is (source != "flag against the file")
+    assert all("no instance starts" in message for message in found)
+
+
+def test_preflight_init_counts_as_there_where_it_is_not_certainly_missing(run: Run, node: Path, file: Path) -> None:
+    assert problems_of_init(run, file, without_init(node, **INIT), follows=True) == []
+    # A program of another kind, whose version the engine does not understand; and an engine that cannot be read.
+    assert problems_of_init(run, file, without_init(node, path="HOME=/\0"), follows=True) == []
+    other = without_init(node, InitBinary=str(node / "own-init"))
+    assert len(problems_of_init(run, file, other, follows=True)) == 1
+    for name in ("own-init", "bin/docker-init"):
+        (node / name).touch()
+        (node / name).chmod(0o755)
+    assert problems_of_init(run, file, other, follows=True) == []
+    answers = without_init(node)
+    assert problems_of_init(run, file, answers, follows=True) == []
+    # A link that leads nowhere.
+    (node / "bin/docker-init").unlink()
+    (node / "bin/docker-init").symlink_to(node / "gone")
+    assert len(problems_of_init(run, file, answers, follows=True)) == 1
+
+
 def test_preflight_wrong_proxy_has_no_consequences(run: Run, node: Path, file: Path) -> None:
     (node / "proc/12").mkdir(parents=True)
     (node / "proc/12/environ").write_text("HTTPS_PROXY=http://a:1\0")

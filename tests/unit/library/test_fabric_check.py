@@ -288,7 +288,7 @@ def test_an_image_that_prints_something_else_is_refused(
 @pytest.mark.parametrize(
     ("error", "advice", "no_advice"),
     [
-        ('exec: "docker-init": executable file not found in $PATH.', "Install docker-init", "--runtime"),
+        ('exec: "docker-init": executable file not found in $PATH.', "--reinstall docker.io tini", "--runtime"),
         ("unknown or invalid runtime name: habana.", "docker run --runtime habana", "docker-init"),
         ("no space left on device.", "no space left on device.", "--runtime"),
     ],
