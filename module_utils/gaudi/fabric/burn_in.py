@@ -1,8 +1,9 @@
 """Call hl_qual and parse its output: lines with PASSED or FAILED, and the ``Test result summary``.
 
-No output of hl_qual was available. The two words and the heading are known from a public program that looks for them in
-the eight lines after it; all other output is kept, not parsed. The arguments are those of public calls (docs.habana.ai,
-hl_qual; provisioning code of Intel's own cloud); we tried none of them on hardware.
+One output was recorded, of release 1.24.1 on a Gaudi 2: it took no test from its arguments (tests/unit/fabric).
+Below the heading stands a line for each card, then ``hl qual report`` with the bare word. No output of a test that ran
+was available; all other lines are kept, not parsed. The arguments are those of public calls (docs.habana.ai, hl_qual;
+provisioning code of Intel's own cloud); we tried none of them on hardware.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ LIMIT_SECONDS = 3600
 
 _SUMMARY = re.compile(r"test result summary", re.IGNORECASE)
 _LINE = re.compile(r"(?P<name>[^\n]{0,200}?)\s*:\s*(?P<word>PASSED|FAILED)\b")
+_CARD = re.compile(r"(?:hl_qual\W+)?device with busID:\s*(?P<bus>\S+)\s+result", re.IGNORECASE)
+# The heading of the bare word, which is the outcome of all cards.
+_REPORT = re.compile(r"hl qual report", re.IGNORECASE)
+# hl_qual took no test from its arguments. It then prints FAILED for each card, and 0 for all that it measured.
+_NO_TEST = re.compile(r"No plugin was identified|Failed to set plugin under test", re.IGNORECASE)
+# A line of its help, which it prints for arguments that it does not know.
+_HELP = re.compile(r"-rmod\s+==>")
 
 
 @dataclass(frozen=True)
@@ -83,11 +91,20 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
     """Parse hl_qual's stdout and stderr; status None means that it was stopped at its limit. Never raises."""
     lines = text.splitlines()
     start = next((place for place, line in enumerate(lines) if _SUMMARY.search(line)), len(lines))
-    tests = tuple(
-        (printable(found["name"].strip(" -|*\t")), found["word"]) for found in map(_LINE.search, lines) if found
-    )
+    tests = tuple((_label(found["name"]), found["word"]) for found in map(_LINE.search, lines) if found)
+    no_test = _NO_TEST.search(text) or (None if tests or _reported(lines) else _HELP.search(text))
+    if no_test:
+        what = "it printed its help" if "==>" in no_test.group() else no_test.group()
+        return BurnIn(
+            None,
+            (),
+            f"hl_qual took no test from its arguments ({what}), so that what it printed is no verdict on a card. "
+            "Compare the arguments in its log with those of its release (hl_qual -h).",
+        )
     summary = [found["word"] for found in map(_LINE.search, lines[start:]) if found]
     failed = [name for name, word in tests if word == "FAILED"]
+    if not failed and "FAILED" in _reported(lines):
+        failed = ["its report"]
     if failed:
         names = ", ".join(name or "a test without a name" for name in dict.fromkeys(failed))
         return BurnIn(False, tests, f"hl_qual failed: {names}. Its log says why.")
@@ -100,3 +117,15 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
     if not summary:
         return BurnIn(None, tests, "hl_qual ended well, but printed no summary that can be read. Its log is kept.")
     return BurnIn(True, tests, f"hl_qual passed: of {len(tests)} results none failed.")
+
+
+def _label(name: str) -> str:
+    """Return the name of a result: ``card`` with its bus address for one of a card."""
+    card = _CARD.search(name)
+    return printable(f"card {card['bus']}" if card else name.strip(" -|*\t"))
+
+
+def _reported(lines: Sequence[str]) -> list[str]:
+    """Return the bare words below the report's heading."""
+    start = next((place for place, line in enumerate(lines) if _REPORT.search(line)), len(lines))
+    return [line.strip() for line in lines[start:] if line.strip() in ("PASSED", "FAILED")]

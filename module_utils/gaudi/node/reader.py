@@ -20,6 +20,7 @@ from ..base.printable import printable
 from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id, parse_links, parse_ports
+from ..cards.network_ifs import parse_status
 from ..cards.query import Answer, Seen, query_hl_smi
 from ..cards.reservations import holders
 from ..cards.sources import (
@@ -41,6 +42,8 @@ PROC = Path("/proc")
 RESERVATIONS = Path(paths.RESERVATIONS)
 PLANS = Path(paths.INSTANCES)
 HABANA_VENDOR = "0x1da3"
+# Where the package habanalabs-qual has its programs, in a folder for each generation of cards.
+QUAL = Path("/opt/habanalabs/qual")
 
 # Seconds: a query takes one or two, but a lost card, or one in reset, can block hl-smi for ever.
 HL_SMI_SECONDS = 60
@@ -61,10 +64,11 @@ def read_ports(
 ) -> list[tuple[int, int, bool | None, bool | None]]:
     """Return the ports of a topology's cards: module id, number, whether it is external, whether its link is up.
 
-    None: hl-smi did not report it. Links of external ports are reported only if their numbers are queried, which takes
-    another call for each card.
+    None: nothing reported it. hl-smi reports links of external ports only if their numbers are queried, which takes
+    another call for each card; where it does not, the vendor's script is asked.
     """
     found: list[tuple[int, int, bool | None, bool | None]] = []
+    script: dict[int, dict[int, bool]] | None = None
     for card in cards:
         if card["module_id"] is None or card["bus_id"] is None:
             continue
@@ -74,6 +78,10 @@ def read_ports(
         if external and leaving:
             numbers = ",".join(map(str, leaving))
             links = {**links, **_ask_ports(module, parse_links, "-n", "link", "-i", card["bus_id"], "-P", numbers)}
+        if external and not (leaving and links.keys() >= set(leaving)):
+            script = _ask_script(module) if script is None else script
+            told = script.get(card["index"], {})
+            kinds, links = {**dict.fromkeys(told, "external"), **kinds}, {**told, **links}
         for number in sorted({*kinds, *links}):
             kind = kinds.get(number)
             found.append((card["module_id"], number, None if kind is None else kind == "external", links.get(number)))
@@ -89,6 +97,19 @@ def _ask_ports(module: AnsibleModule, parse: Callable[[str], dict[int, T]], *arg
         return parse(answer.stdout)
     except ValueError:
         return {}
+
+
+def _ask_script(module: AnsibleModule) -> dict[int, dict[int, bool]]:
+    """Return whether the external ports of each device are up, by the vendor's script; {} if it cannot tell."""
+    for program in sorted(QUAL.glob("*/bin/manage_network_ifs.sh")):
+        answer = _run(module, HL_SMI_SECONDS, str(program), "--status")
+        if answer is not None and answer.status == 0:
+            try:
+                found: dict[int, dict[int, bool]] = parse_status(answer.stdout)
+            except ValueError:
+                return {}
+            return found
+    return {}
 
 
 def read_interfaces(cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, str, bool, int, int | None]]:

@@ -2,9 +2,9 @@
 """Stand-in for hl-smi on a simulated node: answers from /etc/gaudi-simulator/node.json.
 
 What real machines were seen to print (tests/unit/standins/recorded) is printed to the byte, in the two table
-layouts there are. Every request it does not know ends with status 1 and a message on stderr, as every
-request does when the described driver is not loaded. Real processes count: whoever holds /dev/accel/accelN
-open on this node, in a container or not, is listed as its user.
+layouts there are. Every request it does not know ends with status 1 and a message on stderr. Without a device, as
+without the described driver, every request ends with status 1 and the recorded line on stdout. Real processes count:
+whoever holds /dev/accel/accelN open on this node, in a container or not, is listed as its user.
 
 It says that it is simulated where no parser looks (-v on stderr, -h) and in serial numbers and UUIDs.
 """
@@ -37,6 +37,13 @@ COLUMNS = "|" + "-" * 31 + "+" + "-" * 22 + "+" + "-" * 22 + "+"
 
 class Refused(Exception):
     """The tool ends with status 1 and this message on stderr."""
+
+
+class NoDevice(Exception):
+    """The tool ends with status 1 and this message on stdout: apptainer's tests, a container without cards."""
+
+    def __init__(self) -> None:
+        super().__init__("no AIPs available")
 
 
 @dataclass(frozen=True)
@@ -88,9 +95,9 @@ class Smi:
 
     def __init__(self, node: dict[str, Any], held: dict[int, list[tuple[int, str]]]) -> None:
         self.node = node
-        if not node["driver"]["loaded"]:
-            raise Refused("The habanalabs driver is not loaded")
         self.cards: list[dict[str, Any]] = [card for card in node["cards"] if not card["lost"]]
+        if not (node["driver"]["loaded"] and self.cards):
+            raise NoDevice
         self.users: dict[int, list[User]] = {}
         described = {(entry["index"], entry["name"]): entry for entry in node["busy"]}
         for card in self.cards:
@@ -383,7 +390,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def answer(arguments: list[str], node: dict[str, Any], held: dict[int, list[tuple[int, str]]], now: datetime) -> str:
-    """Return what the tool prints for a command line; Refused where it ends with status 1."""
+    """Return what the tool prints for a command line; Refused or NoDevice where it ends with status 1."""
     request = parse(arguments)
     if request.topo is None and request.version:
         return f"HL-SMI Version : {node['hl_smi']['version']}"
@@ -416,6 +423,9 @@ def main() -> int:
         print(answer(sys.argv[1:], node, holders(), datetime.now(UTC)))
         # Beside the answer, not in it: programs read what the real tool would print, people see both.
         print(f"simulated: node description {node['description']}", file=sys.stderr)
+    except NoDevice as nothing:
+        print(nothing)
+        return 1
     except Refused as refusal:
         print(refusal, file=sys.stderr)
         return 1

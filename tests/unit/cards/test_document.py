@@ -40,6 +40,8 @@ from tests.unit.cards.nodes import (
 )
 from tests.unit.cards.test_hl_smi import TABLES
 
+RECORDED = Path(__file__).parent / "recorded"
+
 
 def found(topology: dict[str, Any]) -> list[str]:
     return [finding["id"] for finding in topology["findings"]]
@@ -279,11 +281,25 @@ def test_no_hl_smi() -> None:
     assert card_of(topology, 3)["name"] is None
 
 
+NO_DEVICE = Answer(1, (RECORDED / "1.24.1/hl-smi_no_device.txt").read_text(encoding="utf-8"), "")
+
+
 def test_no_driver() -> None:
-    topology = build_topology(sources({"": failed("hl-smi: The habanalabs driver is not loaded")}, accel=()))
+    topology = build_topology(sources({"": NO_DEVICE}, accel=()))
     assert (topology["cards"], found(topology)) == ([], ["no_driver"])
     assert "PCI shows 8 Gaudi cards" in message(topology, "no_driver")
-    assert "it said 'hl-smi: The habanalabs driver is not loaded'" in message(topology, "no_driver")
+    assert "hl-smi fails (status 1, it said 'no AIPs available')" in message(topology, "no_driver")
+
+
+def test_no_device_for_hl_smi_is_no_card_where_the_bus_has_none() -> None:
+    assert found(build_topology(sources({"": NO_DEVICE}, pci=(), accel=(), lspci=ok("")))) == ["no_cards"]
+
+
+def test_no_device_for_hl_smi_is_a_failure_where_the_driver_has_cards() -> None:
+    topology = build_topology(sources({"": NO_DEVICE}))
+    assert found(topology) == ["hl_smi_failed"]
+    assert "it said 'no AIPs available'" in message(topology, "hl_smi_failed")
+    assert len(topology["cards"]) == 8
 
 
 def test_neither_driver_nor_hl_smi() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -110,6 +111,42 @@ memory bandwidth 0000:19:00.0 : {0}
   Memory test : {0}
   PCI test    : PASSED
 """
+
+
+NO_PLUGIN = (Path(__file__).parent / "recorded/hl_qual/memory_no_plugin_1.24.1.txt").read_text(encoding="utf-8")
+# The same end, of tests that ran.
+END = NO_PLUGIN[NO_PLUGIN.index("####") :]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (NO_PLUGIN, "No plugin was identified"),
+        (NO_PLUGIN.replace("Runner - No plugin was identified\n", ""), "Failed to set plugin under test"),
+        (NO_PLUGIN.splitlines()[0], "it printed its help"),
+    ],
+)
+def test_hl_qual_without_a_test_is_no_verdict_on_a_card(text: str, what: str, status: int) -> None:
+    found = parse_hl_qual(text, status)
+    assert (found.passed, found.tests) == (None, ())
+    assert what in found.sentence
+    assert "no verdict on a card" in found.sentence
+
+
+def test_hl_qual_names_the_cards_of_its_summary() -> None:
+    both = END.replace(" FAILED\n", " FAILED\nhl_qual - device with busID: 0000:33:00.0 result: PASSED\n", 1)
+    found = parse_hl_qual(both, 1)
+    assert found.passed is False
+    assert found.tests == (("card 0000:b3:00.0", "FAILED"), ("card 0000:33:00.0", "PASSED"))
+    assert found.sentence == "hl_qual failed: card 0000:b3:00.0. Its log says why."
+    assert parse_hl_qual(END.replace("FAILED", "PASSED"), 0).passed is True
+    # The outcome of all cards counts, too.
+    bare = END.replace("result: FAILED", "result: PASSED")
+    assert (parse_hl_qual(bare, 0).passed, parse_hl_qual(bare, 0).sentence[:29]) == (
+        False,
+        "hl_qual failed: its report. I",
+    )
 
 
 @pytest.mark.parametrize(

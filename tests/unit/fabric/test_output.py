@@ -24,6 +24,9 @@ COMMAND = "HCCL_DEMO_TEST=all_reduce ID={0} HCCL_RANK={0} HCCL_NRANKS=8 HCCL_RAN
         ("all_reduce_1.17.txt", 8, [Figure("all_reduce", 32 * MIB, 1000, 258.209121, 147.548069)]),
         ("reconstructed_all_reduce.txt", 8, [Figure("all_reduce", 32 * MIB, 1000, 258.209121, 147.548069)]),
         ("reconstructed_latency.txt", 8, [Figure("all_reduce", 32 * MIB, 1000, host_ms=0.2274, device_ms=0.2153)]),
+        ("all_reduce_1g_pure_mode.txt", 8, [Figure("all_reduce", 1024 * MIB, 1000, 258.200959, 147.543405)]),
+        ("all_reduce_vllm_fork.txt", 8, [Figure("all_reduce", 32 * MIB, 1000, 258.259144, 147.576654)]),
+        ("all_reduce_two_nodes.txt", 16, [Figure("all_reduce", 32 * MIB, 1000, 205.899352, 109.812988)]),
         ("all_reduce_2022.txt", 4, [Figure("all_reduce", 512 * MIB, 1000, nw_gb_s=69.214565)]),
         (
             "reconstructed_sizes.txt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from ansible.module_utils.gaudi.cards.query import Answer
 from ansible.module_utils.gaudi.node import reader
 
-CARD = {"module_id": 5, "bus_id": "0000:4e:00.0"}
+CARD = {"module_id": 5, "bus_id": "0000:4e:00.0", "index": 1}
+RECORDED = Path(__file__).resolve().parents[1] / "cards/recorded"
 ANSWERS: dict[tuple[str, ...], Answer | None] = {
     ("-n", "ports", "-i", "0000:4e:00.0"): Answer(0, "port 7: internal\nport 8: external\nport 9: internal\n", ""),
     ("-n", "link", "-i", "0000:4e:00.0"): Answer(0, "port  7:        UP\nport  9:        DOWN\n", ""),
@@ -21,11 +23,15 @@ def ports(
     answers: Mapping[tuple[str, ...], Answer | None],
     *cards: dict[str, Any],
     external: bool = False,
+    script: str = "",
 ) -> Any:
-    """The ports that are read where hl-smi answers so; None: it did not answer in time."""
+    """The ports that are read where hl-smi answers so; None: not in time. script: what the vendor's script prints."""
 
     def run_command(command: list[str]) -> tuple[int, str, str]:
         timeout, _kill, _seconds, program, *arguments = command
+        if program.endswith("/manage_network_ifs.sh"):
+            assert arguments == ["--status"]
+            return 0, script, ""
         assert (timeout, program) == ("timeout", "hl-smi")
         answer = answers[tuple(arguments)]
         return (124, "", "") if answer is None else (answer.status, answer.stdout, answer.stderr)
@@ -43,6 +49,27 @@ def test_links_of_external_ports_are_told_where_they_are_asked_for() -> None:
     answers = {**ANSWERS, asked: Answer(0, "port  8:        DOWN\n", "")}
     assert (5, 8, True, False) in ports(answers, CARD, external=True)
     assert (5, 8, True, None) in ports({**ANSWERS, asked: None}, CARD, external=True)
+
+
+@pytest.mark.parametrize("kinds", [ANSWERS["-n", "ports", "-i", "0000:4e:00.0"], Answer(1, "", "unknown option")])
+def test_external_ports_that_hl_smi_does_not_tell_are_those_of_the_vendors_script(
+    kinds: Answer | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "gaudi3/bin/manage_network_ifs.sh"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    monkeypatch.setattr(reader, "QUAL", tmp_path)
+    answers: dict[tuple[str, ...], Answer | None] = {
+        **ANSWERS,
+        ("-n", "ports", "-i", "0000:4e:00.0"): kinds,
+        ("-n", "link", "-i", "0000:4e:00.0", "-P", "8"): Answer(1, "", "unknown option"),
+    }
+    down = (RECORDED / "1.24.0/manage_network_ifs_--status.txt").read_text(encoding="utf-8")
+    found = ports(answers, CARD, external=True, script=down)
+    assert {(5, 2, True, False), (5, 3, True, False)} <= set(found)
+    assert ports(answers, CARD, script=down) == ports(answers, CARD)
+    for silent in ("", "accel1\n3 ports up\n"):
+        assert ports(answers, CARD, external=True, script=silent) == ports(answers, CARD)
 
 
 @pytest.mark.parametrize("answer", [None, Answer(1, "", "no"), Answer(0, "port 7: sideways\n", "")])

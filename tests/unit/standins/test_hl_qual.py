@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.fabric.burn_in import TESTS, commands, parse_hl_qual
 
 from simulator.standins import description
 from simulator.standins.node import hl_qual
+
+RECORDED = Path(__file__).resolve().parents[1] / "fabric/recorded/hl_qual/memory_no_plugin_1.24.1.txt"
 
 
 def ask(node: dict[str, Any], generation: str, test: str, groups: int, busy: bool = False) -> list[bool | None]:
@@ -23,6 +26,19 @@ def test_every_test_passes_on_a_sound_node_and_fails_where_it_is_described() -> 
         assert ask(pcie, "gaudi3", test, 2) == [True, True]
         bad = {**node, "hl_qual": {"failed": [test], "silent": False}}
         assert ask(bad, "gaudi2", test, 1) == [False]
+
+
+def test_it_ends_as_the_recorded_one() -> None:
+    """From the summary on the lines are the same but for the cards, and so is the reason."""
+    node = description.load("gaudi2-oam8")
+    node = {**node, "cards": node["cards"][:1]}
+    unknown = ["-gaudi2", "-c", "all", "-rmod", "parallel", "-dis_mon", "-x"]
+    lines = hl_qual.answer(unknown, node, False)[0]
+    recorded = RECORDED.read_text(encoding="utf-8").replace("0000:b3:00.0", node["cards"][0]["bus_id"]).splitlines()
+    summary = next(place for place, line in enumerate(recorded) if "summary" in line)
+    assert lines[-len(recorded[summary:]) :] == recorded[summary:]
+    assert set(lines[:2]) <= set(recorded)
+    assert parse_hl_qual("\n".join(lines), 1).passed is None
 
 
 def test_cards_in_use_other_cards_and_unknown_arguments_fail() -> None:
