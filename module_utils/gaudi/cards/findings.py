@@ -37,9 +37,9 @@ _ANSWERED = {
 }
 
 
-def finding(identifier: str, **facts: object) -> dict[str, str]:
-    """Return a finding in the words of the list of faults."""
-    return {"id": identifier, "severity": fault(identifier).severity, "message": say(identifier, **facts)}
+def finding(identifier: str, case: str = "", /, **facts: object) -> dict[str, str]:
+    """Return a finding in the words of the list of faults; ``case`` selects one of its remedies."""
+    return {"id": identifier, "severity": fault(identifier).severity, "message": say(identifier, case, **facts)}
 
 
 def label(card: Mapping[str, Any]) -> str:
@@ -67,11 +67,13 @@ def access_findings(sources: Sources) -> list[dict[str, str]]:
     on_pci = _count(len(sources.pci), "Gaudi card")
     if sources.uid != 0:
         findings.append(finding("not_root", uid=sources.uid))
+    # On a node with cards, neither driver nor hl-smi: site.yml brings both.
+    bare = "bare" if seen is None and sources.pci and not sources.accel else ""
     if seen is None:
-        findings.append(finding("no_hl_smi", on_pci=on_pci))
+        findings.append(finding("no_hl_smi", bare or ("driver" if sources.accel else ""), on_pci=on_pci))
     if sources.pci and not sources.accel and (seen is None or failure is not None):
         and_hl_smi = "" if failure is None else f", and hl-smi fails ({failure})"
-        findings.append(finding("no_driver", on_pci=on_pci, and_hl_smi=and_hl_smi))
+        findings.append(finding("no_driver", bare, on_pci=on_pci, and_hl_smi=and_hl_smi))
     elif seen is not None and failure is not None and sources.accel:
         failed = "did not answer in time" if seen.timed_out else f"failed ({failure})"
         findings.append(finding("hl_smi_failed", failed=failed, driven=_count(len(sources.accel), "card")))

@@ -35,6 +35,10 @@ _FLASH = (
     "No role flashes firmware: with no instance running, unload the habanalabs modules, run hl-fw-loader (package "
     "habanalabs-firmware-odm), load them again (docs/compatibility.md)."
 )
+_OF_SITE = (
+    " of gaudi_release, from gaudi_driver_repository or else from the node's own package sources (docs/driver.md). "
+    "With --tags, name gaudi_driver as well."
+)
 _COMPACT = (
     "As root: sync, write 3 to /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory; then start it again."
 )
@@ -58,6 +62,11 @@ FAULTS = (
         "hl-smi is not installed, or not in a directory where programs are looked for; PCI shows {on_pci}.",
         "Install habanalabs-firmware-tools of the driver's release.",
         "",
+        remedies={
+            "bare": "site.yml installs it with the driver" + _OF_SITE,
+            "driver": "Install habanalabs-firmware-tools of the driver's release; playbooks/driver.yml does, if that "
+            "is gaudi_release.",
+        },
     ),
     Known(
         "no_driver",
@@ -67,6 +76,7 @@ FAULTS = (
         "Load it with modprobe habanalabs, or install habanalabs-dkms; dmesg | grep habanalabs says why it does not "
         "start.",
         "",
+        remedies={"bare": "site.yml installs and loads the driver" + _OF_SITE},
     ),
     Known(
         "hl_smi_failed",

@@ -303,7 +303,16 @@ def test_no_device_for_hl_smi_is_a_failure_where_the_driver_has_cards() -> None:
 
 
 def test_neither_driver_nor_hl_smi() -> None:
-    assert found(build_topology(sources(seen=None, accel=()))) == ["no_hl_smi", "no_driver"]
+    topology = build_topology(sources(seen=None, accel=()))
+    assert found(topology) == ["no_hl_smi", "no_driver"]
+    for fault in found(topology):
+        assert "site.yml installs" in message(topology, fault)
+        assert "gaudi_driver_repository" in message(topology, fault)
+    # A driver that is there without hl-smi is no node for site.yml, and neither is one without a card.
+    driven = build_topology(sources(seen=None))
+    for topology in (driven, build_topology(sources(seen=None, pci=(), accel=(), lspci=ok("")))):
+        assert "site.yml" not in message(topology, "no_hl_smi")
+    assert "playbooks/driver.yml" in message(driven, "no_hl_smi")
 
 
 def test_no_cards() -> None:
