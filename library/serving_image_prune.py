@@ -14,6 +14,9 @@ description:
     use and O(keep) from before. One that a container uses, running or not, stays; no removal is forced.
   - Removes what a build left that was cut off before its image had all labels, unless that image is being built.
   - Images of others are left alone, and so are all images while the plan of an instance cannot be read.
+  - With O(all), for the removal of this project, removes every image of the record that has our labels from an engine
+    of others, and names the other images of the record. In an engine that this project installed, images go with its
+    data.
 options:
   wanted:
     description: The image of each instance of this run, by the instance's name.
@@ -24,6 +27,10 @@ options:
     type: list
     elements: str
     default: []
+  all:
+    description: Whether this project is removed, so that no image is needed. The record is left alone.
+    type: bool
+    default: false
   keep:
     description: How many images of an instance stay beside the one that it uses, the latest first.
     type: int
@@ -64,7 +71,7 @@ removed:
   elements: str
   sample: ["gaudi-serving/vllm:1.22-ba9876543210"]
 stays:
-  description: Why images that nothing needs are left, a sentence each.
+  description: Why images that nothing needs are left, a sentence each; with O(all) for "Stays" in a message.
   returned: always
   type: list
   elements: str
@@ -87,8 +94,9 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.image.recipe import LABEL
-from ansible.module_utils.gaudi.image.tidying import tidied, unlabelled
+from ansible.module_utils.gaudi.image.tidying import leaving, tidied, unlabelled
 from ansible.module_utils.gaudi.jobs.decisions import active_states
+from ansible.module_utils.gaudi.node import engine_config
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_text
@@ -98,10 +106,12 @@ from ansible.module_utils.gaudi.node.module import NodeModule
 ARGUMENT_SPEC: dict[str, Any] = {
     "wanted": {"type": "dict", "default": {}},
     "references": {"type": "list", "elements": "str", "default": []},
+    "all": {"type": "bool", "default": False},
     "keep": {"type": "int", "default": 1},
     "record": {"type": "path", "default": "/var/lib/gaudi-serving/images.json"},
 }
 PLANS = Path(paths.INSTANCES)
+NOTHING: dict[str, Any] = {"changed": False, "removed": [], "stays": []}
 
 
 def silent(module: AnsibleModule, said: str) -> None:
@@ -109,37 +119,46 @@ def silent(module: AnsibleModule, said: str) -> None:
     module.fail_json(msg=f"The Docker engine does not answer ({printable(said.strip())}). Run systemctl status docker.")
 
 
-def held_by(module: AnsibleModule, docker: str, image: str) -> str:
-    """Return containers that use an image, or one derived from it, by name; "" for none."""
+def held_by(module: AnsibleModule, docker: str, image: str) -> list[str]:
+    """Return containers that use an image, or one derived from it, by name."""
     code, out, err = module.run_command(
         [docker, "ps", "--all", "--filter", f"ancestor={image}", "--format", "{{.Names}}"]
     )
     if code != 0:
         silent(module, err)
-    return ", ".join(out.split())
+    return list(out.split())
 
 
-def remove(module: AnsibleModule, docker: str, image: str) -> str:
-    """Remove an image; return why it stays, empty if it was removed or was gone. Check mode answers as if removed."""
-    users = held_by(module, docker, image)
+def remove(module: AnsibleModule, docker: str, image: str, going: Sequence[str] = ()) -> str:
+    """Remove an image; return why it stays, empty if it was removed or was gone. Check mode answers as if removed.
+
+    going: containers that check mode only would have removed before.
+    """
+    users = [name for name in held_by(module, docker, image) if name not in going]
     if users:
-        return f"{image} stays: it is used by the container {users}."
+        return f"it is used by the container {', '.join(users)}."
     if module.check_mode:
         return ""
     code, _, err = module.run_command([docker, "image", "rm", image])
     if code == 0 or "no such image" in err.lower():
         return ""
-    return f"{image} stays: {printable(err.strip())}"
+    return str(printable(err.strip()))
+
+
+def labelled(module: AnsibleModule, docker: str) -> tuple[list[str], str]:
+    """Return the names of all images with this project's label; or the engine's error."""
+    code, out, err = module.run_command(
+        [docker, "image", "ls", "--filter", f"label={LABEL}.release", "--format", "{{.Repository}}:{{.Tag}}"]
+    )
+    return (out.split(), "") if code == 0 else ([], err or out)
 
 
 def left_over(module: AnsibleModule, docker: str) -> list[str]:
     """Return names that interrupted builds left behind."""
-    code, out, err = module.run_command(
-        [docker, "image", "ls", "--filter", f"label={LABEL}.release", "--format", "{{.Repository}}:{{.Tag}}"]
-    )
-    if code != 0:
-        silent(module, err)
-    found = unlabelled(out.split())
+    names, error = labelled(module, docker)
+    if error:
+        silent(module, error)
+    found = unlabelled(names)
     if not found:
         return []
     units = {name: f"gaudi-job@image.{whole.rpartition(':')[2]}.service" for name, whole in found.items()}
@@ -149,7 +168,8 @@ def left_over(module: AnsibleModule, docker: str) -> list[str]:
 
 def tried_to_remove(module: AnsibleModule, docker: str, superfluous: Sequence[str]) -> dict[str, str]:
     """Remove unneeded and left-over images; return for each why it stays, "" if it was removed."""
-    return {image: remove(module, docker, image) for image in [*superfluous, *left_over(module, docker)]}
+    tried = {image: remove(module, docker, image) for image in [*superfluous, *left_over(module, docker)]}
+    return {image: why and f"{image} stays: {why}" for image, why in tried.items()}
 
 
 def remove_bills(folder: Path, images: Mapping[str, Mapping[str, Any]]) -> None:
@@ -177,13 +197,38 @@ def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Re
     raise AssertionError("fail_json ends the module")
 
 
+def uninstall(module: AnsibleModule, docker: str, path: Path) -> dict[str, Any]:
+    """Remove this project's images from an engine of others; return what was removed, and what stays and why."""
+    if engine_config.is_ours(module):
+        return NOTHING
+    names, error = labelled(module, docker)
+    try:
+        images = (read(path, image_record.Record.parse) or image_record.Record()).images
+        doubt = f"as the engine does not answer: {printable(error.strip())}" if error and images else ""
+    except Damaged as damage:
+        images, doubt = {}, f"as it is not known which are this project's: {damage}"
+    if doubt:
+        listing = f"docker image ls --filter label={LABEL}.release lists those with its label"
+        return {"changed": False, "removed": [], "stays": [f"images of this project, {doubt} ({listing})"]}
+    inspect = [docker, "image", "inspect", "--format", "{{.Id}}"]
+    there = {name: module.run_command([*inspect, name])[1].strip() for name in images}
+    found = leaving(images, there, names)
+    # In check mode the instances are still there.
+    going = [f"vllm-{name}" for name in plans.plans_on_node(PLANS)] if module.check_mode else []
+    tried = {image: remove(module, docker, image, going) for image in found.ours}
+    why = {**{image: reason for image, reason in tried.items() if reason}, **found.stays}
+    removed = [image for image, reason in tried.items() if not reason]
+    stays = [f"{image}: {reason.rstrip('.')} (docker image rm {image} removes it)" for image, reason in why.items()]
+    return {"changed": bool(removed), "removed": removed, "stays": stays}
+
+
 def main() -> None:
     """Read, decide, remove, record."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, path = module.params, Path(module.params["record"])
     docker = module.get_bin_path("docker")
-    if docker is None:
-        module.exit_json(changed=False, removed=[], stays=[])
+    if docker is None or params["all"]:
+        module.exit_json(**(uninstall(module, docker, path) if docker else NOTHING))
     before, known = read_record(module, path)
     images, history = known.images, known.history
     used = {name: str(plan["image"]) for name, plan in plans.plans_on_node(PLANS).items() if "image" in plan}

@@ -71,3 +71,25 @@ def _stay(before: Sequence[str], wanted: str | None, used: str | None, keep: int
     """Return an instance's images that stay: the wanted and the used one, then as many earlier ones as ``keep``."""
     now = tuple(dict.fromkeys(name for name in (wanted, used) if name))
     return tuple(dict.fromkeys([*now, *before]))[: len(now) + keep]
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """What a removal of this project does with images. stays: the others of the record, each with the reason."""
+
+    ours: tuple[str, ...]
+    stays: Mapping[str, str]
+
+
+def leaving(images: Mapping[str, Mapping[str, Any]], there: Mapping[str, str], labelled: Iterable[str]) -> Leaving:
+    """Decide which images are removed with this project: those of its record that also have its labels.
+
+    images: the record. there: ids of the recorded images that the engine has, by reference. labelled: all images of the
+    engine with this project's label, by reference.
+    """
+    names = [name for name in dict.fromkeys(labelled) if "<none>" not in name]
+    same = [name for name, known in images.items() if known.get("id") and there.get(name) == known["id"]]
+    ours = tuple(sorted(name for name in same if name in names and is_built(name, images[name])))
+    pulled = {name: "this project did not build it" for name in sorted(same) if name not in names}
+    unknown = {name: "it has this project's label but is not in its record" for name in names if name not in ours}
+    return Leaving(ours, {**pulled, **unknown})

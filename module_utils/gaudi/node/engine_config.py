@@ -144,7 +144,7 @@ def read_engine(
         info=info,
         version=str(info.get("ServerVersion", "")) if info else _version(module, program) if program else "",
         installed=bool(program or client),
-        ours=_is_ours(module) if by_others is None else not by_others,
+        ours=is_ours(module) if by_others is None else not by_others,
         command=command,
         process=process,
         environment=environment,
@@ -158,7 +158,7 @@ def _version(module: AnsibleModule, program: str) -> str:
     return out.partition("version ")[2].partition(",")[0] if status == 0 else ""
 
 
-def _is_ours(module: AnsibleModule) -> bool:
+def is_ours(module: AnsibleModule) -> bool:
     """Whether this project installed an engine; beside one of others, only packages that instances need."""
     try:
         return not origin.ENGINES.keys().isdisjoint(engine_look.brought())

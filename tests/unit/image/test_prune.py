@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.node import engine_look
 
 from library import serving_image_prune
-from tests.unit.image.test_tidying import RECORD, A, B, C
+from tests.unit.image.test_tidying import READY, RECORD, A, B, C, D
 from tests.unit.preflight.conftest import Answer, Run, record, run
 
 __all__ = ["record", "run"]
@@ -111,6 +114,78 @@ def test_a_node_without_an_engine_or_record_is_left_alone(run: Run, record: Path
     record.parent.mkdir()
     record.write_text("{")
     assert run(serving_image_prune, {"record": str(record)}, ENGINE)["refused_id"] == "image_record_damaged"
+
+
+@pytest.fixture
+def others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The record of packages on a node whose engine others installed."""
+    brought = tmp_path / "brought.json"
+    brought.write_text(json.dumps({"packages": {"engine": ["nftables"]}}))
+    monkeypatch.setattr(engine_look, "BROUGHT", brought)
+    return brought
+
+
+def removal(run: Run, record: Path, answers: Mapping[str, Answer] = MappingProxyType({}), check: bool = False) -> Any:
+    """The module as the removal of the project calls it. A and B are as recorded; C's name is another image by now."""
+    engine: dict[str, Answer] = {
+        **ENGINE,
+        "docker image ls": (0, f"{A}\n{B}\n{C}\n{D}\n<none>:<none>\n", ""),
+        "docker image inspect": (1, "", "no such image"),
+        **{
+            f"docker image inspect --format {{{{.Id}}}} {name}": (0, f"sha256:{name[-1]}\n", "")
+            for name in (A, B, READY)
+        },
+        f"docker image inspect --format {{{{.Id}}}} {C}": (0, "sha256:another\n", ""),
+        **answers,
+    }
+    return run(serving_image_prune, {"all": True, "record": str(record)}, engine, check=check)
+
+
+@pytest.mark.usefixtures("node", "others")
+@pytest.mark.parametrize("check", [False, True])
+def test_with_this_project_its_images_go_from_an_engine_of_others(run: Run, record: Path, check: bool) -> None:
+    ran = removal(run, record, check=check)
+    assert (ran["changed"], ran["removed"]) == (True, [A, B])
+    removed = [command for command in ran.commands if "image rm" in command]
+    assert removed == ([] if check else [f"docker image rm {A}", f"docker image rm {B}"])
+    # What is in the record alone, or has the label alone, is named and stays.
+    stays = {line.partition(": ")[0]: line for line in ran["stays"]}
+    assert sorted(stays) == sorted([READY, C, D])
+    assert stays[READY].endswith(f"this project did not build it (docker image rm {READY} removes it)")
+    assert "not in its record" in stays[D]
+
+
+@pytest.mark.usefixtures("node", "others")
+def test_with_this_project_an_image_that_a_container_uses_stays(run: Run, record: Path) -> None:
+    uses: dict[str, Answer] = {f"docker ps --all --filter ancestor={A}": (0, "vllm-chat\ntheirs\n", "")}
+    stays = f"{A}: it is used by the container vllm-chat, theirs (docker image rm {A} removes it)"
+    ran = removal(run, record, uses)
+    assert (ran["removed"], stays in ran["stays"]) == ([B], True)
+    # In check mode our own containers are still there.
+    uses = {f"docker ps --all --filter ancestor={A}": (0, "vllm-chat\n", "")}
+    assert removal(run, record, uses, check=True)["removed"] == [A, B]
+
+
+@pytest.mark.usefixtures("node", "others")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_images_that_cannot_be_told_apart_stay_with_the_command_that_lists_them(
+    run: Run, record: Path, damaged: bool
+) -> None:
+    silent: dict[str, Answer] = {"docker image ls": (1, "", "Cannot connect to the Docker daemon\n")}
+    if damaged:
+        record.write_text("{")
+    ran = removal(run, record, {} if damaged else silent)
+    assert (ran["changed"], ran["removed"]) == (False, [])
+    (line,) = ran["stays"]
+    assert "docker image ls --filter label=gaudi-serving.image.release" in line
+    assert ("which are this project's" if damaged else "Cannot connect") in line
+
+
+@pytest.mark.usefixtures("node")
+def test_images_in_an_engine_of_ours_go_with_its_data(run: Run, record: Path, others: Path) -> None:
+    others.write_text(json.dumps({"packages": {"engine": ["docker.io"]}}))
+    ran = removal(run, record)
+    assert (ran["changed"], ran["removed"], ran["stays"], ran.commands) == (False, [], [], [])
 
 
 LEFT = f"{A}-unlabelled"
