@@ -430,10 +430,15 @@ def restore(module: AnsibleModule) -> None:
             put(module, target, earlier)
             done = f"{target} was restored from {backup}"
         else:
-            Path(target).unlink()
+            # An engine does not start without a file that its flag names; it ran, as the file was lost after its start.
+            named = arguments.CONFIG_FILE in read_engine(module).flags
+            if named:
+                put(module, target, "{}\n")
+            else:
+                Path(target).unlink()
             if module.params["restore"].get("settings_record"):
                 Path(module.params["restore"]["settings_record"]).unlink(missing_ok=True)
-            done = f"{target}, which this run had created, was removed"
+            done = f"{target}, which this run had created, was {'emptied' if named else 'removed'}"
     for verb in ("start", "reload"):
         start(module, verb)
     returned = "answers again" if engine_config.engine_info(module) else "still does not answer"

@@ -408,8 +408,16 @@ def test_restore_earlier_file_returns_and_the_engine_starts(
     assert "terminated" not in ran["msg"]
     for part in ("Unable to restart", "log-driver", str(file), "answers again"):
         assert part in ran["msg"]
-    order = [line for line in ran.commands if line.startswith("systemctl")]
+    order = [line for line in ran.commands if line.startswith("systemctl") and " show " not in line]
     assert order[:2] == ["systemctl reset-failed docker.service docker.socket", "systemctl start docker.service"]
+
+
+def test_restore_keeps_a_file_that_the_engines_flag_names(run: Run, merge: Merge, file: Path) -> None:
+    """dockerd ends if a file does not exist that --config-file names, also the default one (seen with 20.10.24)."""
+    answers = {**docker_info(), **unit(ExecStart=exec_start(f"--config-file={file}"))}
+    restore = merge(answers)["restore"]
+    ran = run(docker_daemon_json, {"state": "restored", "restore": restore, "cause": "x"}, {**SYSTEMD, **answers})
+    assert (ran["refused_id"], json.loads(file.read_text())) == ("engine_did_not_return", {})
 
 
 @pytest.mark.parametrize("before", ['{"debug": true}', None])
