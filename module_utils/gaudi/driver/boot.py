@@ -132,9 +132,10 @@ def left_over(boot: BootFiles, running: str) -> tuple[list[Refusal], list[str]]:
     lacking = sorted((version for version in versions if version not in boot.modules), key=sort_key)
     newest = max(versions, key=lambda version: (sort_key(version), version), default="")
     rest = sorted(name for name in boot.files if _REST.match(name))
+    # Debian has the modules in the image's package, and no other by this name.
     reinstall = (
-        f"apt-get install --reinstall linux-modules-{running} linux-image-{running}; Debian has the modules in the "
-        "latter"
+        f"Debian: apt-get install --reinstall linux-image-{running}; Ubuntu: the same with linux-modules-{running} and "
+        f"linux-modules-extra-{running}"
     )
     findings = [
         f"/lib/modules/{version}, of the running kernel, does not exist, so that it cannot boot again and loads no "

@@ -608,7 +608,9 @@ def test_files_of_the_running_kernel_are_never_advised_to_be_removed(newer: tupl
     (said,) = (*map(str, refusals), *findings)
     assert [refusal.id for refusal in refusals] == ([] if newer else ["running_kernel_without_modules"])
     assert "the running kernel" in said
-    assert f"linux-modules-{KERNEL}" in said
+    # A command for Debian names no package that only Ubuntu has.
+    assert f"Debian: apt-get install --reinstall linux-image-{KERNEL};" in said
+    assert f"Ubuntu: the same with linux-modules-{KERNEL}" in said
     assert "Remove" not in said
 
 
