@@ -146,6 +146,9 @@ def _request(module: AnsibleModule) -> dict[str, str]:
     share, size = module.params["max_memory_share"], module.params["hugepage_size"]
     try:
         wanted: dict[str, str] = sysctl.check_request(given)
+        if wanted.get(sysctl.HUGEPAGES) == sysctl.AUTO:
+            cpuinfo = (PROC / "cpuinfo").read_text(errors="replace")
+            wanted[sysctl.HUGEPAGES] = str(sysctl.counted(sysctl.AUTO, cpuinfo, size))
         present, memory = module.params["state"] == "present", _memory()
         pages = int(wanted.get(sysctl.HUGEPAGES, 0)) if present else 0
         refusal = sysctl.memory_refusal(pages, memory, share, size)

@@ -82,6 +82,9 @@ class Inspection:
         self.wanted, self.paths, self.seen = wanted, paths, seen
         self.size = wanted["hugepage_size"]
         self.requested = requested(wanted)
+        if sysctl.HUGEPAGES in self.requested:
+            pages = sysctl.counted(self.requested[sysctl.HUGEPAGES], seen.cpuinfo, self.size)
+            self.requested[sysctl.HUGEPAGES] = str(pages)
         self.settings = sysctl.managed(self.requested, self.size, seen.memory)
         self.limits = {key: str(value) for key, value in wanted["limits"].items()}
 

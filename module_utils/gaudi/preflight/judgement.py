@@ -297,7 +297,7 @@ def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: Seen) ->
     problems = [] if site.release is None else checks.check_release(site.release, asked["known_releases"])
     problems += [Problem("inventory", said) for said in pins.digest_refusals(asked["image_digest"])]
     problems += checks.check_requests(asked["plans"], bool(seen.topology.get("cards")), site.positions)
-    problems += inventory.check_hugepages(site, seen.meminfo)
+    problems += inventory.check_hugepages(site, seen.meminfo, seen.cpuinfo)
     problems += checks.check_clock(seen.clock, asked["controller_time"], asked["clock_tolerance"])
     problems += checks.check_system(checks.parse_os_release(seen.os_release))
     return problems

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..base.checks import integer, shown, switch, text
 from ..base.refusal import Refusal
-from ..host.sysctl import SIZE, SIZES, memory_refusal, parse_meminfo
+from ..host.sysctl import AUTO, SIZE, SIZES, counted, memory_refusal, parse_meminfo
 from .checks import Problem
 
 INSTANCES = "gaudi_serving_instances"
@@ -54,6 +54,11 @@ def _at_once(value: object) -> None:
         raise Refusal("not_a_batch", "A number of nodes, a percentage or auto is needed.")
 
 
+def _hugepages(value: object) -> None:
+    if value != AUTO:
+        integer(value, "", 0, MOST_HUGEPAGES)
+
+
 # For each variable its parser, and the expected form in words. Variables that were not passed are not checked.
 VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
     "gaudi_release": (_release, 'the name of a file in catalog/releases, in quotes, such as "1.22"'),
@@ -74,7 +79,7 @@ VARIABLES: Mapping[str, tuple[Callable[[object], object], str]] = {
         _list,
         "a list of requests, such as [{instance: chat, model: qwen3-8b, port: 30001}], or [] to serve nothing",
     ),
-    HUGEPAGES: (lambda value: integer(value, "", 0, MOST_HUGEPAGES), "a whole number of hugepages, 0 or more"),
+    HUGEPAGES: (_hugepages, "a whole number of hugepages, 0 or more, or auto"),
     HUGEPAGE_SIZE: (_size, " or ".join(SIZES)),
     MEMORY_SHARE: (lambda value: integer(value, "", 1, 100), "a percentage from 1 to 100"),
 }
@@ -86,7 +91,7 @@ class Inventory:
 
     release: str | None
     expected_cards: int | None
-    hugepages: int | None
+    hugepages: int | str | None
     hugepage_size: str
     max_memory_share: int | None
     # Whether unpinned names are refused; False if unset.
@@ -130,7 +135,7 @@ def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
     found = Inventory(
         release=None if release is None else str(release),
         expected_cards=number("gaudi_expected_cards"),
-        hugepages=number(HUGEPAGES),
+        hugepages=AUTO if right.get(HUGEPAGES) == AUTO else number(HUGEPAGES),
         hugepage_size=str(right.get(HUGEPAGE_SIZE, SIZE)),
         max_memory_share=number(MEMORY_SHARE),
         require_pins=switch(right.get(PINS, False), ""),
@@ -139,16 +144,19 @@ def read(values: Mapping[str, object]) -> tuple[Inventory, list[Problem]]:
     return found, problems
 
 
-def check_hugepages(inventory: Inventory, meminfo: str) -> list[Problem]:
-    """Refuse hugepages that leave too little memory for the rest; ``meminfo``: the text of /proc/meminfo.
+def check_hugepages(inventory: Inventory, meminfo: str, cpuinfo: str) -> list[Problem]:
+    """Refuse hugepages that leave too little memory for the rest.
+
+    ``meminfo`` and ``cpuinfo``: the texts of these files of /proc.
 
     The rule is that of the role host_tuning, checked before any node is changed.
     """
     if inventory.hugepages is None or inventory.max_memory_share is None:
         return []
     try:
-        memory = parse_meminfo(meminfo)
-        refusal = memory_refusal(inventory.hugepages, memory, inventory.max_memory_share, inventory.hugepage_size)
+        memory, size = parse_meminfo(meminfo), inventory.hugepage_size
+        pages = int(str(counted(inventory.hugepages, cpuinfo, size)))
+        refusal = memory_refusal(pages, memory, inventory.max_memory_share, size)
     except Refusal as error:
         refusal = error
     return [Problem("hugepages", str(refusal))] if refusal else []

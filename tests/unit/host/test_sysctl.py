@@ -102,6 +102,16 @@ def test_never_above_the_share(pages: int, share: int) -> None:
     assert allowed == (pages * 2048 <= 1000000 * share // 100)
 
 
+@pytest.mark.parametrize(
+    ("processors", "size", "pages"), [(128, "2MiB", 14081), (224, "2MiB", 24641), (224, "1GiB", 49)]
+)
+def test_the_number_of_the_vendors_installer(processors: int, size: str, pages: int) -> None:
+    """14081: the pages that the installer reserved on an owner's 8 Gaudi 2 with 128 processors."""
+    cpuinfo = "".join(f"processor\t: {number}\nflags\t\t: fpu\n\n" for number in range(processors))
+    assert sysctl.counted("auto", cpuinfo, size) == pages
+    assert sysctl.counted(64, cpuinfo, size) == 64
+
+
 def test_what_was_granted() -> None:
     assert sysctl.grant_refusal(64, memory(64)) is None
     refusal = sysctl.grant_refusal(64, memory(60))
@@ -208,6 +218,14 @@ def test_set_held_and_settled(proc: Path, tmp_path: Path) -> None:
     assert (proc / "sys/kernel/numa_balancing").read_text() == "0\n"
     assert run(tmp_path)["changed"] is False
     assert run(tmp_path, check=True)["changed"] is False
+
+
+def test_the_installers_number_is_set_for_this_nodes_processors(proc: Path, tmp_path: Path) -> None:
+    (proc / "meminfo").write_text(MEMINFO.format(pages=111))
+    (proc / "cpuinfo").write_text("processor\t: 0\nflags\t: fpu\n")
+    assert run(tmp_path, "auto")["changed"] is True
+    assert (proc / "sys/vm/nr_hugepages").read_text() == "111\n"
+    assert run(tmp_path, "auto")["changed"] is False
 
 
 @pytest.mark.report("H05")

@@ -355,7 +355,7 @@ PLAY = """
   tasks:
     - role_options:
         options: [host_tuning_hugepages, model_weights_sources, model_weights_root, serving_image_digest,
-                  serving_image_password, model_weights_python_index]
+                  serving_image_password, model_weights_python_index, host_tuning_reboot_timeout]
       register: said
     # A node is read a second time once it has its driver.
     - role_options:
@@ -381,8 +381,8 @@ all:
     undefined: {host_tuning_hugepages: "{{ nowhere }}", serving_image_password: "{{ vault_password }}"}
     failing: {host_tuning_hugepages: "{{ '%(secret)s' | nofilter }}", model_weights_root: "{{ 1 / 0 }}",
       serving_image_digest: "{{ serving_image_digest }}"}
-    wrong: {host_tuning_hugepages: [], vllm_service_api_keys: {a: %(secret)s}, model_weights_sources: "{{ x }}", x: 5,
-      model_weights_python_index: ["https://u:%(secret)s@index.example"]}
+    wrong: {host_tuning_reboot_timeout: [], vllm_service_api_keys: {a: %(secret)s}, model_weights_sources: "{{ x }}",
+      x: 5, model_weights_python_index: ["https://u:%(secret)s@index.example"]}
     vault:
       serving_image_password: !vault |
         $ANSIBLE_VAULT;1.1;AES256
@@ -416,6 +416,7 @@ def test_what_a_host_does_not_say_is_the_roles_default(answers: dict[str, Any]) 
     said = answers["nothing"]
     assert (said["problems"], said["findings"], said["wrong"]) == ([], [], [])
     assert said["options"] == {
+        "host_tuning_reboot_timeout": 1800,
         "host_tuning_hugepages": 15000,
         "model_weights_sources": [{"name": "huggingface"}],
         "model_weights_root": "/data/models",
@@ -452,7 +453,7 @@ def test_a_vault_that_does_not_open_is_said_of_its_option(answers: dict[str, Any
 
 def test_what_is_wrong_stops_nothing(answers: dict[str, Any]) -> None:
     assert [message.partition(" ")[0] for message in messages(answers["wrong"])] == [
-        "host_tuning_hugepages",
+        "host_tuning_reboot_timeout",
         "model_weights_python_index",
         "model_weights_sources",
         "vllm_service_api_keys.a",
