@@ -37,15 +37,17 @@ def parse(status: str) -> tuple[Built, ...]:
     return tuple(found)
 
 
-def lost_at_reboot(status: Sequence[Built], running: str, coming: str) -> str:
+def lost_at_reboot(status: Sequence[Built], running: str, coming: str, place: str = "") -> str:
     """Say why the node would have no driver after a reboot; "" if it would, or if DKMS did not build the current one.
 
-    running, coming: the running kernel, and the one that boots next.
+    running, coming: the running kernel, and the one that boots next. place: what chooses it once grub.cfg is written
+    again, if that is another one than now.
     """
-    if not installed(status, running) or installed(status, coming):
+    if running == coming or not installed(status, running) or installed(status, coming):
         return ""
+    when = f"which {place} chooses once grub.cfg is written again" if place else "which boots next"
     return (
-        f"Kernel {coming}, which boots next, has no habanalabs module: a reboot would leave the node without its "
+        f"Kernel {coming}, {when}, has no habanalabs module: a reboot would leave the node without its "
         "driver. playbooks/driver.yml builds it for that kernel."
     )
 

@@ -18,9 +18,8 @@ def sort_key(kernel: str) -> tuple[tuple[int, str], ...]:
 def boots_next(images: Iterable[str], running: str, chosen: str = "") -> str:
     """Return the kernel that boots next.
 
-    images: names in /boot such as vmlinuz-6.8.0-45-generic. chosen: the boot loader's default (grubby); "" if it cannot
-    be queried, and then the newest kernel boots, as with GRUB_DEFAULT=0. A node without an image, such as a container,
-    boots the running kernel.
+    images: names in /boot such as vmlinuz-6.8.0-45-generic. chosen: the image that the boot loader takes; "" if that is
+    not known, and then the newest kernel boots. A node without an image, such as a container, boots the running kernel.
     """
     found = [name.partition("vmlinuz-")[2] for name in (chosen, *images) if "vmlinuz-" in name]
     if "vmlinuz-" in chosen:

@@ -32,7 +32,7 @@ from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
 from ..preflight.checks import Room, check_room, instance_of
-from . import apt, folders, web
+from . import apt, folders, tuning, web
 from .documents import read_json
 
 ROOT = Path("/")
@@ -136,18 +136,33 @@ def cut_off() -> bool:
 def which_kernels(module: AnsibleModule) -> tuple[str, str]:
     """The kernel that runs, and the one that boots next."""
     running = RUNNING.read_text(encoding="ascii").strip()
-    grubby = said(module, ["grubby", "--default-kernel"])
-    images = (path.name for path in BOOT.glob("vmlinuz*"))
-    return running, kernels.boots_next(images, running, grubby.strip())
+    return running, _kernel_of(tuning.boots_next(module).image, running)
+
+
+def _kernel_of(image: str, running: str) -> str:
+    """Return the kernel of the image that the boot loader takes; the newest one where that image is not known."""
+    images = {path.name: path for path in (*BOOT.glob("vmlinuz*"), *ROOT.glob("vmlinuz*"))}
+    name = image.rpartition("/")[2]
+    if name in images:
+        # An entry of somebody's own may boot a link, such as /vmlinuz.
+        name = images[name].resolve().name
+    coming: str = kernels.boots_next(images, running, name)
+    return coming
 
 
 def lost_at_reboot(module: AnsibleModule) -> str:
-    """Say why the node would lose its driver at a reboot; "" if it would not, or boots the same kernel."""
+    """Say why the node would lose its driver at a reboot; "" if it would not, or boots the same kernel.
+
+    A run may write grub.cfg again before it reboots the node, so the kernel that this would choose counts as well.
+    """
     running, coming = which_kernels(module)
-    if running == coming:
-        return ""
-    sentence: str = dkms.lost_at_reboot(dkms.parse(said(module, ["dkms", "status"])), running, coming)
-    return sentence
+    later = tuning.boots_after_update(module)
+    status = dkms.parse(said(module, ["dkms", "status"]))
+    sentence: str = dkms.lost_at_reboot(status, running, coming)
+    if sentence or not later.image:
+        return sentence
+    regenerated: str = dkms.lost_at_reboot(status, running, _kernel_of(later.image, running), later.place)
+    return regenerated
 
 
 def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:

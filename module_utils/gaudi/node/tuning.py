@@ -16,6 +16,7 @@ import platform
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..host import cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
+from ..host import boot_menu, cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
 from ..host.boot import Boot
+from ..host.boot_menu import MenuEntry
 from ..host.sysctl import normal
 from .documents import make_room, read_json, read_text
 from .files import write_json
@@ -34,6 +36,8 @@ ROOT = Path("/")
 BOOT = Path("/boot")
 GRUB_DEFAULTS = Path("/etc/default/grub")
 GRUB_CONFIG = Path("/boot/grub/grub.cfg")
+# GRUB's environment block, of Debian and of RHEL.
+GRUB_ENVIRONMENTS = (Path("/boot/grub/grubenv"), Path("/boot/grub2/grubenv"))
 OS_RELEASE = Path("/etc/os-release")
 PROC = Path("/proc")
 CPUINFO = PROC / "cpuinfo"
@@ -334,6 +338,59 @@ def grub_files(defaults: Path) -> list[tuple[str, str]]:
                     "file_unreadable", f"{path} cannot be read ({error.strerror}). Mend that, then run again."
                 ) from error
     return found
+
+
+@dataclass(frozen=True)
+class BootChoice:
+    """A kernel image, "" where it is not known, and what chooses it: a file with its line, or "" for the default."""
+
+    image: str = ""
+    place: str = ""
+
+
+def boot_entries() -> tuple[MenuEntry, ...]:
+    """Return GRUB's menu; empty on a node without a grub.cfg."""
+    entries: tuple[MenuEntry, ...] = boot_menu.parse_menu(_content(GRUB_CONFIG))
+    return entries
+
+
+def boot_variables() -> dict[str, str]:
+    """Return the variables of GRUB's environment block."""
+    block = next((text for path in GRUB_ENVIRONMENTS if (text := _content(path))), "")
+    variables: dict[str, str] = boot_menu.parse_environment(block)
+    return variables
+
+
+def boots_next(module: AnsibleModule) -> BootChoice:
+    """Return what boots next: by grubby where the system has it, else by grub.cfg and its environment block."""
+    default = _command(module, "grubby", "--default-kernel")
+    if default is None:
+        return _choice(boot_menu.default_of(_content(GRUB_CONFIG), boot_variables()), "")
+    once = boot_variables().get("next_entry", "")
+    image = boot_menu.of_grubby(_command(module, "grubby", "--info=ALL") or "", once) if once else ""
+    return BootChoice(image or default.strip())
+
+
+def boots_after_update(module: AnsibleModule) -> BootChoice:
+    """Return what boots once grub.cfg is written again, such as by update-grub; unknown where grubby sets it."""
+    if module.get_bin_path("grubby", opt_dirs=_SYSTEM) is not None or not GRUB_CONFIG.is_file():
+        return BootChoice()
+    try:
+        found = boot_menu.of_files(grub_files(GRUB_DEFAULTS), boot_variables())
+    except Refusal:
+        # update-grub fails on such a file as well, and leaves grub.cfg as it is.
+        return BootChoice()
+    return _choice(*found) if found else BootChoice()
+
+
+def _choice(default: str, place: str) -> BootChoice:
+    entry = boot_menu.chosen_entry(boot_entries(), default)
+    return BootChoice(entry.kernel if entry else "", place)
+
+
+def _content(path: Path) -> str:
+    """Return a file's text; "" if there is no such file."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:

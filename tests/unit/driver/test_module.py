@@ -18,12 +18,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
 from ansible.module_utils.gaudi.driver import boot, packages, room
-from ansible.module_utils.gaudi.node import driver_look, folders
+from ansible.module_utils.gaudi.node import driver_look, folders, tuning
 
 from filter_plugins.driver_trouble import driver_trouble
 from library import gaudi_driver_info
 from plugin_utils import releases
 from tests.unit.driver.made import DEBS, DOCUMENT, FACTS, KERNEL, listed, status
+from tests.unit.host.test_boot_menu import config as boot_configuration
 from tests.unit.preflight.conftest import Answer, Run
 
 action = importlib.import_module("action_plugins.gaudi_driver_info")
@@ -52,6 +53,10 @@ class System:
         for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
             patch.setattr(driver_look, name, root / path)
         patch.setattr(driver_look, "MODULES", root / "modules")
+        patch.setattr(tuning, "GRUB_CONFIG", root / "boot/grub/grub.cfg")
+        blocks = tuple(root / "boot" / folder / "grubenv" for folder in ("grub", "grub2"))
+        patch.setattr(tuning, "GRUB_ENVIRONMENTS", blocks)
+        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
         for name in ("EFI", "LOCKDOWN", "ENFORCED", "INITRAMFS", "DKMS_SETTINGS"):
             patch.setattr(driver_look, name, root / name.lower())
         patch.setattr(driver_look, "APT_LISTS", root / "lists")
@@ -227,6 +232,91 @@ def test_a_kernel_that_boots_next_is_seen(run: Run, system: System) -> None:
     assert ran["next_kernel"] == "6.17.0-22-generic"
     assert ran["refused_id"] == "kernel_has_no_driver"
     assert "linux-headers-6.17.0-22-generic" in ran["kernel_packages"]
+
+
+NEXT = "6.17.0-22-generic"
+
+
+def grub(system: System, default: str, *drop_ins: str, environment: str = "") -> None:
+    """GRUB with two kernels, of which the newer one comes first in its menu."""
+    (system.root / "boot/grub").mkdir(parents=True, exist_ok=True)
+    for kernel in (KERNEL, NEXT):
+        (system.root / "boot" / f"vmlinuz-{kernel}").touch()
+    (system.root / "boot/grub/grub.cfg").write_text(boot_configuration(default, NEXT, KERNEL))
+    (system.root / "boot/grub/grubenv").write_text(f"# GRUB Environment Block\n{environment}")
+    (system.root / "default/grub.d").mkdir(parents=True, exist_ok=True)
+    (system.root / "default/grub").write_text("GRUB_DEFAULT=0\n")
+    for number, text in enumerate(drop_ins):
+        (system.root / f"default/grub.d/{number}.cfg").write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("default", "environment", "kernel"),
+    [
+        ("0", "", NEXT),
+        ("1>2", "", KERNEL),
+        ("${saved_entry}", "saved_entry=1>2\n", KERNEL),
+        ("1>2", "next_entry=0\n", NEXT),
+    ],
+)
+def test_the_kernel_that_grub_chooses_boots_next(
+    run: Run, system: System, default: str, environment: str, kernel: str
+) -> None:
+    grub(system, default, environment=environment)
+    assert run(gaudi_driver_info, GIVEN, system.answers)["next_kernel"] == kernel
+
+
+def test_a_link_that_an_entry_boots_is_followed(run: Run, system: System) -> None:
+    grub(system, "own")
+    (system.root / "vmlinuz").symlink_to(f"boot/vmlinuz-{KERNEL}")
+    assert run(gaudi_driver_info, GIVEN, system.answers)["next_kernel"] == KERNEL
+
+
+def lost(system: System) -> str:
+    """What the preflight reports of a reboot, on a node whose driver is built for the running kernel alone."""
+    system.installed()
+    module = MagicMock()
+    module.get_bin_path.side_effect = lambda name, **_: None if name == "grubby" else name
+    module.run_command.side_effect = lambda command, **_: system.answers.get(command[0], (0, "", ""))
+    return driver_look.lost_at_reboot(module)
+
+
+@pytest.mark.report("A12")
+@pytest.mark.parametrize(
+    ("default", "drop_in", "said"),
+    [
+        ("1>2", "GRUB_DEFAULT='1>2'", ""),
+        ("0", "GRUB_DEFAULT='1>2'", f"Kernel {NEXT}, which boots next, has no habanalabs module"),
+        # update-grub, which a change of kernel arguments runs, would take the pin out of the menu.
+        ("1>2", "GRUB_DEFAULT=0", f"Kernel {NEXT}, which "),
+        # The shell cannot parse it, so update-grub fails.
+        ("1>2", "GRUB_DEFAULT='0", ""),
+    ],
+)
+def test_a_reboot_that_loses_the_driver_is_seen_in_grub_and_in_its_files(
+    system: System, default: str, drop_in: str, said: str
+) -> None:
+    grub(system, default, drop_in)
+    found = lost(system)
+    assert found.startswith(said)
+    assert bool(found) is bool(said)
+    assert ("0.cfg:1 chooses once grub.cfg is written again" in found) is (said.endswith("which "))
+
+
+def test_an_entry_that_boots_once_is_read_beside_grubby(run: Run, system: System) -> None:
+    """grub2-reboot of RHEL writes next_entry; grubby shows only the lasting default."""
+    (system.root / "os").write_text(RHEL)
+    (system.root / "boot/grub2").mkdir(parents=True)
+    block = "# GRUB Environment Block\nsaved_entry=a\nnext_entry=b\n"
+    (system.root / "boot/grub2/grubenv").write_text(block)
+    system.answers["rpm --query --all"] = (1, "", "")
+    system.answers["grubby --default-kernel"] = (0, "/boot/vmlinuz-5.14.0-427.el9.x86_64\n", "")
+    listing = (
+        'index=0\nkernel="/boot/vmlinuz-5.14.0-427.el9.x86_64"\nid="a"\n'
+        f'index=1\nkernel="/boot/vmlinuz-{KERNEL}"\nid="b"\n'
+    )
+    system.answers["grubby --info=ALL"] = (0, listing, "")
+    assert run(gaudi_driver_info, GIVEN, system.answers)["next_kernel"] == KERNEL
 
 
 @pytest.mark.report("A11")
