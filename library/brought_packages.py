@@ -17,6 +17,8 @@ description:
   - With V(removed) purges what was written down for a part, and says what of it was there before. What was written down
     stays until V(forgotten), so that a removal that is cut off knows the next time what came with ours. A package that
     another part needs stays, and is written down for that part from then on.
+  - With V(forgotten), also removes the package files that the part's installation left in C(/var/cache/apt/archives),
+    of packages that are not installed any more.
   - Without a record, nothing is removed.
 options:
   part:
@@ -122,6 +124,12 @@ upgrades:
   type: list
   elements: str
   sample: []
+files:
+  description: Package files that were removed from apt's cache, or would be.
+  returned: always
+  type: list
+  elements: str
+  sample: [/var/cache/apt/archives/runc_1.1.5+ds1-1+b1_amd64.deb]
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -129,6 +137,7 @@ refused_id:
   sample: packages_needed_by_others
 """
 
+import glob
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -157,6 +166,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 # Packages by part; a part without an entry brought none.
 FORM = {"packages": {str: [str]}}
+LISTS = ("packages", "ours", "stays", "kept", "upgrades", "files")
+ARCHIVES = Path("/var/cache/apt/archives")
 
 
 def said(module: AnsibleModule, command: list[str]) -> str:
@@ -226,6 +237,16 @@ def write(path: Path, record: dict[str, list[str]]) -> None:
     write_json(path, {"packages": record}, mode=0o644) if record else path.unlink()
 
 
+def clear_cache(module: AnsibleModule, ours: list[str]) -> dict[str, Any]:
+    """Remove files of a part's packages that are gone from apt's cache; return what is reported."""
+    there = installed(module, DEBIAN, ours)
+    # A package was not on the node before its part, so that its files came with it. No name has an underscore.
+    files = sorted(file for name in ours if name not in there for file in ARCHIVES.glob(f"{glob.escape(name)}_*.deb"))
+    for file in files if not module.check_mode else []:
+        file.unlink()
+    return {"changed": bool(files), "files": [str(file) for file in files]}
+
+
 def read_record(module: AnsibleModule, path: Path) -> dict[str, list[str]]:
     """Return the packages by part; fail the module for a damaged record."""
     try:
@@ -248,7 +269,7 @@ def main() -> None:
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     part, state, path = module.params["part"], module.params["state"], Path(module.params["record"])
     family = package_look.family()
-    report: dict[str, Any] = {"changed": False, "packages": [], "ours": [], "stays": [], "kept": [], "upgrades": []}
+    report: dict[str, Any] = {"changed": False, **{name: [] for name in LISTS}}
     if not family:
         module.exit_json(**report)
     record = read_record(module, path)
@@ -264,6 +285,7 @@ def main() -> None:
         report.update(found)
     else:
         after = brought.without(record, part)
+        report.update(clear_cache(module, ours if family == DEBIAN else []))
     if after != record and not module.check_mode:
         write(path, after)
     module.exit_json(**{**report, "ours": ours})

@@ -82,6 +82,8 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     release = tmp_path / "os-release"
     release.write_text("ID=debian\n")
     monkeypatch.setattr(package_look, "OS_RELEASE", release)
+    # Files there are removed.
+    monkeypatch.setattr(brought_packages, "ARCHIVES", tmp_path)
     return release
 
 
@@ -143,6 +145,19 @@ def test_what_apt_refuses_is_said(node: Node) -> None:
     assert node.run()["refused_id"] == "packages_locked"
     node.answers["apt-get --simulate --quiet"] = (100, "", "E: \x1b[31mstrange")
     assert node.run()["refused_id"] == "apt_failed"
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_files_of_packages_that_are_gone_leave_the_cache_of_apt(node: Node, tmp_path: Path, check: bool) -> None:
+    names = ["docker.io_20.10_amd64.deb", "docker.io-doc_20.10_all.deb", "runc_1.1_amd64.deb", "curl_7_amd64.deb"]
+    for name in names:
+        (tmp_path / name).write_text("")
+    node.run()
+    node.answers[QUERY] = (0, "runc installed 1\n", "")
+    ran = node.run(check=check, state="forgotten", packages=[])
+    assert (ran["changed"], ran["files"]) == (True, [str(tmp_path / names[0])])
+    # That of a package which was kept stays with it, and so do those of others.
+    assert sorted(file.name for file in tmp_path.glob("*.deb")) == sorted(names[0 if check else 1 :])
 
 
 @pytest.mark.parametrize("state", ["noted", "removed", "forgotten"])

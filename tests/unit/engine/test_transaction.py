@@ -82,6 +82,7 @@ class Apt:
 def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Apt:
     node = Apt(tmp_path, capsys)
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.setattr(brought_packages, "ARCHIVES", tmp_path / "cache/archives")
     # Of the database of this machine, nothing is there.
     monkeypatch.setenv("DPKG_ADMINDIR", str(tmp_path / "dpkg"))
     node.has(stanza("bash", "5", INSTALLED))
@@ -254,6 +255,7 @@ CONFLICT = """Error:
 def rhel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "os-release").write_text('ID="rhel"\n')
     monkeypatch.setattr(package_look, "OS_RELEASE", tmp_path / "os-release")
+    monkeypatch.setattr(brought_packages, "ARCHIVES", tmp_path / "archives")
 
 
 def dnf(run: Run, tmp_path: Path, answer: Answer, packages: Sequence[str] = ("docker-ce", "containerd.io")) -> Any:

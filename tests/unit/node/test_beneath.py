@@ -298,10 +298,12 @@ ELSEWHERE = {
 OURS = "/etc/gaudi-serving, /var/lib/gaudi-serving, /usr/local/lib/gaudi-serving or /run, where only root writes"
 SYSTEM_FILES = "files of the system: /etc, /boot, /usr, /proc, /sys"
 STEP = "the container of a build's step, which has nothing of the node"
+APT = "folders of apt, where only root and apt write"
 PLACES = {
+    "library/apt_source_remove.py": f"{APT}; {SYSTEM_FILES}",
     "library/batch_answers.py": OURS,
     "library/batch_instance_info.py": OURS,
-    "library/brought_packages.py": OURS,
+    "library/brought_packages.py": f"{OURS}; {APT}",
     "library/card_reservation.py": OURS,
     "library/container_runtime_info.py": SYSTEM_FILES,
     "library/container_runtime_proof.py": f"{OURS}; {SYSTEM_FILES}",
