@@ -28,10 +28,7 @@ from ansible.module_utils.gaudi.preflight.values import (
 
 from plugin_utils import certificates, role_options
 
-ARGUMENT_SPEC: dict[str, Any] = {
-    "options": {"type": "list", "elements": "str", "default": []},
-    "reported": {"type": "list", "elements": "str", "default": []},
-}
+ARGUMENT_SPEC: dict[str, Any] = {"options": {"type": "list", "elements": "str", "default": []}}
 
 # Ansible imports this before it forks its workers, which then have what was read.
 DECLARED = role_options.declared()
@@ -131,6 +128,5 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             "is_set": {name: bool(value) for name, value in values.items() if DECLARED.options[name].get("no_log")},
             "wrong": sorted(wrong),
             "problems": [problem.as_dict() for problem in problems],
-            "findings": [sentence for sentence in findings if sentence not in arguments["reported"]],
-            "reported": list(dict.fromkeys([*arguments["reported"], *findings])),
+            "findings": findings,
         }

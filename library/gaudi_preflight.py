@@ -199,6 +199,11 @@ options:
     description: What was found before the node was asked, C(problems) and C(findings) as M(role_options) returns them.
     type: dict
     default: {}
+  reported:
+    description: RV(reported) of an earlier call in the same run. These findings are left out.
+    type: list
+    elements: str
+    default: []
   carry_recipes:
     description: Whether the node gives compiled recipes to others of its site, and takes them from there.
     type: bool
@@ -260,6 +265,12 @@ problems:
   sample: [{"id": "disk", "message": "4.0 GiB are free on /, but 20.0 GiB for image ... are needed. ..."}]
 findings:
   description: Findings for a person, which do not prevent the setup.
+  returned: always
+  type: list
+  elements: str
+  sample: ["docker: found docker.io 20.10.24+dfsg1-1+deb12u1, wanted 25.0.1 or newer by release 1.22. ..."]
+reported:
+  description: O(reported) and RV(findings).
   returned: always
   type: list
   elements: str
@@ -427,6 +438,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     },
     "packages": {"type": "dict", "default": {}},
     "found": {"type": "dict", "default": {}},
+    "reported": {"type": "list", "elements": "str", "default": []},
     "carry_recipes": {"type": "bool", "default": True},
     "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
     "engine": {"type": "dict", "default": {}},
@@ -815,21 +827,22 @@ def look_at_recipes(module: AnsibleModule, before: Mapping[str, Mapping[str, Any
     return {"has": has, "lacks": lacks}
 
 
-def look_at_sources(params: Mapping[str, Any], *, driver_first: bool) -> list[Refusal]:
-    """Return why the node's own source for a repository of this run could not be used; changes nothing.
+def look_at_sources(params: Mapping[str, Any], *, driver_first: bool) -> tuple[list[Refusal], list[str]]:
+    """Return why the node's own source for a repository of this run could not be used, and repositories without one.
 
     driver_first: whether the driver is to be installed, so that its repository is needed.
     """
     of_driver = {**params["driver"], "repository": params["driver_repository"]} if driver_first else {}
     of_runtime = params["habana_source"] if boolean(params["packages"].get("manage", True)) else {}
-    refusals = []
+    refusals, coming = [], []
     for source in (of_driver, of_runtime or {}):
-        if source.get("repository"):
+        if repository := source.get("repository"):
             try:
-                apt.existing_source(source["repository"], source.get("suite", ""), source.get("fingerprint", ""))
+                if not apt.existing_source(repository, source.get("suite", ""), source.get("fingerprint", "")):
+                    coming.append(repository)
             except Refusal as refusal:
                 refusals.append(refusal)
-    return refusals
+    return refusals, coming
 
 
 def look_at_driver(
@@ -899,14 +912,19 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     seen = look(module)
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
-    driver = driver_first.with_sources(driver, look_at_sources(module.params, driver_first=driver.first))
+    refusals, coming = look_at_sources(module.params, driver_first=driver.first)
+    unreached = apt.unreached_by_owner(module, coming, module.params) if module.params["access_valid"] else []
+    driver = driver_first.with_sources(driver, refusals, unreached)
     driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
     if not driver.first:
         cards = inventory.read(module.params["inventory"])[0].expected_cards
         seen = replace(seen, held_back=look_at_acceptance(module, cards))
     judged = judgement.judge(module.params, seen, levels, driver)
     recipes = look_at_recipes(module, seen.before)
-    module.exit_json(changed=False, topology=seen.topology, recipes=recipes, **judged)
+    reported = module.params["reported"]
+    judged["findings"] = [sentence for sentence in judged["findings"] if sentence not in reported]
+    reported = [*reported, *judged["findings"]]
+    module.exit_json(changed=False, topology=seen.topology, recipes=recipes, reported=reported, **judged)
 
 
 if __name__ == "__main__":

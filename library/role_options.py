@@ -22,11 +22,6 @@ options:
     type: list
     elements: str
     default: []
-  reported:
-    description: Findings that this run has already printed for the host. They are left out.
-    type: list
-    elements: str
-    default: []
 attributes:
   check_mode:
     description: Only reads, so check mode makes no difference.
@@ -79,12 +74,6 @@ problems:
   sample: [{"id": "unknown_variable", "message": "There is no variable host_tuning_hugepage, so nothing reads it. ..."}]
 findings:
   description: Findings for a person, which do not prevent the setup.
-  returned: always
-  type: list
-  elements: str
-  sample: []
-reported:
-  description: O(reported) with RV(findings), for a further call in the same run.
   returned: always
   type: list
   elements: str

@@ -86,9 +86,7 @@ written:
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.gaudi.apt.sources import OWN_FILE, OWN_KEYRING
 from ansible.module_utils.gaudi.base import access
-from ansible.module_utils.gaudi.base.values import without_login
 from ansible.module_utils.gaudi.node import apt, web
 from ansible.module_utils.gaudi.node.files import write_text
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -115,12 +113,7 @@ def apt_sources(hosts: list[str]) -> str:
 def for_source(module: NodeModule) -> str:
     """Return apt's configuration for the host of our own source; "" without one."""
     params = module.params
-    ours = [
-        source.uri
-        for source in apt.read_sources()
-        if source.file == str(apt.ETC / "sources.list.d" / Path(OWN_FILE).name) and source.signed_by == OWN_KEYRING
-    ]
-    address = params["repository"] or without_login(next(iter(ours), ""))
+    address = params["repository"] or apt.own_source()
     return apt.for_source(module, address, params, access.BUNDLE if params["certificates"] else "") if address else ""
 
 

@@ -97,6 +97,19 @@ def apt_conf(http_proxy: str, https_proxy: str, direct: Iterable[str] = (), *, b
     return "".join(f"{line}\n" for line in lines)
 
 
+def source_proxy(address: str, http_proxy: str, https_proxy: str, no_proxy: str) -> tuple[str, str]:
+    """Return apt's setting for the host of a source, and the proxy of the site that it would have; ("", "") for none.
+
+    As in apt_conf(), https takes the proxy of http where it has none.
+    """
+    split = urlsplit(address)
+    host = (split.hostname or "").lower()
+    if split.scheme not in ("http", "https") or not _PLAIN.fullmatch(host):
+        return "", ""
+    kind, proxy = ("https", https_proxy) if split.scheme == "https" and https_proxy else ("http", http_proxy)
+    return (f"Acquire::{kind}::Proxy::{host}", proxy) if proxy and not bypassed(host, no_proxy) else ("", "")
+
+
 def source_conf(address: str, http_proxy: str, https_proxy: str, no_proxy: str, *, bundle: str) -> str:
     """Return apt's configuration for the host of one source; "" where it needs none.
 
@@ -107,12 +120,27 @@ def source_conf(address: str, http_proxy: str, https_proxy: str, no_proxy: str, 
     host = (split.hostname or "").lower()
     if split.scheme not in ("http", "https") or not _PLAIN.fullmatch(host):
         return ""
-    # As in apt_conf(), https takes the proxy of http where it has none.
-    kind, proxy = ("https", https_proxy) if split.scheme == "https" and https_proxy else ("http", http_proxy)
-    wanted = proxy and "@" not in proxy and not bypassed(host, no_proxy)
-    lines = [f'Acquire::{kind}::Proxy::{host} "{proxy}";'] if wanted else []
+    key, proxy = source_proxy(address, http_proxy, https_proxy, no_proxy)
+    lines = [f'{key} "{proxy}";'] if proxy and "@" not in proxy else []
     lines += [f'Acquire::https::{host}::CaInfo "{bundle}";'] if bundle and split.scheme == "https" else []
     return "".join(f"{line}\n" for line in lines)
+
+
+def without_account(address: str, http_proxy: str, https_proxy: str, no_proxy: str) -> str:
+    """Return what the owner of a node has to do for apt's own calls to reach our source; "" for nothing.
+
+    The arguments are those of source_conf(), which leaves out a proxy with an account.
+    """
+    key, proxy = source_proxy(address, http_proxy, https_proxy, no_proxy)
+    if "@" not in proxy:
+        return ""
+    where = without_login(proxy)
+    return (
+        f"The node's own apt may not reach {urlsplit(address).hostname}, where this project has a source "
+        f"of packages: apt knows no proxy for it, and the account of {where} is not written where every user reads it. "
+        f"If it is to reach it, set {key} to {where} in /etc/apt/apt.conf.d, and write the account into "
+        f"/etc/apt/auth.conf.d (mode 0600): machine {where} login NAME password PASSWORD."
+    )
 
 
 def pip_conf(index: str, proxy: str) -> str:

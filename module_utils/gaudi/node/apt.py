@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -92,13 +92,41 @@ def for_source(module: AnsibleModule, url: str, given: Mapping[str, str], bundle
     given: the site's ``http_proxy``, ``https_proxy`` and ``no_proxy``. bundle: the file of certificates, "" without the
     site's. What the node's own settings say of that host, or of all, is left to them.
     """
-    own = _in_effect(module)
-    # The file of the site is for our own calls.
-    own = {name: value for name, value in own.items() if _lines(Path(access.APT_CONF)).get(name) != value}
+    own = _of_owner(module)
     found, (key, _) = config.route(own, url), config.proxy_setting(own, url)
     proxies = ("", "") if key else (given.get("http_proxy", ""), given.get("https_proxy", ""))
     text: str = access.source_conf(url, *proxies, given.get("no_proxy", ""), bundle="" if found.ca else bundle)
     return text
+
+
+def _of_owner(module: AnsibleModule) -> dict[str, str]:
+    """Return the node's own settings of apt. The file of the site is for our own calls."""
+    site = _lines(Path(access.APT_CONF))
+    return {name: value for name, value in _in_effect(module).items() if site.get(name) != value}
+
+
+def own_source() -> str:
+    """Return the address of the source that this project wrote, without an account; "" without one."""
+    ours = [
+        source.uri
+        for source in read_sources()
+        if source.file == str(ETC / "sources.list.d" / Path(sources.OWN_FILE).name)
+        and source.signed_by == sources.OWN_KEYRING
+    ]
+    return str(without_login(next(iter(ours), "")))
+
+
+def unreached_by_owner(module: AnsibleModule, coming: Sequence[str], given: Mapping[str, str]) -> list[str]:
+    """Return sentences on our sources that the owner's own calls of apt cannot reach; [] without apt.
+
+    coming: addresses of sources that this run may write. given: as for for_source().
+    """
+    if not module.get_bin_path("apt-config"):
+        return []
+    own = _of_owner(module)
+    proxies = (given.get("http_proxy", ""), given.get("https_proxy", ""), given.get("no_proxy", ""))
+    addresses = [url for url in (own_source(), *coming) if url and not config.proxy_setting(own, url)[0]]
+    return list(dict.fromkeys(said for url in addresses if (said := access.without_account(url, *proxies))))
 
 
 def environment(module: AnsibleModule, url: str) -> dict[str, str]:

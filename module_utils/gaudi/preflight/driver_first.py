@@ -59,10 +59,10 @@ def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst
     return dataclasses.replace(driver, findings=(*driver.findings, lost))
 
 
-def with_sources(driver: DriverFirst, refusals: Sequence[Refusal]) -> DriverFirst:
-    """Add why a source of packages that the node has already cannot be used."""
+def with_sources(driver: DriverFirst, refusals: Sequence[Refusal], findings: Sequence[str] = ()) -> DriverFirst:
+    """Add why a source of packages that the node has already cannot be used, and findings on sources."""
     problems = dict.fromkeys(Problem(refusal.id, str(refusal)) for refusal in refusals)
-    return dataclasses.replace(driver, problems=(*driver.problems, *problems))
+    return dataclasses.replace(driver, problems=(*driver.problems, *problems), findings=(*driver.findings, *findings))
 
 
 def refused(refusals: Sequence[Refusal], *, foreseen: bool) -> DriverFirst:

@@ -160,7 +160,44 @@ def test_the_preflight_refuses_it_before_anything_is_changed(run: Run, etc: Path
     # Nothing is installed from it where the engine is not managed, and where the driver is there.
     driver = {"driver": {"suite": GIVEN["suite"], "fingerprint": GIVEN["fingerprint"], "replace": False}}
     unneeded = {**driver, "driver_repository": GIVEN["repository"], "habana_source": GIVEN}
-    assert gaudi_preflight.look_at_sources({**unneeded, "packages": {"manage": False}}, driver_first=False) == []
+    assert gaudi_preflight.look_at_sources({**unneeded, "packages": {"manage": False}}, driver_first=False) == ([], [])
+
+
+ACCOUNT = "http://reader:s%40cret@proxy.example:3128"
+OWN_STANZA = f"Types: deb\nURIs: {REPOSITORY}\nSuites: {SUITE}\nComponents: main\nSigned-By: {sources.OWN_KEYRING}\n"
+
+
+def unreached(run: Run, *, dumped: str = "", check: bool = True, **given: Any) -> list[str]:
+    """Return the findings of the preflight that name apt's own calls."""
+    given = {"https_proxy": ACCOUNT, "habana_source": GIVEN, **given}
+    ran = run(gaudi_preflight, against(**given), {"apt-config dump": (0, dumped, "")}, check)
+    assert "s%40cret" not in str(ran)
+    return [said for said in ran["findings"] if "The node's own apt may not reach" in said]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_source_that_the_owners_apt_cannot_reach_is_a_finding_with_what_to_do(
+    run: Run, etc: Path, check: bool
+) -> None:
+    (said,) = unreached(run, check=check)
+    for part in ("vault.example", "Acquire::https::Proxy::vault.example to http://proxy.example:3128", "auth.conf.d"):
+        assert part in said
+    # Of a source that this project wrote earlier, too; the proxy of http is that of https where it has none.
+    (etc / "sources.list.d/habana.sources").write_text(OWN_STANZA)
+    assert len(unreached(run, habana_source={})) == 1
+    (said,) = unreached(run, https_proxy="", http_proxy=ACCOUNT)
+    assert "Acquire::http::Proxy::vault.example" in said
+
+
+def test_an_apt_that_reaches_our_source_or_needs_no_proxy_is_no_finding(run: Run, etc: Path) -> None:
+    for own in ('Acquire::https::Proxy::vault.example "http://own:1";', 'Acquire::http::Proxy "DIRECT";'):
+        assert unreached(run, dumped=f"{own}\n") == []
+    assert unreached(run, https_proxy="http://proxy.example:3128") == []
+    assert unreached(run, no_proxy=".example") == []
+    assert unreached(run, habana_source={}) == []
+    # A source of the owner's is used, which its owner reaches in his own way.
+    (etc / "sources.list.d/own.list").write_text(f"deb [signed-by={etc}/vendor.asc] {ENTRY}")
+    assert unreached(run) == []
 
 
 def test_an_account_of_a_source_is_not_shown(run: Run, etc: Path) -> None:
