@@ -1,17 +1,20 @@
-"""Interpret lines of a server's output: why it ended, and how far its start has come."""
+"""Interpret lines of a server's output: why it ended. How far its start has come: progress.py."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from signal import Signals
 
 from ..base.printable import printable
 from ..faults.entry import ERROR
 from ..faults.known import FAULTS
 from ..faults.words import say
+from .progress import LOOKED_AT, PHASES, PREFIX, Progress
+
+# Also known from here.
+__all__ = ["LOOKED_AT", "PHASES", "Progress"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,6 @@ SYMPTOMS = tuple((each, re.compile(each.signs)) for each in FAULTS if each.signs
 # A line of uvicorn's access log. It contains text from clients, even without a key, but only after the client's
 # address; no message of the server itself begins like this. Format: AccessFormatter in uvicorn/logging.py.
 ACCESS = re.compile(r"(?:\([^)]{0,60}\) *)?INFO: +\S{1,60}:\d{1,5} - \"[A-Za-z]{1,20} ")
-# Characters of a line that are searched: patterns take more than linear time, and a line may have 64 KiB.
-LOOKED_AT = 1000
 
 # vLLM's server ends with status 0 when its engine dies. These lines are a consequence, so they are searched last.
 # Texts: core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1 of 0.32.0 and of earlier releases.
@@ -74,6 +75,8 @@ ENGINE_DIED = re.compile(
 
 ERROR_LINE = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: ).*")
 ERROR_LEVEL = re.compile(r"^(?:\([^)]*\) *)?(?:ERROR|CRITICAL)\b")
+# A source line in a traceback, after the prefix.
+CODE = re.compile(r" {4}")
 # Messages of the docker client if the engine ends during a command.
 ENGINE_LOST = re.compile(
     r"error waiting for container|unexpected EOF|Cannot connect to the Docker daemon|error during connect"
@@ -136,120 +139,3 @@ def quote(line: str, limit: int = 300) -> str:
     """Quote a line of another program in a sentence."""
     text = line.strip()
     return f'"{text if len(text) <= limit else text[: limit - 1] + "…"}".'
-
-
-WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/ -]{1,40})\]\[(?P<done>\d+)/(?P<total>\d+)\]")
-# The plugin's progress: one bar for prompts and one for decoding, from every worker, on stderr, separated by carriage
-# returns. VLLM_DEVELOPER_MODE adds a line for each bucket, which is not needed here (warmup_graphs in
-# vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0).
-BAR = re.compile(
-    r"(?P<phase>Prompt|Decode) warmup processing:[^|]{0,20}\|[^|]{0,100}\| *(?P<done>\d{1,9})/(?P<total>\d{1,9})\b"
-)
-GENERATED = re.compile(r"(?P<total>\d+) (?P<phase>prompt|decode) buckets", re.IGNORECASE)
-SHARDS = re.compile(r"checkpoint shards:[^/]{0,100}?\b(?P<done>\d{1,9})/(?P<total>\d{1,9})\b")
-# 1.16 omits "in total"; it also has no line that matches MEMORY, but a BLOCKS line like every release.
-WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+)(?: of device memory| \(|$)")
-MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for (?:usable )?KV cache)")
-BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+|Usable num_blocks: (?P<usable>\d+),")
-FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
-SKIPPED = re.compile(r"Skipping warmup")
-# Warm-up phases that are kept. Releases have four; a malicious log could name any number.
-PHASES = 16
-# The logging prefix: level, date, time, source line. A repeated message is no sign of life, whatever its prefix.
-PREFIX = re.compile(r"^(?:\([^)]*\) ?)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\[[^\]]{1,80}\] ?|\S+\] ?)?)?")
-# A source line in a traceback, after the prefix.
-CODE = re.compile(r" {4}")
-
-
-@dataclass
-class Progress:
-    """The progress of a server's start, from its output."""
-
-    phase: str = "starting"
-    shards: tuple[int, int] | None = None
-    warm_up: dict[str, tuple[int, int]] = field(default_factory=dict)
-    expected: dict[str, int] = field(default_factory=dict)
-    warm_up_seconds: float | None = None
-    memory: dict[str, str] = field(default_factory=dict)
-    _heard: deque[str] = field(default_factory=lambda: deque(maxlen=256))
-
-    def hear(self, line: str) -> bool:
-        """Process one line; return True if it is a sign of life (a repeated sentence is not)."""
-        line = line[:LOOKED_AT]
-        self._understand(line)
-        message = PREFIX.sub("", line)
-        if message in self._heard:
-            return False
-        self._heard.append(message)
-        return True
-
-    def _understand(self, line: str) -> None:
-        if found := WARMUP.search(line):
-            self._pass(found["phase"].lower(), int(found["done"]), int(found["total"]))
-        elif found := BAR.search(line):
-            self._advance(found["phase"].lower(), int(found["done"]), int(found["total"]))
-        elif "Generated " in line:
-            for found in GENERATED.finditer(line):
-                self.expected[found["phase"].lower()] = int(found["total"])
-        elif found := SHARDS.search(line):
-            self.phase, self.shards = "loading", (int(found["done"]), int(found["total"]))
-        elif self._understand_memory(line):
-            return
-        elif found := FINISHED.search(line):
-            self.phase, self.warm_up_seconds = "warmed-up", float(found["seconds"])
-        elif SKIPPED.search(line):
-            self.phase, self.warm_up = "warmed-up", {}
-
-    def _pass(self, phase: str, done: int, total: int) -> None:
-        """Record one bucket of a warm-up phase; announced totals have the same phases, such as graph/prompt of 1.22."""
-        self.phase = "warming-up"
-        if len(self.warm_up) >= PHASES and phase not in self.warm_up:
-            return
-        self.warm_up[phase] = (done, total)
-        kind = phase[: phase.find("/") + 1]
-        for name, expected in self.expected.items():
-            self.warm_up.setdefault(kind + name, (0, expected))
-
-    def _advance(self, phase: str, done: int, total: int) -> None:
-        """Update a phase: of the workers' parallel bars the largest count is kept; a new total is a new bar."""
-        before, of = self.warm_up.get(phase, (0, total))
-        self.phase, self.warm_up[phase] = "warming-up", (max(before, done) if of == total else done, total)
-
-    def _understand_memory(self, line: str) -> bool:
-        """Whether a line reports the use of device memory."""
-        if found := WEIGHTS.search(line):
-            self.phase, self.memory["weights"] = "loading", found["size"]
-        elif found := MEMORY.search(line):
-            self.memory["device"] = found["text"]
-        elif found := BLOCKS.search(line):
-            self.memory["kv_cache_blocks"] = found["count"] or found["usable"]
-        else:
-            return False
-        return True
-
-    @property
-    def filling(self) -> str:
-        """What is filling the device memory: ``weights``, ``profiling``, or ``cache`` (KV cache and graphs).
-
-        After a hand-over the new supervisor restores it from ``memory`` and the warm-up in state.json.
-        """
-        known = "device" in self.memory or "kv_cache_blocks" in self.memory
-        if known or self.warm_up or self.phase == "warmed-up" or self.warm_up_seconds is not None:
-            return "cache"
-        return "profiling" if "weights" in self.memory else "weights"
-
-    def _took(self) -> str:
-        if self.warm_up_seconds is None:
-            return "skipped"
-        # The server reports whole seconds.
-        return f"took {self.warm_up_seconds:g} s" if self.warm_up_seconds else "took less than a second"
-
-    def text(self) -> str:
-        """One line for systemctl status."""
-        if self.phase == "warming-up":
-            return "warm-up: " + ", ".join(f"{phase} {done}/{total}" for phase, (done, total) in self.warm_up.items())
-        if self.phase == "warmed-up":
-            return f"warm-up {self._took()}; waiting for the endpoint to answer"
-        if self.phase == "loading":
-            return f"loading weights: {self.shards[0]}/{self.shards[1]} shards" if self.shards else "weights loaded"
-        return "starting the server"

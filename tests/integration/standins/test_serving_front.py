@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.planning import writable
-from ansible.module_utils.gaudi.serving.signs import Progress, diagnose
+from ansible.module_utils.gaudi.serving.progress import Progress
+from ansible.module_utils.gaudi.serving.signs import diagnose
 from gaudi_simulated import faults, front, plugin_buckets, surface, written
 
 from plugin_utils import releases

@@ -200,6 +200,21 @@ def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
     assert not node.container_exists()
 
 
+def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: Node) -> None:
+    """Data-parallel servers wait 600 s in processes of their own; the engines would draw bars for hours."""
+    bars = [f"Prompt warmup processing:   5%|▍         | {done}/400 [00:34<06:50]" for done in range(400)]
+    gave_up = (
+        "(ApiServer_0 pid=9) TimeoutError: Timed out waiting for engine core processes to start. This is often caused"
+        " by slow weight loading for large models. Waited 600s (configured by VLLM_ENGINE_READY_TIMEOUT_S)."
+    )
+    node.scenario(lines=[*bars[:3], gave_up, *bars[3:]], delay=0.1)
+    code, output = node.run()
+    assert code == 78
+    assert "The API servers gave up waiting after 600 s, while the engines went on (warm-up: prompt " in output
+    assert node.state["reason"]["kind"] == "engine-ready-timeout"
+    assert not node.container_exists()
+
+
 def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
     node.scenario(lines=[f"INFO 08-02 17:37:{i} x.py:1] waiting for a peer" for i in range(10, 60)], delay=0.1)
     code, output = node.run("--stall", "1")

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.faults.words import say
+from ansible.module_utils.gaudi.serving.progress import LOOKED_AT, PHASES, Progress
 from ansible.module_utils.gaudi.serving.signs import (
-    LOOKED_AT,
-    PHASES,
     SYMPTOMS,
-    Progress,
     Reason,
     diagnose,
     quote,
@@ -397,12 +395,12 @@ def test_the_plugins_bars_are_progress() -> None:
     assert not progress.hear(BARS[-1])
 
 
-def test_a_second_pair_of_bars_begins_anew() -> None:
+def test_a_second_pair_of_bars_is_a_second_warm_up() -> None:
     """Of 0.21.0 and later: the validation warm-up of Llama 4 and Gemma 4 comes after the first, and is smaller."""
     progress = Progress()
     progress.hear("Prompt warmup processing: 100%|##########| 72/72 [06:00<00:00,  5.00s/item, 71/72]")
     progress.hear("Prompt warmup processing:  20%|##        | 1/5 [00:05<00:20,  5.00s/item, 0/5]")
-    assert progress.text() == "warm-up: prompt 1/5"
+    assert progress.text() == "warm-up: prompt 72/72, validation/prompt 1/5"
 
 
 def test_what_the_plugin_says_of_the_memory() -> None:

@@ -33,7 +33,8 @@ from gaudi.serving.plan import (
     card_indexes,
     check_reservation,
 )
-from gaudi.serving.signs import EngineGone, Failure, Progress, Reason, configuration, quote, transient
+from gaudi.serving.progress import Progress
+from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, quote, transient
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
 from . import cards, clock, loaded, recipes

@@ -21,7 +21,8 @@ from gaudi.serving import load
 from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Progress, Reason, diagnose, quote, transient
+from gaudi.serving.progress import Progress
+from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
 
 from . import clock
 from .cards import Cards
@@ -256,8 +257,8 @@ class Run:
         elif now - self.last_progress > boss.settings.stall:
             text = words.say("stalled", seconds=f"{boss.settings.stall:g}", doing=boss.progress.text())
             self.drain(text, Reason("stalled", text, retry=True))
-        elif text := self.starting.over():
-            self.drain(text, Reason("over-budget", text, retry=True))
+        elif reason := self.starting.over():
+            self.drain(reason.message, reason)
 
     def wait_while_shut(self, now: float, problem: str) -> None:
         """Say at once that the server listens and is not reached; end it in time, like one that stops answering."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gaudi.faults import words
 from gaudi.serving import starts
+from gaudi.serving.signs import Reason
 from gaudi.serving.starts import Start
 
 from .clock import now_text
@@ -43,23 +44,33 @@ class Starting:
 
     @property
     def _total(self) -> int:
-        """Graphs of the warm-up: as planned, or as the server says; 0 where nobody said it."""
-        return max(self._graphs, sum(total for _, total in self.boss.progress.warm_up.values()))
-
-    @property
-    def _done(self) -> int:
-        return sum(done for done, _ in self.boss.progress.warm_up.values())
+        """Graphs of the warm-up; 0 if unknown."""
+        progress = self.boss.progress
+        before = starts.last(self._record, self._digest)
+        return starts.graphs(self._graphs, progress.total, progress.total_known, before)
 
     def _left(self) -> float | None:
-        now, done = time.monotonic(), self._done
+        now, done = time.monotonic(), self.boss.progress.done
         if self._warming is None:
             self._warming = now, done
         since, seen = self._warming
         pace = starts.pace(done - seen, now - since, self._total, next(iter(self._record), None))
         return None if pace is None else pace * (self._total - done)
 
-    def over(self) -> str:
-        """Why it is given up, in a sentence; empty while it has time left, or if its budget is unknown."""
+    def over(self) -> Reason | None:
+        """Why it is given up; None while it has time left, or if its budget is unknown."""
+        progress = self.boss.progress
+        if progress.gave_up is not None:
+            # Only the end of the engines would end the server, which may take hours.
+            gave_up = f"{progress.gave_up[0].upper()}{progress.gave_up[1:]}"
+            said = words.say("engine-ready-timeout")
+            return Reason(
+                "engine-ready-timeout", f"{gave_up}, while the engines went on ({progress.doing()}). {said}", False
+            )
+        text = self._over_budget()
+        return Reason("over-budget", text, retry=True) if text else None
+
+    def _over_budget(self) -> str:
         total = self._total
         before = starts.last(self._record, self._digest)
         budget = self.boss.settings.longest_start or starts.budget(total, before)
@@ -89,7 +100,7 @@ class Starting:
         warm_up = round(known if known is not None else seen, 1)
         recipes = self.boss.state.get("recipes")
         filled = None if recipes is None else bool(recipes["files"])
-        start = Start(self._digest, self._done, warm_up, round(self._took, 1), now_text(), filled)
+        start = Start(self._digest, self.boss.progress.done, warm_up, round(self._took, 1), now_text(), filled)
         self.boss.state["starts"] = [each.document() for each in starts.added(self._record, start)]
         self.boss.unwritten = True
         self._took = None
