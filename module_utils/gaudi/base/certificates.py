@@ -27,6 +27,11 @@ _INVALID = re.compile(
 
 # The address in an error of Go's HTTP client.
 _ASKED = re.compile(r'https://([^/\s"]+)')
+# A registry that a client of Go does not reach.
+_SILENT = re.compile(
+    r"i/o timeout|no such host|connection refused|no route to host|network is unreachable|TLS handshake timeout|"
+    r"context deadline exceeded|Client\.Timeout exceeded|server misbehaving"
+)
 
 # Bytes. With a system's own certificates they stay below what a build takes as a secret (500 KiB in BuildKit).
 LARGEST = 128 * 1024
@@ -77,12 +82,12 @@ def advice(printed: str, server: str, ca_file: str = "") -> str:
 
 
 def registry_advice(printed: str, image: str, is_file: Callable[[str], bool]) -> str:
-    """Return what to do if an engine rejects the certificate of a registry; "" if it failed for another reason.
+    """Return what to do if an engine rejects the certificate of a registry, or gets no answer; "" for other reasons.
 
     printed: the engine's message. image: what was pulled or pushed. is_file: whether a path of the node is a file.
     """
     if not REJECTED.search(printed):
-        return ""
+        return _of_silence(printed)
     asked = _ASKED.search(printed)
     server = asked[1] if asked else image.partition("/")[0]
     if is_file(registry_file(server)) or _INVALID.search(printed):
@@ -90,6 +95,17 @@ def registry_advice(printed: str, image: str, is_file: Callable[[str], bool]) ->
     return (
         f"{advice(printed, server)} The engine trusts it at gaudi_image_registry and at the registries of "
         "container_runtime_certificate_registries."
+    )
+
+
+def _of_silence(printed: str) -> str:
+    """Return what to do if a registry does not answer the engine; "" for another reason."""
+    if not _SILENT.search(printed):
+        return ""
+    return (
+        "The registry does not answer the engine. The engine takes no proxy from /etc/environment or a shell: name it "
+        "in gaudi_http_proxy and gaudi_https_proxy, from which its drop-in is written, or a mirror in "
+        "gaudi_image_registry; then run again."
     )
 
 

@@ -23,6 +23,7 @@ import contextlib, glob, importlib.metadata as metadata, importlib.util, io, jso
 
 asked = json.load(sys.stdin)
 found = {"packages": {}, "programs": [], "pillow": None, "vllm": None, "rejected": {}}
+found.update({"torch": None, "torch_import": None})
 found["python"] = "%d.%d.%d" % sys.version_info[:3]
 found.update({"os": ["", ""], "system": {"kind": "", "packages": []}, "checkouts": []})
 
@@ -64,6 +65,15 @@ found["programs"] = [name for name in asked["programs"] if shutil.which(name, pa
 with contextlib.suppress(Exception):
     import PIL
     found["pillow"] = PIL.__version__
+if asked["pytorch"] and "torch" in found["packages"]:
+    # In a process of its own: an extension that does not fit may end it.
+    first = "import torch; print('gaudi-torch ' + torch.__version__, flush=True); import habana_frameworks.torch"
+    done = subprocess.run([sys.executable, "-c", first], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    told_of = done.stdout.decode("utf-8", "replace").splitlines()
+    found["torch"] = next((line[12:] for line in told_of if line.startswith("gaudi-torch ")), None)
+    if done.returncode:
+        words = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        found["torch_import"] = (words[-1].strip() if words else "status %d" % done.returncode)[:500]
 
 
 def parser():
@@ -114,6 +124,8 @@ _FORM = {
     "os": [str],
     "system": {"kind": str, "packages": [[str]]},
     "checkouts": [[str]],
+    "torch?": (str, _NONE),
+    "torch_import?": (str, _NONE),
 }
 _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
 _PROGRAMS = ("numactl", "fi_info", _WRAPPER)
@@ -140,7 +152,8 @@ class Inside:
     """The program's findings.
 
     ``rejected``: the parser's errors by instance. ``vllm``: why vLLM cannot be imported. ``os``: id and version of the
-    system. ``system``: its packages with version and architecture, of the ``kind`` deb or rpm.
+    system. ``system``: its packages with version and architecture, of the ``kind`` deb or rpm. ``torch``: the version
+    that PyTorch prints of itself; ``torch_import``: why it or the vendor's plugin cannot be imported; "" if not asked.
     """
 
     packages: Mapping[str, str]
@@ -153,6 +166,8 @@ class Inside:
     kind: str
     system: tuple[tuple[str, str, str], ...]
     checkouts: tuple[Checkout, ...]
+    torch: str = ""
+    torch_import: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -168,12 +183,13 @@ class Inside:
         return tuple(part for part in PARTS if there[part])
 
 
-def question(arguments: Mapping[str, Sequence[str]]) -> str:
-    """Return the program's input: the argument vectors of plans, by instance."""
+def question(arguments: Mapping[str, Sequence[str]], *, pytorch: bool = False) -> str:
+    """Return the program's input: the argument vectors of plans, by instance; whether to import PyTorch."""
     # The server for several models on a card has its own parser, which is not part of vLLM's.
     vectors = {name: list(vector[3:]) for name, vector in arguments.items() if tuple(vector[:3]) == _SERVER}
     # Importing the server takes long, and is not needed without instances.
     asked = {"programs": list(_PROGRAMS), "arguments": vectors, "places": list(_PLACES), "server": bool(arguments)}
+    asked["pytorch"] = pytorch
     return json.dumps(asked)
 
 
@@ -205,6 +221,8 @@ def answer(image: str, printed: str) -> Inside:
             (printable(name), printable(version), printable(arch)) for name, version, arch in said["system"]["packages"]
         ),
         tuple(Checkout(*map(printable, checkout)) for checkout in said["checkouts"]),
+        printable(said.get("torch") or ""),
+        printable(said.get("torch_import") or ""),
     )
 
 

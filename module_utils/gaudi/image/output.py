@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..base import certificates
 from ..base.refusal import Refusal
+from .pytorch import Watcher
 
 # "#9 [ 4/12] RUN ..." begins a step, "#9 CACHED" and "#9 DONE 12.3s" end one, "#9 1.234 text" is its output.
 _BEGUN = re.compile(r"#(\d+) \[\s*(?:\S+\s+)?(\d+)/(\d+)\] ")
@@ -39,6 +40,7 @@ class Follower:
     _steps: dict[str, int] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
     current: int = 0
+    pytorch: Watcher = field(default_factory=Watcher)
 
     def add(self, line: str) -> bool:
         """Add a line; return whether it begins or ends a step."""
@@ -50,6 +52,8 @@ class Follower:
             self._steps[begun[1]] = self.current
         elif ended and ended[1] in self._steps:
             self.ended.add(self._steps[ended[1]])
+        said = _SAID.match(line)
+        self.pytorch.add(said[1] if said else line, self.title)
         return bool(begun or ended)
 
     @property

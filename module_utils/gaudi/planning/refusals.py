@@ -15,6 +15,7 @@ from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..families.shared import KNOBS
+from ..image.pytorch import UPSTREAM
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
 from ..request.options import PLUGIN_OPTIONS, Request
@@ -30,9 +31,6 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 # What the fork asks for (README_GAUDI.md, requirements: 1.16 Gaudi 2, later ones Gaudi 2 and 3).
 GENERATIONS = ("gaudi2", "gaudi3")
-
-# How the vendor names images with upstream's PyTorch, a base and a ready-made one.
-UPSTREAM = re.compile(r"pytorch-upstream-|-ptupstream-")
 
 # Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
 DEEPSEEK_ON_ONE_NODE = 32768

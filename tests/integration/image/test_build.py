@@ -24,6 +24,7 @@ from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.test_templates import render
 
 ROOT = Path(__file__).resolve().parents[3]
+RECORDED = ROOT / "tests/unit/image/recorded"
 BASE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1"
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
@@ -72,14 +73,18 @@ sys.exit(9)
 """
 
 
+# Habana's, as 1.22 calls it.
+TORCH = "2.7.1+hpu_1.22.2-32.git4c5b0a1"
+
+
 def listed(version: str) -> str:
     """What pip lists in a base image, with the vendor's software of a version."""
-    return json.dumps([{"name": "habana_torch_plugin", "version": version}, {"name": "torch", "version": "2.7.1"}])
+    return json.dumps([{"name": "habana_torch_plugin", "version": version}, {"name": "torch", "version": TORCH}])
 
 
 # What the program that looks into an image finds.
-FOUND = {
-    "packages": {"torch": "2.7.1", "vllm": "0.9.0.2+g4cd8c0613", "ray": "2.40", "pip": "24"},
+FOUND: dict[str, Any] = {
+    "packages": {"torch": TORCH, "vllm": "0.9.0.2+g4cd8c0613", "ray": "2.40", "pip": "24"},
     "programs": [],
     "pillow": None,
     "vllm": None,
@@ -88,6 +93,8 @@ FOUND = {
     "os": ["ubuntu", "22.04"],
     "system": {"kind": "deb", "packages": [["numactl", "2.0.14-3", "amd64"]]},
     "checkouts": [],
+    "torch": TORCH,
+    "torch_import": None,
 }
 # How the second build begins, which only adds labels.
 LABELLING = "build --progress=plain --network=none"
@@ -239,7 +246,7 @@ def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: Node) -
     labels = [word.removeprefix("--label=") for word in command if word.startswith("--label=")]
     assert labels == [
         f"gaudi-serving.image.version.{said}"
-        for said in ("numactl=2.0.14-3", "python=3.10.12", "ray=2.40", "torch=2.7.1", "vllm=0.9.0.2+g4cd8c0613")
+        for said in ("numactl=2.0.14-3", "python=3.10.12", "ray=2.40", f"torch={TORCH}", "vllm=0.9.0.2+g4cd8c0613")
     ]
     assert f"--tag={node.reference}" in command
     assert not [word for word in command if word.startswith(("--secret", "--build-arg", "--add-host"))]
@@ -272,6 +279,46 @@ def test_an_image_without_its_labels_has_no_name(node: Node, change: dict[str, A
     assert node.result["reference"] == node.reference
 
 
+REPLACED = """\
+#6 [2/12] RUN --mount=type=bind y
+#6 70.1   Attempting uninstall: torch
+#6 70.2     Found existing installation: torch {before}
+#6 70.3       Successfully uninstalled torch-{before}
+#6 71.0 Successfully installed accelerate-1.14.0 torch-2.12.1+cu130 triton-3.5.0
+#6 DONE 72s"""
+
+
+@pytest.mark.parametrize("printed", [REPLACED.format(before=TORCH), "#6 [2/12] RUN y\n#6 CACHED"])
+def test_an_image_whose_pytorch_was_replaced_gets_no_name(node: Node, printed: str) -> None:
+    cuda = "2.12.1+cu130"
+    words = f"AssertionError: Current PyTorch version {cuda} is detected as neither HPU fork nor CPU upstream."
+    found = {**FOUND, "packages": {**FOUND["packages"], "torch": cuda}, "torch": cuda, "torch_import": words}
+    node.answers["run --rm --interactive"] = (0, "gaudi-image " + json.dumps(found), {})
+    node.answers["build"] = (0, printed, node.answers["build"][2])
+    assert node.build()[0] == 1
+    assert node.result["refused_id"] == "pytorch_not_habanas"
+    said = node.result["refused"]
+    assert f"holds PyTorch {cuda}, which knows no Gaudi card, where {TORCH}, that of its base image, is needed." in said
+    step = f"The step packages of the system replaced {TORCH} with accelerate-1.14.0."
+    assert (step in said) is ("Successfully installed" in printed)
+    assert set(json.loads((node.folder / "there.json").read_text())) == {node.base}
+    assert json.loads((node.folder / "given").read_text())["pytorch"] is True
+
+
+def test_an_import_that_fails_for_want_of_a_card_does_not_fail_a_build(node: Node) -> None:
+    for words, status in (("RuntimeError: synDeviceAcquire failed", 0), ("ImportError: undefined symbol: _ZN3c10", 1)):
+        found = {**FOUND, "torch_import": words}
+        node.answers["run --rm --interactive"] = (0, "gaudi-image " + json.dumps(found), {})
+        done, printed = node.build()
+        assert done == status
+        if status:
+            assert node.result["refused_id"] == "pytorch_not_importable"
+            assert words in node.result["refused"]
+        else:
+            assert words in printed
+            node.there.clear()
+
+
 def test_what_a_build_that_was_killed_left_is_taken_up(node: Node) -> None:
     node.there[node.whole] = node.image(None)
     assert node.build()[0] == 0
@@ -284,6 +331,16 @@ def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: Node) -> None:
     assert node.build()[0] == 0
     command = next(words for words in node.asked if words[0] == "build")
     assert f"--build-arg=BASE={node.base}" in command
+
+
+def test_a_base_that_is_up_to_date_is_built_on_by_its_digest(node: Node) -> None:
+    """What the engine prints of the vendor's image that it has: no layer is pulled."""
+    printed = (RECORDED / "docker_pull_digest_1.24.1.txt").read_text(encoding="utf-8")
+    (digest,) = [line.partition(": ")[2] for line in printed.splitlines() if line.startswith("Digest: ")]
+    node.answers["pull"] = (0, printed, {node.base: node.image(digest)})
+    assert node.build()[0] == 0
+    command = next(words for words in node.asked if words[0] == "build")
+    assert f"--build-arg=BASE={BASE}@{digest}" in command
 
 
 def test_an_image_that_is_there_is_not_built_again(node: Node) -> None:
@@ -388,6 +445,11 @@ def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
             "docker-buildx",
         ),
         (lambda node: node.answers.update(pull=(1, "manifest unknown", {})), "base_not_found", "manifest unknown"),
+        (
+            lambda node: node.answers.update(pull=(1, (RECORDED / "docker_pull_timeout_29.1.3.txt").read_text(), {})),
+            "base_not_found",
+            "i/o timeout The registry does not answer the engine.",
+        ),
         (lambda node: built_before(node, OLD), "base_moved", f"{NEW}; images here were built on {OLD}"),
         (
             lambda node: node.answers.update(build=(1, "#6 1.0 OSError: No space left on device", {})),

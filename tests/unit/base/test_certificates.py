@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ansible.module_utils.gaudi.base import certificates
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -88,6 +90,12 @@ def test_advice_names_the_file_that_lacks_an_authority(printed: str, file: str, 
         ),
         (f'Get "https://r.example:5000/v2/": tls: {UNKNOWN}', False, "container_runtime_certificate_registries"),
         (f"tls: failed to verify certificate: {UNKNOWN}", False, "of r.example:5000 is not signed"),
+        (
+            (Path(__file__).parents[1] / "image/recorded/docker_pull_timeout_29.1.3.txt").read_text(encoding="utf-8"),
+            True,
+            "takes no proxy from /etc/environment",
+        ),
+        ("dial tcp: lookup r.example on 10.0.0.1:53: no such host", False, "does not answer the engine"),
         ("manifest unknown", True, ""),
     ],
 )

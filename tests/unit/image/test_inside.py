@@ -23,12 +23,14 @@ SERVER = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
 IMAGE = "gaudi-serving/vllm:1.22-abc"
 
 
-def look(arguments: dict[str, list[str]], *search: Path, path: str = "/nowhere") -> inside.Inside:
+def look(
+    arguments: dict[str, list[str]], *search: Path, path: str = "/nowhere", pytorch: bool = False
+) -> inside.Inside:
     """Run the program as the image's Python would."""
     environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-S", "-c", inside.PROGRAM],
-        input=inside.question(arguments),
+        input=inside.question(arguments, pytorch=pytorch),
         check=True,
         capture_output=True,
         text=True,
@@ -53,6 +55,31 @@ def distribution(folder: Path, name: str, version: str) -> None:
 def test_packages_are_found_by_their_normal_names(tmp_path: Path) -> None:
     distribution(tmp_path, "Habana_Torch.Plugin", "1.22.2.32")
     assert look({}, tmp_path, FORK).packages["habana-torch-plugin"] == "1.22.2.32"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "version", "why"),
+    [
+        ("", "2.11.0a0+git009b5f6", ""),
+        ("import sys\nprint('text of a library')\n", "2.11.0a0+git009b5f6", ""),
+        ("raise AssertionError('neither HPU fork nor CPU upstream.')\n", "2.12.1+cu130", "AssertionError: neither HPU"),
+        ("import os\nos.abort()\n", "2.12.1+cu130", "status -6"),
+    ],
+)
+def test_pytorch_is_imported_with_the_vendors_plugin(tmp_path: Path, plugin: str, version: str, why: str) -> None:
+    distribution(tmp_path, "torch", version)
+    for name, content in {
+        "torch/__init__.py": f"__version__ = {version!r}\n",
+        "habana_frameworks/__init__.py": "",
+        "habana_frameworks/torch/__init__.py": plugin,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    found = look({}, tmp_path, FORK, pytorch=True)
+    assert found.torch == version
+    assert found.torch_import.startswith(why)
+    assert bool(found.torch_import) is bool(why)
+    assert (look({}, tmp_path, FORK).torch, look({}, FORK, pytorch=True).torch) == ("", "")
 
 
 DPKG = """#!/bin/sh

@@ -21,8 +21,9 @@ from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.dockerfile import CERTIFICATES, PACKAGES_FOLDER, PROGRAMS_FOLDER, with_certificates
-from gaudi.image.inside import PROGRAM, answer, question
+from gaudi.image.inside import PROGRAM, Inside, answer, question
 from gaudi.image.output import Follower, failure
+from gaudi.image.pytorch import Replaced, refusal
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.image.versions import UNLABELLED, version_labels
 from gaudi.node.documents import read_json
@@ -48,6 +49,8 @@ DOCKERFILE = "Dockerfile"
 _LABELLING = "the labels with versions"
 # How the Python of an image that is not trusted yet is asked: without card, network and rights.
 _WALLS = ("--runtime=runc", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
+# Nothing of the image's can be written, and none of its cards is there.
+_ENVIRONMENT = ("--env=HOME=/tmp", "--env=HABANA_LOGS=/tmp/habana_logs", "--env=HABANA_VISIBLE_DEVICES=none")
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
 
@@ -62,11 +65,13 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
         check_reached(request.network, [(host, named.get(host, host), said) for host, said in request.hosts.items()])
         check_room(request, engine.directory())
         base, digest = base_image(request, engine, tell)
-        check_release(request, engine, base, tell)
+        of_base = check_release(request, engine, base, tell)
         whole = request.reference + UNLABELLED
         try:
-            run(request, engine, tell, base, digest, named)
-            label(request, engine, tell, whole)
+            replaced = run(request, engine, tell, base, digest, named)
+            inside = look(request, engine, tell, whole)
+            check_pytorch(request, inside, of_base, replaced)
+            label(request, engine, tell, whole, inside)
         finally:
             # The image that has the labels holds the same layers.
             engine.untag(whole)
@@ -158,10 +163,11 @@ def check_base(request: Request, digest: str) -> None:
         )
 
 
-def check_release(request: Request, engine: Engine, base: str, tell: Tell) -> None:
+def check_release(request: Request, engine: Engine, base: str, tell: Tell) -> str:
     """Refuse a base image with the vendor's software of another release, which would be found out after the build.
 
-    What it has not is left to the look into the finished image: a step may bring it.
+    Returns the version of its PyTorch, "" for none. What the base has not is left to the look into the finished image:
+    a step may bring it.
     """
     tell({"phase": "look into the base image"})
     code, out, err = engine.ask("run", "--rm", *_WALLS, "--entrypoint=python3", base, *_LISTING)
@@ -184,6 +190,7 @@ def check_release(request: Request, engine: Engine, base: str, tell: Tell) -> No
             f"The base image {request.base} holds {' and '.join(wrong)} in release {request.release}. Correct "
             "serving_image_base, or gaudi_release.",
         )
+    return seen.get("torch", "")
 
 
 def built_on(base: str) -> set[str]:
@@ -196,10 +203,13 @@ def built_on(base: str) -> set[str]:
     return {str(said[BASE_DIGEST]) for said in labels if said.get(BASE) == base and BASE_DIGEST in said}
 
 
-def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, named: Mapping[str, str]) -> None:
+def run(
+    request: Request, engine: Engine, tell: Tell, base: str, digest: str, named: Mapping[str, str]
+) -> Replaced | None:
     """Have Docker build all but the labels with versions; what is done and still the same comes from its cache.
 
-    named: addresses of the hosts that a build would not know.
+    named: addresses of the hosts that a build would not know. Returns which step replaced PyTorch, as far as this build
+    printed it.
     """
     follower = Follower(request.titles)
 
@@ -226,14 +236,34 @@ def run(request: Request, engine: Engine, tell: Tell, base: str, digest: str, na
     if status:
         shown = {without_secrets(address) for name, address in request.proxies.items() if name.lower() != "no_proxy"}
         raise failure(follower.title, follower.lines, sorted(shown - {""}), request.secrets.get(CERTIFICATES, ""))
+    return follower.pytorch.replaced
 
 
-def label(request: Request, engine: Engine, tell: Tell, whole: str) -> None:
+def look(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
+    """Look into the image that is whole; its PyTorch is imported for that, without a card."""
+    tell({"phase": "build: look into the image", "began": time.time()})
+    looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", *_ENVIRONMENT, "--entrypoint=python3")
+    _, out, err = engine.ask(*looking, whole, "-c", PROGRAM, given=question({}, pytorch=True))
+    return answer(request.reference, out or err)
+
+
+def check_pytorch(request: Request, inside: Inside, of_base: str, replaced: Replaced | None) -> None:
+    """Refuse an image whose PyTorch is not Habana's any more, whatever was installed after it.
+
+    An image that was built before this check has it at its next build.
+    """
+    found = inside.torch or inside.packages.get("torch", "")
+    wrong = refusal(request.reference, request.base, of_base, found, inside.torch_import, replaced)
+    if wrong:
+        raise wrong
+    if inside.torch_import:
+        print(f"PyTorch {found} was not imported, as no card is here: {inside.torch_import}", flush=True)
+
+
+def label(request: Request, engine: Engine, tell: Tell, whole: str, inside: Inside) -> None:
     """Give the image that is whole its name, and labels with the versions that are found in it. It costs no layer."""
     tell({"phase": f"build: {_LABELLING}", "began": time.time()})
-    looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", "--env=HOME=/tmp", "--entrypoint=python3")
-    _, out, err = engine.ask(*looking, whole, "-c", PROGRAM, given=question({}))
-    labels = version_labels(answer(request.reference, out or err), request.constraints)
+    labels = version_labels(inside, request.constraints)
     with tempfile.TemporaryDirectory(prefix="gaudi-image-") as scratch:
         file, context = Path(scratch, DOCKERFILE), Path(scratch, "context")
         context.mkdir()
