@@ -10,6 +10,7 @@ Keys are not part of a plan: they stay as they are. Neither are rules of a node'
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,10 +59,21 @@ HARMLESS_VALUES = {
     "--compilation-config": re.compile(r"[0-9]+"),
     "--distributed-executor-backend": re.compile(r"mp|uni"),
     "--load-format": re.compile(r"auto|safetensors|fastsafetensors|mistral|hf|dummy"),
-    "--hf-overrides": re.compile(r"(?!.*auto_map).*", re.DOTALL),
     "--middleware": re.compile(re.escape(GUARD_CLASS)),
     "-m": re.compile(r"vllm\.entrypoints\.openai\.(mm_)?api_server"),
 }
+# Keys of config.json of which --hf-overrides opens nothing, with those below them: positions of a text, and what an
+# embedding or a score is made of. Any other one may name code, or a model that the server fetches.
+OVERRIDES = "--hf-overrides"
+HARMLESS_KEYS = frozenset(
+    {
+        *("attention_factor", "attn_factor", "beta_fast", "beta_slow", "classifier_from_token", "factor"),
+        *("high_freq_factor", "is_matryoshka", "is_original_qwen3_reranker", "long_factor", "low_freq_factor"),
+        *("matryoshka_dimensions", "max_position_embeddings", "mrope_section", "mscale", "mscale_all_dim"),
+        *("original_max_position_embeddings", "partial_rotary_factor", "rope_parameters", "rope_scaling"),
+        *("rope_theta", "rope_type", "short_factor", "sliding_window", "text_config", "type"),
+    }
+)
 # The first words of a command, with a path of weights behind them.
 COMMAND = re.compile(r"(python3|vllm( serve( /\S+)?)?)?")
 # Values with which such a variable adds nothing.
@@ -181,10 +193,31 @@ def _other_options(given: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, st
         harmless = base in HARMLESS_OPTIONS or base in known
         if name in HARMLESS_VALUES:
             harmless = all(HARMLESS_VALUES[name].fullmatch(value) for value in values)
+        elif name == OVERRIDES:
+            harmless = all(map(_overrides_nothing, values))
         if not harmless:
             yield name, " ".join(values)
     if not COMMAND.fullmatch(" ".join(given[""])):
         yield "the command", " ".join(given[""])
+
+
+def _overrides_nothing(value: str) -> bool:
+    """Return whether a value of OVERRIDES is a JSON object of which all keys are known to open nothing."""
+    try:
+        waiting = [json.loads(value)]
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(waiting[0], dict):
+        return False
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if not part.keys() <= HARMLESS_KEYS:
+                return False
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return True
 
 
 def _other_variables(environment: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

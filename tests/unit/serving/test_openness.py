@@ -92,6 +92,9 @@ UNKNOWN = [
         ["sh", "-c", "nc"],
         ["--additional-config={}"],
     ),
+    *(["--hf-overrides", r'{"auto\u005fmap": {}}'], ["--hf-overrides", '{"text_model_id": "evil/llm"}']),
+    *(["--hf-overrides", '{"text_config": {"auto_map": 1}}'], ["--hf-overrides=[]"], ["--hf-overrides", "{"]),
+    *(["--hf-overrides.audio_model_id", "evil/llm"], ["--hf-overrides", '{"of_a_later_release": 1}']),
     *(["--limit-mm-per-prompt", "image=1"], ["--language-model-only"], ["--mm-encoder-only"]),
     *(["python3", "-m", "evil"], ["vllm", "serve", "owner/name"], ["-dpa", "10.20.0.99"], [*DOMAINS_TWICE]),
     *(["--limit-mm-per-prompt", '{"image": 5}'], ["--language-model-only"], ["--mm_encoder_only"]),
@@ -103,7 +106,11 @@ UNKNOWN_VARIABLES = ["HTTP_PROXY", "LD_LIBRARY_PATH", "VLLM_PLUGINS", "RAY_ADDRE
 HARMLESS = [
     *(["--seed", "1"], ["--chat-template", "/data/templates/x.jinja"], ["--max-model-len=4096"], ["-tp", "8"]),
     *(["--distributed_executor_backend", "mp"], ["--no-enable-prefix-caching"], ["-O3"]),
-    *(["--middleware", "gaudi_guard.ApiKeyGuard"], ["--hf-overrides", '{"rope_scaling": {}}'], ["--model", "/data/x"]),
+    *(
+        ["--middleware", "gaudi_guard.ApiKeyGuard"],
+        ["--hf-overrides", '{"rope_scaling": {"factor": 4.0}}'],
+        ["--model", "/data/x"],
+    ),
     *(["python3", "-m", "vllm.entrypoints.openai.api_server"], ["vllm", "serve", "/data/models/x", "--dtype", "fp8"]),
     *(["--compilation-config", "3"], ["-O", "2"], ["-O=1"], ["-cc=0"], ["-sc", '{"model": "/data/x"}'], ["-q", "fp8"]),
     *(["--speculative-config", '{"model": "/data/x"}'], ["--lora-modules", "a=/data/a"], ["--load-format", "auto"]),
