@@ -689,6 +689,7 @@ def look_at_instance(
         recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
         unknown_host=unknown,
         code=look_at_code(params, plan),
+        named=weights_folders.models_named(Path(requires["weights_path"])) if requires["weights_path"] else (),
     )
 
 

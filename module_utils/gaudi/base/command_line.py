@@ -15,12 +15,14 @@ _NAMED = (
     *("--speculative-model", "--spec-model", "--qlora-adapter-name-or-path"),
 )
 _NAMED_IN_PAIRS = ("--lora-modules", "--prompt-adapters", "--default-mm-loras")
-_NAMED_IN_JSON = ("--speculative-config",)
+# Keys of config.json in which an Ultravox model names two more models, whose weights its server fetches at their newest
+# commit (vllm/model_executor/models/ultravox.py).
+MODEL_KEYS = ("text_model_id", "audio_model_id")
+# Options with JSON, and its keys that name models.
+_NAMED_IN_JSON = {"--speculative-config": ("model", "tokenizer"), "--hf-overrides": MODEL_KEYS}
 _NAMED_IN_ENVIRONMENT = ("VLLM_LORA_RESOLVER_HF_REPO_LIST",)
 # Values of these options that name no model: vllm/config/speculative.py and vllm/config/model.py.
 _NO_MODEL = ("", "auto", "vllm", "ngram", "[ngram]", "ngram_gpu", "suffix")
-# Short options that are read here (vllm/engine/arg_utils.py).
-_LONG = {"-sc": "--speculative-config"}
 _SHORT = re.compile(r"-[A-Za-z][A-Za-z-]*")
 # Short names of options (vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py). -O sets the level of
 # --compilation-config in older releases, and --optimization-level in later ones.
@@ -100,10 +102,11 @@ def hub_ids(plan: Mapping[str, Any]) -> list[str]:
     for name in _NAMED_IN_PAIRS:
         for value in given.get(name, []):
             found.update(_in_json(value, ("path", "local_path", None)) or [value.rpartition("=")[2]])
-    for name in _NAMED_IN_JSON:
+    for name, keys in _NAMED_IN_JSON.items():
         parts = given.get(name, [])
-        found.update(after for part, after in zip(parts, parts[1:]) if part in (".model", ".tokenizer"))
-        found.update(model for value in parts for model in _in_json(value, ("model", "tokenizer")))
+        dotted = tuple(f".{key}" for key in keys)
+        found.update(after for part, after in zip(parts, parts[1:]) if part in dotted)
+        found.update(model for value in parts for model in _in_json(value, keys))
     for name in _NAMED_IN_ENVIRONMENT:
         found.update(str(variables.get(name, "")).split(","))
     return sorted(name for name in found if not name.startswith("/") and name.strip() not in _NO_MODEL)

@@ -3,7 +3,8 @@
 Source: get_config of vllm/transformers_utils/config.py and the registry of vllm/model_executor/models in the fork of
 each release; AutoConfig.from_pretrained of transformers, which prefers a class of its own to code that it may not run.
 get_class_from_dynamic_module of transformers/dynamic_module_utils.py splits a reference at ``--``, and fetches the part
-before it from the hub, at the newest commit.
+before it from the hub, at the newest commit. maybe_override_with_speculators of vllm/transformers_utils/config.py (1.23
+and later) serves the model that speculators_config names, with the same permission to run code.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.checks import shown
+from ..base.command_line import MODEL_KEYS
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..request.options import Request
@@ -69,20 +71,26 @@ def config_in(content: bytes) -> Mapping[str, object]:
     return config
 
 
+# What a person does with weights that name another model.
+ALONE = "Serve the model that they name, with a speculator in the option speculative_config"
+
+
 @dataclass(frozen=True)
 class ForeignCode:
     """Code of other repositories that the files beside the weights name, and the files that cannot be read.
 
-    ``references``: ``file: repository--file.Class``.
+    ``references``: ``file: repository--file.Class``. ``models``: ``file: key: repository`` for models that the server
+    would fetch.
     """
 
     references: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 def foreign_code(files: Mapping[str, bytes]) -> ForeignCode:
     """Return the code of other repositories that configuration files (content by name) ask for."""
-    references, unreadable = [], []
+    references, unreadable, models = [], [], []
     for name, content in files.items():
         try:
             config = json.loads(content)
@@ -90,7 +98,8 @@ def foreign_code(files: Mapping[str, bytes]) -> ForeignCode:
             unreadable.append(name)
         else:
             references += [f"{name}: {reference}" for reference in foreign_references(config)]
-    return ForeignCode(tuple(sorted(references)), tuple(sorted(unreadable)))
+            models += [f"{name}: {model}" for model in foreign_models(config)]
+    return ForeignCode(tuple(sorted(references)), tuple(sorted(unreadable)), tuple(sorted(models)))
 
 
 def foreign_references(config: object) -> Iterator[str]:
@@ -109,17 +118,35 @@ def foreign_references(config: object) -> Iterator[str]:
             yield value
 
 
+def foreign_models(config: object) -> Iterator[str]:
+    """Yield ``key: repository`` for each model that a file names and that the server would fetch, however nested."""
+    waiting = [config]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (list, tuple)):
+            waiting += value
+        elif isinstance(value, Mapping):
+            waiting += value.values()
+            named = {key: value.get(key) for key in MODEL_KEYS}
+            verifier = value.get("verifier")
+            if isinstance(verifier, Mapping):
+                named["verifier.name_or_path"] = verifier.get("name_or_path")
+            for key, name in named.items():
+                if isinstance(name, str) and name.strip() and not name.startswith("/"):
+                    yield f"{key}: {name}"
+
+
 def lacking(code: Code, release: ReleaseEntry) -> str | None:
     """Return what the release's server has no class of its own for; None if it has all classes."""
     missing = []
     if code.model_type not in release.model_types:
         missing.append(f"model_type {shown(code.model_type)}")
     if not release.architectures.intersection(code.architectures):
-        missing.append(f"the architecture {_some(code.architectures) or '(none is named)'}")
+        missing.append(f"the architecture {some(code.architectures) or '(none is named)'}")
     return " and ".join(missing) or None
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     """Names for a sentence, three at most."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(shown(name) for name in names[:3]) + more
@@ -136,15 +163,22 @@ def check_foreign(foreign: ForeignCode, label: str) -> None:
     if foreign.references:
         raise Refusal(
             "remote_code_foreign",
-            f"{label}: auto_map of the weights names code of another repository ({_some(foreign.references)}), which "
+            f"{label}: auto_map of the weights names code of another repository ({some(foreign.references)}), which "
             f"the server would fetch and run. No pin of these weights covers it. Code beside the weights is required. "
             f"Read that code, put it beside the weights in a repository of your own, name it there without the other "
             f"repository, and pin it (playbooks/pin.yml); or set trust_remote_code to false, or serve other weights.",
         )
+    if foreign.models:
+        raise Refusal(
+            "foreign_models",
+            f"{label}: the weights name another model ({some(foreign.models)}), which the server would fetch and whose "
+            f"code it would run. No pin of these weights covers it. Weights that name no model of a hub are required. "
+            f"{ALONE}, set trust_remote_code to false, or serve other weights.",
+        )
     if foreign.unreadable:
         raise Refusal(
             "config_beside_unreadable",
-            f"{label}: {_some(foreign.unreadable)} of the weights cannot be read, so it is not known which code the "
+            f"{label}: {some(foreign.unreadable)} of the weights cannot be read, so it is not known which code the "
             f"server would run. JSON of at most {BESIDE_LIMIT >> 20} MiB is required. Fetch the weights again.",
         )
 
@@ -160,7 +194,7 @@ def check_code(
     if code is not None and not code.files:
         if code.architectures and not release.architectures.intersection(code.architectures):
             draft.warn(
-                f"config.json of the weights names the architecture {_some(code.architectures)}, which release "
+                f"config.json of the weights names the architecture {some(code.architectures)}, which release "
                 f"{release.name} has no class of its own for, and no code (auto_map): the server may not start. Use a "
                 f"release that knows the model."
             )
@@ -169,7 +203,7 @@ def check_code(
     if code is None or missing is None:
         return
     seen = (
-        f"config.json of the weights has auto_map ({_some(code.files)}), and release {release.name} "
+        f"config.json of the weights has auto_map ({some(code.files)}), and release {release.name} "
         f"has no class of its own for {missing}"
     )
     if request.trust_remote_code is False:

@@ -20,6 +20,7 @@ from ..base.measured import MEASURED, measured_files
 from ..base.places import SHARED_TYPES
 from ..base.refusal import Refusal
 from ..model.headers import CONVERTED, INDEX
+from ..model.remote_code import foreign_models
 from ..pages import written
 from ..weights import pin_file
 from ..weights import record as weights
@@ -215,6 +216,16 @@ def _sha256(path: Path, folder: Path) -> str:
         return ""
     recorded = {file.name: file.sha256 for file in record.files} if record else {}
     return recorded.get(path.relative_to(folder).as_posix(), "")
+
+
+def models_named(folder: Path) -> list[str]:
+    """Return the models of a hub that the config.json of a folder names; [] for one that cannot be read."""
+    try:
+        config = documents.read_json(folder / "config.json", within=beneath.within(folder))
+    except (Refusal, Damaged):
+        # No plan is made for such weights: library/serving_plan.py refuses them.
+        return []
+    return sorted(foreign_models(config))
 
 
 def measurement_files(folder: Path, cards: int) -> int:

@@ -8,8 +8,11 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.command_line import hub_ids
 from ..base.printable import printable
+from ..base.values import without_accounts
 from ..cards.text import WIDTH, describe_node
+from ..serving.plan import OFFLINE, kept_offline
 
 # Longest value shown of one input of a rule; a list of buckets would fill the page.
 _LONGEST_INPUT = 60
@@ -262,8 +265,17 @@ def _container(plan: Mapping[str, Any]) -> list[str]:
         *_rows("may write to", _writable(box)),
         *_rows("mounts", mounts),
         ("environment", ", ".join(f"{name}={value}" for name, value in box["environment"].items())),
+        ("hubs", _hubs(plan)),
     ]
     return _aligned(facts)
+
+
+def _hubs(plan: Mapping[str, Any]) -> str:
+    """Return what the server may fetch from a hub by itself."""
+    if kept_offline(plan):
+        return f"fetches nothing ({', '.join(f'{name}=1' for name in OFFLINE)}, set at each start)"
+    named = ", ".join(map(without_accounts, hub_ids(plan)))
+    return f"fetches {named}" if named else "as the environment says"
 
 
 def _rows(name: str, values: Sequence[str]) -> list[tuple[str, str]]:

@@ -18,9 +18,11 @@ from ..families.shared import KNOBS
 from ..image.pytorch import UPSTREAM
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
+from ..model.remote_code import ALONE, some
 from ..request.options import PLUGIN_OPTIONS, Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given
+from ..serving.plan import OFFLINE
 from .arguments import value_in
 
 # FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
@@ -159,6 +161,16 @@ def check_hub(weights_path: str, request: Request, draft: Draft) -> None:
             f"{weights_path} is not pinned: the server fetches by itself what "
             f"{f'the revision {shown(revision)}' if revision else 'the main branch'} holds on the day. Add --revision "
             f"and a commit to extra_args, or serve a directory of the node."
+        )
+
+
+def check_named_models(weights: Weights | None, draft: Draft) -> None:
+    """Warn of weights whose configuration names models of a hub: no pin covers what a server would fetch."""
+    if weights is not None and weights.foreign.models:
+        draft.warn(
+            f"The weights name another model ({some(weights.foreign.models)}), which no pin of theirs covers. A server "
+            f"whose plan names nothing of a hub is started with {OFFLINE[0]}=1, cannot fetch it, and may not start. "
+            f"{ALONE}. To have it fetched at its newest commit, set {OFFLINE[0]} to '0' in extra_environment."
         )
 
 

@@ -26,6 +26,7 @@ from .refusals import (
     check_fp8,
     check_hub,
     check_missing,
+    check_named_models,
     check_quantization,
     check_supported,
     check_validated,
@@ -120,6 +121,7 @@ def settled(
     check_quantization(resolved)
     check_missing(weights, served, label)
     check_hub(served, wanted, draft)
+    check_named_models(weights, draft)
     check_fp8(resolved, entry, weights, card_type, label)
     check_block_size(resolved, draft)
     return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
@@ -142,6 +144,8 @@ def _foreign(request: Request, weights: Weights | None, node: Node) -> ForeignCo
     return ForeignCode(
         (*own.references, *(f"{draft}/{named}" for named in beside.references), *overrides),
         (*own.unreadable, *(f"{draft}/{name}" for name in beside.unreadable)),
+        # A draft model names the model that it drafts for, and vLLM does not load it from there.
+        own.models,
     )
 
 

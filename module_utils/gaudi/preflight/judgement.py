@@ -82,6 +82,8 @@ class Instance:
     """Why its host is no address of the node, in the resolver's words."""
     code: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By folder of weights whose code it may run: files that differ from the pins, or run and are not pinned."""
+    named: Sequence[str] = ()
+    """Models of a hub that the configuration of its weights names."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def judge(
             Problem("pins", said)
             for said in (
                 *never,
-                *(pins.refused([*moving, *by_commit, *pins.hub_sentences(plans)]) if site.require_pins else ()),
+                *(pins.refused(_without_checksums(plans, seen, moving, by_commit)) if site.require_pins else ()),
             )
         ),
     ]
@@ -342,6 +344,14 @@ def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, port
     problems += checks.check_keys(plan, seen.instances[name].keys)
     problems += checks.check_container(plan, seen.engine.renamed.get(name))
     return problems + ports[name][0]
+
+
+def _without_checksums(
+    plans: Sequence[Mapping[str, Any]], seen: Seen, moving: Sequence[str], by_commit: Sequence[str]
+) -> list[str]:
+    """Return sentences on everything of plans that no checksum pins."""
+    named = {plan["instance"]: seen.instances[plan["instance"]].named for plan in plans}
+    return [*moving, *by_commit, *pins.hub_sentences(plans), *pins.named_sentences(named)]
 
 
 def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:

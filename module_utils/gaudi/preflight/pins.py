@@ -148,6 +148,16 @@ def hub_sentences(plans: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def named_sentences(named: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a sentence for each instance whose weights name models of a hub; ``named``: these, by instance."""
+    return [
+        f"{instance}: config.json of the weights names another model ({_some(models)}), which no checksum pins. "
+        "Weights that name no model of a hub are required. Serve that other model itself, or other weights."
+        for instance, models in named.items()
+        if models
+    ]
+
+
 def _some(names: Sequence[str]) -> str:
     """Return names for a sentence, five at most."""
     return printable(", ".join(names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

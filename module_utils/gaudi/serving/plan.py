@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from ..base.command_line import hub_ids
 from ..faults.words import say
 from .closed_ports import ClosedPorts
 from .last_start import sized_by
@@ -31,6 +32,9 @@ LOG_OPTIONS = "log_options"
 DEVICES = "HABANA_VISIBLE_DEVICES"
 PYTHON_PATH = "PYTHONPATH"
 AT_START = (LABELS, LOG_OPTIONS, DEVICES)
+
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+"""Variables with which a server's libraries fetch nothing from a hub (huggingface_hub/constants.py, transformers)."""
 
 RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
 """Its first field is the directory of compiled recipes, which an option of a request stands for."""
@@ -71,6 +75,8 @@ class Plan:
     graphs: int = 0
     # A digest of what the number of KV blocks follows from (last_start.py).
     sized_by: str = ""
+    # Whether the server is started with the variables of OFFLINE.
+    offline: bool = False
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Plan:
@@ -99,6 +105,7 @@ class Plan:
                 else None,
                 graphs=int((document.get("buckets") or {}).get("graphs") or 0),
                 sized_by=sized_by(document),
+                offline=kept_offline(document),
             )
             plan.check_guard()
             return plan
@@ -160,6 +167,16 @@ class Plan:
         return f"serving {self.served_model_name} on {self.endpoint}{openly}"
 
 
+def kept_offline(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan is kept from fetching anything from a hub.
+
+    It is where the plan names nothing that the server has to fetch. Otherwise keys of its config.json that no list has
+    could name a model of another repository. Variables of the plan itself count more.
+    """
+    own = {**plan["environment"], **plan["container"].get("environment", {})}
+    return not hub_ids(plan) and not own.keys() & set(OFFLINE)
+
+
 def recipe_directory(plan: Mapping[str, Any]) -> str:
     """Return the node's directory for an instance's compiled recipes; "" if they are lost with the container."""
     inside = str(plan.get("environment", {}).get(RECIPES, "")).partition(",")[0]
@@ -206,7 +223,8 @@ def container_command(
 ) -> list[str]:
     """Return the argument vector of docker run; no shell interprets it.
 
-    Everything in it is from the plan, or named by the plan's ``at_start``.
+    Everything in it is from the plan, or named by the plan's ``at_start``, but for the variables of OFFLINE, with which
+    a plan from before them would differ from a new one, and its instance restart at an upgrade.
     """
     box = plan.container
     added = {
@@ -238,6 +256,8 @@ def container_command(
     for item in box.get("mounts", []):
         command += ["--mount", mount(str(item["source"]), str(item["target"]), bool(item.get("read_only")))]
     command += ["--env-file", env_file]
+    for name in OFFLINE if plan.offline else ():
+        command += ["--env", f"{name}=1"]
     for name in plan.at_start:
         command += added[name]
     return [*command, *NO_ENTRY_POINT, plan.image, *plan.command]

@@ -127,7 +127,8 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev,size=64m,mode=1777",
         "--ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",
-        f"--env-file {node.instances / 'environment'} --label gaudi-serving.instance=tiny --label gaudi-serving.plan=",
+        "--label gaudi-serving.instance=tiny --label gaudi-serving.plan=",
+        f"--env-file {node.instances / 'environment'} --env HF_HUB_OFFLINE=1 --env TRANSFORMERS_OFFLINE=1 --label",
         "--log-driver local --log-opt max-size=20m --log-opt max-file=2 --env HABANA_VISIBLE_DEVICES=3,5",
         # A ready-made image has an entry point of its own.
         "--entrypoint  registry/image:1 numactl",

@@ -62,6 +62,8 @@ def test_every_short_name_of_a_release_has_a_long_one(release: str) -> None:
         (["--default-mm-loras", '{"image": "owner/pictures"}'], ["owner/pictures"]),
         (["--qlora-adapter-name-or-path", "owner/q"], ["owner/q"]),
         (["--models", "/data/models/One", "owner/two"], ["owner/two"]),
+        (["--hf-overrides", '{"text_model_id": "owner/llm", "audio_model_id": "/data/w"}'], ["owner/llm"]),
+        (["--hf-overrides.audio_model_id", "owner/sounds"], ["owner/sounds"]),
         (["--speculative-config", '{"method": "ngram", "model": "[ngram]", "num_speculative_tokens": 3}'], []),
         (["--speculative-config", '{"model": "/data/models/Draft"}'], []),
         (["--served-model-name", "owner/name", "--generation-config", "vllm", "--lora-modules", "a=/data/a"], []),

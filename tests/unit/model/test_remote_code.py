@@ -21,6 +21,7 @@ from ansible.module_utils.gaudi.model.remote_code import (
     foreign_code,
 )
 from ansible.module_utils.gaudi.planning.many import plan_all
+from ansible.module_utils.gaudi.serving.plan import kept_offline
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -201,6 +202,55 @@ def test_code_of_another_repository_is_refused_whoever_pins_the_file_that_names_
         sentence(*said[:2], release=release, files=files, trust_remote_code=True)
     # Code that may not run is not fetched either.
     assert "another repository" not in plan(files=files, trust_remote_code=False).get("refused", "")
+
+
+OTHER_MODELS = [
+    {"speculators_config": {"verifier": {"name_or_path": "evil/with-code", "architectures": []}}},
+    {"text_model_id": "evil/with-code"},
+    {"audio_model_id": "evil/with-code"},
+    {"text_config": {"text_model_id": "evil/with-code"}},
+]
+
+
+@pytest.mark.parametrize("named", OTHER_MODELS)
+@pytest.mark.parametrize("release", ["1.21", "1.24"])
+def test_weights_that_name_another_model_run_no_code(tmp_path: Path, named: dict[str, Any], release: str) -> None:
+    """The server would serve that model, or load it as well, at its newest commit and with the same permission."""
+    files = beside(tmp_path, "config.json", {**LLAMA, **named})
+    said = ["another model", "evil/with-code", "trust_remote_code to false"]
+    sentence(*said, release=release, files=files, trust_remote_code=True)
+    without = plan(release, files=files)
+    assert warned(without, *said[:2], "HF_HUB_OFFLINE=1")
+    assert kept_offline(without)
+
+
+@pytest.mark.parametrize("path", ["/data/models/Own", "", None, 7])
+def test_weights_that_name_no_model_of_a_hub_may_run_their_code(tmp_path: Path, path: object) -> None:
+    named = {"speculators_config": {"verifier": {"name_or_path": path}}, "text_model_id": path}
+    files = beside(tmp_path, "config.json", {**LLAMA, **named, "_name_or_path": "owner/llama"})
+    answer = plan("1.24", files=files, trust_remote_code=True)
+    assert FLAG in answer["arguments"]
+    assert not warned(answer, "another model")
+
+
+def test_a_model_that_guesses_may_name_the_one_it_guesses_for(tmp_path: Path) -> None:
+    named = {"speculators_config": {"verifier": {"name_or_path": "owner/llama"}}}
+    (tmp_path / "draft").mkdir()
+    guesses = beside(tmp_path / "draft", "config.json", {**LLAMA, **named})
+    own = beside(tmp_path, "config.json", LLAMA)
+    speculative = {"method": "eagle3", "model": "/data/own/Draft", "num_speculative_tokens": 3}
+    (answer,) = plan_all(
+        [
+            vendor.said_openly(
+                {"weights": "/data/own/Llama", "speculative_config": speculative, "trust_remote_code": True}
+            )
+        ],
+        vendor.catalogue("1.24", None),
+        vendor.topology("oam8"),
+        weights_root="/data/models",
+        read_weights=lambda path: guesses if path == "/data/own/Draft" else own,
+    )
+    assert FLAG in answer["arguments"]
 
 
 @pytest.mark.parametrize("request_", [{"model": "qwen3-8b"}, {"weights": "/data/own/Llama"}])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
+from ansible.module_utils.gaudi.pages.page import describe_plan
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from ansible.module_utils.gaudi.serving.plan import (
     AT_START,
@@ -136,8 +138,8 @@ def test_several_models_on_a_card_have_the_guard_as_well() -> None:
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_what_is_run_is_the_plans_or_named_by_it(guarded: bool) -> None:
-    """Nothing else is added at the start."""
-    document = plan(guarded=guarded)
+    """Nothing else is added at the start, where the plan itself says whether a hub is asked."""
+    document = plan(guarded=guarded, extra_environment={"HF_HUB_OFFLINE": "1"})
     run = container_command(Plan.from_document(document), "d" * 64, [5, 3], "/env", "/root")
     without = {**document, "container": {**document["container"], "at_start": []}}
     if guarded:
@@ -158,6 +160,59 @@ def test_the_images_own_search_path_stays_behind_the_guards() -> None:
     assert f"PYTHONPATH={GUARD_DIRECTORY}:/root" in run
     run = container_command(Plan.from_document(plan(guarded=True)), "d" * 64, [0], "/env", None)
     assert f"PYTHONPATH={GUARD_DIRECTORY}" in run
+
+
+OFFLINE_WORDS = ["--env", "HF_HUB_OFFLINE=1", "--env", "TRANSFORMERS_OFFLINE=1"]
+
+
+def has_offline(document: dict[str, Any]) -> bool:
+    """Whether the container of a plan is started without a hub."""
+    run = container_command(Plan.from_document(document), "d" * 64, [0], "/env", None)
+    return any(run[at : at + len(OFFLINE_WORDS)] == OFFLINE_WORDS for at in range(run.index("--entrypoint")))
+
+
+def test_a_server_whose_plan_names_nothing_of_a_hub_is_started_without_one() -> None:
+    """The plan itself does not have the variables, so that those on nodes stay as they are."""
+    document = plan()
+    assert has_offline(document)
+    assert "OFFLINE" not in json.dumps(document)
+    # Plans of release 0.1 have fewer keys.
+    document["container"].pop("environment")
+    assert has_offline(document)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--tokenizer", "owner/name"],
+        ["--lora-modules", "a=/data/a", "b=owner/name"],
+        ["--speculative-config", '{"method": "eagle3", "model": "owner/name"}'],
+        ["--hf-overrides", '{"text_model_id": "owner/name"}'],
+    ],
+)
+def test_a_server_whose_plan_names_something_of_a_hub_may_fetch_it(words: list[str]) -> None:
+    document = plan()
+    assert not has_offline({**document, "arguments": [*document["arguments"], *words]})
+    own = [word.replace("owner/name", "/data/models/Own") for word in words]
+    assert has_offline({**document, "arguments": [*document["arguments"], *own]})
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_a_variable_of_the_site_decides_whether_a_server_asks_a_hub(name: str, value: str) -> None:
+    document = plan(extra_environment={name: value})
+    assert document["environment"][name] == value
+    assert not has_offline(document)
+
+
+def test_the_page_of_a_plan_tells_what_a_server_fetches() -> None:
+    def hubs(**options: Any) -> str:
+        (line,) = [line for line in describe_plan(plan(**options)).splitlines() if line.split()[:1] == ["hubs"]]
+        return line
+
+    assert "fetches nothing (HF_HUB_OFFLINE=1, TRANSFORMERS_OFFLINE=1" in hubs()
+    assert "fetches s3://bucket/x" in hubs(extra_args=["--tokenizer", "s3://me:secret@bucket/x"])
+    assert "as the environment says" in hubs(extra_environment={"HF_HUB_OFFLINE": "0"})
 
 
 def test_what_nobody_adds_is_refused() -> None:

@@ -162,6 +162,18 @@ def test_hub_ids_are_refused_where_pins_are_required(run: Run, tmp_path: Path, w
     assert "gaudi_require_pins is true" in required["report"]
 
 
+def test_weights_that_name_another_model_are_refused_where_pins_are_required(run: Run, tmp_path: Path) -> None:
+    arguments = of_a_hub(tmp_path)
+    named = {"speculators_config": {"verifier": {"name_or_path": "evil/with-code"}}}
+    (tmp_path / "Own/config.json").write_text(json.dumps(named))
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(required) == ["pins"]
+    assert "evil/with-code" in required["report"]
+    (tmp_path / "Own/config.json").write_text('{"text_model_id": "/data/models/Own"}')
+    assert ids(run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)) == []
+
+
 CODE = {"config.json": "{}", "configuration_big.py": "class Big: ..."}
 PINS = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in CODE.items()}
 
