@@ -77,6 +77,12 @@ def bytes_below(folder: Path) -> int:
     return sum(folders.size_of(path, folder) or 0 for path, _ in beneath.all_in(folder))
 
 
+def loaded_files(folder: Path) -> list[Path]:
+    """Return the files of weights that a server loads from a folder: those of the first kind that is there."""
+    kinds = (sorted(path for path in folder.glob(suffix) if path.is_file()) for suffix in WEIGHT_FILES)
+    return next((files for files in kinds if files), [])
+
+
 def _verified(folder: Path) -> dict[str, Any]:
     """Return when every byte was last read, and the result; nothing if that is not recorded or not readable."""
     note = None

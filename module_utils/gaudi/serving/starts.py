@@ -99,15 +99,17 @@ def pace(seen: int, elapsed: float, total: int, before: Start | None) -> float |
     return None
 
 
-def budget(graphs: int, before: Start | None) -> float | None:
+def budget(graphs: int, before: Start | None, loading: float = 0.0) -> float | None:
     """Return the seconds that a start may take; None without a number of graphs or an earlier start.
 
     The larger of two limits: a base time plus twice the expected time of its graphs, and three times the last start.
-    graphs: of its warm-up, 0 if unknown. before: the last start with the same plan.
+    graphs: of its warm-up, 0 if unknown. before: the last start with the same plan. loading: seconds in which its
+    weights are there at the latest, which may raise the base time.
     """
     if not graphs and before is None:
         return None
-    return max(LONGEST_START + 2.0 * GRAPH_SECONDS * graphs, _PATIENCE * before.seconds if before is not None else 0.0)
+    base = max(LONGEST_START, 2.0 * loading)
+    return max(base + 2.0 * GRAPH_SECONDS * graphs, _PATIENCE * before.seconds if before is not None else 0.0)
 
 
 def words(seconds: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..faults.words import say
-from . import starts
+from . import loading, starts
 from .kept import SHOWN
 
 # Phases in which a server does not answer, although its unit may be active.
@@ -41,6 +41,7 @@ FORM = {
     "memory?": dict,
     "starts?": [starts.FORM],
     "recipes?": (dict, type(None)),
+    "loading?": loading.FORM,
     "load?": (dict, type(None)),
     "sockets?": [int],
 }

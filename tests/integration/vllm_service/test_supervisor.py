@@ -201,6 +201,23 @@ def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
     assert not node.container_exists()
 
 
+def test_large_weights_may_load_for_long_without_a_word(node: Node) -> None:
+    os.truncate(node.weights / "model.safetensors", 20 * 10**9)
+    loaded = "INFO 07-02 17:37:52 x.py:191] Loading model weights took 14.97 GiB (14.97 GiB/94.62 GiB used)"
+    node.scenario(lines=["INFO hello", "INFO still there", loaded], delay=3)
+    process = node.start("--stall", "1")
+    node.wait_for(lambda: node.state_file.exists() and node.state["status"] == "weights loaded", "the weights")
+    output, _ = process.communicate(timeout=PATIENCE)
+    # The time is that of the weights alone.
+    assert process.returncode == 75
+    assert "The weights have 20.0 GB" in output
+    assert "No sign of progress for 1 s while weights loaded" in output
+    extensions = [int(message.partition("=")[2]) / 1e6 for message in node.messages if "EXTEND_TIMEOUT" in message]
+    assert max(extensions) > 200
+    assert extensions[-1] < 100
+    assert node.state["loading"]["bytes"] == 20 * 10**9
+
+
 def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: Node) -> None:
     """Data-parallel servers wait 600 s in processes of their own; the engines would draw bars for hours."""
     bars = [f"Prompt warmup processing:   5%|▍         | {done}/400 [00:34<06:50]" for done in range(400)]

@@ -56,6 +56,26 @@ def test_the_budget_follows_from_graphs_and_the_last_start(
     assert starts.budget(graphs, before) == expected
 
 
+def test_slow_weights_raise_the_budget() -> None:
+    assert starts.budget(150, None, 3000.0) == 7200 + 3000
+    assert starts.budget(150, None, 6000.0) == 12000 + 3000
+
+
+@pytest.mark.parametrize(
+    ("seen", "said", "said_all", "before", "expected"),
+    [
+        ("planned alone", 0, False, None, 205),
+        ("the server has more", 216, False, None, 216),
+        ("the last start had more", 205, False, Start("digest", 216, 656.0, 837.0, ""), 216),
+        ("the server has said all", 180, True, Start("digest", 216, 656.0, 837.0, ""), 180),
+    ],
+)
+def test_graphs_are_those_that_the_server_says(
+    seen: str, said: int, said_all: bool, before: Start | None, expected: int
+) -> None:
+    assert starts.graphs(205, said, said_all, before) == expected, seen
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [

@@ -121,7 +121,7 @@ class Run:
             str(boss.paths.environment(self.plan.instance)),
             image.get("PYTHONPATH"),
         )
-        boss.extend(boss.settings.stall)
+        boss.extend(self.starting.silence())
         boss.door.open()
         self.closing.close()
         boss.publish("starting", self.starting.text(), attached=False, started=now_text())
@@ -132,7 +132,7 @@ class Run:
     def attach(self) -> subprocess.Popen[bytes]:
         """Follow a container that runs already."""
         boss = self.boss
-        boss.extend(boss.settings.stall)
+        boss.extend(self.starting.silence())
         self.closing.hold()
         if not self.ending:
             # A supervisor that was killed while it drained has left it closed.
@@ -205,7 +205,7 @@ class Run:
             return
         if alive:
             self.last_progress = time.monotonic()
-            boss.extend(boss.settings.stall)
+            boss.extend(self.starting.silence())
         phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
         boss.publish(phase, self.starting.text())
 
@@ -254,8 +254,8 @@ class Run:
             self.drain(text, Reason("port-taken", text, retry=True))
         elif self.endpoint.shut:
             self.wait_while_shut(now, problem)
-        elif now - self.last_progress > boss.settings.stall:
-            text = words.say("stalled", seconds=f"{boss.settings.stall:g}", doing=boss.progress.text())
+        elif (silent := now - self.last_progress) > boss.settings.stall and silent > self.starting.silence():
+            text = words.say("stalled", seconds=f"{self.starting.silence():.0f}", doing=boss.progress.text())
             self.drain(text, Reason("stalled", text, retry=True))
         elif reason := self.starting.over():
             self.drain(reason.message, reason)

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gaudi.faults import words
+from gaudi.node import disk_rate
+from gaudi.node.weight_folders import loaded_files
 from gaudi.serving import starts
+from gaudi.serving.loading import LARGE, Loading
+from gaudi.serving.plan import Plan
 from gaudi.serving.signs import Reason
 from gaudi.serving.starts import Start
 
 from .clock import now_text
+from .systemd import say
 
 if TYPE_CHECKING:
     from .instance import Supervisor
+
+
+def weigh(boss: Supervisor, plan: Plan) -> None:
+    """Write down how large the weights are, and how fast their disk is. Nothing here ends a start."""
+    try:
+        found = {folder: loaded_files(folder) for folder in map(Path, plan.weight_folders)}
+        sizes = {folder: sum(file.stat().st_size for file in files) for folder, files in found.items()}
+    except OSError as failed:
+        say(f"The size of the weights is unknown: {failed}.", 4)
+        return
+    largest = max(sizes, key=lambda folder: sizes[folder])
+    rate = disk_rate.measured(found[largest], largest) if sum(sizes.values()) >= LARGE else 0
+    loading = Loading(sum(sizes.values()), rate)
+    boss.state["loading"] = loading.document()
+    if text := loading.words(boss.settings.stall):
+        say(text)
 
 
 class Starting:
@@ -57,6 +79,11 @@ class Starting:
         pace = starts.pace(done - seen, now - since, self._total, next(iter(self._record), None))
         return None if pace is None else pace * (self._total - done)
 
+    def silence(self) -> float:
+        """Seconds without a line after which it is given up: while weights load, as many as these may take."""
+        stall, progress = self.boss.settings.stall, self.boss.progress
+        return Loading.from_state(self.boss.state).silence(stall, progress.shards) if progress.loading else stall
+
     def over(self) -> Reason | None:
         """Why it is given up; None while it has time left, or if its budget is unknown."""
         progress = self.boss.progress
@@ -73,7 +100,8 @@ class Starting:
     def _over_budget(self) -> str:
         total = self._total
         before = starts.last(self._record, self._digest)
-        budget = self.boss.settings.longest_start or starts.budget(total, before)
+        loading = Loading.from_state(self.boss.state)
+        budget = self.boss.settings.longest_start or starts.budget(total, before, loading.seconds)
         taken = time.monotonic() - self._began
         if budget is None or taken <= budget:
             return ""
