@@ -216,9 +216,11 @@ def pytest_configure(config: pytest.Config) -> None:
             config.pluginmanager.register(plugin)
 
 
-if FOLDER in os.environ or CHOSEN in os.environ:
+# Pytest imports a copy of this file as its plugin. Tests of the tool import this file itself, and record nothing.
+PLUGIN = __name__ == "gaudi_covering"
+if PLUGIN:
     os.environ.pop("PYTHONPATH", None)
     sys.dont_write_bytecode = True
 # The recorder begins before pytest imports conftest.py, and with it the product.
-RECORDER = Recorder(Path(os.environ[FOLDER])) if FOLDER in os.environ else None
-CHOOSER = Chooser(Path(os.environ[CHOSEN])) if CHOSEN in os.environ else None
+RECORDER = Recorder(Path(os.environ[FOLDER])) if PLUGIN and FOLDER in os.environ else None
+CHOOSER = Chooser(Path(os.environ[CHOSEN])) if PLUGIN and CHOSEN in os.environ else None
