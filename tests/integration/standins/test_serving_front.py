@@ -278,6 +278,24 @@ def test_a_model_of_unlike_layers_warms_up_some_shapes_again(
         assert [int(total) for _, total in bars[2:]] == [longest, 1]
 
 
+def test_workers_drift_and_are_counted_once(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe"}), encoding="utf-8")
+    arguments = ["--model", str(tmp_path), *V1[2:], "-tp", "4"]
+    done = run("api_server", *arguments, release="1.24.1", HABANA_VISIBLE_MODULES="0,1,2,3")
+    assert done.returncode == 0, done.stderr
+    again = done.stderr.index("Prompt", done.stderr.index("Decode warmup"))
+    # A worker still draws the bar of prompts while another one decodes; their second warm-up comes after that.
+    assert re.match(r"Prompt warmup processing: .{3}[^|]*\|[^|]*\| \d+/20 ", done.stderr[again:])
+    heard = Progress()
+    totals = set()
+    for line in lines_of(done):
+        heard.hear(line)
+        totals.add(heard.total)
+    whole = {"prompt": 20, "decode": 10, "validation/prompt": 5, "validation/decode": 1}
+    assert heard.warm_up == {name: (count, count) for name, count in whole.items()}
+    assert totals == {0, sum(whole.values())}
+
+
 @pytest.mark.parametrize(("release", "status"), [("1.23", 1), ("1.24", 0), ("1.24.1", 0)])
 def test_unified_attention_is_read_by_the_first_plugin_only(run: Run, release: str, status: int) -> None:
     done = run("api_server", *V1, release=release, VLLM_UNIFIED_ATTN="1")
@@ -416,6 +434,8 @@ def test_each_process_says_why_a_start_of_the_plugin_failed(
     in_engine = "Value error" not in words and kind != "no-plugin"
     assert bool(said["worker"]) == (bool(workers_say) and cards > 1)
     if said["worker"]:
+        # Of each worker as many lines as in recorded starts.
+        assert len(said["worker"]) >= 2 * 50
         assert said["worker"][:2] == [workers_say, "Traceback (most recent call last):"]
         assert words in said["worker"][-1]
         what = "Worker failed with error '" if workers_say == WORKED else "WorkerProc initialization failed due to"
@@ -489,6 +509,10 @@ def test_processes_of_their_own_wait_so_long_for_the_engines(
             r"\nRuntimeError: Process ApiServer_0 \(PID: \d+\) died with exit code 1$", done.stderr.strip()
         )
         assert diagnose(lines_of(done), 1, False, 0, Progress(), V1).kind == "engine-ready-timeout"
+        # Each of them says it, and the engines go on drawing their bars.
+        gave_up = [found.end() for found in re.finditer(r"\(ApiServer_[01] pid=\d+\) TimeoutError: ", done.stderr)]
+        assert len(gave_up) == 2
+        assert "warmup processing: 100%" in done.stderr[gave_up[-1] :]
 
 
 @pytest.mark.parametrize(

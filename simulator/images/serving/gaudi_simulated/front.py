@@ -201,9 +201,8 @@ def start_v1(
     card = next(card for card in node["cards"] if card["module_id"] in modules)
     engine = v1.engine_of(names, command, model_length(model))
     divided = memory.memory_of(command, os.environ, engine, card, model)
-    v1.until_ready(called, command, os.environ)
-    v1.start(command, os.environ, engine, divided, memory.config_of(model), node["faults"], QUICK_WARMUP, log)
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    waiting = v1.Waiting(called, command, os.environ)
+    v1.start(command, os.environ, engine, divided, memory.config_of(model), node["faults"], QUICK_WARMUP, log, waiting)
 
 
 def last_words(names: surface.Surface, command: surface.Command, error: Exception) -> str:

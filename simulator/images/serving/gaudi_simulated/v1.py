@@ -7,11 +7,13 @@ of vllm/config and vllm/envs.py, of the versions in the surface files.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from . import plugin_buckets, processes, recipes, surface, warmup
 from .bars import Bar
@@ -33,6 +35,8 @@ UNLIKE = {
     "0.26.0": ("llama4", "qwen3_moe", "qwen3_5_moe", "qwen3_next", "gemma4"),
 }
 READY_WITHIN = "VLLM_ENGINE_READY_TIMEOUT_S"
+# Shapes by which a worker is behind the first.
+FARTHEST = 3
 
 
 def check_environment(names: surface.Surface, command: surface.Command, environment: Mapping[str, str]) -> list[str]:
@@ -111,7 +115,11 @@ def _ranges(strategy: str, phase: str, ranges: Ranges) -> str:
 
 
 class WarmUp:
-    """The work of all workers of a start: they run abreast and each prints everything."""
+    """The work of all workers of a start. They run abreast, but not quite, and each prints everything.
+
+    In recorded starts of eight workers some bars are a shape or two behind others, and a worker draws its last bars
+    after another one has finished.
+    """
 
     def __init__(
         self, running: Processes, environment: Mapping[str, str], faults: Mapping[str, Any], pause: float, log: Log
@@ -125,32 +133,61 @@ class WarmUp:
         for speaker in self.speakers:
             self.log(f"{speaker}{message}", source, "INFO")
 
-    def shapes(self, name: str, found: list[Shape], memory: Memory) -> None:
-        """All shapes of a phase, the largest first; WorkerError with the fault that the node description has."""
-        bars = [Bar(speaker, name, len(found)) for speaker in self.speakers]
+    def run(self, work: Callable[[Worker], Iterator[None]]) -> None:
+        """Have all workers do their work, which yields after each shape; the first of them is ahead."""
+        end = object()
+        running = [(place, work(Worker(self, speaker, not place))) for place, speaker in enumerate(self.speakers)]
+        turn = 0
+        while running:
+            running = [
+                (place, worker)
+                for place, worker in running
+                if turn < min(place, FARTHEST) or next(worker, end) is not end
+            ]
+            turn += 1
+
+    def compile(self, graph: str) -> None:
+        """Compile a graph, or read its recipe; WorkerError with the fault that the node description has."""
+        self.done += 1
+        while self.done == self.faults.get("hang_at_warmup"):
+            signal.pause()
+        if self.done == self.faults.get("out_of_memory_at_warmup"):
+            raise WorkerError(OUT_OF_MEMORY)
+        self.recipes.warm(graph, self.pause)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker of a warm-up. leads: whether it compiles; the others do in the same moment."""
+
+    all: WarmUp
+    speaker: str
+    leads: bool
+
+    def say(self, message: str) -> None:
+        """One line."""
+        self.all.log(f"{self.speaker}{message}", "hpu_model_runner.py", "INFO")
+
+    def shapes(self, name: str, found: list[Shape], memory: Memory) -> Iterator[None]:
+        """All shapes of a phase, the largest first."""
+        bar = Bar(self.speaker, name, len(found))
         for number, (batch, query, blocks) in enumerate(reversed(found), start=1):
-            self.done += 1
-            if self.done == self.faults.get("hang_at_warmup"):
-                signal.pause()
-            if self.done == self.faults.get("out_of_memory_at_warmup"):
-                raise WorkerError(OUT_OF_MEMORY)
-            if self.chatty:
+            if self.all.chatty:
                 free = sized(memory.free - memory.usable + memory.graphs * (1 - number / len(found)))
                 line = f"batch_size:{batch} query_len:{query} num_blocks:{blocks} free_mem:{free}"
-                for speaker in self.speakers:
-                    print(f"{speaker}[Warmup][{name}][{number}/{len(found)}] {line}", flush=True)
-            self.recipes.warm(f"{name} {batch} {query} {blocks}", self.pause)
-            for bar in bars:
-                bar.next()
-        for bar in bars:
-            bar.close()
+                print(f"{self.speaker}[Warmup][{name}][{number}/{len(found)}] {line}", flush=True)
+            if self.leads:
+                self.all.compile(f"{name} {batch} {query} {blocks}")
+            bar.next()
+            yield
+        bar.close()
 
-    def phase(self, name: str, found: list[Shape], memory: Memory) -> None:
+    def phase(self, name: str, found: list[Shape], memory: Memory) -> Iterator[None]:
         """A phase, and what came of it."""
-        self.shapes(name, found, memory)
+        yield from self.shapes(name, found, memory)
         self.say(f"Graph/{name} captured:{len(found)} used_mem:{sized(memory.graphs / 2)}")
 
-    def again(self, engine: Engine, work: Work, memory: Memory) -> None:
+    def again(self, engine: Engine, work: Work, memory: Memory) -> Iterator[None]:
         """What a model of unlike layers needs besides: some shapes once more, outside the mode that only compiles."""
         self.say("Running validation warmup to trigger guard specializations...")
         prompt = [work.prompt[0], work.prompt[-1]][: len(work.prompt)]
@@ -158,8 +195,8 @@ class WarmUp:
             longest = max(query for _, query, _ in work.prompt)
             prompt = [shape for shape in work.prompt if shape[1] == longest]
             self.say(f"Validation warmup: {len(prompt)} prompt buckets (seq_len={longest})")
-        self.shapes("Prompt", prompt, memory)
-        self.shapes("Decode", work.decode[:1], memory)
+        yield from self.shapes("Prompt", prompt, memory)
+        yield from self.shapes("Decode", work.decode[:1], memory)
         self.say("Validation warmup complete.")
 
 
@@ -184,26 +221,40 @@ def make_workers(command: surface.Command, environment: Mapping[str, str], engin
         raise WorkerNotMade(f"ValueError: Unknown speculative decoding method: {method}")
 
 
-def until_ready(called: str, command: surface.Command, environment: Mapping[str, str]) -> None:
-    """Have a start end that takes too long, with NeverReady, where processes of their own answer requests.
+class Waiting:
+    """The processes of their own that answer requests: how many, and whether they have given up."""
 
-    They begin to wait with the engines. The one process that does all of it waits for its engines first, without an
-    end; the variable counts only after that.
-    """
-    copies = command.number("--data-parallel-size", 1)
-    if called != "serve" or command.number("--api-server-count", copies) < 2:
-        return
-    seconds = int(environment.get(READY_WITHIN, "600"))
+    def __init__(self, called: str, command: surface.Command, environment: Mapping[str, str]) -> None:
+        """Begin to wait with the engines.
 
-    def too_late(*_: object) -> NoReturn:
-        raise NeverReady(
+        The one process that does all of it waits for its engines first, without an end; the variable counts only after
+        that.
+        """
+        self.gave_up = False
+        self._seconds = int(environment.get(READY_WITHIN, "600"))
+        copies = command.number("--data-parallel-size", 1)
+        self._servers = command.number("--api-server-count", copies) if called == "serve" else 1
+        if self._servers > 1:
+            signal.signal(signal.SIGALRM, lambda *_: self._give_up())
+            signal.setitimer(signal.ITIMER_REAL, self._seconds or 1e-6)
+
+    def _give_up(self) -> None:
+        """Each of them ends with its own words, wherever the engines are; these do not notice."""
+        self.gave_up = True
+        error = NeverReady(
             "TimeoutError: Timed out waiting for engine core processes to start. This is often caused by slow weight "
-            f"loading for large models. Waited {seconds}s (configured by {READY_WITHIN}). To increase the timeout, set "
-            f"the environment variable: {READY_WITHIN}=<seconds>"
+            f"loading for large models. Waited {self._seconds}s (configured by {READY_WITHIN}). To increase the "
+            f"timeout, set the environment variable: {READY_WITHIN}=<seconds>"
         )
+        words = [line for number in range(self._servers) for line in processes.server_died(number, error)]
+        # Not by print, which this may interrupt.
+        os.write(sys.stderr.fileno(), ("\n".join(words) + "\n").encode())
 
-    signal.signal(signal.SIGALRM, too_late)
-    signal.setitimer(signal.ITIMER_REAL, seconds or 1e-6)
+    def check(self) -> None:
+        """Raise NeverReady where they have given up: the main process sees it once the engines are ready."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self.gave_up:
+            raise NeverReady("the processes that answer requests have ended")
 
 
 def start(
@@ -215,6 +266,7 @@ def start(
     faults: Mapping[str, Any],
     quick: float,
     log: Log,
+    waiting: Waiting,
 ) -> None:
     """Print what engines and workers print until they are ready; StartError where they end.
 
@@ -225,7 +277,11 @@ def start(
         # The weights alone are too large.
         raise WorkerNotMade(OUT_OF_MEMORY)
     running = processes.started(command, engine.old, config)
+    for speaker in running.engines:
+        log(f"{speaker}Initializing a V1 LLM engine (v{engine.version}) with config: (simulated)", "core.py", "INFO")
     workers = WarmUp(running, environment, faults, 0, log)
+    for line in ("Environment:", f"    model_type: {config.get('model_type')}"):
+        workers.say(line, "runtime.py")
     bucketing = switch(environment, "VLLM_ENABLE_BUCKETING", True)
     workers.say(f"Bucketing is {'ON' if bucketing else 'OFF'}.")
     for line, source in memory_lines(memory):
@@ -236,7 +292,11 @@ def start(
             log(speaker + line, "kv_cache_utils.py", "INFO")
     workers.say(blocks_line(engine, memory), "hpu_worker.py")
     if bucketing:
-        _warm_up(workers, command, environment, replace(engine, kv_blocks=memory.blocks), memory, config, quick)
+        kinds = UNLIKE.get(engine.version, ())
+        unlike = config.get("model_type") in kinds
+        engine = replace(engine, kv_blocks=memory.blocks)
+        _warm_up(workers, command, environment, engine, memory, unlike, quick, waiting)
+    waiting.check()
 
 
 def _warm_up(
@@ -245,8 +305,9 @@ def _warm_up(
     environment: Mapping[str, str],
     engine: Engine,
     memory: Memory,
-    config: Mapping[str, Any],
+    unlike: bool,
     quick: float,
+    waiting: Waiting,
 ) -> None:
     """The shapes, and the graphs of each of them; with --enforce-eager there are none."""
     work = _made(engine, environment)
@@ -257,22 +318,32 @@ def _warm_up(
     if switch(environment, "VLLM_SKIP_WARMUP"):
         workers.say("Skipping warmup...")
         return
-    begin, graphs = time.monotonic(), 0.0
+    begin, graphs = time.monotonic(), command.text("--enforce-eager") != "true"
     workers.pause = workers.faults.get("slow_warmup", quick / max(len(work.prompt) + len(work.decode), 100))
-    if command.text("--enforce-eager") != "true":
-        graphs = memory.graphs
-        workers.say("Starting sampler warmup...")
-        workers.say("Sampler warmup completed successfully")
-        workers.phase("Prompt", work.prompt, memory)
-        if speculation(command) == "ngram" and engine.version == "0.26.0":
+    ngram = speculation(command) == "ngram" and engine.version == "0.26.0"
+
+    def captured(worker: Worker) -> Iterator[None]:
+        worker.say("Starting sampler warmup...")
+        worker.say("Sampler warmup completed successfully")
+        yield from worker.phase("Prompt", work.prompt, memory)
+        if ngram:
             # Seen so on somebody's host.
             size = engine.sequences
             raise WorkerError(f"IndexError: index {size} is out of bounds for axis 0 with size {size}")
-        workers.phase("Decode", work.decode, memory)
-        if config.get("model_type") in UNLIKE.get(engine.version, ()):
-            workers.again(engine, work, memory)
-    took = time.monotonic() - begin
-    workers.say(f"Warmup finished in {took:.0f} secs, allocated {sized(graphs)} of device memory")
+        yield from worker.phase("Decode", work.decode, memory)
+        if unlike:
+            yield from worker.again(engine, work, memory)
+
+    def whole(worker: Worker) -> Iterator[None]:
+        if graphs:
+            yield from captured(worker)
+        # A moment before the engines would be ready, so that no worker is done.
+        waiting.check()
+        took = time.monotonic() - begin
+        allocated = sized(memory.graphs if graphs else 0.0)
+        worker.say(f"Warmup finished in {took:.0f} secs, allocated {allocated} of device memory")
+
+    workers.run(whole)
 
 
 def _made(engine: Engine, environment: Mapping[str, str]) -> Work:
