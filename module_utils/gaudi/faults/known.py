@@ -42,6 +42,10 @@ _OF_SITE = (
 _COMPACT = (
     "As root: sync, write 3 to /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory; then start it again."
 )
+_TRANSLATES_ALL_THE_SAME = (
+    "The kernel was started with iommu=pt and translates all the same; dmesg | grep -i iommu tells what decides that, "
+    "such as a setting of the firmware"
+)
 _FULL = r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"
 
 FAULTS = (
@@ -357,7 +361,8 @@ FAULTS = (
         _COMPATIBILITY,
         "iommu: found {found}, wanted {wanted}",
         "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed: {because}.",
-        "catalog/host.yml, rule iommu",
+        "catalog/host.yml, rules iommu",
+        remedies={"started-so": _TRANSLATES_ALL_THE_SAME + ": {because}."},
     ),
     Known(
         "driver",
@@ -703,6 +708,17 @@ FAULTS = (
         "{what}.",
         "Run the playbook again, which reserves cards.",
         "",
+    ),
+    Known(
+        "iommu-translates",
+        HOST,
+        _SUPERVISOR + "instance.py",
+        "An IOMMU translates what cards address (iommu_group/type {cards}, identity is required): from release 1.24 on "
+        "answers are then wrong with no error, or the kernel panics.",
+        "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed, which starts the kernel with iommu=pt. What is "
+        "let through (preflight_allow_mismatch: [iommu]) starts all the same.",
+        "catalog/host.yml, rules iommu",
+        remedies={"started-so": _TRANSLATES_ALL_THE_SAME + "."},
     ),
     Known(
         "card-missing",

@@ -12,6 +12,7 @@ from .grub import Entry, Word
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+=-]+)?")
 _PURPOSES = ("speed", "correctness")
+_NUMBERS = re.compile(r"\s*(\d{1,6})\.(\d{1,6})(?!\d)")
 END = "--"
 """What stands behind it goes to init, not to the kernel (kernel-parameters.rst, parse_args)."""
 
@@ -35,12 +36,16 @@ _STAYS = {"iommu": ("off",)}
 
 @dataclass(frozen=True)
 class Needed:
-    """One argument: its purpose, why this node needs it, and the kernel versions that need it (none named: all)."""
+    """One argument: its purpose, why this node needs it, and the kernel versions that need it (none named: all).
+
+    ``shown``: what counts is not the argument but what the kernel shows of the cards' IOMMU groups (iommu.py).
+    """
 
     argument: str
     purpose: str
     because: str
     kernels: tuple[str, ...] = ()
+    shown: bool = False
 
     def concerns(self, kernel: str) -> bool:
         """Whether a running kernel needs the argument."""
@@ -124,14 +129,31 @@ def kernel_matches(release: str, version: str) -> bool:
     return re.match(rf"{re.escape(version)}(?![0-9])", release) is not None
 
 
+def reached(release: str, limit: str) -> bool:
+    """Whether a release or a driver's version is of a major and minor number, such as "1.24", or newer.
+
+    False for a text that does not begin with such numbers.
+    """
+    found, wanted = _NUMBERS.match(release), _NUMBERS.match(limit)
+    if found is None or wanted is None:
+        return False
+    return (int(found[1]), int(found[2])) >= (int(wanted[1]), int(wanted[2]))
+
+
 def needed(
-    rules: Sequence[Mapping[str, object]], system: str, kernels: Sequence[str], always: Sequence[str] = ()
+    rules: Sequence[Mapping[str, object]],
+    system: str,
+    kernels: Sequence[str],
+    always: Sequence[str] = (),
+    release: str = "",
 ) -> list[Needed]:
-    """Return the arguments of the catalogue's rules that apply to the node's system and kernels.
+    """Return the arguments of the catalogue's rules that apply to the node's system, kernels and release.
 
     ``kernels``: releases that run or can be booted; a kernel that waits for the next boot counts too. A rule is {"id",
-    "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...]}}; without "when" it applies to
-    every node. Rules whose id is in ``always`` apply to any node. Raises Refusal for a rule that cannot be read.
+    "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...], "from_release",
+    "before_release"}}; without "when" it applies to every node. Rules whose id is in ``always`` apply to any system and
+    kernel. An unknown ``release`` is an old one. "shown_by": as Needed.shown. Raises Refusal for a rule that cannot be
+    read.
     """
     found: list[Needed] = []
     for rule in rules:
@@ -146,11 +168,14 @@ def needed(
         fits = system in when.get("systems", [system]) and (
             not versions or any(kernel_matches(kernel, version) for kernel in kernels for version in versions)
         )
+        old = "from_release" in when and not reached(release, str(when["from_release"]))
+        new = "before_release" in when and reached(release, str(when["before_release"]))
         forced = rule.get("id") in always
-        if fits or forced:
+        if (fits or forced) and not (old or new):
             because = str(rule.get("because", ""))
             only = () if forced else versions
-            found += [Needed(argument, str(purpose), because, only) for argument in check(arguments)]
+            shown = "shown_by" in rule
+            found += [Needed(argument, str(purpose), because, only, shown) for argument in check(arguments)]
     return found
 
 

@@ -29,9 +29,10 @@ _SHOWN = 600
 # A whole number may be too large for a float, and then cannot be shown as one.
 _LARGEST = 1e300
 _CAUSE = (
-    "It computes wrong numbers. The usual cause is the IOMMU: on Ubuntu's kernel 6.8 output is garbled, with no error, "
-    "unless the kernel was started with intel_iommu=on iommu=pt, and VT-d is enabled in the firmware; "
-    "playbooks/doctor.yml looks at both. Otherwise it is the weights, or the calibration of an FP8 model."
+    "It computes wrong numbers. The usual cause is the IOMMU: from release 1.24 on, and before that on Ubuntu's kernel "
+    "6.8, output is garbled, with no error, unless the kernel was started with intel_iommu=on iommu=pt; "
+    "playbooks/doctor.yml checks what the kernel shows of the cards. Otherwise it is the weights, or the calibration "
+    "of an FP8 model."
 )
 
 

@@ -1,0 +1,84 @@
+"""Read the IOMMU groups of a node's cards, and say whether cards may be used behind them.
+
+Without Ansible: the supervisor uses it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..base import paths
+from ..base.documents import Damaged
+from ..faults import words
+from ..host import iommu
+from ..host.iommu import Group
+from .documents import read_json
+
+SYS = Path("/sys")
+CMDLINE = Path("/proc/cmdline")
+ALLOWED = "iommu"
+"""What preflight_allow_mismatch calls it."""
+_VENDOR = "0x1da3"
+
+
+def read_groups(sys: Path | None = None) -> tuple[Group, ...]:
+    """Return the group of each Gaudi device on the PCI bus, with a driver or without one, in the order of addresses."""
+    devices = sorted(((sys or SYS) / "bus/pci/devices").glob("*"))
+    return tuple(_group(device) for device in devices if _text(device / "vendor") == _VENDOR)
+
+
+def read_command_line(proc: Path | None = None) -> list[str]:
+    """Return the words of the command line that the running kernel was started with."""
+    return ((proc / "cmdline") if proc else CMDLINE).read_text(encoding="utf-8", errors="replace").split()
+
+
+def refusal(
+    versions: Iterable[str],
+    modules: Iterable[int] | None = None,
+    folder: Path | None = None,
+    sys: Path | None = None,
+    proc: Path | None = None,
+) -> str:
+    """Say why cards must not be used on the running kernel; "" if they may.
+
+    versions: the release, and the driver's. modules: the cards; None for all of the node. folder: that of an instance,
+    in which the mismatches lie that the site allows it.
+    """
+    if not iommu.required(*versions):
+        return ""
+    running = read_command_line(proc)
+    found = iommu.translating(read_groups(sys), running, modules)
+    if not found:
+        return ""
+    sentence = words.say("iommu-translates", iommu.case(running), cards=iommu.shown(found))
+    if folder is None:
+        return sentence
+    try:
+        return "" if ALLOWED in allowed(folder) else sentence
+    except Damaged as damage:
+        return f"{sentence} {damage}, so that nothing counts as allowed."
+
+
+def allowed(folder: Path) -> list[str]:
+    """Return the checks whose mismatches the site allows an instance, by its folder. Raises Damaged."""
+    return list((read_json(folder / paths.LET_THROUGH, {"allowed?": [str]}) or {}).get("allowed", []))
+
+
+def _group(device: Path) -> Group:
+    link, module = device / "iommu_group", _text(device / "module_id")
+    return Group(
+        device.name,
+        link.resolve().name if link.exists() else "",
+        _text(link / "type"),
+        int(module) if module.isdecimal() else None,
+        (device / "driver").resolve().name if (device / "driver").exists() else "",
+    )
+
+
+def _text(path: Path) -> str:
+    """Return an attribute's text; "" if the kernel does not have it, or no longer."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
