@@ -81,6 +81,8 @@ _CARDS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 _CARDS["HL-325L"] = _CARDS["HL-325"]
+# The groups before it are those of the machine's other devices.
+_FIRST_GROUP = 40
 
 
 def expand_cpus(text: str) -> list[int]:
@@ -141,6 +143,9 @@ def _contradictions(description: dict[str, Any]) -> list[str]:
     named += [("states", entry["module"]) for entry in description.get("states", [])]
     interfaces = description.get("interfaces", {})
     named += [(f"interfaces.{key}", module) for key in ("down", "missing") for module in interfaces.get(key, [])]
+    iommu = description.get("iommu", {})
+    named += [("iommu.cards", entry["module"]) for entry in iommu.get("cards", [])]
+    named += [("iommu.together", module) for group in iommu.get("together", []) for module in group]
     named += [("lost", module) for module in description.get("lost", [])]
     fabric = description.get("fabric", {})
     named += [("fabric.slow", entry["module"]) for entry in fabric.get("slow", [])]
@@ -203,6 +208,7 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
                 "utilization": measured.get("utilization", 0),
                 "uncorrected": measured.get("uncorrected", 0),
                 "state": states.get(module, "Operational"),
+                "iommu": _iommu(description, module),
                 "lost": module in description.get("lost", []),
                 "interfaces": _interfaces(description, module, external),
                 "ports": {
@@ -248,6 +254,16 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
         "hl_qual": {"failed": [], "silent": False, **description.get("hl_qual", {})},
         "faults": description.get("faults", {}),
     }
+
+
+def _iommu(description: dict[str, Any], module: int) -> dict[str, Any]:
+    """A card's IOMMU group: its number, and its type, of which "auto" is what the machine's command line asks for."""
+    said = description.get("iommu", {})
+    group = next((group for group in said.get("together", []) if module in group), [module])
+    own = {entry["module"]: entry["type"] for entry in said.get("cards", [])}
+    # Cards of one group have one type: that of the first of them that has one of its own.
+    kind = next((own[each] for each in group if each in own), said.get("type", "auto"))
+    return {"type": kind, "group": _FIRST_GROUP + description["modules"].index(group[0])}
 
 
 def _interfaces(description: dict[str, Any], module: int, ports: list[int]) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ Run by gaudi-simulator.service at boot. After editing /etc/gaudi-simulator/node.
   behind them, but a process can hold one open and is seen by its path in /proc/PID/fd.
 * /sys/class and /sys/bus/pci are covered by directories in which everything the kernel shows is still there
   (links into a bind mount of the real /sys) beside the described cards.
+* A card's iommu_group is a directory of ours. Where nothing is described, its type is what a server's kernel shows that
+  was started with this machine's command line: the simulator is not kinder than a server that nobody has set up.
 * A kernel that is described is the one /proc/sys/kernel/osrelease names.
 * Where the vendor's packages are not installed, hl-smi and the runtime are not there until a package brings them.
 * Described users of cards without a pid are started as gaudi-simulated-user@N.service.
@@ -31,6 +33,9 @@ HABANA = "0x1da3"
 # What is covered, and the directory in WORK that covers it. Unmounted in reverse order.
 COVERS = {SYS / "class": WORK / "class", SYS / "bus" / "pci": WORK / "pci"}
 KERNEL = Path("/proc/sys/kernel/osrelease")
+CMDLINE = Path("/proc/cmdline")
+# As recorded on a host with one Gaudi 2 (JChen-318/gaudi2-single-card-driver): without these arguments DMA-FQ.
+PASSTHROUGH = {"iommu=pt", "iommu.passthrough=1"}
 # What the vendor's packages bring, and the package of each.
 PROGRAMS = {
     Path("/usr/bin/hl-smi"): "habanalabs-firmware-tools",
@@ -93,6 +98,26 @@ def interface_attributes(interface: dict[str, Any]) -> dict[str, str]:
     return {**shown, "speed": str(interface["speed"]) if interface["operstate"] == "up" else "-1"}
 
 
+def iommu_type(card: dict[str, Any], command_line: str) -> str:
+    """What a card's IOMMU group is: a type as the kernel writes it, "none" or "hidden"."""
+    kind = str(card["iommu"]["type"])
+    if kind != "auto":
+        return kind
+    return "identity" if PASSTHROUGH & set(command_line.split()) else "DMA-FQ"
+
+
+def make_iommu_group(device: Path, card: dict[str, Any], command_line: str) -> None:
+    """Put a card into its IOMMU group, which others may be in already."""
+    kind, group = iommu_type(card, command_line), WORK / "iommu_groups" / str(card["iommu"]["group"])
+    if kind == "none":
+        return
+    (group / "devices").mkdir(parents=True, exist_ok=True)
+    if kind != "hidden":
+        (group / "type").write_text(f"{kind}\n", encoding="ascii")
+    (group / "devices" / card["bus_id"]).symlink_to(SYS / "bus" / "pci" / "devices" / card["bus_id"])
+    (device / "iommu_group").symlink_to(group)
+
+
 def config_space(card: dict[str, Any]) -> bytes:
     """Return the first 64 bytes of the card's PCI configuration space, which lspci reads."""
     pci_id = int(card["pci_id"], 16).to_bytes(2, "little")
@@ -128,6 +153,7 @@ def make_sysfs(node: dict[str, Any]) -> None:
     mirror(real / "bus" / "pci" / "devices", pci / "devices", own | {card["bus_id"] for card in node["cards"]})
     mirror(real / "bus" / "pci" / "drivers", pci / "drivers", {"habanalabs"})
     up = [card["bus_id"] for card in present(node)]
+    command_line = CMDLINE.read_text(encoding="utf-8")
     if node["driver"]["loaded"]:
         (pci / "drivers" / "habanalabs").mkdir()
         (classes / "accel").mkdir()
@@ -135,6 +161,7 @@ def make_sysfs(node: dict[str, Any]) -> None:
         device = pci / "devices" / card["bus_id"]
         write(device, pci_attributes(card))
         (device / "config").write_bytes(config_space(card))
+        make_iommu_group(device, card, command_line)
         if card["bus_id"] not in up:
             continue
         for name, content in driver_attributes(card).items():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.host import iommu
+from ansible.module_utils.gaudi.node import iommu as groups
 from ansible.module_utils.gaudi.node import reader
 
 from simulator.standins import description
@@ -79,6 +82,40 @@ def test_external_ports_have_interfaces_that_are_as_described(sys: Path, monkeyp
     faster = description.load("gaudi3-oam8")["cards"][0]["interfaces"][0]
     assert faster["speed"] == 200000
     assert description.load("gaudi2e-pcie8")["cards"][0]["interfaces"] == []
+
+
+@pytest.mark.parametrize(
+    ("command_line", "kind"),
+    [("ro quiet", "DMA-FQ"), ("ro iommu=pt intel_iommu=on", "identity"), ("ro iommu.passthrough=1", "identity")],
+)
+def test_an_iommu_that_is_not_described_is_that_of_a_server_started_like_this_machine(
+    sys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, node: dict[str, Any], command_line: str, kind: str
+) -> None:
+    """DMA-FQ is what a server without the argument was recorded with."""
+    (tmp_path / "cmdline").write_text(f"{command_line}\n")
+    monkeypatch.setattr(devices, "CMDLINE", tmp_path / "cmdline")
+    devices.make_sysfs(node)
+    found = groups.read_groups(sys)
+    assert [(group.module, group.type, group.driver) for group in found if group.bus_id == "0000:33:00.0"] == [
+        (3, kind, "habanalabs")
+    ]
+    assert {group.type for group in found} == {kind}
+    assert len({group.number for group in found}) == 8
+
+
+def test_iommu_groups_are_as_described(sys: Path, described: Callable[..., dict[str, Any]]) -> None:
+    cards = [{"module": 3, "type": "DMA"}, {"module": 5, "type": "none"}, {"module": 4, "type": "hidden"}]
+    node = described(iommu={"type": "identity", "cards": cards, "together": [[7, 3], [0, 1]]})
+    devices.make_sysfs(node)
+    found = {group.module: group for group in groups.read_groups(sys)}
+    assert {module: group.type for module, group in found.items()} == {
+        **dict.fromkeys((0, 1, 2, 6), "identity"),
+        **dict.fromkeys((3, 7), "DMA"),
+        **dict.fromkeys((4, 5), ""),
+    }
+    assert (found[5].number, bool(found[4].number)) == ("", True)
+    assert found[3].number == found[7].number != found[0].number == found[1].number
+    assert [group.module for group in iommu.translating(found.values(), [])] == [3, 7, 4]
 
 
 def test_without_a_driver_cards_are_only_on_the_bus(sys: Path) -> None:
