@@ -38,6 +38,10 @@ options:
         description: Whether the role sets the kernel arguments; if not, somebody sets them by hand.
         type: bool
         required: true
+      release:
+        description: The release whose driver the cards have, or will have; empty counts as an old one.
+        type: str
+        default: ""
       always:
         description: Ids of the rules that hold whatever the node is.
         type: list
@@ -290,6 +294,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "hugepage_size": {"type": "str", "choices": list(sysctl.SIZES), "default": sysctl.SIZE},
             "kernel_rules": {"type": "list", "elements": "dict", "required": True},
             "set_arguments": {"type": "bool", "required": True},
+            "release": {"type": "str", "default": ""},
             "always": {"type": "list", "elements": "str", "default": []},
             "formerly": {"type": "list", "elements": "str", "default": []},
             "cpu": {"type": "bool", "required": True},

@@ -7,10 +7,10 @@ from typing import Any
 
 from ..base import documents
 from .cmdline import Needed, holds
-from .state import reboot_reasons, serving_refusal
+from .state import lacks_in_effect, reboot_reasons, serving_refusal
 
 SCHEMA = 2
-_NEEDED = {"argument": str, "purpose": str, "because": str, "kernels": [str]}
+_NEEDED = {"argument": str, "purpose": str, "because": str, "kernels": [str], "shown?": bool}
 _FORM = {"kernel_arguments": [{**_NEEDED, "waits": bool, "cause": str}], "leaving": [_NEEDED]}
 
 
@@ -27,13 +27,14 @@ def damaged(path: str, why: str) -> str:
     )
 
 
-def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str]) -> dict[str, Any]:
+def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str], translated: str = "") -> dict[str, Any]:
     """Return the document for the kernel that runs now. ``running``: the words of /proc/cmdline.
 
     An argument in effect no longer waits for a reboot. If a later boot lacks it, one more reboot does not help.
+    ``translated``: the cards whose addresses an IOMMU translates (iommu.shown).
     """
     arguments = [
-        {**entry, "waits": entry["waits"] and not holds(entry["argument"], running)}
+        {**entry, "waits": entry["waits"] and lacks_in_effect(_needed(entry), running, translated)}
         for entry in document["kernel_arguments"]
     ]
     waiting = [_needed(entry) for entry in arguments if entry["waits"]]
@@ -47,13 +48,15 @@ def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str]) ->
             running,
             waiting,
             {entry["argument"]: entry["cause"] for entry in arguments},
+            translated,
         ),
         "reboot_needed": reboot_reasons([*waiting, *leaving]),
     }
 
 
 def _needed(entry: Mapping[str, Any]) -> Needed:
-    return Needed(entry["argument"], entry["purpose"], entry["because"], tuple(entry["kernels"]))
+    shown = entry.get("shown", False)
+    return Needed(entry["argument"], entry["purpose"], entry["because"], tuple(entry["kernels"]), shown)
 
 
 def waits(document: Mapping[str, Any]) -> list[str]:

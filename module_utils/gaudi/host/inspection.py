@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from . import cmdline, energy, grub, state, sysctl, tuned, tuners
+from . import cmdline, energy, grub, iommu, state, sysctl, tuned, tuners
 from . import files as host_files
 from .boot import Boot
 from .cmdline import Needed
@@ -73,6 +73,8 @@ class Seen:
     obstacles: Mapping[str, str | None]
     drop_in: bool
     """Whether there is anything at the path of GRUB's drop-in."""
+    groups: Sequence[iommu.Group]
+    """The IOMMU groups of the cards."""
 
 
 class Inspection:
@@ -97,8 +99,14 @@ class Inspection:
         # An installed kernel is booted sooner or later, even if no boot entry has it now.
         booted = [entry.kernel.rpartition("vmlinuz-")[2] for entry in seen.boot.entries]
         kernels = [seen.kernel, *seen.installed, *booted]
-        rules, system = self.wanted["kernel_rules"], seen.system.get("ID", "")
-        return cmdline.on_processor(cmdline.needed(rules, system, kernels, self.wanted["always"]), seen.cpuinfo)
+        rules, system, always = self.wanted["kernel_rules"], seen.system.get("ID", ""), self.wanted["always"]
+        needed = cmdline.needed(rules, system, kernels, always, self.wanted["release"])
+        return cmdline.on_processor(needed, seen.cpuinfo)
+
+    @cached_property
+    def translated(self) -> str:
+        """The cards whose addresses an IOMMU translates; "" for none."""
+        return iommu.shown(iommu.translating(self.seen.groups, self.seen.command_line))
 
     @cached_property
     def arguments(self) -> list[str]:
@@ -127,7 +135,9 @@ class Inspection:
     def waiting(self) -> list[Needed]:
         """The arguments that a reboot makes effective."""
         seen = self.seen
-        return [] if seen.container else state.waits_for_reboot(self.needed, seen.boot.entries, seen.command_line)
+        if seen.container:
+            return []
+        return state.waits_for_reboot(self.needed, seen.boot.entries, seen.command_line, self.translated)
 
     @cached_property
     def serving_refused(self) -> str | None:
@@ -135,7 +145,9 @@ class Inspection:
         seen = self.seen
         if seen.container:
             return None
-        return state.serving_refusal(self.needed, seen.kernel, seen.command_line, self.waiting, self.causes)
+        return state.serving_refusal(
+            self.needed, seen.kernel, seen.command_line, self.waiting, self.causes, self.translated
+        )
 
     # What was there before the first change, and what was ours.
 
@@ -235,7 +247,14 @@ class Inspection:
         boot = seen.boot
         items = state.sysctl_items(self.settings, seen.running, seen.assignments, self.paths["sysctl"], frozen)
         items += state.other_size_items(int(self.requested.get(sysctl.HUGEPAGES, 0)), self.size, seen.memory)
-        items += state.argument_items(self.needed, boot.entries, seen.command_line, boot.follows(), container=container)
+        items += state.argument_items(
+            self.needed,
+            boot.entries,
+            seen.command_line,
+            boot.follows(),
+            container=container,
+            translated=self.translated,
+        )
         if self.wanted["cpu"]:
             items += state.cpu_items(seen.cpus, enabled=seen.unit_enabled, container=container)
         if self.wanted["energy"]:

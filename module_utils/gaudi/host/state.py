@@ -125,11 +125,12 @@ def argument_items(
     written: Sequence[str] | None = None,
     *,
     container: bool,
+    translated: str = "",
 ) -> list[Item]:
     """Return one row for each kernel argument. ``entries``: boot entries; ``running``: words of /proc/cmdline.
 
     ``written``: the arguments in GRUB's files, which the next update-grub writes into the entries; None without such
-    files.
+    files. ``translated``: as for lacking().
     """
     items = []
     for need in needed:
@@ -140,6 +141,8 @@ def argument_items(
         if container:
             items.append(Item(label, value or "set", "the host's", shown, "the host's", ABSENT))
             continue
+        # Without the argument the kernel lets the cards through, or has no IOMMU: it counts from the next boot on.
+        by_itself = need.shown and not translated and not runs
         later = {kernel_cmdline.value_of(need.argument, entry.arguments) for entry in entries}
         configured = any(kernel_cmdline.holds(need.argument, entry.arguments) for entry in entries)
         boots = kernel_cmdline.holds_in_all(need.argument, entries)
@@ -148,10 +151,10 @@ def argument_items(
         own = value or "set"
         if not entries:
             # Without a known boot loader, the arguments are set by hand.
-            state = OK if runs else WRONG
+            state = OK if runs or by_itself else WRONG
             items.append(Item(label, own, "by hand", shown, "unknown", state))
             continue
-        state = WRONG if not (boots and stays) else OK if runs else REBOOT
+        state = OK if by_itself else WRONG if not (boots and stays) else OK if runs else REBOOT
         items.append(Item(label, own, own if configured else _NOTHING, shown, after or _NOTHING, state))
     return items
 
@@ -345,13 +348,20 @@ def restarts(wanted: Mapping[str, str], running: Mapping[str, Mapping[str, str]]
     return sentences
 
 
-def waits_for_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
-    """Return the arguments that every boot entry has and the running kernel lacks."""
+def waits_for_reboot(
+    needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str], translated: str = ""
+) -> list[Needed]:
+    """Return the arguments that every boot entry has and the running kernel lacks; ``translated``: as for lacking()."""
     return [
         need
         for need in needed
-        if kernel_cmdline.holds_in_all(need.argument, entries) and not kernel_cmdline.holds(need.argument, running)
+        if kernel_cmdline.holds_in_all(need.argument, entries) and lacks_in_effect(need, running, translated)
     ]
+
+
+def lacks_in_effect(need: Needed, running: Sequence[str], translated: str) -> bool:
+    """Whether a reboot is due for an argument in the boot entries: no reboot is for what is so without it."""
+    return not kernel_cmdline.holds(need.argument, running) and not (need.shown and not translated)
 
 
 def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
@@ -379,27 +389,41 @@ def serving_refusal(
     running: Sequence[str],
     waiting: Sequence[Needed],
     causes: Mapping[str, str],
+    translated: str = "",
 ) -> str | None:
     """Say why serving is refused on the running kernel, or return None.
 
     ``waiting``: arguments that a reboot makes effective. ``causes``: for the others, the file and line that prevents
-    them.
+    them. ``translated``: as for lacking().
     """
-    lacks = lacking(needed, kernel, running)
+    lacks = lacking(needed, kernel, running, translated)
     if not lacks:
         return None
-    arguments = " ".join(need.argument for need in lacks)
-    return f"The running kernel {kernel} was started without {arguments}: {lacks[0].because}. " + remedy(
-        [causes.get(need.argument, "") for need in lacks if need not in waiting]
+    absent = [need for need in lacks if not kernel_cmdline.holds(need.argument, running)]
+    if not absent:
+        return (
+            f"The running kernel {kernel} translates what cards address ({translated}), although it was started with "
+            f"{' '.join(need.argument for need in lacks)}: {lacks[0].because}. dmesg | grep -i iommu tells what "
+            "decides that, such as a setting of the firmware."
+        )
+    how = f"The IOMMU translates what cards address ({translated}). " if absent[0].shown else ""
+    arguments = " ".join(need.argument for need in absent)
+    return f"{how}The running kernel {kernel} was started without {arguments}: {absent[0].because}. " + remedy(
+        [causes.get(need.argument, "") for need in absent if need not in waiting]
     )
 
 
-def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str]) -> list[Needed]:
-    """Return arguments without which the running kernel corrupts answers; ``running``: words of /proc/cmdline."""
+def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str], translated: str = "") -> list[Needed]:
+    """Return arguments without which the running kernel corrupts answers; ``running``: words of /proc/cmdline.
+
+    translated: the cards whose addresses an IOMMU translates; "" for none, and then no ``shown`` argument is lacking.
+    """
     return [
         need
         for need in needed
-        if need.purpose == "correctness" and need.concerns(kernel) and not kernel_cmdline.holds(need.argument, running)
+        if need.purpose == "correctness"
+        and need.concerns(kernel)
+        and (bool(translated) if need.shown else not kernel_cmdline.holds(need.argument, running))
     ]
 
 

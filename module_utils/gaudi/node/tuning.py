@@ -28,6 +28,7 @@ from ..host import boot_menu, cmdline, energy, grub, inspection, state, sysctl, 
 from ..host.boot import Boot
 from ..host.boot_menu import MenuEntry
 from ..host.sysctl import normal
+from . import iommu
 from .documents import make_room, read_json, read_text
 from .files import write_json
 from .registers import read_register
@@ -124,6 +125,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         texts=texts,
         obstacles={name: obstacle(Path(path)) for name, path in paths.items()},
         drop_in=Path(paths["grub"]).exists(),
+        groups=iommu.read_groups(),
     )
 
 

@@ -7,7 +7,8 @@ apply [--cpu] [--energy]
                the kernel that runs now.
 restore        puts all of that back, but for what somebody changed since.
 allow          status 1, with the reason, where nothing may be served on the running kernel; every instance asks.
-               Status 255, which has systemd call the instance failed, where the state file cannot say.
+               Status 255, which has systemd call the instance failed, where the state file cannot say. What the kernel
+               shows of the cards' IOMMU groups is left to the supervisor, which says why it does not start.
 waits          says what waits for a reboot, and whether serving is refused until then; nothing when nothing waits.
 
 Without the library gaudi beside this program, each of them says so and ends with status 255.
@@ -25,12 +26,13 @@ from pathlib import Path
 try:
     from gaudi.base.cpulist import format_cpulist
     from gaudi.base.documents import Damaged
-    from gaudi.host import energy
+    from gaudi.host import energy, iommu
     from gaudi.host.document import damaged, parse, refresh, waits
     from gaudi.host.state import GOVERNOR, SHALLOW
     from gaudi.node import registers
     from gaudi.node.documents import make_room, read, read_json
     from gaudi.node.files import write_text
+    from gaudi.node.iommu import read_groups
 except ImportError as missing:
     print(
         f"Whether this kernel may serve is not known: {missing}, and {__file__} needs the library gaudi beside it. "
@@ -227,7 +229,9 @@ def main() -> int:
         return 255 if chosen.action == "allow" else 0
     if document is None:
         return 0
-    current = refresh(document, platform.release(), Path("/proc/cmdline").read_text().split())
+    words = Path("/proc/cmdline").read_text().split()
+    translated = "" if chosen.action == "allow" else iommu.shown(iommu.translating(read_groups(), words))
+    current = refresh(document, platform.release(), words, translated)
     if chosen.action == "waits":
         print("\n".join(waits(current)))
         return 0

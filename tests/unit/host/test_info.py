@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.node import registers, tuning
+from ansible.module_utils.gaudi.node import iommu, registers, tuning
 
 from tests.unit.host.modules import run_main, script
 from tests.unit.node.damages import DAMAGES, damage
@@ -81,6 +81,28 @@ def test_a_host_that_can_be_tuned(debian: Host) -> None:
     assert found["former"]["sysctl"].keys() == {"vm.nr_hugepages"}
     assert found["document"]["serving_refused"] is None
     assert found["document"]["schema"] == 2
+
+
+def test_from_1_24_on_the_arguments_are_set_everywhere_and_a_reboot_is_for_cards_that_are_translated(
+    debian: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel of this host is Debian's, for which earlier releases need none of them."""
+    device = debian.root / "sys/bus/pci/devices/0000:33:00.0"
+    (device / "iommu_group").mkdir(parents=True)
+    (device / "vendor").write_text("0x1da3\n")
+    monkeypatch.setattr(iommu, "SYS", debian.root / "sys")
+    config = debian.root / "default/grub.cfg"
+    config.write_text(config.read_text().replace("ro  console", "ro intel_iommu=on iommu=pt console"))
+    for kind, refused in (("DMA-FQ", True), ("identity", False)):
+        (device / "iommu_group/type").write_text(f"{kind}\n")
+        found = debian.run(release="1.24.1")
+        assert found["kernel_arguments"][-2:] == ["intel_iommu=on", "iommu=pt"]
+        assert bool(found["serving_refused"]) is refused
+        assert any("iommu=pt" in said for said in found["reboot"]) is refused
+        row = next(row for row in found["items"] if row["item"] == "iommu")
+        # GRUB's files do not have it yet: the next update-grub would take it away.
+        assert row["state"] == ("wrong" if refused else "ok")
+        assert debian.run(release="1.23")["serving_refused"] is None
 
 
 def test_an_unknown_distribution(debian: Host) -> None:

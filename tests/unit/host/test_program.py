@@ -245,6 +245,40 @@ def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None
     assert program.refresh(both, "6.1", ["iommu=pt"])["reboot_needed"] == ["quiet (speed: y)"]
 
 
+def test_cards_that_are_translated_are_refused_until_a_boot_shows_otherwise(program: ModuleType) -> None:
+    card = "DMA-FQ of 0000:33:00.0"
+    kept = document([Needed("iommu=pt", "correctness", "x", shown=True)])
+    before = program.refresh(kept, "6.1", ["ro"], card)
+    assert before["reboot_needed"] == ["iommu=pt (correctness: x)"]
+    assert card in before["serving_refused"]
+    after = program.refresh(kept, "6.1", ["iommu=pt"])
+    assert (after["reboot_needed"], after["serving_refused"]) == ([], None)
+    # An earlier release's document does not say what counts: the argument does.
+    del kept["kernel_arguments"][0]["shown"]
+    assert program.refresh(kept, "6.1", ["ro"])["serving_refused"] is not None
+
+
+@pytest.mark.parametrize(("action", "says"), [("waits", "IOMMU translates"), ("allow", "")])
+def test_the_groups_of_the_cards_are_the_supervisors_to_refuse(
+    program: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    action: str,
+    says: str,
+) -> None:
+    """Where systemd does not even start it, nobody learns why an instance does not serve."""
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"schema": 2, **document([Needed("iommu=pt", "correctness", "x", shown=True)])}))
+    monkeypatch.setattr(program, "STATE", state)
+    monkeypatch.setattr(program, "read_groups", lambda: (program.iommu.Group("0000:33:00.0", "4", "DMA"),))
+    monkeypatch.setattr(sys, "argv", ["host_tuning.py", action])
+    assert program.main() == 0
+    said = capsys.readouterr()
+    assert says in said.out
+    assert said.err == ""
+
+
 def test_what_was_ours_leaves_with_the_boot(program: ModuleType) -> None:
     kept = {**document([]), "leaving": [asdict(Needed("quiet", "speed", "gone"))]}
     assert program.refresh(kept, "6.1", ["quiet"])["reboot_needed"] == ["quiet (speed: gone)"]

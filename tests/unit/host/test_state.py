@@ -250,6 +250,40 @@ def test_the_refusal_says_what_to_do() -> None:
         assert sentence.startswith(start + says)
 
 
+SHOWN = Needed("iommu=pt", "correctness", "answers are wrong", shown=True)
+CARD = "DMA-FQ of 0000:33:00.0 (module 3)"
+
+
+@pytest.mark.parametrize(
+    ("entries", "running", "translated", "state", "waits", "refused"),
+    [
+        ([entry("iommu=pt")], ["ro"], CARD, "reboot", True, "Reboot this node"),
+        ([entry("iommu=pt")], ["iommu=pt"], "", "ok", False, ""),
+        # The kernel lets the cards through by itself, or there is no IOMMU: nobody has to reboot for the argument.
+        ([entry("iommu=pt")], ["ro"], "", "ok", False, ""),
+        ([entry("quiet")], ["ro"], "", "ok", False, ""),
+        ([], ["ro"], "", "ok", False, ""),
+        ([entry("quiet")], ["ro"], CARD, "wrong", False, "A reboot does not bring it"),
+        ([], ["ro"], CARD, "wrong", False, "A reboot does not bring it"),
+        # The next boot would translate.
+        ([entry("quiet")], ["iommu=pt"], "", "wrong", False, ""),
+        ([entry("iommu=pt")], ["iommu=pt"], CARD, "ok", False, "dmesg | grep -i iommu tells"),
+    ],
+)
+def test_what_the_kernel_shows_counts_and_not_the_argument(
+    entries: list[Entry], running: list[str], translated: str, state: str, waits: bool, refused: str
+) -> None:
+    (item,) = host_state.argument_items([SHOWN], entries, running, container=False, translated=translated)
+    assert item.state == state
+    waiting = host_state.waits_for_reboot([SHOWN], entries, running, translated)
+    assert waiting == ([SHOWN] if waits else [])
+    sentence = host_state.serving_refusal([SHOWN], "6.1.0", running, waiting, {}, translated)
+    assert (sentence is not None) == bool(refused)
+    if sentence:
+        assert refused in sentence
+        assert CARD in sentence
+
+
 def check(want: str, **seen: Any) -> tuple[str, str]:
     rows = host_state.checklist(CATALOG["firmware"], Firmware(**seen))
     ids = [setting["id"] for setting in CATALOG["firmware"]]
@@ -346,4 +380,5 @@ def test_the_document_carries_what_a_later_boot_needs() -> None:
         "purpose": "correctness",
         "because": "answers are garbled",
         "kernels": ("6.8",),
+        "shown": False,
     }
