@@ -45,10 +45,17 @@ options:
   kernel_rules:
     description:
       - Kernel arguments as C(catalog/host.yml) has them. Where something is to be served, the running kernel must have
-        those that right answers need.
+        those that right answers need. Of rules with C(shown_by), what counts is the type of the IOMMU groups of all
+        cards, whether something is to be served or not.
     type: list
     elements: dict
     default: []
+  tunes:
+    description:
+      - Whether the role host_tuning follows, which sets the arguments and refuses to go on without them. They are then
+        judged here only where instances would be stopped for another driver and could not start again before a reboot.
+    type: bool
+    default: false
   image_digest:
     description: Digest the site pins its serving image to. Empty where it pins none; the plans may name one.
     type: str
@@ -290,6 +297,12 @@ let_through:
   type: list
   elements: str
   sample: ["driver: found 1.20.1-bd4b1a2, wanted 1.22 (1.22.2-32)"]
+allowed:
+  description: O(allow_mismatch), each name once. What starts an instance later asks for it again.
+  returned: always
+  type: list
+  elements: str
+  sample: [driver]
 missing_weights:
   description:
     - Directories of O(source_plans) that the node lacks and this run fetches or converts, sorted. What is fetched into
@@ -378,6 +391,7 @@ from ansible.module_utils.gaudi.node import (
     engine_look,
     folders,
     instances,
+    iommu,
     links,
     package_look,
     storage,
@@ -405,6 +419,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "levels": {"type": "dict", "required": True},
     "allow_mismatch": {"type": "list", "elements": "str", "default": []},
     "kernel_rules": {"type": "list", "elements": "dict", "default": []},
+    "tunes": {"type": "bool", "default": False},
     "image_digest": {"type": "str", "default": ""},
     "image_bytes": {"type": "int", "default": 0},
     "image_built": {"type": "bool", "default": False},
@@ -482,6 +497,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         os_release=read_text("/etc/os-release"),
         kernel=read_text("/proc/sys/kernel/osrelease").strip(),
         cmdline=read_text("/proc/cmdline"),
+        groups=iommu.read_groups(),
         path=module.connection_path,
         address=default_address(),
         weights_unwritable=str(storage.unwritable(Path(params["weights_root"])) or "") if coming else "",

@@ -74,6 +74,12 @@ class Found:
     kernel: str = ""
     kernel_lacks: tuple[Needed, ...] = ()
     """Arguments that the running kernel needs for right answers, and was started without."""
+    translated: str = ""
+    """The cards whose addresses an IOMMU translates, where the release needs that it does not, as iommu.shown does."""
+    translated_case: str = ""
+    """Which remedy applies to them (iommu.case)."""
+    translated_because: str = ""
+    """Why the release needs that."""
     driver: str | None = None
     nic_drivers: frozenset[str] = frozenset()
     cards: tuple[Card, ...] = ()
@@ -239,6 +245,9 @@ def _kernel_untested(found: Found, release: Release, _levels: Levels) -> Iterato
 
 
 def _iommu(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+    if found.translated:
+        todo = remedy("iommu", found.translated_case, because=found.translated_because)
+        yield Row(f"iommu_group/type {found.translated}", "identity, or no IOMMU", todo)
     if found.kernel_lacks:
         arguments = " ".join(need.argument for need in found.kernel_lacks)
         todo = remedy("iommu", because=found.kernel_lacks[0].because)

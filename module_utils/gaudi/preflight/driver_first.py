@@ -29,7 +29,8 @@ class DriverFirst:
     """Whether this run installs the driver before it serves anything, and what prevents it.
 
     ``awaited``: the node has no driver and should get one in this run, whether it can or not. Problems that a driver
-    would resolve are then not reported. ``rooms``: disk space of its packages.
+    would resolve are then not reported. ``rooms``: disk space of its packages. ``stops``: instances that are stopped
+    for it.
     """
 
     first: bool = False
@@ -37,6 +38,7 @@ class DriverFirst:
     problems: tuple[Problem, ...] = ()
     findings: tuple[str, ...] = ()
     rooms: tuple[Room, ...] = ()
+    stops: tuple[str, ...] = ()
 
 
 def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:
@@ -102,6 +104,7 @@ def told(
     return DriverFirst(
         first=True,
         awaited=True,
+        stops=tuple(instances),
         findings=(
             f"The driver {version} comes first: {what}.{cards}{stopped}",
             f"Judged after the driver: {later}.",

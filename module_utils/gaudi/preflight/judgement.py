@@ -18,7 +18,7 @@ from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
 from ..engine import daemon
 from ..fabric.verdict import Answer
-from ..host import cmdline, state
+from ..host import cmdline, iommu, state
 from ..serving.plan import recipe_directory
 from ..weights import source_plan
 from ..weights.hub_kinds import KINDS, kind_sentences, origin_sentences
@@ -113,6 +113,8 @@ class Seen:
     os_release: str = ""
     kernel: str = ""
     cmdline: str = ""
+    groups: Sequence[iommu.Group] = ()
+    """The IOMMU groups of the cards on the PCI bus."""
     path: str = "/usr/sbin:/usr/bin"
     """root's PATH, as tasks have it."""
     address: str = ""
@@ -167,18 +169,30 @@ def begins_in(source: Mapping[str, Any]) -> str:
     return str(source["fetch"]["directory"] if source["fetch"] else source["convert"]["source"])
 
 
-def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels) -> list[compatibility.Mismatch]:
-    """Compare the node's versions with its release's."""
+def mismatches(
+    asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels, stopped: Sequence[str] = ()
+) -> list[compatibility.Mismatch]:
+    """Compare the node's versions with its release's; ``stopped``: instances that this run stops for another driver."""
     os_release = checks.parse_os_release(seen.os_release)
     plans, cards = servable(asked["plans"]), seen.topology.get("cards", [])
-    needed = cmdline.needed(asked["kernel_rules"], os_release.get("ID", ""), [seen.kernel]) if plans else []
+    words, rules = cmdline.split(seen.cmdline), asked["kernel_rules"]
+    needed = cmdline.needed(rules, os_release.get("ID", ""), [seen.kernel], release=_driven_by(asked, seen))
     needed = cmdline.on_processor(needed, seen.cpuinfo)
+    shown = [need for need in needed if need.shown]
+    # Where host tuning follows, it sets the arguments and reboots, or the run ends before anything starts. It does not
+    # help instances that were stopped for a driver with which nothing may start until somebody reboots the node.
+    judged = not asked["tunes"] or (bool(stopped) and not asked["reboots"])
+    translated = iommu.translating(seen.groups, words) if shown and judged else ()
+    argued = [need for need in needed if not need.shown] if plans and not asked["tunes"] else []
     found = compatibility.Found(
         system=checks.vendor_system(os_release),
         rebuild=checks.is_rebuild(os_release),
         title=checks.system_title(os_release),
         kernel=seen.kernel,
-        kernel_lacks=tuple(state.lacking(needed, seen.kernel, cmdline.split(seen.cmdline))),
+        kernel_lacks=tuple(state.lacking(argued, seen.kernel, words)),
+        translated=iommu.shown(translated),
+        translated_case=iommu.case(words),
+        translated_because=next((need.because for need in shown), ""),
         driver=seen.topology.get("driver_version"),
         nic_drivers=frozenset(card["nic_driver_version"] for card in cards if card.get("nic_driver_version")),
         cards=_cards(asked, seen),
@@ -191,6 +205,14 @@ def mismatches(asked: Mapping[str, Any], seen: Seen, levels: compatibility.Level
         },
     )
     return compatibility.judge(found, _release(asked), levels, asked["allow_mismatch"])
+
+
+def _driven_by(asked: Mapping[str, Any], seen: Seen) -> str:
+    """Return the release whose driver the cards will have: a loaded one of another release stays only where allowed."""
+    release = str(asked["software"].get("release") or asked["release"])
+    loaded = str(seen.topology.get("driver_version") or "")
+    stays = "driver" in asked["allow_mismatch"] and iommu.required(loaded)
+    return loaded if stays and not iommu.required(release) else release
 
 
 def _cards(asked: Mapping[str, Any], seen: Seen) -> tuple[compatibility.Card, ...]:
@@ -215,7 +237,7 @@ def judge(
 ) -> dict[str, Any]:
     """Return the result of gaudi_preflight: every problem of the node, and its findings."""
     site, wrong = inventory.read(asked["inventory"])
-    differing = mismatches(asked, seen, levels)
+    differing = mismatches(asked, seen, levels, driver.stops)
     if driver.first:
         differing = driver_first.still_judged(differing)
     plans = servable(asked["plans"])
@@ -282,6 +304,7 @@ def _told(
         "problems": [problem.as_dict() for problem in [*problems, *refused]],
         "mismatches": [mismatch.as_dict() for mismatch in differing],
         "let_through": compatibility.let_through(differing),
+        "allowed": sorted(set(asked["allow_mismatch"])),
         "missing_weights": source_plan.lacking(coming.source for coming in seen.coming) if none else [],
         "report": "" if none else checks.report(asked["host"], problems, refused, table),
         "node": {

@@ -174,7 +174,8 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     }
     handed_on |= {"vllm_service_given_up_by", "vllm_service_coming_driver"}
     handed_on |= {"summary_topology", "summary_answers", "summary_instances", "summary_pins", "summary_reboot"}
-    handed_on |= {"summary_let_through", "vllm_service_let_through"}
+    handed_on |= {"summary_let_through", "vllm_service_let_through", "vllm_service_allow_mismatch"}
+    handed_on |= {"host_tuning_allow_mismatch", "host_tuning_release"}
     handed_on |= {
         "summary_fabric",
         "fabric_check_image",

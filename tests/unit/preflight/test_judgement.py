@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.gaudi.host.iommu import Group
 from ansible.module_utils.gaudi.preflight import checks, compatibility, judgement
 from ansible.module_utils.gaudi.preflight.checks import Problem, Room
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
@@ -14,6 +18,7 @@ from ansible.module_utils.gaudi.weights import source_plan
 
 from tests.unit.preflight.test_modules import LEVELS, preflight
 
+ROOT = Path(__file__).resolve().parents[3]
 NO_DRIVER_COMES = DriverFirst()
 ROOM = Space("/data", 10)
 NODE = Seen(
@@ -53,6 +58,8 @@ DEFAULTS: dict[str, Any] = {
     "image_bytes": 0,
     "image_digest": "",
     "kernel_rules": [],
+    "tunes": False,
+    "reboots": False,
     "software": {},
     "allow_mismatch": [],
     "card_types": {"cards": {}},
@@ -101,6 +108,70 @@ def test_a_path_without_sbin_is_refused_where_something_is_installed(path: str) 
     (problem,) = judge(replace(node, engine=Engine(silent="no engine", images=frozenset({"image"}))))["problems"]
     assert "secure_path" in problem["message"]
     assert ids(judge(replace(node, path=f"{path}:/sbin"), driver=DriverFirst(first=True))) == []
+
+
+RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text(encoding="utf-8"))["kernel_arguments"]
+TRANSLATED = Group("0000:33:00.0", "40", "DMA-FQ", 3, "habanalabs")
+PASSED = Group("0000:34:00.0", "41", "identity", 1, "habanalabs")
+
+
+def of_1_24(groups: Sequence[Group], cmdline: str = "ro quiet", **changes: Any) -> dict[str, Any]:
+    """A Debian node with the release whose driver needs passthrough."""
+    node = replace(NODE, kernel="6.1.0-53-amd64", groups=groups, cmdline=cmdline)
+    return judge(node, kernel_rules=RULES, **{"release": "1.24.1", **changes})
+
+
+def test_one_card_behind_an_iommu_that_translates_is_refused_from_1_24_on() -> None:
+    judged = of_1_24([PASSED, TRANSLATED])
+    assert ids(judged) == ["iommu"]
+    (problem,) = judged["problems"]
+    assert "found iommu_group/type DMA-FQ of 0000:33:00.0 (module 3), wanted identity" in problem["message"]
+    assert "playbooks/tune_host.yml with host_tuning_reboot=if_needed" in problem["message"]
+    assert ids(of_1_24([PASSED, Group("0000:35:00.0")])) == []
+    assert ids(of_1_24([TRANSLATED], release="1.23")) == []
+    # What the release's file says counts, whatever the release is called here.
+    assert ids(of_1_24([TRANSLATED], release="ours", software={"release": "1.24.0"})) == ["iommu"]
+    # Nothing is served yet; the fault is the node's.
+    assert ids(of_1_24([TRANSLATED], plans=[])) == ["iommu"]
+
+
+def test_the_argument_alone_settles_nothing() -> None:
+    """The kernel decides; the remedy then is another one."""
+    judged = of_1_24([TRANSLATED], "ro intel_iommu=on iommu=pt")
+    assert ids(judged) == ["iommu"]
+    assert "translates all the same" in judged["problems"][0]["message"]
+    # And without it nothing is wrong where the kernel passes through by itself.
+    assert ids(of_1_24([PASSED], "ro")) == []
+
+
+def test_a_site_may_allow_it() -> None:
+    judged = of_1_24([TRANSLATED], allow_mismatch=["iommu"])
+    assert ids(judged) == []
+    assert judged["let_through"] == [
+        "iommu: found iommu_group/type DMA-FQ of 0000:33:00.0 (module 3), wanted identity, or no IOMMU"
+    ]
+
+
+def test_a_newer_driver_counts_where_it_stays() -> None:
+    topology = {**NODE.topology, "driver_version": "1.24.1-b336d5e"}
+    seen = replace(NODE, groups=[TRANSLATED], topology=topology)
+    asked: dict[str, Any] = {"kernel_rules": RULES, "release": "1.23", "software": {"release": "1.23.0"}}
+    assert ids(judge(seen, **asked)) == []
+    assert ids(judge(seen, **asked, allow_mismatch=["driver"])) == ["iommu"]
+
+
+@pytest.mark.parametrize(
+    ("stops", "reboots", "refused"), [((), False, False), (("chat",), False, True), (("chat",), True, False)]
+)
+def test_where_host_tuning_follows_only_what_it_cannot_mend_is_refused(
+    stops: tuple[str, ...], reboots: bool, refused: bool
+) -> None:
+    """Instances that are stopped for a driver would not come back before somebody reboots the node."""
+    asked: dict[str, Any] = {"tunes": True, "reboots": reboots, "driver": DriverFirst(first=True, stops=stops)}
+    assert ids(of_1_24([TRANSLATED], **asked)) == (["iommu"] if refused else [])
+    # The rule of earlier releases is left to the role.
+    ubuntu = replace(NODE, os_release="ID=ubuntu\nVERSION_ID=22.04\n", kernel="6.8.0-45-generic")
+    assert ids(judge(ubuntu, kernel_rules=RULES, release="1.23", **asked)) == []
 
 
 def test_what_is_read_of_space_is_what_is_judged() -> None:

@@ -17,7 +17,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.node import engine_config, folders, instances
+from ansible.module_utils.gaudi.node import engine_config, folders, instances, iommu
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
@@ -718,21 +718,21 @@ KERNEL_RULES = yaml.safe_load((ROOT / "catalog" / "host.yml").read_text(encoding
 
 
 @pytest.mark.parametrize(
-    ("kernel", "started_with", "rules", "refused"),
+    ("kernel", "started_with", "tunes", "refused"),
     [
-        ("6.8.0-45-generic", "ro", KERNEL_RULES, True),
-        ("6.8.0-45-generic", "ro iommu=pt", KERNEL_RULES, True),
-        ("6.8.0-45-generic", "ro intel_iommu=on iommu=pt", KERNEL_RULES, False),
+        ("6.8.0-45-generic", "ro", False, True),
+        ("6.8.0-45-generic", "ro iommu=pt", False, True),
+        ("6.8.0-45-generic", "ro intel_iommu=on iommu=pt", False, False),
         pytest.param(
             "6.8.0-45-generic",
             "ro intel_iommu=on,sm_on iommu.passthrough=1",
-            KERNEL_RULES,
+            False,
             False,
             marks=pytest.mark.report("H13"),
         ),
-        ("5.15.0-91-generic", "ro", KERNEL_RULES, False),
+        ("5.15.0-91-generic", "ro", False, False),
         # The role host_tuning follows.
-        ("6.8.0-45-generic", "ro", [], False),
+        ("6.8.0-45-generic", "ro", True, False),
     ],
 )
 def test_serving_is_refused_under_a_kernel_that_lacks_the_pass_through_iommu(
@@ -741,16 +741,34 @@ def test_serving_is_refused_under_a_kernel_that_lacks_the_pass_through_iommu(
     monkeypatch: pytest.MonkeyPatch,
     kernel: str,
     started_with: str,
-    rules: list[dict[str, Any]],
+    tunes: bool,
     refused: bool,
 ) -> None:
     of_ubuntu(monkeypatch, kernel, started_with=started_with)
     (tmp_path / "config.json").write_text("{}")
-    serving = against(plans=[plan(tmp_path, 0)], kernel_rules=rules)
+    serving = against(plans=[plan(tmp_path, 0)], kernel_rules=KERNEL_RULES, tunes=tunes)
     ran = run(gaudi_preflight, serving, {"docker image": (0, "sha256:1", "")})
     assert ids(ran) == (["iommu"] if refused else [])
     # Nothing is served, so that nothing is garbled.
-    assert run(gaudi_preflight, against(kernel_rules=rules))["problems"] == []
+    assert run(gaudi_preflight, against(kernel_rules=KERNEL_RULES))["problems"] == []
+
+
+def test_the_groups_of_the_cards_are_read_from_the_pci_bus(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_ubuntu(monkeypatch, "6.8.0-110-generic")
+    device = tmp_path / "bus/pci/devices/0000:33:00.0"
+    (device / "iommu_group").mkdir(parents=True)
+    (device / "vendor").write_text("0x1da3\n")
+    (device / "iommu_group/type").write_text("DMA\n")
+    monkeypatch.setattr(iommu, "SYS", tmp_path)
+    newer = against("1.24.1", kernel_rules=KERNEL_RULES, topology={**TOPOLOGY, "driver_version": "1.24.1-b336d5e"})
+    problems = run(gaudi_preflight, newer)["problems"]
+    assert next(each["message"] for each in problems if each["id"] == "iommu").startswith(
+        "iommu: found iommu_group/type DMA of 0000:33:00.0, wanted identity"
+    )
+    (device / "iommu_group/type").write_text("identity\n")
+    assert "iommu" not in ids(run(gaudi_preflight, newer))
 
 
 def test_a_mistyped_check_is_refused(run: Run) -> None:

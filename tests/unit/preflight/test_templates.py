@@ -93,7 +93,7 @@ def test_credentials_are_for_the_registry_of_the_image() -> None:
 
 
 def test_the_preflight_hands_the_catalogue_to_its_module() -> None:
-    """As its task reads it, with the kernel's rules where the role host_tuning does not follow."""
+    """As its task reads it, with whether the role host_tuning follows."""
     (task,) = [
         task
         for task in yaml.safe_load((ROLES / "preflight/tasks/read.yml").read_text(encoding="utf-8"))
@@ -107,6 +107,6 @@ def test_the_preflight_hands_the_catalogue_to_its_module() -> None:
         return evaluate("preflight", given[option], **role, __preflight_options={"options": options})
 
     assert [check["name"] for check in value("levels")["checks"]][:3] == ["system", "kernel", "kernel_untested"]
-    assert [rule["id"] for rule in value("kernel_rules")] == ["cpu", "iommu"]
-    assert value("kernel_rules", preflight_host_tuning=True) == []
+    assert [rule["id"] for rule in value("kernel_rules")] == ["cpu", "iommu", "iommu"]
+    assert (value("tunes"), value("tunes", preflight_host_tuning=True)) == (False, True)
     assert value("allow_mismatch", preflight_allow_mismatch=["driver"]) == ["driver"]
