@@ -22,7 +22,7 @@ from ..serving import keys, pace
 from ..serving.last_start import LastStart
 from ..serving.plan import Plan
 from ..serving.state import FORM, SILENT
-from . import weight_folders
+from . import iommu, weight_folders
 from .containers import image_id, systemctl
 from .documents import read as read_document
 from .documents import read_json, read_text
@@ -211,7 +211,10 @@ def cannot_start(module: AnsibleModule, name: str) -> str:
     A plan that cannot be read is not reported here; its supervisor reports it.
     """
     plan = _plan(name)
-    return _could_not(name, _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan))
+    return _could_not(
+        name,
+        _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan) or _translated(name, plan),
+    )
 
 
 def lost_image(module: AnsibleModule, name: str, plan: Mapping[str, Any]) -> str:
@@ -241,6 +244,12 @@ def _other_environment(name: str, plan: dict[str, Any]) -> str:
         if read_text(path) != Plan.from_document(plan).environment_file:
             return f"{path} is not the environment of its plan; run site.yml, which writes both"
     return ""
+
+
+def _translated(name: str, plan: Mapping[str, Any]) -> str:
+    """Return why the IOMMU keeps an instance from starting; "" if it does not."""
+    modules = [card["module_id"] for card in plan.get("modules", [])]
+    return iommu.refusal([str(plan.get("release") or "")], modules, PLANS / name)
 
 
 def _lost_image(module: AnsibleModule, plan: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ SHOWN = 12
 # Reasons caused by the node, with which another plan would fail as well.
 _OF_THE_NODE = (
     *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
-    *("guard-missing", "container-name-taken", "container-killed", "port-shut"),
+    *("guard-missing", "container-name-taken", "container-killed", "port-shut", "iommu-translates"),
 )
 # After these reasons no further attempt is made: the server had all the time that it can get.
 _PATIENCE_SPENT = ("stalled", "over-budget")

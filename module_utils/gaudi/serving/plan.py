@@ -71,6 +71,8 @@ class Plan:
     open_because: str | None = None
     # Ports of its own processes, closed to other machines; None in plans without them.
     closed_ports: ClosedPorts | None = None
+    # The release that it was made for; "" if the plan does not say.
+    release: str = ""
     # Graphs of the warm-up; 0 if the plan does not say.
     graphs: int = 0
     # A digest of what the number of KV blocks follows from (last_start.py).
@@ -103,6 +105,7 @@ class Plan:
                 closed_ports=ClosedPorts(*map(int, closed))
                 if (closed := document["listen"].get("closed_ports"))
                 else None,
+                release=str(document.get("release") or ""),
                 graphs=int((document.get("buckets") or {}).get("graphs") or 0),
                 sized_by=sized_by(document),
                 offline=kept_offline(document),

@@ -44,6 +44,7 @@ class Node:
             folder.mkdir(parents=True)
         (root / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
         (root / "proc/vmstat").write_text("nr_free 1\noom_kill 0\n")
+        (root / "proc/cmdline").write_text("ro quiet\n")
         (self.weights / "config.json").write_text("{}")
         (self.weights / "model.safetensors").write_text("data")
         (root / "hl-smi.csv").write_text("3, 1, AN1\n5, 0, AN0\n0, 2, AN2\n")
@@ -69,6 +70,13 @@ class Node:
                 for name, value in sorted({**self.plan["environment"], **self.plan["container"]["environment"]}.items())
             )
         )
+
+    def card(self, bus_id: str, module: int, kind: str) -> None:
+        """Lay out a card on the PCI bus, in an IOMMU group of a type."""
+        device = self.root / "sys/bus/pci/devices" / bus_id
+        (device / "iommu_group").mkdir(parents=True)
+        for name, text in (("vendor", "0x1da3"), ("module_id", str(module)), ("iommu_group/type", kind)):
+            (device / name).write_text(f"{text}\n")
 
     def reserve(self, cards: list[dict[str, Any]]) -> None:
         """Write cards.lock."""

@@ -365,7 +365,41 @@ def other_environment(node: Node) -> None:
     (node.instances / "environment").write_text("PT_HPU_LAZY_MODE=0\n")
 
 
+def of_1_24(node: Node) -> None:
+    node.plan["release"] = "1.24.1"
+    node.write_plan()
+
+
+def one_card_translated(node: Node) -> None:
+    of_1_24(node)
+    node.card("0000:33:00.0", 0, "identity")
+    node.card("0000:34:00.0", 1, "DMA-FQ")
+    # Another instance's.
+    node.card("0000:35:00.0", 2, "DMA")
+
+
+def newer_driver_translated(node: Node) -> None:
+    (node.root / "driver").write_text("1.24.1-b336d5e\n")
+    node.card("0000:34:00.0", 1, "DMA")
+
+
+def translated_all_the_same(node: Node) -> None:
+    one_card_translated(node)
+    (node.root / "proc/cmdline").write_text("ro intel_iommu=on iommu=pt\n")
+
+
+def allowed_in_a_damaged_file(node: Node) -> None:
+    one_card_translated(node)
+    (node.instances / "let_through.json").write_text('{"allowed": ["iom')
+
+
+TRANSLATES = "iommu-translates"
 CHECKS = [
+    (one_card_translated, TRANSLATES, 78, "(iommu_group/type DMA-FQ of 0000:34:00.0 (module 1), identity is required)"),
+    (one_card_translated, TRANSLATES, 78, "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed"),
+    (newer_driver_translated, TRANSLATES, 78, "DMA of 0000:34:00.0 (module 1)"),
+    (translated_all_the_same, TRANSLATES, 78, "started with iommu=pt and translates all the same"),
+    (allowed_in_a_damaged_file, TRANSLATES, 78, "let_through.json is damaged"),
     (other_environment, "plan", 78, "environment is not the environment of"),
     (missing_plan, "plan", 78, "plan.json is not there"),
     (broken_plan, "plan", 78, "schema is None"),
@@ -398,6 +432,55 @@ def test_refused_before_a_container_starts(node: Node, prepare: Any, kind: str, 
     assert words in output
     assert words in node.state["reason"]["message"]
     assert not [call for call in node.calls if call[0] == "run"] if (node.root / "calls").exists() else True
+
+
+def served_by_others(node: Node) -> None:
+    of_1_24(node)
+    for module, kind in ((0, "identity"), (1, "identity"), (2, "DMA")):
+        node.card(f"0000:3{module}:00.0", module, kind)
+
+
+def without_an_iommu(node: Node) -> None:
+    of_1_24(node)
+    (node.root / "sys/bus/pci/devices/0000:33:00.0").mkdir(parents=True)
+    (node.root / "sys/bus/pci/devices/0000:33:00.0/vendor").write_text("0x1da3\n")
+
+
+def of_an_earlier_release(node: Node) -> None:
+    one_card_translated(node)
+    node.plan["release"] = "1.23"
+    node.write_plan()
+
+
+def allowed_by_the_site(node: Node) -> None:
+    one_card_translated(node)
+    (node.instances / "let_through.json").write_text('{"let_through": [], "allowed": ["driver", "iommu"]}')
+
+
+@pytest.mark.parametrize("prepare", [served_by_others, without_an_iommu, of_an_earlier_release, allowed_by_the_site])
+def test_cards_that_the_iommu_lets_through_start(node: Node, prepare: Callable[[Node], None]) -> None:
+    prepare(node)
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_what_runs_is_not_stopped_because_an_iommu_translates(node: Node) -> None:
+    """It shows that at its next start; so does a run, and the doctor."""
+    of_1_24(node)
+    first = node.start()
+    node.wait_ready()
+    first.kill()
+    first.wait(PATIENCE)
+    node.card("0000:34:00.0", 1, "DMA")
+    second = node.start()
+    node.wait_for(lambda: node.state.get("attached"), "the second supervisor")
+    node.wait_for(lambda: node.state["phase"] == "serving", "service")
+    second.terminate()
+    assert second.wait(PATIENCE) == 0
+    got, _output = node.run()
+    assert (got, node.state["reason"]["kind"], node.state["reason"]["retry"]) == (78, TRANSLATES, False)
 
 
 def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import instances, iommu
 from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.module_utils.gaudi.serving.state import unit_fault
 
@@ -202,6 +202,24 @@ def test_an_image_that_is_gone_keeps_what_runs_from_a_restart(serving: Path) -> 
     assert "its image image:0 is not on the node" in restart_refuses(["serving"])
     # A plan that cannot be read is its supervisor's to name.
     path.write_text("{")
+    assert restart_refuses(["serving"]) == ""
+
+
+def test_an_iommu_that_translates_keeps_what_runs_from_a_restart(
+    serving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "image_id", lambda _module, _name: "sha256:1")
+    monkeypatch.setattr(iommu, "SYS", tmp_path)
+    device = tmp_path / "bus/pci/devices/0000:33:00.0"
+    (device / "iommu_group").mkdir(parents=True)
+    for name, text in (("vendor", "0x1da3"), ("module_id", "0"), ("iommu_group/type", "DMA")):
+        (device / name).write_text(f"{text}\n")
+    path = instances.PLANS / "serving/plan.json"
+    requires = {**PLAN["requires"], "weights_path": str(serving)}
+    path.write_text(json.dumps({**PLAN, "requires": requires, "release": "1.24.1"}))
+    path.with_name("environment").write_text(Plan.from_document(PLAN).environment_file)
+    assert "iommu_group/type DMA of 0000:33:00.0 (module 0)" in restart_refuses(["serving"])
+    path.with_name("let_through.json").write_text(json.dumps({"let_through": [], "allowed": ["iommu"]}))
     assert restart_refuses(["serving"]) == ""
 
 

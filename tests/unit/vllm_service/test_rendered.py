@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.node import instances, iommu
 from ansible.module_utils.gaudi.serving.keys import digest_of
 from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.parsing.dataloader import DataLoader
@@ -283,6 +284,18 @@ def test_what_was_let_through_is_written_beside_the_plan_and_costs_no_restart(sa
     assert written["path"] not in [file["path"] for file in variable("__vllm_service_made_of", PLAN)]
 
 
+@pytest.mark.parametrize("said", [[], ["iommu: found DMA, wanted identity, or no IOMMU"]])
+def test_what_the_site_allows_is_there_for_later_starts(said: list[str], tmp_path: Path) -> None:
+    """Also where nothing differed when the instance was set up."""
+    given = {"vllm_service_let_through": said, "vllm_service_allow_mismatch": ["iommu"]}
+    files = {file["path"]: file for file in variable("__vllm_service_files", PLAN, **given)}
+    written = files[f"/etc/gaudi-serving/instances/tiny/{paths.LET_THROUGH}"]
+    assert json.loads(written["content"]) == {"let_through": said, "allowed": ["iommu"]}
+    (tmp_path / paths.LET_THROUGH).write_text(written["content"])
+    assert iommu.allowed(tmp_path) == ["iommu"]
+    assert instances.let_through(tmp_path) == said
+
+
 @pytest.mark.parametrize(
     ("playbook", "play"), [("site.yml", "Bring up node by node, and serve"), ("playbooks/serve.yml", "Serve one model")]
 )
@@ -290,3 +303,4 @@ def test_playbooks_hand_on_what_was_let_through(playbook: str, play: str) -> Non
     (plays,) = [each for each in yaml.safe_load((ROOT / playbook).read_text()) if each["name"] == play]
     given = [task["vars"] for task in plays["tasks"] if "vllm_service_plan" in task.get("vars", {})]
     assert [each["vllm_service_let_through"] for each in given] == ["{{ preflight_node.let_through }}"]
+    assert [each["vllm_service_allow_mismatch"] for each in given] == ["{{ preflight_node.allowed }}"]

@@ -18,6 +18,7 @@ from gaudi.base.documents import Damaged, parse
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.faults import words
+from gaudi.node import iommu
 from gaudi.node.documents import make_room, read, read_json, read_text
 from gaudi.node.files import write_text
 from gaudi.node.programs import runs_as, unit_digest
@@ -514,6 +515,10 @@ class Supervisor:
         if not self.past.look().image:
             said = f"The image {plan.image} is not on this node. {words.remedy('image-missing')}"
             raise configuration("image-missing", said)
+        driver, modules = self.past.look().driver, [card.module_id for card in plan.cards]
+        folder = self.paths.plan(self.instance).parent
+        if refused := iommu.refusal((plan.release, driver), modules, folder, self.paths.sys, self.paths.proc):
+            raise configuration("iommu-translates", refused)
         if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)
 
