@@ -209,9 +209,8 @@ def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -
     return list(found.new), warnings
 
 
-def remove(module: AnsibleModule, record: dict[str, list[str]], part: str) -> brought.Removal:
-    """Remove a part's remaining packages but for those that other packages need; return both."""
-    ours = record.get(part, [])
+def foresee(module: AnsibleModule, ours: list[str]) -> brought.Removal:
+    """Return which of a part's packages can be removed, and which have to stay as other packages need them."""
     there = installed(module, DEBIAN, ours)
     if not there:
         return brought.Removal()
@@ -221,6 +220,12 @@ def remove(module: AnsibleModule, record: dict[str, list[str]], part: str) -> br
         return found.removed
 
     plan: brought.Removal = brought.divide(there, ours, removed)
+    return plan
+
+
+def remove(module: AnsibleModule, record: dict[str, list[str]], ours: list[str]) -> brought.Removal:
+    """Remove a part's remaining packages but for those that other packages need; return both."""
+    plan = foresee(module, ours)
     needing = [name for names in plan.kept.values() for name in names]
     known = {name for names in record.values() for name in names}
     refusal = None if module.params["keep_needed"] else brought.needed_by_others(dict.fromkeys(needing), known)
@@ -239,7 +244,8 @@ def write(path: Path, record: dict[str, list[str]]) -> None:
 
 def clear_cache(module: AnsibleModule, ours: list[str]) -> dict[str, Any]:
     """Remove files of a part's packages that are gone from apt's cache; return what is reported."""
-    there = installed(module, DEBIAN, ours)
+    # Check mode has removed no package before this.
+    there = foresee(module, ours).kept if module.check_mode else installed(module, DEBIAN, ours)
     # A package was not on the node before its part, so that its files came with it. No name has an underscore.
     files = sorted(file for name in ours if name not in there for file in ARCHIVES.glob(f"{glob.escape(name)}_*.deb"))
     for file in files if not module.check_mode else []:
@@ -258,7 +264,7 @@ def read_record(module: AnsibleModule, path: Path) -> dict[str, list[str]]:
 
 def take_away(module: AnsibleModule, record: dict[str, list[str]], ours: list[str]) -> tuple[dict[str, Any], Any]:
     """Remove a part's packages; return what is reported, and the record afterwards."""
-    part, plan = module.params["part"], remove(module, record, module.params["part"])
+    part, plan = module.params["part"], remove(module, record, ours)
     stays = installed(module, DEBIAN, [name for name in module.params["packages"] if name not in ours])
     report = {"changed": bool(plan.going), "packages": list(plan.going), "stays": stays}
     return {**report, "kept": brought.stays(record, plan.kept)}, brought.handed_over(record, part, plan.kept)
