@@ -36,7 +36,7 @@ def doctor_report(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:
 
 def doctor_bundle(found: Sequence[Mapping[str, Any]], node: str, text: str) -> str:
     """Return a support bundle: the findings with secrets masked, then ``text``, in which they are masked already."""
-    return bundle.masked_text("\n".join(doctor_report(found, node))) + "\n" + text
+    return str(bundle.of_node(doctor_report(found, node), text))
 
 
 class FilterModule:

@@ -21,6 +21,9 @@ from .refusal import Refusal
 # The most entries of a list or mapping that are read. An honest node stays far below.
 MOST_ENTRIES = 1024
 MOST_ADDRESSES = 256
+# Keys and values of a whole document, and characters of its texts. A record of weights has five for each file.
+MOST_LEAVES = 100_000
+MOST_CHARACTERS = 16 << 20
 MOST_CARDS = 256
 # Of a sentence, in characters; the rest is cut.
 LONGEST_SENTENCE = 2000
@@ -170,13 +173,20 @@ def _ip(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def document(value: object) -> dict[str, Any]:
-    """A mapping that can be written, compared and drawn: not nested too deeply, no number or text beyond all bounds."""
+    """A mapping that can be written, compared and drawn: not nested too deeply, not too large, nor is a part of it."""
     found = dict(mapping(value, "What the node reports"))
     if deeper(found, DEEPEST):
         raise Refusal("report_too_deep", "What the node reports is nested too deeply.")
-    wrong = next(filter(_unbounded, _leaves(found)), None)
-    if wrong is not None:
-        raise Refusal("report_out_of_bounds", f"The node reports {shown(wrong)}, which is too large.")
+    characters = 0
+    for count, leaf in enumerate(_leaves(found), 1):
+        characters += len(leaf) if isinstance(leaf, str) else 0
+        if _unbounded(leaf):
+            raise Refusal("report_out_of_bounds", f"The node reports {shown(leaf)}, which is too large.")
+        if count > MOST_LEAVES or characters > MOST_CHARACTERS:
+            raise Refusal(
+                "report_too_large",
+                f"The node reports more than {MOST_LEAVES} keys and values, or {MOST_CHARACTERS} characters, at once.",
+            )
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.refusal import Refusal
 from ..serving.plan import OWN_DIRECTORIES, Plan
+from .figures import MOST_STEPS
 
 SCHEMA = 1
 # Where the container finds its configuration, and the token for a guarded instance.
@@ -61,8 +62,11 @@ class Wish:
 
     def check(self) -> None:
         """Raise Refusal for numbers that are out of range or repeated."""
-        if not self.concurrency or len(set(self.concurrency)) != len(self.concurrency):
-            raise Refusal("not_a_concurrency", "bench_concurrency names no number, or one twice; 1,4,16 are three.")
+        if not 0 < len(self.concurrency) <= MOST_STEPS or len(set(self.concurrency)) != len(self.concurrency):
+            raise Refusal(
+                "not_a_concurrency",
+                f"bench_concurrency names no number, more than {MOST_STEPS}, or one twice; 1,4,16 are three.",
+            )
         limits = {
             "bench_concurrency": (self.concurrency, 1, MOST_CONCURRENT),
             "bench_input_tokens": ((self.input_tokens,), 0, MOST_TOKENS),

@@ -36,6 +36,8 @@ FORM = {
     "steps": [{"concurrency": int, "requests": int, "failed": int, **dict.fromkeys(FIGURES, (int, float))}],
 }
 """The form of a run's document."""
+# Of one run. A node may report any number of them, and the chart has to be drawn.
+MOST_STEPS = 256
 # A whole number may be too large for a float, and then cannot be shown as one.
 _LARGEST = 1e300
 # Heading of a column, its figure, and the digits after the decimal point.
@@ -55,6 +57,8 @@ def read(text: str) -> dict[str, Any]:
     # The id becomes a file name.
     if not RUN.match(run["run"]):
         raise ValueError("it has a name that no run has")
+    if len(run["steps"]) > MOST_STEPS:
+        raise ValueError(f"it has more than {MOST_STEPS} steps")
     if not all(_is_figure(step[name]) for step in run["steps"] for name in FIGURES):
         raise ValueError("it has figures that are none")
     return run

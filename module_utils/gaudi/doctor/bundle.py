@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import paths
-from ..base.printable import printable
+from ..base.printable import printable, printable_lines
 from ..catalogue.surface import CHECKED
 from ..host.cmdline import END, split
 from ..host.cmdline import value as value_of_word
@@ -46,15 +46,27 @@ COMMANDS: Sequence[Sequence[str]] = (
     ("journalctl", "--dmesg", "--boot", "--priority=err", "--no-pager", "--lines=200"),
 )
 
+# Characters of a line that are shown, and of all findings of a node and of its bundle: a node may report any length.
+LONGEST_LINE = 4096
+MOST_OF_FINDINGS = 1 << 18
+MOST_OF_BUNDLE = 16 << 20
+
 MASKED = "(taken out)"
+CUT = "(cut)"
 NOT_SHOWN = "(set, not shown)"
 
 _NAMES = r"token(?![a-z])|(?:api|access|auth|hf|hub)[_-]?tokens|secret|passw|passphrase|credential|authorization|cookie"
 # pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
 _SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
-_NAMES_IN_TEXT = rf"[\w-]*(?:{_NAMES}|api[_-]?key)[\w-]*|\w*[_-](?:pass|pwd|pat|sas|sig|auth)"
+_SECRET_WORD = re.compile(rf"{_NAMES}|api[_-]?key|[_-](?:pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
 _QUOTED = r"\"[^\"]*\"?|'[^']*'?"
-_MASKS = (
+# NAME=value and "name": "value", also as Python prints them, and --name value: any name, with what may be its value.
+# Patterns that look for secret names themselves take quadratic time for a long word.
+_ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)[\"']?\s*[=:]\s*")
+_ASSIGNED_VALUE = re.compile(rf"{_QUOTED}|[^\s\"}}]+")
+_OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
+_OPTION_VALUE = re.compile(rf"{_QUOTED}|[^\s\"-]\S*")
+_ADDRESSES = (
     # A header's value goes on to the end of the line.
     (re.compile(r"(authorization[\"']?\s*[=:]\s*|cookie[\"']?\s*:\s*).+", re.IGNORECASE), rf"\1{MASKED}"),
     # The account in an address; one without a scheme is a proxy's. A password may contain @ and /.
@@ -63,9 +75,8 @@ _MASKS = (
     (re.compile(r"(?<![\w.+-])[\w.+-]+:(?!//)[^\s\":=]+@(?!sha256:)"), f"{MASKED}@"),
     # The query of an address, which may have a signature.
     (re.compile(r"\?[\w.%~+-]+=\S*"), f"?{MASKED}"),
-    # NAME=value, "name": "value", --name value, and the same as Python prints it.
-    (re.compile(rf"((?:{_NAMES_IN_TEXT})[\"']?\s*[=:]\s*)(?:{_QUOTED}|[^\s\"}}]+)", re.IGNORECASE), rf"\1{MASKED}"),
-    (re.compile(rf"(--(?:{_NAMES_IN_TEXT})[\"']?[\s,]+)(?:{_QUOTED}|[^\s\"-]\S*)", re.IGNORECASE), rf"\1{MASKED}"),
+)
+_FORMS = (
     # What is a secret by its own form: a header's value, a token of Hugging Face, a key of playbooks/keys.yml.
     (re.compile(r"(\bbearer\s+)[^\s\"']+", re.IGNORECASE), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}"), MASKED),
@@ -161,9 +172,34 @@ def _words(words: Sequence[Any], name: str) -> list[Any]:
 
 
 def _plain(text: str) -> str:
-    for pattern, instead in _MASKS:
+    text = "\n".join(map(_cut, text.split("\n")))
+    for pattern, instead in _ADDRESSES:
+        text = pattern.sub(instead, text)
+    text = _without_values(text, _ASSIGNED, _ASSIGNED_VALUE, lambda word: word)
+    text = _without_values(text, _OPTION, _OPTION_VALUE, lambda word: word.partition("--")[2])
+    for pattern, instead in _FORMS:
         text = pattern.sub(instead, text)
     return text
+
+
+def _cut(text: str, longest: int = LONGEST_LINE) -> str:
+    """Cut a text that is too long before its last word: part of a word may be a secret that no pattern finds."""
+    if len(text) <= longest:
+        return text
+    before, *last = text[:longest].rsplit(None, 1)
+    return f"{before} {CUT}" if last else CUT
+
+
+def _without_values(text: str, named: re.Pattern[str], value: re.Pattern[str], name: Callable[[str], str]) -> str:
+    """Mask the values behind names that a secret has. ``name``: the part of a word that is a name."""
+    parts, position = list[str](), 0
+    while match := named.search(text, position):
+        parts.append(text[position : match.end()])
+        position = match.end()
+        if _SECRET_WORD.search(name(match[1])) and (found := value.match(text, position)):
+            parts.append(MASKED)
+            position = found.end()
+    return "".join([*parts, text[position:]])
 
 
 def _kernel_argument(word: str) -> str:
@@ -185,6 +221,12 @@ def masked_text(text: str, name: str = "") -> str:
     except ValueError:
         return "\n".join(_plain(printable(line)) for line in text.splitlines()) + "\n"
     return json.dumps(masked(document), indent=1) + "\n"
+
+
+def of_node(findings: Sequence[str], text: str) -> str:
+    """Return a support bundle as the controller writes it. A node may report any findings and any text."""
+    found = masked_text(_cut("\n".join(findings), MOST_OF_FINDINGS))
+    return f"{found}\n{printable_lines(_cut(text, MOST_OF_BUNDLE))}"
 
 
 def page(texts: Mapping[str, str]) -> str:

@@ -174,12 +174,21 @@ def pair_rows(met: Sequence[Met], floor_gb_s: float | None) -> list[dict[str, An
 
 
 def as_csv(met: Sequence[Met], floor_gb_s: float | None = None) -> str:
-    """Return the results as CSV with a header, lines ended as RFC 4180 has it."""
+    """Return the results as CSV with a header, lines ended as RFC 4180 has it.
+
+    A spreadsheet runs a cell that begins like a formula; a node reports the sentences.
+    """
     out = StringIO()
     writer = csv.DictWriter(out, ["round", "node", "other", "nw_gb_s", "class", "sentence"])
     writer.writeheader()
-    writer.writerows(pair_rows(met, floor_gb_s))
+    for row in pair_rows(met, floor_gb_s):
+        writer.writerow({name: _no_formula(cell) for name, cell in row.items()})
     return out.getvalue()
+
+
+def _no_formula(cell: object) -> object:
+    """Return a cell with a text marked as one where a spreadsheet would read a formula (OWASP, CSV Injection)."""
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in tuple("=+-@") else cell
 
 
 def as_json(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | None = None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ansible.module_utils.gaudi.serving.signs import Reason, diagnose
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.crossings import CROSSINGS, FILES
 from tests.unit.sources import nodes, tree
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -187,6 +188,19 @@ EXITS = {
     "roles/vllm_service/files/gaudi_supervisor/run.py": "take",
     "roles/vllm_service/files/gaudi_supervisor/systemd.py": "say",
 }
+# Files on the controller with what nodes report (tests/crossings.py finds them): a person opens them in a terminal.
+WRITTEN = {
+    "action_plugins/batch_answers.py": "data for programs, with the bytes that the node sends",
+    "playbooks/doctor.yml": "to_nice_json, which writes escapes",
+    "playbooks/image.yml": "to_nice_json",
+    "playbooks/plan.yml": "to_nice_json",
+    "playbooks/status.yml": "to_nice_json",
+    "playbooks/tasks/bundle.yml": "doctor_bundle (doctor/bundle.py: of_node)",
+    "roles/benchmark/tasks/show.yml": "to_nice_json, and an SVG of element() (fabric/markup.py)",
+    "roles/fabric_check/tasks/page.yml": "HTML of element()",
+    "roles/fabric_check/tasks/pairs.yml": "to_nice_json, HTML of element(), CSV of printable() (fabric/pairs.py)",
+    "roles/host_tuning/tasks/verify.yml": "to_nice_json",
+}
 # What these print is read by a job, whose Log.add is the exit, or by a person who called them.
 BELOW_A_JOB = (
     "roles/benchmark/",
@@ -210,3 +224,5 @@ def test_the_exits_are_listed() -> None:
                 writing.add(str(path.relative_to(ROOT)))
     rest = {path for path in writing if not path.startswith(BELOW_A_JOB + CALLED_BY_HAND)}
     assert rest == set(EXITS)
+    on_controller = {file for row in CROSSINGS for file, reads in row.reads.items() if FILES in reads}
+    assert on_controller == set(WRITTEN)

@@ -115,6 +115,14 @@ def test_what_is_asked_is_said_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("given", "wish", "said"),
     [
+        (
+            ("1.22", *range(1, 258)),
+            {},
+            (
+                "not_a_concurrency",
+                "bench_concurrency names no number, more than 256, or one twice; 1,4,16 are three.",
+            ),
+        ),
         (("1.22", 4097), {}, ("out_of_range", "bench_concurrency has 4097; 1 to 4096 are possible.")),
         (("1.22", 0, 1), {}, ("out_of_range", "bench_concurrency has 0; 1 to 4096 are possible.")),
         (("1.22", 2, 2), {}, ("not_a_concurrency", "one twice")),

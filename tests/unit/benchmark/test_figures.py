@@ -44,6 +44,7 @@ def test_a_run_is_read_as_it_was_kept_and_nothing_else() -> None:
         run("../../etc/x"),
         run(steps=[step(1, float("nan"))]),
         run(steps=[step(1, float("inf"))]),
+        run(steps=[step(at, 1.0) for at in range(1, 258)]),
         {"run": "x"},
         [],
     ]

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import time
 
 import pytest
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.doctor.bundle import FILES, MASKED, NOT_SHOWN, OF_PLAN, OF_STATE, masked_text
+from ansible.module_utils.gaudi.doctor.bundle import (
+    CUT,
+    FILES,
+    LONGEST_LINE,
+    MASKED,
+    MOST_OF_BUNDLE,
+    MOST_OF_FINDINGS,
+    NOT_SHOWN,
+    OF_PLAN,
+    OF_STATE,
+    masked_text,
+)
 
 from filter_plugins import doctor
 from tests.golden import canonical_plans
@@ -100,6 +112,35 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:
     assert HIDDEN not in masked_text(f"one\n{line}\nthree\n")
+
+
+@pytest.mark.parametrize("word", ["token", "token-", "://", "proxy=", "--api-key", "a:b@", "'", "authorization"])
+@pytest.mark.parametrize("of", ["line", "value"])
+def test_text_of_any_length_is_masked_at_once(word: str, of: str) -> None:
+    """Fifty times more would take hours, if the time grew with the square of the length."""
+    long = f"x {word * 200_000} end"
+    started = time.process_time()
+    shown = masked_text(json.dumps({"a": long}) if of == "value" else long)
+    assert time.process_time() - started < 5
+    assert len(shown) < 2 * LONGEST_LINE
+    assert CUT in shown
+
+
+@pytest.mark.parametrize("secret", [f"https://me:{HIDDEN}", f"HF_TOKEN={HIDDEN}", f"gaudi-{HIDDEN}-{HIDDEN}"])
+def test_a_line_that_is_cut_ends_with_no_part_of_a_secret(secret: str) -> None:
+    line = f"{'x ' * ((LONGEST_LINE - len(secret)) // 2 - 1)}{secret}"
+    assert HIDDEN not in masked_text(f"{line}-rest@host " + "y" * LONGEST_LINE)
+
+
+def test_a_bundle_of_a_hostile_node_is_printable_and_has_an_end() -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07a\r<0>b\u2028c\u202ed\x9b31me"
+    finding = {"id": "x", "seen_in": "cards", "sentence": f"{hostile} token={HIDDEN}", "fault": True}
+    text = doctor.doctor_bundle([finding], "node-1", f"==== {hostile}\nsecond line\n")
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert "\nsecond line\n" in text
+    assert HIDDEN not in text
+    most = doctor.doctor_bundle([finding] * 50_000, "node-1", "word " * (20 << 18))
+    assert len(most) < MOST_OF_FINDINGS + MOST_OF_BUNDLE + 100
 
 
 @pytest.mark.parametrize("name", SITES_OWN)

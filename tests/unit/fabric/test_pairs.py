@@ -148,6 +148,14 @@ def test_what_makes_no_pairs_is_refused(nodes: list[str], id_: str) -> None:
     assert refused.value.id == id_
 
 
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", " =", "\t="])
+def test_no_sentence_of_a_node_is_a_formula_of_a_spreadsheet(begin: str) -> None:
+    text = as_csv([Met(1, ("gaudi-01", "gaudi-02"), None, f"{begin}HYPERLINK(1)")])
+    (row,) = csv.DictReader(StringIO(text))
+    assert row["sentence"].startswith("'")
+    assert row["sentence"].endswith("HYPERLINK(1)")
+
+
 def test_results_are_a_table_and_a_document() -> None:
     nodes = names(4)
     met = [*run(nodes, 1, {"gaudi-01"}), Met(2, ("gaudi-01", "gaudi-03"), None, "Rank 3\nended, badly\x1b[31m")]
