@@ -340,6 +340,11 @@ class Progress:
         return "starting the server"
 
 
+def without_bars(line: str) -> list[str]:
+    """Return the texts between the bars in a line, which other processes printed; [] if there are bars alone."""
+    return [text for text, bar in _pieces(line) if bar is None]
+
+
 def _pieces(line: str) -> Iterator[tuple[str, re.Match[str] | None]]:
     """Return the bars in a line and the texts between them, in their order; the line itself without a bar."""
     end = 0

@@ -11,7 +11,7 @@ from ..base.printable import printable
 from ..faults.entry import ERROR
 from ..faults.known import FAULTS
 from ..faults.words import say
-from .progress import LOOKED_AT, PHASES, PREFIX, Progress
+from .progress import LOOKED_AT, PHASES, PREFIX, Progress, without_bars
 
 # Also known from here.
 __all__ = ["LOOKED_AT", "PHASES", "Progress"]
@@ -98,7 +98,8 @@ def diagnose(
     ``kernel_oom``: increase of the kernel's count of out-of-memory kills. ``progress``: how far the server's start had
     come. ``command``: its argument vector.
     """
-    lines = [line[:LOOKED_AT] for line in lines if not ACCESS.match(line)]
+    lines = [line for line in lines if not ACCESS.match(line)]
+    lines = [text[:LOOKED_AT] for line in lines for text in without_bars(line) or [line]]
     filling = "" if was_ready else progress.filling
     for symptom, pattern in SYMPTOMS:
         if not any(symptom.asked in word for word in (*command, "")) or (symptom.served and not was_ready):

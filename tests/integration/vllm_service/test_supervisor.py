@@ -201,6 +201,15 @@ def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
     assert not node.container_exists()
 
 
+def test_thousands_of_bars_displace_no_cause(node: Node) -> None:
+    bars = "\r".join(f"Prompt warmup processing:   5%|▍         | {done}/999 [00:34<06:50]" for done in range(999))
+    cause = "(EngineCore_DP0 pid=7) ERROR 09-10 18:54:38 [core.py:1385] ValueError: nobody knows why"
+    node.scenario(lines=[bars + cause, bars], exit=1)
+    code, _ = node.run()
+    assert code == 75
+    assert f'Its last words: "{cause}".' in node.state["reason"]["message"]
+
+
 def test_large_weights_may_load_for_long_without_a_word(node: Node) -> None:
     os.truncate(node.weights / "model.safetensors", 20 * 10**9)
     loaded = "INFO 07-02 17:37:52 x.py:191] Loading model weights took 14.97 GiB (14.97 GiB/94.62 GiB used)"

@@ -282,6 +282,16 @@ def test_a_killed_engine_is_the_reason_and_not_the_last_line() -> None:
     )
 
 
+def test_an_error_behind_a_bar_is_quoted_without_it() -> None:
+    """Processes print at once: a line of one follows the drawing of another's bar."""
+    bar = "Prompt warmup processing:   2%|▏         | 1/48 [00:05<04:14,  5.43s/item, 0/48]"
+    own = "(EngineCore pid=2446) ERROR 09-10 18:54:38 [core.py:1385] ValueError: nobody knows why"
+    reason = diagnose([bar + own, bar], 1, False, 0, Progress())
+    assert reason.message.endswith(f'Its last words: "{own}".')
+    known = diagnose([f"{bar}[rank0]: RuntimeError: Failed to create context -12"], 1, False, 0, Progress())
+    assert known.message.startswith('"[rank0]: RuntimeError: Failed to create context -12".')
+
+
 def test_an_engine_that_said_why_is_quoted() -> None:
     assert '"(EngineCore_DP0 pid=7) ERROR 11-23 01:00:00 [core.py:9] RuntimeError: a kernel of ours failed".' in (
         diagnose(FAILED_ENGINE, 0, True, 0, Progress()).message

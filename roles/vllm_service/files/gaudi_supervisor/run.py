@@ -21,7 +21,7 @@ from gaudi.serving import load
 from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.progress import Progress
+from gaudi.serving.progress import Progress, without_bars
 from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
 
 from . import clock
@@ -195,7 +195,7 @@ class Run:
         boss = self.boss
         if not ACCESS.match(line):
             # Lines about clients' requests explain nothing, and would displace those that do.
-            boss.tail.append(line)
+            self.keep(line)
         alive = boss.progress.hear(line)
         if self.ending:
             return
@@ -208,6 +208,13 @@ class Run:
             boss.extend(self.starting.silence())
         phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
         boss.publish(phase, self.starting.text())
+
+    def keep(self, line: str) -> None:
+        """Keep what may explain an end: texts between bars, and of bars in a row the last; there are thousands."""
+        tail, texts = self.boss.tail, without_bars(line)
+        if not texts and tail and not without_bars(tail[-1]):
+            tail.pop()
+        tail.extend(texts or [line])
 
     def beat(self) -> None:
         """What is due by the clock: the endpoint, systemd's watchdog, patience."""
