@@ -24,7 +24,7 @@ def doctor_findings(
     found = [
         *(Finding(**each) for each in node["found"]),
         *findings.of_preflight(preflight["problems"], preflight["findings"]),
-        *findings.of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"]),
+        *findings.of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"], preflight["allowed"]),
     ]
     return [each.as_dict() for each in findings.once(found)]
 

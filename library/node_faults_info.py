@@ -18,6 +18,12 @@ options:
     description: What the inventory calls the node; advice names it.
     type: str
     required: true
+  release:
+    description:
+      - The release whose driver the node has, or will have. From 1.24 on corrupted page tables in the kernel's log are
+        the IOMMU's fault where it translates what a card addresses. The driver's own version counts as well.
+    type: str
+    default: ""
   topology:
     description: The C(topology) that M(gaudi_topology_info) returned. Without it the cards are read.
     type: dict
@@ -73,7 +79,8 @@ from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
-from ansible.module_utils.gaudi.node import containers, instances, links, weight_folders
+from ansible.module_utils.gaudi.host.iommu import required
+from ansible.module_utils.gaudi.node import containers, instances, iommu, links, weight_folders
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
@@ -81,12 +88,18 @@ from ansible.module_utils.gaudi.serving import kept as decisions
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
+    "release": {"type": "str", "default": ""},
     "topology": {"type": "dict"},
 }
 
 BUDDYINFO = Path("/proc/buddyinfo")
 # The driver's errors; journalctl exits with status 1 if there are none.
 KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=habanalabs", "--output=cat", "--no-pager"]
+# Of earlier boots too: the kernel may have ended by it.
+PAGE_TABLES = [
+    *("journalctl", "_TRANSPORT=kernel", "--since=-7day", "--lines=1000", "--quiet", "--output=cat", "--no-pager"),
+    f"--grep={findings.PAGE_TABLES}",
+]
 
 
 def of_verdict() -> list[Finding]:
@@ -96,11 +109,18 @@ def of_verdict() -> list[Finding]:
     return [*damaged, *findings.of_verdict(document)]
 
 
-def of_kernel(module: AnsibleModule) -> list[Finding]:
-    """What the kernel says of its memory and of the driver."""
+def of_kernel(module: AnsibleModule, *versions: str | None) -> list[Finding]:
+    """What the kernel says of its memory and of the driver; ``versions``: the release, and the driver's."""
     _code, out, _err = module.run_command(KERNEL_LOG)
     memory = BUDDYINFO.read_text(encoding="ascii") if BUDDYINFO.exists() else ""
-    return [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines())]
+    found = [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines())]
+    return [*found, *(of_page_tables(module) if required(*versions) else ())]
+
+
+def of_page_tables(module: AnsibleModule) -> list[Finding]:
+    """What the kernel says of corrupted page tables, on a node whose driver needs passthrough."""
+    _code, out, _err = module.run_command(PAGE_TABLES)
+    return list(findings.of_page_tables(out.splitlines(), iommu.read_groups(), iommu.read_command_line()))
 
 
 def of_requests(module: AnsibleModule, instance: str) -> list[Finding]:
@@ -168,7 +188,7 @@ def main() -> None:
         *findings.of_topology(topology["findings"]),
         *of_verdict(),
         *findings.of_users(topology["cards"], holders, running),
-        *of_kernel(module),
+        *of_kernel(module, module.params["release"], topology.get("driver_version")),
         *silent,
         *findings.of_room({each["instance"]: instances.lacks_room(each["instance"]) for each in there}),
         *findings.of_instances(there, module.params["host"]),

@@ -6,14 +6,15 @@ A fault must be mended; a note is information. ``seen_in`` is the part of the no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..base.printable import printable
 from ..cards.users import describe_user, is_own
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say
+from ..host.iommu import Group, case, shown, translating
 from ..host.state import ABSENT, NO_INSTANCE, OK
 from ..host.tuned import TUNED
 from ..preflight.checks import instance_of
@@ -48,11 +49,25 @@ def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str])
     ]
 
 
-def of_tuning(items: Iterable[Mapping[str, Any]], refused: str | None, findings: Iterable[str]) -> list[Finding]:
-    """Return settings that are not in effect, and why serving is refused; input is as host_tuning_info returns it."""
-    findings = list(findings)
-    wrong = [_not_in_effect(item, findings) for item in items if item["state"] not in (OK, ABSENT)]
-    barred = [known("serving_refused", refused=refused)] if refused else []
+# The check of catalog/compatibility.yml about these kernel arguments, without which serving is refused.
+_IOMMU = "iommu"
+_OF_IOMMU = (_IOMMU, "intel_iommu")
+
+
+def of_tuning(
+    items: Iterable[Mapping[str, Any]],
+    refused: str | None,
+    findings: Iterable[str],
+    allowed: Collection[str] = (),
+) -> list[Finding]:
+    """Return settings that are not in effect, and why serving is refused; input is as host_tuning_info returns it.
+
+    allowed: checks whose mismatches the site allows (preflight_allow_mismatch). What concerns them is a note.
+    """
+    findings, may = list(findings), _IOMMU in allowed
+    missing = [item for item in items if item["state"] not in (OK, ABSENT)]
+    wrong = [replace(_not_in_effect(item, findings), fault=not (may and item["item"] in _OF_IOMMU)) for item in missing]
+    barred = [replace(known("serving_refused", refused=refused), fault=not may)] if refused else []
     return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
 
 
@@ -191,6 +206,29 @@ def of_low_memory(buddyinfo: str) -> list[Finding]:
 def of_kernel_log(lines: Sequence[str]) -> list[Finding]:
     """Return one fault for the driver's errors since boot; ``lines`` are the kernel's log lines."""
     return [known("driver_errors", count=len(lines), last=lines[-1])] if lines else []
+
+
+# x86 kernels: pgtable_bad in arch/x86/mm/fault.c, whose first line begins with the process's name.
+PAGE_TABLES = "Corrupted page table at address|Bad pagetable: "
+_CORRUPTED = re.compile(r"(?:^|\] )(?P<name>[^\]\n]+): Corrupted page table at address")
+_BAD = "Bad pagetable: "
+
+
+def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Sequence[str]) -> list[Finding]:
+    """Return a fault for corrupted page tables, where the IOMMU explains them; nothing where it does not.
+
+    lines: lines of the kernel's log. groups: the cards' groups, none with a driver that can live with an IOMMU that
+    translates. running: words of /proc/cmdline.
+    """
+    translated = translating(groups, running)
+    corrupted = [found["name"].strip() for line in lines if (found := _CORRUPTED.search(line))]
+    count = max(len(corrupted), sum(_BAD in line for line in lines))
+    if not translated or not count:
+        return []
+    facts = {"count": count, "who": ", ".join(dict.fromkeys(corrupted)) or "an unnamed process"}
+    entry = fault("page_tables_overwritten")
+    said = say(entry.id, case(running), **facts, cards=shown(translated))
+    return [Finding(entry.id, entry.part, printable(said))]
 
 
 def of_server_log(instance: str, lines: Sequence[str]) -> list[Finding]:

@@ -328,6 +328,18 @@ FAULTS = (
         "",
         WARNING,
     ),
+    # Any x86 kernel prints these lines for bad memory as well, and they do not name the driver.
+    Known(
+        "page_tables_overwritten",
+        CARDS,
+        _DOCTOR,
+        "The kernel's log has {count} message(s) of corrupted page tables, of {who}: the driver writes over foreign "
+        "memory, because an IOMMU translates what cards address (iommu_group/type {cards}, identity is required).",
+        "Stop the instances, then run playbooks/tune_host.yml with host_tuning_reboot=if_needed. Trust no answer until "
+        "then.",
+        "public records of two owners: YpS-YpS/gaudi-images-port and JChen-318/gaudi2-single-card-driver",
+        remedies={"started-so": "Stop the instances. " + _TRANSLATES_ALL_THE_SAME + ". Trust no answer until then."},
+    ),
     # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
     Known(
         "system",

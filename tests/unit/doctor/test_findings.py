@@ -9,6 +9,7 @@ from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS, HOST, INSTANCES
+from ansible.module_utils.gaudi.host.iommu import Group
 
 WELL: dict[str, Any] = {
     "instance": "tiny",
@@ -67,6 +68,36 @@ def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> No
     assert barred.sentence == "Serving is refused. iommu=pt is missing."
     assert wrong.sentence.startswith("vm.nr_hugepages is 0, and 1024 is wanted (after a reboot: 0).")
     assert not note.fault
+
+
+def test_what_the_site_allows_of_the_iommu_is_a_note() -> None:
+    item = {"item": "iommu", "wanted": "pt", "now": "-", "after_reboot": "pt", "state": "reboot"}
+    items = [item, {**item, "item": "intel_iommu", "wanted": "on"}, {**item, "item": "intel_idle.max_cstate"}]
+    for allowed, faults in (([], 4), (["driver"], 4), (["iommu"], 1)):
+        found = findings.of_tuning(items, "iommu=pt is missing.", [], allowed)
+        assert len(found) == 4
+        assert sum(each.fault for each in found) == faults
+    assert next(each for each in found if each.fault).sentence.startswith("intel_idle.max_cstate is -")
+
+
+def test_page_tables_that_were_corrupted_are_counted_by_process() -> None:
+    log = [
+        "[  540.942980] python3.12: Corrupted page table at address 798d48680000",
+        "[  540.943586] Bad pagetable: 000f [#1] PREEMPT SMP PTI",
+        "VLLM::Worker_TP0: Corrupted page table at address 7f00",
+        "python3.12: Corrupted page table at address 798d48680000",
+    ]
+    translated = [Group("0000:33:00.0", "4", "DMA", 3), Group("0000:34:00.0", "5", "identity", 1)]
+    (found,) = findings.of_page_tables(log, translated, ["ro"])
+    assert (found.id, found.fault) == ("page_tables_overwritten", True)
+    assert "3 message(s) of corrupted page tables, of python3.12, VLLM::Worker_TP0: " in found.sentence
+    assert "DMA of 0000:33:00.0 (module 3), identity" in found.sentence
+    (despite,) = findings.of_page_tables(log, translated, ["iommu=pt"])
+    assert "translates all the same" in despite.sentence
+    (second,) = findings.of_page_tables(log[1:2], translated, [])
+    assert "1 message(s) of corrupted page tables, of an unnamed process" in second.sentence
+    assert findings.of_page_tables(log, translated[1:], []) == []
+    assert findings.of_page_tables([], translated, []) == []
 
 
 def test_a_setting_that_tuned_undoes_names_its_profile_and_not_the_playbook_that_set_it() -> None:

@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
-from ansible.module_utils.gaudi.node import containers, instances, links
+from ansible.module_utils.gaudi.node import containers, instances, iommu, links
 from ansible.module_utils.gaudi.node.containers import Container
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving.kept import Back, StartsFrom, serves
@@ -171,6 +171,73 @@ def test_the_kernel_is_asked(node: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(AnsibleModule, "run_command", said)
     assert [found for found, _ in faults()] == ["low_memory_fragmented", "driver_errors"]
+
+
+RECORDED = Path(__file__).resolve().parents[1] / "doctor/recorded"
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The type of the IOMMU group of the node's card, a file that a test may change."""
+    device = tmp_path / "sys/bus/pci/devices/0000:02:00.0"
+    (device / "iommu_group").mkdir(parents=True)
+    (device / "vendor").write_text("0x1da3\n")
+    (device / "iommu_group/type").write_text("DMA-FQ\n")
+    (tmp_path / "cmdline").write_text("ro quiet\n")
+    monkeypatch.setattr(iommu, "SYS", tmp_path / "sys")
+    monkeypatch.setattr(iommu, "CMDLINE", tmp_path / "cmdline")
+    return device / "iommu_group/type"
+
+
+def with_kernel_log(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """Have the kernel's log hold these lines, of which journalctl returns those that are asked for."""
+
+    def journalctl(_self: object, command: list[str], **_options: object) -> tuple[int, str, str]:
+        sign = next((word.partition("=")[2] for word in command if word.startswith("--grep=")), "nothing")
+        # The lines have no priority here; the oops below the driver's errors has none of them.
+        found = [line for line in lines if "_TRANSPORT=kernel" in command and re.search(sign, line)]
+        return int(not found), "".join(f"{line}\n" for line in found), ""
+
+    monkeypatch.setattr(AnsibleModule, "run_command", journalctl)
+
+
+def blamed(release: str = "1.24", driver: str | None = None) -> list[str]:
+    topology = {**TOPOLOGY, "driver_version": driver}
+    answer = run_main("library.node_faults_info", {"host": "gaudi-01", "topology": topology, "release": release})
+    return [found["sentence"] for found in answer["found"] if found["id"] == "page_tables_overwritten"]
+
+
+@pytest.mark.parametrize(
+    ("record", "release", "who"),
+    [
+        ("kernel_log_1.24.0_gaudi3.txt", "1.24", "VLLM::Worker"),
+        ("kernel_log_1.24.1_gaudi2.txt", "1.24.1", "python3.12"),
+    ],
+)
+def test_recorded_page_tables_are_blamed_on_an_iommu_that_translates_and_on_no_other(
+    card: Path, monkeypatch: pytest.MonkeyPatch, record: str, release: str, who: str
+) -> None:
+    """Both owners mended it with iommu=pt. The lines name a process, and not the driver."""
+    with_kernel_log(monkeypatch, *(RECORDED / record).read_text().splitlines())
+    (sentence,) = blamed(release)
+    assert f"1 message(s) of corrupted page tables, of {who}: " in sentence
+    assert "iommu_group/type DMA-FQ of 0000:02:00.0, identity is required" in sentence
+    assert "tune_host.yml with host_tuning_reboot=if_needed" in sentence
+    assert blamed("1.23", "1.24.1-b336d5e") == [sentence]
+    assert blamed("1.23", "1.23.0-2eae87a") == []
+    assert blamed("") == []
+    card.write_text("identity\n")
+    assert blamed(release) == []
+    card.unlink()
+    # A kernel that does not show it, started without iommu=pt.
+    assert "none shown of 0000:02:00.0" in blamed(release)[0]
+
+
+def test_without_such_a_line_no_page_table_is_corrupted(card: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = "habanalabs 0000:02:00.0: page tables of context 1 are not empty"
+    with_kernel_log(monkeypatch, driver, "BUG: Bad page map in process python3")
+    assert card.exists()
+    assert blamed() == []
 
 
 # How aiohttp ends a fetch of vLLM that takes too long (vllm-project/vllm issue 10904), and a retry of 1.24.1 as
