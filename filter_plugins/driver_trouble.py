@@ -14,23 +14,29 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.certificates import OPTION
 from ansible.module_utils.gaudi.base.printable import printable_lines
 from ansible.module_utils.gaudi.base.values import without_accounts, without_login
-from ansible.module_utils.gaudi.driver.troubles import recognised
+from ansible.module_utils.gaudi.driver.troubles import recognised, unbuilt
 
 # The end of long output, in characters: where the reason stands.
 LAST = 1500
 
 
 def driver_trouble(
-    said: str, repository: str = "", certificates: str = "", denials: dict[str, str] | None = None
+    said: str,
+    repository: str = "",
+    certificates: str = "",
+    denials: dict[str, str] | None = None,
+    build_failure: dict[str, str] | None = None,
 ) -> str:
     """Return what is wrong and what to do, with the end of what was printed; only that if no pattern matches.
 
     repository: the address of the driver's packages. certificates: those of the site, "" without any. denials: as in
-    recognised(). No account of an address is returned: dnf quotes the address of each repository that it cannot
-    read, whosever it is.
+    recognised(). build_failure: what the node's make.log shows, as gaudi_driver_info returns it. No account of an
+    address is returned: dnf quotes the address of each repository that it cannot read, whosever it is.
     """
     said = without_accounts(said)
-    trouble = recognised(said, without_login(repository), OPTION if certificates else "", denials)
+    trouble: object = recognised(said, without_login(repository), OPTION if certificates else "", denials)
+    if build_failure and unbuilt(said):
+        trouble = printable_lines(build_failure["message"])
     words = printable_lines(said.strip()[-LAST:])
     return f"{trouble}\nIt said: {words}" if trouble else words
 

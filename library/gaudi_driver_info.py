@@ -218,6 +218,13 @@ unattended:
   type: str
   returned: always
   sample: ""
+build_failure:
+  description:
+    - Why DKMS did not build the release's modules for a kernel that lacks them, C(id) and C(message), from its
+      C(make.log). Empty where no log shows it.
+  type: dict
+  returned: always
+  sample: {}
 denials:
   description:
     - What an answer 407 of a proxy means while packages are fetched, by the address of each repository that apt reaches
@@ -261,6 +268,11 @@ def told(refusals: Sequence[Refusal]) -> list[dict[str, str]]:
     return [{"id": refusal.id, "message": str(refusal)} for refusal in refusals]
 
 
+def failed(node: Look) -> dict[str, str]:
+    """Why the release's modules were not built; {} if no log shows it."""
+    return next(iter(told([each for each in [node.build_failure] if each])), {})
+
+
 def main() -> None:
     """Read, judge, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -281,7 +293,7 @@ def main() -> None:
         **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended, "interrupted": node.found.interrupted},
-        **{"denials": apt.denials(module) if module.params["offered"] else {}},
+        **{"denials": apt.denials(module) if module.params["offered"] else {}, "build_failure": failed(node)},
     }
     if stopping:
         module.fail_json(msg="\n".join(map(str, stopping)), refused_id=stopping[0].id, **answer)

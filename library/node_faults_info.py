@@ -100,6 +100,11 @@ PAGE_TABLES = [
     *("journalctl", "_TRANSPORT=kernel", "--since=-7day", "--lines=1000", "--quiet", "--output=cat", "--no-pager"),
     f"--grep={findings.PAGE_TABLES}",
 ]
+# Of the driver and its firmware, what the kernel prints as warnings, and so not among the errors.
+KERNEL_WARNINGS = [
+    *("journalctl", "--dmesg", "--boot", "--priority=warning", "--output=cat", "--no-pager"),
+    "--grep=habanalabs\\w*: Unknown symbol|Direct firmware load for habanalabs|Firmware file habanalabs",
+]
 
 
 def of_verdict() -> list[Finding]:
@@ -112,8 +117,9 @@ def of_verdict() -> list[Finding]:
 def of_kernel(module: AnsibleModule, *versions: str | None) -> list[Finding]:
     """What the kernel says of its memory and of the driver; ``versions``: the release, and the driver's."""
     _code, out, _err = module.run_command(KERNEL_LOG)
+    _code, warnings, _err = module.run_command(KERNEL_WARNINGS)
     memory = BUDDYINFO.read_text(encoding="ascii") if BUDDYINFO.exists() else ""
-    found = [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines())]
+    found = [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines(), warnings.splitlines())]
     return [*found, *(of_page_tables(module) if required(*versions) else ())]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from ..base import certificates
@@ -41,6 +41,10 @@ _RESOLVE = re.compile(
 
 _IP = re.compile(r"\[IP: (?P<host>\S+) (?P<port>\d+)\]")
 _SERVER_ERROR = re.compile(r"\b5\d\d\s+\S")
+
+# Where a request failed in the end, which is not where it was sent if the server redirected it.
+_VENDORS = re.compile(r"\bhabanalabs-")
+_FAILED = re.compile(r"Failed to fetch (?P<uri>https?://\S+?)[,;]?(?=\s|$)(?P<why>[^\n]*)")
 
 # Fault by message, in this order: causes before their consequences.
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -77,6 +81,11 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     ("broken", re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress|Failed to fetch|\b5\d\d\s+\S")),
 )
+
+# Faults of a host that gives no answer of its own.
+_SILENT = ("unresolved", "timeout", "no_connection", "proxy")
+# Kind of a fault of a host that a repository's server redirects to, which does not answer.
+REDIRECTED = "redirected"
 
 # Errors of Python's own requests. Their words are in the language of the node, and their numbers are not.
 # -2 to -5: EAI_NONAME, EAI_AGAIN, EAI_FAIL and EAI_NODATA of <netdb.h>.
@@ -137,9 +146,9 @@ def _of_proxy(why: str, proxy: Proxy) -> str:
 class Fault:
     """A fault of one repository.
 
-    ``kind``: a name of _KINDS, "conflict", "lock", "unreadable", or "other". ``uri``, ``suite``: as apt prints them,
-    without an account; "" for a fault of no repository. ``message``: apt's, on one line. ``detail``: the key, the host
-    that did not answer, the file or the process.
+    ``kind``: a name of _KINDS, REDIRECTED, "conflict", "lock", "unreadable", or "other". ``uri``, ``suite``: as apt
+    prints them, without an account; "" for a fault of no repository. ``message``: apt's, on one line. ``detail``: the
+    key, the host that did not answer, the file or the process.
     """
 
     kind: str
@@ -157,6 +166,48 @@ class Fault:
     def said(self) -> str:
         """Return the message with a full stop, so that a sentence can follow it."""
         return self.message if self.message.endswith((".", "!", "?")) else f"{self.message}."
+
+
+def _redirects(printed: str, repository: str = "") -> dict[str, tuple[str, str]]:
+    """Return hosts that do not answer, and what apt says of each, by the address of the repository that leads there.
+
+    apt names each request twice, where it was sent ("Err:6 https://vault...") and where it failed ("Failed to fetch
+    https://..."). apt 2.7 was seen to have the server's choice in the second place; apt 2.6 has it in both for a
+    package, and in the first for an index, where the reason names it too. repository: the driver's, "" if it is not
+    known; it is the origin of packages of the vendor that another host was asked for.
+    """
+    asked = {_host(match["uri"]): match for match in _ERR.finditer(printed)}
+    failed = [(match["uri"].rstrip(".,'"), match["why"]) for match in _FAILED.finditer(printed)]
+    hosts, own = {_host(uri) for uri, _ in failed}, _host(repository)
+    # A repository that fails at its own host is not the one that redirects.
+    origins = {host: match["uri"] for host, match in asked.items() if host not in hosts}
+    first = origins.get(own) or next(iter(origins.values()), "")
+    found: dict[str, tuple[str, str]] = {}
+    for uri, why in failed:
+        host, named = _host(uri), _names(why)
+        origin, elsewhere = "", host
+        if named in asked and named != host:
+            origin, elsewhere = _base(uri), named
+        elif host not in asked and host != own:
+            origin = first or repository
+        elif host != own and host in asked and _VENDORS.search(asked[host].group()):
+            origin = repository
+        said = why if why.strip() or _host(origin) not in asked else asked[_host(origin)]["why"]
+        if origin and elsewhere and _fault("", "", said).kind in _SILENT:
+            found.setdefault(without_login(origin).rstrip("/"), (elsewhere, said))
+    return found
+
+
+def _names(why: str) -> str:
+    """Return the host that a reason names, "" for none."""
+    match = _CONNECT.search(why) or _RESOLVE.search(why)
+    return str(match["host"]) if match else ""
+
+
+def _base(uri: str) -> str:
+    """Return the address of the repository that an index belongs to."""
+    index = _INDEX.match(uri)
+    return str(index["uri"]) if index else uri
 
 
 def parse(printed: str) -> list[Fault]:
@@ -191,7 +242,13 @@ def parse(printed: str) -> list[Fault]:
             fault = _fault(uri, suite, text)
             if fault.kind != "other" or match["mark"] == "E":
                 found.append(fault)
-    return _once(found)
+    redirects = _redirects(printed)
+    elsewhere = {host for host, _ in redirects.values()}
+    return _once(
+        replace(fault, kind=REDIRECTED, detail=redirects[fault.uri][0]) if fault.uri in redirects else fault
+        for fault in found
+        if _host(fault.uri) not in elsewhere
+    )
 
 
 def _fault(uri: str, suite: str, why: str) -> Fault:
@@ -230,7 +287,7 @@ def _once(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def _rank(fault: Fault, order: Sequence[str]) -> int:
-    if fault.kind in ("conflict", "proxy"):
+    if fault.kind in ("conflict", "proxy", REDIRECTED):
         return -1
     return order.index(fault.kind) if fault.kind in order else len(order)
 
@@ -322,6 +379,26 @@ def denied(printed: str, denials: Mapping[str, str]) -> Refusal | None:
     return None
 
 
+def redirected(printed: str, repository: str = "") -> Refusal | None:
+    """Return the refusal where a host that the driver's repository redirects to does not answer; None otherwise.
+
+    repository: its address, "" if it is not known.
+    """
+    for origin, (host, why) in _redirects(without_accounts(printed), repository).items():
+        return _redirected(origin, host, why, "gaudi_driver")
+    return None
+
+
+def _redirected(origin: str, host: str, why: str, options: str) -> Refusal:
+    said = " ".join(why.split())
+    return Refusal(
+        "repository_redirects",
+        f"The repository at {origin} redirects to {host}, which does not answer ({said}). A proxy, a route or a rule "
+        f"of a firewall for {_host(origin)} alone is not enough, as files come from {host}. Name a proxy for all hosts "
+        f"(gaudi_http_proxy and gaudi_https_proxy), allow this host as well, or use a mirror ({options}_repository).",
+    )
+
+
 def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), ca_file: str = "") -> Refusal:
     """Return why the site's repository cannot be used.
 
@@ -379,6 +456,14 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
             f"apt wants a confirmation for {where}: {fault.said} If the change is the vendor's, run apt-get update "
             "--allow-releaseinfo-change on the node.",
         )
+    return _without_answer(fault, options)
+
+
+def _without_answer(fault: Fault, options: str) -> Refusal:
+    """Return the refusal for a repository that is not there, or whose server gives no answer."""
+    names = f"{options}_repository"
+    if fault.kind == REDIRECTED:
+        return _redirected(fault.uri, fault.detail, fault.message, options)
     if fault.kind == "absent":
         return Refusal(
             "no_such_suite",

@@ -203,9 +203,26 @@ def of_low_memory(buddyinfo: str) -> list[Finding]:
     return [known("low_memory_fragmented")]
 
 
-def of_kernel_log(lines: Sequence[str]) -> list[Finding]:
-    """Return one fault for the driver's errors since boot; ``lines`` are the kernel's log lines."""
-    return [known("driver_errors", count=len(lines), last=lines[-1])] if lines else []
+_FIRMWARE = re.compile(
+    r"(?:Direct firmware load for|Firmware file) (?P<file>habanalabs/\S+) (?:failed with error -2|is not found)"
+)
+_UNKNOWN = re.compile(r"(?P<module>habanalabs\w*): Unknown symbol (?P<symbol>\w+)")
+
+
+def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Finding]:
+    """Return the driver's faults since boot: known causes, and one fault for its errors.
+
+    lines: the kernel's error lines. warnings: its lines of that level or worse about symbols and firmware.
+    """
+    found = []
+    files = [match["file"] for match in map(_FIRMWARE.search, (*warnings, *lines)) if match]
+    if files:
+        found.append(known("firmware_missing", file=files[0]))
+    symbols = [match for match in map(_UNKNOWN.search, (*warnings, *lines)) if match]
+    if symbols:
+        named = ", ".join(dict.fromkeys(match["symbol"] for match in symbols))
+        found.append(known("symbols_missing", module=symbols[-1]["module"], symbols=printable(named)))
+    return [*found, *([known("driver_errors", count=len(lines), last=lines[-1])] if lines else [])]
 
 
 # x86 kernels: pgtable_bad in arch/x86/mm/fault.c, whose first line begins with the process's name.

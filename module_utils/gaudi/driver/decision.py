@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class Found:
     ``users``: users of cards, for people; ``instances``: our instances that use cards, not repeated in ``users``.
     ``interrupted``: dpkg was cut off during a change, and no program has resumed it. ``holder``: the process that locks
     dpkg's database, for people. ``others``: half-installed packages that are not the driver's, if they block it.
+    ``empty``: by kernel, the driver's module files of 0 bytes; ``status`` has them as such.
     """
 
     kernel: str
@@ -43,6 +44,7 @@ class Found:
     interrupted: bool = False
     holder: str = ""
     others: tuple[str, ...] = ()
+    empty: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -264,6 +266,16 @@ def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> Step
     )
 
 
+def _empty(kernel: str, when: str, files: Sequence[str], version: str) -> Refusal:
+    """Return the refusal for module files of 0 bytes."""
+    return Refusal(
+        "driver_modules_empty",
+        f"The modules of kernel {kernel}, which {when}, are files of 0 bytes ({', '.join(files)}), though dkms status "
+        "calls them installed: dkms install copied what no build had made. Run playbooks/driver.yml, or by hand dkms "
+        f"build habanalabs/{version} -k {kernel} --force, then dkms install with the same.",
+    )
+
+
 def has_driver(found: Found, wanted: Wanted, kernel: str) -> bool:
     """Whether the release's modules are installed for a kernel."""
     return any(order(version, wanted.version) == 0 for version in dkms.installed(found.status, kernel))
@@ -297,8 +309,10 @@ def verify(found: Found, wanted: Wanted, facts: Facts, cards: int, devices: int,
             )
         )
     for kernel in dict.fromkeys((found.kernel, found.next_kernel)):
-        if not has_driver(found, wanted, kernel):
-            when = "runs" if kernel == found.kernel else "boots next"
+        when = "runs" if kernel == found.kernel else "boots next"
+        if found.empty.get(kernel):
+            wrong.append(_empty(kernel, when, found.empty[kernel], wanted.version))
+        elif not has_driver(found, wanted, kernel):
             wrong.append(
                 Refusal(
                     "kernel_has_no_driver",

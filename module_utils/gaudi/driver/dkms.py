@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 # The name under which habanalabs-dkms registers its modules.
 MODULE = "habanalabs"
 # State of modules that are in a kernel's tree, where modprobe finds them.
 INSTALLED = "installed"
+# State of modules that DKMS calls installed while their files are empty; not a word of DKMS's own.
+EMPTY = "empty"
 
 # dkms 3: habanalabs/1.24.0-1007, 6.8.0-110-generic, x86_64: installed. dkms 2 has ", " in the place of the slash.
 _LINE = re.compile(
@@ -37,19 +39,41 @@ def parse(status: str) -> tuple[Built, ...]:
     return tuple(found)
 
 
+def with_files(status: Iterable[Built], empty: Mapping[str, Collection[str]]) -> tuple[Built, ...]:
+    """Return the status as the modules' files have it. ``empty``: by kernel, files of 0 bytes.
+
+    ``dkms install`` after ``dkms remove`` was seen to copy what no build had made, and to call it installed; make.log
+    was that of an earlier build (JChen-318/gaudi2-single-card-driver, 1.24.1).
+    """
+    return tuple(
+        replace(built, state=EMPTY) if built.state == INSTALLED and empty.get(built.kernel) else built
+        for built in status
+    )
+
+
 def lost_at_reboot(status: Sequence[Built], running: str, coming: str, place: str = "") -> str:
     """Say why the node would have no driver after a reboot; "" if it would, or if DKMS did not build the current one.
 
     running, coming: the running kernel, and the one that boots next. place: what chooses it once grub.cfg is written
     again, if that is another one than now.
     """
-    if running == coming or not installed(status, running) or installed(status, coming):
+    if not _made_for(status, running) or installed(status, coming):
         return ""
     when = f"which {place} chooses once grub.cfg is written again" if place else "which boots next"
+    lacks = (
+        "has habanalabs modules of 0 bytes, though dkms status calls them installed"
+        if _made_for(status, coming)
+        else "has no habanalabs module"
+    )
     return (
-        f"Kernel {coming}, {when}, has no habanalabs module: a reboot would leave the node without its "
+        f"Kernel {coming}, {when}, {lacks}: a reboot would leave the node without its "
         "driver. playbooks/driver.yml builds it for that kernel."
     )
+
+
+def _made_for(status: Iterable[Built], kernel: str) -> bool:
+    """Whether DKMS calls modules installed for a kernel, with whatever files."""
+    return any(built.kernel == kernel and built.state in (INSTALLED, EMPTY) for built in status)
 
 
 def installed(status: Iterable[Built], kernel: str) -> list[str]:

@@ -10,12 +10,21 @@ from collections.abc import Iterable, Mapping
 
 from ..apt import faults
 from ..base.refusal import Refusal
+from . import build_log
 from .boot import FREE_BOOT
 
 # The lock that all package managers take.
 DATABASE = "dpkg's database"
 
-_BAD_BUILD = re.compile(r"Bad return status for module build on kernel: (?P<kernel>\S+)")
+_BAD_BUILD = re.compile(
+    r"(?:Bad return status for module build on kernel|Build of habanalabs\S+ failed for): (?P<kernel>\S+)"
+)
+# dpkg, of a package whose script failed; 10 is the status with which dkms says that a build failed (dkms 3.0).
+_SCRIPT = re.compile(
+    r"(?P<package>habanalabs-\S+) package (?P<script>[a-z-]+) script subprocess returned error exit status "
+    r"(?P<status>\d+)"
+)
+_BUILD_STATUS = "10"
 _NO_HEADERS = re.compile(r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found")
 _LEFT_OVER = re.compile(r"DKMS tree already contains: (?P<module>\S+?)-(?P<version>[0-9]\S*)")
 _UNKNOWN = re.compile(
@@ -29,6 +38,14 @@ _REJECTED = re.compile(
 )
 _SYMBOL = re.compile(r"Unknown symbol( (?P<symbol>uverbs_\w+|ib_\w+))?")
 _NOT_FOUND = re.compile(r"Module (?P<module>habanalabs\w*) not found in directory /lib/modules/(?P<kernel>\S+)")
+_NOT_A_MODULE = re.compile(
+    r"could not (?:insert|get modinfo from) '(?P<module>habanalabs\w*)': (?P<why>Invalid argument|Exec format error)"
+)
+# The driver finds no firmware; the kernel's own driver binds a Gaudi 2 where the vendor's packages are missing.
+_NO_FIRMWARE = re.compile(
+    r"Direct firmware load for (?P<loaded>habanalabs/\S+) failed with error -2|"
+    r"Firmware file (?P<file>habanalabs/\S+) is not found"
+)
 _IN_USE = re.compile(r"Module (?P<module>habanalabs\w*) is in use")
 
 _LOCKED = re.compile(
@@ -76,6 +93,7 @@ def recognised(
         _of_dkms(said)
         or _of_modprobe(said)
         or faults.denied(said, denials or {})
+        or faults.redirected(said, repository)
         or _of_apt(said, repository, ca_file)
         or _of_a_repository(said)
     )
@@ -135,13 +153,39 @@ def _of_dkms(said: str) -> Refusal | None:
         )
     if match := _BAD_BUILD.search(said):
         log = _BUILD_LOG.search(said)
-        return Refusal(
+        return build_log.cause(said, match["kernel"]) or Refusal(
             "driver_does_not_build",
-            f"The driver does not build on kernel {match['kernel']}: it is newer or older than those that the release "
-            "was made for (docs/compatibility.md). Boot a kernel of the release's list"
-            + (f"; the compiler's words are in {log['log']}." if log else "."),
+            f"The driver does not build on kernel {match['kernel']}"
+            + (f"; the compiler's words are in {log['log']}. " if log else ". ")
+            + "Look for its first error: a kernel that is newer or older than those that the release was made for "
+            "(docs/compatibility.md), a missing compiler, or headers that are not whole. Then run again.",
         )
     return None
+
+
+def unbuilt(said: str) -> bool:
+    """Whether a tool says that the driver was not built, whatever the reason."""
+    script = _SCRIPT.search(said)
+    return bool(_BAD_BUILD.search(said) or (script and script["status"] == _BUILD_STATUS))
+
+
+def _of_scripts(said: str) -> Refusal | None:
+    """Return the refusal for a package whose script failed; dpkg configures the others."""
+    match = _SCRIPT.search(said)
+    if match is None:
+        return None
+    if match["status"] == _BUILD_STATUS:
+        return Refusal(
+            "driver_does_not_build",
+            f"The {match['script']} script of {match['package']} ended with status {_BUILD_STATUS}: DKMS could not "
+            "build the driver. The reason is in make.log below /var/lib/dkms/habanalabs. Remove it, then run again: "
+            "the run has DKMS forget the attempt, and dpkg configure the package.",
+        )
+    return Refusal(
+        "package_script_failed",
+        f"The {match['script']} script of {match['package']} ended with status {match['status']}, so that dpkg left it "
+        "installed by half. What it printed is below. Remove the cause, then run again, which configures the package.",
+    )
 
 
 def _of_modprobe(said: str) -> Refusal | None:
@@ -158,6 +202,14 @@ def _of_modprobe(said: str) -> Refusal | None:
             f"Kernel {match['kernel']} has no {match['module']} module. Build it with dkms autoinstall -k "
             f"{match['kernel']}, or boot a kernel that has one.",
         )
+    if match := _NOT_A_MODULE.search(said):
+        return Refusal(
+            "module_file_damaged",
+            f"The kernel takes the file of {match['module']} for no module ({match['why']}): it is empty, cut off or "
+            "of another kernel, though dkms status may call it installed (ls -l /lib/modules/*/updates/dkms). dkms "
+            "install copies what no build has made where dkms remove ran before. Run dkms build --force, then dkms "
+            "install --force for the driver's version and this kernel; playbooks/driver.yml does both.",
+        )
     if match := _IN_USE.search(said):
         return Refusal(
             "module_in_use",
@@ -170,7 +222,19 @@ def _of_modprobe(said: str) -> Refusal | None:
             f"The kernel has no {match['symbol'] or 'symbol'} that the driver's modules need: ib_uverbs is missing. "
             "On Ubuntu install linux-modules-extra of the running kernel, then load ib_uverbs.",
         )
+    if match := _NO_FIRMWARE.search(said):
+        return no_firmware(match["loaded"] or match["file"])
     return None
+
+
+def no_firmware(file: str) -> Refusal:
+    """Return the refusal for firmware that the driver does not find. file: its path below /lib/firmware."""
+    return Refusal(
+        "no_firmware",
+        f"The driver finds no firmware {file}, so that its card is not usable. The vendor's packages are missing, and "
+        "the kernel's own driver has taken the card. habanalabs-firmware and habanalabs-dkms of the release are "
+        "needed: run playbooks/driver.yml, then reboot or load the modules again.",
+    )
 
 
 def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
@@ -196,7 +260,7 @@ def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
             "A package that is on hold keeps the release from being installed. apt-mark showhold lists them; "
             "apt-mark unhold the one in the way.",
         )
-    if found := _of_repositories(said, repository, ca_file):
+    if found := _of_repositories(said, repository, ca_file) or _of_scripts(said):
         return found
     if match := _NO_VERSION.search(said):
         return Refusal(

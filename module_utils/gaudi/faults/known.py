@@ -320,6 +320,24 @@ FAULTS = (
         INFO,
     ),
     Known(
+        "firmware_missing",
+        CARDS,
+        _DOCTOR,
+        "The driver found no firmware {file}, so that its card is not usable.",
+        "The vendor's packages are missing, and the kernel's own driver has taken the card: run playbooks/driver.yml, "
+        "then reboot.",
+        "the record of an owner of an HL-225, kernel 6.8 of Ubuntu 24.04",
+    ),
+    Known(
+        "symbols_missing",
+        CARDS,
+        _DOCTOR,
+        "The kernel did not load {module}: it lacks {symbols}.",
+        "habanalabs_ib needs ib_uverbs: on Ubuntu install linux-modules-extra of the running kernel, then load "
+        "ib_uverbs and habanalabs_ib.",
+        "a public troubleshooting page of a host with Gaudi 3 and 1.24.0",
+    ),
+    Known(
         "driver_errors",
         CARDS,
         _DOCTOR,

@@ -27,7 +27,7 @@ from ..base.refusal import Refusal
 from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
 from ..cards.users import describe_user
-from ..driver import apt_files, boot, decision, dkms, kernels, offered, packages, room
+from ..driver import apt_files, boot, build_log, decision, dkms, kernels, offered, packages, room
 from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..engine.packages import family_of
@@ -45,6 +45,9 @@ LOCKDOWN = Path("/sys/kernel/security/lockdown")
 ENFORCED = Path("/sys/module/module/parameters/sig_enforce")
 INITRAMFS = Path("/var/lib/initramfs-tools")
 DKMS_SETTINGS = Path("/etc/dkms")
+# Where DKMS builds; and bytes of a log that are read, from its end: an attempt prints some hundred kilobytes.
+DKMS_TREE = Path("/var/lib/dkms")
+LOG_LIMIT = 4 * 1024 * 1024
 DEVICES = Path("/dev/accel")
 MODULES = Path("/lib/modules")
 PCI = Path("/sys/bus/pci/devices")
@@ -157,12 +160,29 @@ def lost_at_reboot(module: AnsibleModule) -> str:
     """
     running, coming = which_kernels(module)
     later = tuning.boots_after_update(module)
-    status = dkms.parse(said(module, ["dkms", "status"]))
+    status = dkms_status(module)[0]
     sentence: str = dkms.lost_at_reboot(status, running, coming)
     if sentence or not later.image:
         return sentence
     regenerated: str = dkms.lost_at_reboot(status, running, _kernel_of(later.image, running), later.place)
     return regenerated
+
+
+def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.Built, ...], dict[str, tuple[str, ...]]]:
+    """Return what DKMS says of the driver, corrected by the modules' files, and those of 0 bytes by kernel."""
+    status = dkms.parse(said(module, ["dkms", "status"]))
+    # Debian and Ubuntu: updates/dkms. RHEL: extra, or weak-updates, whose links lead there.
+    empty = {
+        kernel: tuple(
+            path.name
+            for folder in ("updates/dkms", "updates", "extra")
+            for path in sorted((MODULES / kernel / folder).glob("habanalabs*.ko*"))
+            if path.is_file() and path.stat().st_size == 0
+        )
+        for kernel in sorted({built.kernel for built in status if built.kernel})
+    }
+    found = {kernel: files for kernel, files in empty.items() if files}
+    return dkms.with_files(status, found), found
 
 
 def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
@@ -218,6 +238,8 @@ class Look:
         self.module, self.given, self.sources = module, given, sources
         system = OS_RELEASE.read_text(encoding="utf-8")
         self.family = family_of(system)
+        named = dict(re.findall(r'^(ID|VERSION_ID)="?([a-z0-9.]+)', system, re.MULTILINE))
+        self.system = named.get("ID", "") + named.get("VERSION_ID", "")
         codename = re.search(r'^VERSION_CODENAME="?([a-z]+)', system, re.MULTILINE)
         self.suite = given.get("suite") or (codename[1] if codename else "")
         version = re.search(r'^VERSION_ID="?(\d+)', system, re.MULTILINE)
@@ -234,6 +256,7 @@ class Look:
     def _read(self) -> Found:
         """Read all facts for the decisions."""
         running, coming = which_kernels(self.module)
+        status, empty = dkms_status(self.module)
         topology = build_topology(self.sources)
         cards = topology["cards"]
         users = [(f"module {card['module_id']}", user) for card in cards for user in card["users"]]
@@ -254,7 +277,8 @@ class Look:
             modules=kernels.loaded(said(self.module, ["lsmod"])),
             version=topology["driver_version"] or "",
             file=said(self.module, ["modinfo", "-F", "filename", "habanalabs"]).strip(),
-            status=dkms.parse(said(self.module, ["dkms", "status"])),
+            status=status,
+            empty=empty,
             users=tuple(f"{card}: {describe_user(user)}" for card, user in users if not instance_of(user)),
             instances=tuple(sorted(instances)),
             # A running dpkg also has such a journal.
@@ -399,6 +423,26 @@ class Look:
             "modules": list(self.facts.order(own).load),
             "preferences": apt_files.preferences(there, {}, replace=True) if own and there.format == DEB else "",
         }
+
+    @property
+    def build_failure(self) -> Refusal | None:
+        """Why the release's modules were not built for a kernel that lacks them; None if no log shows it."""
+        log = DKMS_TREE / dkms.MODULE / self.wanted.version / "build" / "make.log"
+        lacking = [
+            kernel
+            for kernel in dict.fromkeys((self.found.kernel, self.found.next_kernel))
+            if not decision.has_driver(self.found, self.wanted, kernel)
+        ]
+        if not lacking or not log.is_file():
+            return None
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - LOG_LIMIT))
+            kernel, attempt = build_log.last_attempt(stream.read(LOG_LIMIT).decode("utf-8", "replace"))
+        if kernel and kernel not in lacking:
+            return None
+        newest = str(self.given["software"].get("kernel_newest", {}).get(self.system) or "")
+        found: Refusal | None = build_log.cause(attempt, kernel or lacking[0], self.wanted.version, newest)
+        return found
 
     def texts(self) -> tuple[str, str]:
         """The two files for apt."""

@@ -110,6 +110,47 @@ def test_packages_that_were_installed_and_not_loaded_wait_for_a_reboot() -> None
     assert list(steps(judged)) == ["unload", "load"]
 
 
+EMPTY = {KERNEL: ("habanalabs.ko.zst", "habanalabs_cn.ko.zst")}
+
+
+def emptied(**changes: Any) -> decision.Found:
+    """A node whose module files have no content, though DKMS calls them installed."""
+    said = dkms.with_files(dkms.parse(status("1.22.2-32", KERNEL)), EMPTY)
+    return node(status=said, empty=EMPTY, **changes)
+
+
+def test_modules_without_content_are_built_anew() -> None:
+    judged = decide(emptied(modules=frozenset(), version=""))
+    assert (judged.present.state, ids(judged)) == ("right", [])
+    assert steps(judged) == {"build": [KERNEL], "load": NEW_ORDER}
+
+
+def test_modules_without_content_are_no_driver() -> None:
+    (wrong,) = decision.verify(emptied(), wanted(), FACTS, 8, 8, 8)
+    assert wrong.id == "driver_modules_empty"
+    assert f"The modules of kernel {KERNEL}, which runs, are files of 0 bytes (habanalabs.ko.zst," in str(wrong)
+    assert f"dkms build habanalabs/1.22.2-32 -k {KERNEL} --force" in str(wrong)
+
+
+def test_a_reboot_with_modules_without_content_loses_the_driver() -> None:
+    said = dkms.lost_at_reboot(emptied().status, KERNEL, KERNEL)
+    assert "has habanalabs modules of 0 bytes, though dkms status calls them installed" in said
+    both = dkms.parse(status("1.22.2-32", KERNEL, "6.8.0-60-generic"))
+    next_ = "6.8.0-60-generic"
+    assert "of 0 bytes" in dkms.lost_at_reboot(dkms.with_files(both, {next_: ("habanalabs.ko",)}), KERNEL, next_)
+    assert dkms.lost_at_reboot(both, KERNEL, next_) == ""
+
+
+def test_a_package_whose_build_failed_is_finished_by_the_next_run() -> None:
+    """As recorded on Debian 12: dpkg configured the others, and DKMS has the module, built for no kernel."""
+    found = node(packages=halves("half-configured ok"), status=ADDED, modules=frozenset(), version="")
+    judged = decide(found)
+    assert (judged.present.state, ids(judged)) == ("broken", [])
+    assert steps(judged)["mend"] == ["habanalabs-dkms"]
+    assert steps(judged)["forget"] == ["habanalabs/1.22.2-32"]
+    assert "unpack" not in steps(judged)
+
+
 def halves(dkms_is: str, version: str = "1.22.2-32", others: str = "1.22.2-32") -> dict[str, packages.Package]:
     """Packages of which dpkg was kept from finishing the first, with what dpkg has of it."""
     return packages.parse(listed(others, *DEBS[1:]) + f"habanalabs-dkms install {dkms_is} {version}\n")

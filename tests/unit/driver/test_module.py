@@ -57,6 +57,7 @@ class System:
         blocks = tuple(root / "boot" / folder / "grubenv" for folder in ("grub", "grub2"))
         patch.setattr(tuning, "GRUB_ENVIRONMENTS", blocks)
         patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(driver_look, "DKMS_TREE", root / "dkms_tree")
         for name in ("EFI", "LOCKDOWN", "ENFORCED", "INITRAMFS", "DKMS_SETTINGS"):
             patch.setattr(driver_look, name, root / name.lower())
         patch.setattr(driver_look, "APT_LISTS", root / "lists")
@@ -222,6 +223,60 @@ def test_whoever_is_at_it_is_left_alone(run: Run, dpkg: Dpkg, name: str) -> None
 def test_headers_that_somebody_built_do(run: Run, system: System) -> None:
     (system.root / "modules" / KERNEL / "build").mkdir(parents=True)
     assert run(gaudi_driver_info, GIVEN, system.answers)["kernel_packages"] == []
+
+
+def dkms_left(system: System, *, size: int = 0, log: str = "") -> None:
+    """What DKMS has of the release: module files of a size, and the log of a build that failed."""
+    folder = system.root / "modules" / KERNEL / "updates/dkms"
+    folder.mkdir(parents=True)
+    for name in ("habanalabs.ko.zst", "habanalabs_cn.ko.zst"):
+        (folder / name).write_bytes(b"x" * size)
+    (folder / "nvidia.ko").touch()
+    if log:
+        path = system.root / "dkms_tree/habanalabs/1.22.2-32/build/make.log"
+        path.parent.mkdir(parents=True)
+        path.write_text(log)
+
+
+@pytest.mark.parametrize(("size", "build"), [(0, [KERNEL]), (1829, [])])
+def test_module_files_without_content_are_seen(run: Run, system: System, size: int, build: list[str]) -> None:
+    """Names as recorded; dkms status calls them installed either way."""
+    system.installed()
+    dkms_left(system, size=size)
+    ran = run(gaudi_driver_info, GIVEN, system.answers)
+    assert ran["steps"]["build"] == build
+    assert [wrong["id"] for wrong in ran["unverified"]] == ["driver_modules_empty"] * bool(build)
+    if build:
+        assert "(habanalabs.ko.zst, habanalabs_cn.ko.zst)" in ran["unverified"][0]["message"]
+    assert ("0 bytes" in lost(system)) is bool(build)
+
+
+WERROR = "device.c:1:9: error: implicit declaration of function 'f'\ncc1: all warnings being treated as errors\n"
+AN_ATTEMPT = f"DKMS make.log for habanalabs-1.22.2-32 for kernel {KERNEL} (x86_64)\n{WERROR}"
+
+
+@pytest.mark.parametrize(
+    ("log", "built", "failure"),
+    [
+        (AN_ATTEMPT, False, "kernel_too_new"),
+        # Of a kernel that has its driver meanwhile, or of another one.
+        (AN_ATTEMPT, True, None),
+        (AN_ATTEMPT.replace(KERNEL, "5.15.0-1-generic"), False, None),
+        ("", False, None),
+    ],
+)
+def test_why_the_driver_was_not_built_is_read_from_its_log(
+    run: Run, system: System, log: str, built: bool, failure: str | None
+) -> None:
+    system.installed()
+    if not built:
+        system.answers["dkms"] = (0, "habanalabs/1.22.2-32: added\n", "")
+    dkms_left(system, size=1, log=log)
+    found = run(gaudi_driver_info, GIVEN, system.answers)["build_failure"]
+    assert found.get("id") == failure
+    if failure:
+        # The release was tested on this system with kernel 6.8 at the most.
+        assert "Needed is a kernel 6.8, the newest" in found["message"]
 
 
 def test_a_kernel_that_boots_next_is_seen(run: Run, system: System) -> None:

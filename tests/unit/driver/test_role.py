@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.driver.made import RECORDED
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_templates import evaluate
 
@@ -71,6 +72,45 @@ def test_what_is_installed_by_half_is_mended_under_apts_lock(
     assert ("DPkg::Pre-Invoke::=dkms remove habanalabs/1.22.2-32 --all" in command) is said
     assert "--allow-downgrades" in command
     assert "Dpkg::Options::=--force-confold" in command
+
+
+def test_a_kernel_without_the_driver_is_built_for_anew() -> None:
+    """What dkms calls built may be an earlier attempt's, and what it calls installed may be empty."""
+    named = {task["name"]: task for task in tasks(load(ROOT / "roles/gaudi_driver/tasks/install.yml"))}
+    build = named["install | Ensure the kernels without it have the driver"]
+    lacking = {"steps": {"build": ["6.8.0-45-generic", "6.8.0-60-generic"]}}
+    given = {"__gaudi_driver_lacking": lacking, "gaudi_driver_found": {"version": "1.24.1-482"}}
+    pairs = evaluate("gaudi_driver", build["loop"], **given)
+    argv = build["ansible.builtin.command"]["argv"]
+    commands = [[evaluate("gaudi_driver", word, **given, item=list(pair)) for word in argv] for pair in pairs]
+    module = "habanalabs/1.24.1-482"
+    assert commands == [
+        ["dkms", verb, module, "-k", kernel, "--force"]
+        for kernel in ("6.8.0-45-generic", "6.8.0-60-generic")
+        for verb in ("build", "install")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build_failure", "said"),
+    [
+        ({"id": "headers_layout_misread", "message": "The vendor's script misreads the headers."}, "misreads"),
+        ({}, "The driver does not build on kernel 6.1.0-53-amd64; the compiler's words are in"),
+    ],
+)
+def test_the_reason_of_a_build_is_that_of_its_log(build_failure: dict[str, str], said: str) -> None:
+    printed = (RECORDED / "apt_install_1.24.1_debian12.txt").read_text(encoding="utf-8")
+    failed = {"msg": "'/usr/bin/apt-get install' failed: E: Sub-process dpkg returned 1", "stdout": printed}
+    given = {"ansible_failed_result": failed, "gaudi_driver_repository": ""}
+    reason = evaluate(
+        "gaudi_driver", "{{ __gaudi_driver_why }}", **given, __gaudi_driver_not_built={"build_failure": build_failure}
+    )
+    assert said in reason.partition("It said")[0]
+    # A fault of another kind is not explained with an old log.
+    other = {**given, "ansible_failed_result": {"msg": LOCKED}}
+    assert "misreads" not in evaluate(
+        "gaudi_driver", "{{ __gaudi_driver_why }}", **other, __gaudi_driver_not_built={"build_failure": build_failure}
+    )
 
 
 @pytest.mark.parametrize("file", ["fetch.yml", "install.yml"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.gaudi.driver.troubles import recognised
+from ansible.module_utils.gaudi.driver.troubles import recognised, unbuilt
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.driver.made import RECORDED
 
 LEFT = """\
 Adding Module to DKMS build system habanalabs 1.24.0-1007
@@ -186,6 +188,56 @@ def test_a_full_boot_is_named(said: str) -> None:
     assert "/boot is full" in str(found)
     assert "autoremove" in str(found)
     assert "apt-get clean" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "id_", "words"),
+    [
+        (
+            "apt_install_1.24.1_debian12.txt",
+            "driver_does_not_build",
+            "in /var/lib/dkms/habanalabs/1.24.1-482/build/make.log.",
+        ),
+        ("dpkg_configure_1.24.0.txt", "dkms_left_over", "dkms remove habanalabs/1.24.0-1007 --all"),
+        (
+            "zero_byte_modules_1.24.1.txt",
+            "module_file_damaged",
+            "file of habanalabs_cn for no module (Invalid argument)",
+        ),
+        ("zero_byte_modules_1.24.1.txt", "module_file_damaged", "Run dkms build --force, then dkms install --force"),
+        ("kernel_log_boot_fit_missing_6.8.txt", "no_firmware", "habanalabs/gaudi2/gaudi2-boot-fit.itb"),
+        ("kernel_log_boot_fit_missing_6.8.txt", "no_firmware", "The vendor's packages are missing"),
+        ("kernel_log_unknown_symbol_1.24.0.txt", "kernel_lacks_symbols", "no uverbs_idr_class"),
+        ("kernel_log_unknown_symbol_1.24.0.txt", "kernel_lacks_symbols", "linux-modules-extra"),
+        ("apt_install_qual_1.24.1_debian12.txt", None, ""),
+        ("dpkg_configure_1.24.1_debian12.txt", None, ""),
+        ("kernel_log_load_1.24.1.txt", None, ""),
+    ],
+)
+def test_what_owners_of_cards_saw_has_a_cause(name: str, id_: str | None, words: str) -> None:
+    found = recognised((RECORDED / name).read_text(encoding="utf-8"))
+    assert (found and found.id) == id_
+    assert words in str(found)
+
+
+@pytest.mark.parametrize(
+    ("package", "status", "id_", "words"),
+    [
+        ("habanalabs-dkms", 10, "driver_does_not_build", "make.log below /var/lib/dkms/habanalabs"),
+        ("habanalabs-thunk", 1, "package_script_failed", "The post-installation script of habanalabs-thunk ended with"),
+    ],
+)
+def test_a_script_of_a_package_that_failed_is_named(package: str, status: int, id_: str, words: str) -> None:
+    """dpkg says no more than that; status 10 is what dkms ends with where a build failed."""
+    said = (
+        f"dpkg: error processing package {package} (--configure):\n installed {package} package post-installation "
+        f"script subprocess returned error exit status {status}\nE: Sub-process /usr/bin/dpkg returned an error"
+    )
+    found = recognised(said)
+    assert found is not None
+    assert found.id == id_
+    assert words in str(found)
+    assert unbuilt(said) is (status == 10)
 
 
 def test_the_cause_comes_before_its_effects() -> None:

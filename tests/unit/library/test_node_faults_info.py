@@ -25,6 +25,8 @@ from library import node_faults_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 
+OF_DRIVERS = Path(__file__).resolve().parents[1] / "driver/recorded"
+
 CARD = {"module_id": 0, "users": [{**new_user(), "pid": 42, "name": "python3", "container_name": "vllm-tiny"}]}
 TOPOLOGY: dict[str, Any] = {"cards": [CARD], "findings": []}
 PIECES = "Node 0, zone    DMA32   9000   4000     10      3      1      0      0      0      0      0      0\n"
@@ -269,6 +271,41 @@ def test_pictures_that_did_not_come_in_time_are_counted_and_not_shown(monkeypatc
     assert sentence.startswith("tiny: since yesterday, pictures, films or sounds that were asked about did not come in")
     assert "in time: 2. Raise VLLM_IMAGE_FETCH_TIMEOUT" in sentence
     assert "example.com" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("kernel_log_boot_fit_missing_6.8.txt", "no firmware habanalabs/gaudi2/gaudi2-boot-fit.itb, so that its card"),
+        (
+            "kernel_log_unknown_symbol_1.24.0.txt",
+            "load habanalabs_ib: it lacks uverbs_idr_class, ib_uverbs_get_ucontext",
+        ),
+        ("kernel_log_load_1.24.1.txt", ""),
+    ],
+)
+def test_what_the_kernel_says_of_the_drivers_parts_is_explained(
+    monkeypatch: pytest.MonkeyPatch, file: str, words: str
+) -> None:
+    """As owners of cards recorded it; the kernel prints most of these lines as warnings."""
+    lines = (OF_DRIVERS / file).read_text(encoding="utf-8").splitlines()
+
+    def journalctl(_self: object, command: list[str], **_options: object) -> tuple[int, str, str]:
+        if "--dmesg" not in command:
+            return 1, "", ""
+        (sign,) = (word.partition("=")[2] for word in command if word.startswith("--grep="))
+        printed = [line for line in lines if re.search(sign, line)]
+        if "--priority=err" in command:
+            printed = [line for line in printed if "NOT usable" in line or "is not found" in line]
+        return 0, "".join(f"{line}\n" for line in printed), ""
+
+    monkeypatch.setattr(AnsibleModule, "run_command", journalctl)
+    of_kernel = [(found, sentence) for found, sentence in faults() if found in ("firmware_missing", "symbols_missing")]
+    if "boot_fit" in file:
+        assert of_kernel[0][0] == "firmware_missing"
+    elif words:
+        assert of_kernel[0][0] == "symbols_missing"
+    assert [words in sentence for _, sentence in of_kernel] == [True] * bool(words)
 
 
 def test_of_what_is_stopped_nobody_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
