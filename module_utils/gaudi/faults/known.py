@@ -909,7 +909,7 @@ FAULTS = (
         "Loading and warm-up took longer than the server waits for them.",
         "Raise VLLM_ENGINE_READY_TIMEOUT_S in extra_environment, or warm up fewer buckets.",
         _PLUGIN,
-        signs=r"Timed out waiting for engine core processes to start",
+        signs=r"Timed out waiting for (?:engine core processes to start|engines to send ?initial message)",
     ),
     Known(
         "no-plugin",

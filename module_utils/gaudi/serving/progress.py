@@ -67,9 +67,11 @@ SKIPPED = re.compile(r"Skipping warmup")
 ENGINE = re.compile(r"\((?:EngineCore|Worker)_DP(?P<engine>\d{1,3})\b")
 ENGINE_DONE = re.compile(r"init engine \(profile, create kv cache, warmup model\) took")
 # Processes of their own, which answer requests, wait for the engines only so long; the engines do not notice
-# (vllm/v1/engine/core_client.py of 0.26.0). A start of two engines was recorded that went on for want of a watcher.
+# (vllm/v1/engine/core_client.py of 0.26.0, and in other words until 0.13). A start of two engines was recorded in which
+# they went on drawing bars.
 GAVE_UP = re.compile(
-    r"TimeoutError: Timed out waiting for engine core processes to start(?:.{0,200}Waited (\d{1,9})s)?"
+    r"TimeoutError: Timed out waiting for (?:engine core processes to start|engines to send ?initial message)"
+    r"(?:.{0,200}Waited (\d{1,9})s)?"
 )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.serving.progress import Progress
+from ansible.module_utils.gaudi.serving.signs import diagnose
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -249,6 +250,23 @@ def test_servers_that_give_up_while_engines_go_on_are_named() -> None:
     assert heard(lines_of(before)).gave_up is None
     progress = heard(lines_of(before + after))
     assert progress.text() == "warm-up: prompt 168/168, decode 32/90; the API servers gave up waiting after 600 s"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "engine core processes to start. This is often caused by slow weight loading for large models.",
+        "engines to send initial message on input socket.",
+        "engines to sendinitial message on input socket.",
+    ],
+)
+def test_servers_of_any_version_give_up_in_their_own_words(said: str) -> None:
+    """Those of earlier versions do not say how long they waited."""
+    progress = heard([f"(ApiServer_0 pid=25528) TimeoutError: Timed out waiting for {said}"])
+    assert progress.text() == "starting the server; the API servers gave up waiting"
+    assert (
+        diagnose([f"TimeoutError: Timed out waiting for {said}"], 1, False, 0, progress).kind == "engine-ready-timeout"
+    )
 
 
 # -- drifting workers
