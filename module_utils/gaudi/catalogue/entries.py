@@ -641,7 +641,7 @@ class CardType:
     def table(cls, value: object) -> dict[str, CardType]:
         """Read ``catalog/cards.yml``: card names as hl-smi prints them to card types."""
         where = "catalog/cards.yml"
-        top = Reader(value, where, ("cards",))
+        top = Reader(value, where, ("cards", "compute"))
         result: dict[str, CardType] = {}
         for key, entry in top.mapping("cards").items():
             reader = Reader(entry, f"{where}: {key}", cls.KEYS)

@@ -120,7 +120,10 @@ def test_a_wrong_card_type_is_told_what_would_be_right() -> None:
     name = next(iter(CARDS["cards"]))
     assert "memory_mib" in " ".join(findings("cards", changed(CARDS, **{f"cards__{name}__memory_mib": "96 GB"})))
     assert "Did you mean pci_ids?" in " ".join(findings("cards", changed(CARDS, **{f"cards__{name}__pci_id": "x"})))
-    assert findings("cards", {}) == ["the file lacks the key cards (card types by name)."]
+    assert findings("cards", {}) == [
+        "the file lacks the key compute (what cards are asked to compute, and how exact it has to be).",
+        "the file lacks the key cards (card types by name).",
+    ]
 
 
 @pytest.mark.parametrize("key", sorted(QWEN))
