@@ -107,8 +107,8 @@ def vendor(client: DockerClient, tag: str, say: Say) -> str:
 
 
 def measuring(client: DockerClient, say: Say) -> str:
-    """Give a small image that the bandwidth between cards is measured in: hccl_demo and libfabric, and no vLLM."""
-    files = context.tree(_SOURCES / "measuring")
+    """Give a small image that cards and links are proved in: hccl_demo, libfabric and a small PyTorch, and no vLLM."""
+    files = {**context.tree(_SOURCES / "measuring"), **context.tree(_SOURCES / "pytorch", prefix="pytorch/")}
     for name in ("hccl_demo", "libfabric"):
         files |= context.tree(SIMULATOR / "repositories" / name, prefix=f"{name}/")
     files["libfabric/fi_info"] = File(files["libfabric/fi_info"].content, 0o755)

@@ -8,6 +8,10 @@ import io
 import zipfile
 from collections.abc import Mapping, Sequence
 
+from simulator.settings import SIMULATOR
+
+# A stand-in for PyTorch, and for what it takes of the vendor.
+PYTORCH = SIMULATOR / "images" / "pytorch"
 # No clock: the same wheel has the same bytes.
 _DATE = (2020, 1, 1, 0, 0, 0)
 SUMMARY = "Simulated: not an Intel Gaudi product"
@@ -41,5 +45,12 @@ def _hash(content: str) -> str:
 
 
 def vendor(version: str) -> dict[str, bytes]:
-    """What the vendor's image of a version has and no index: stand-ins for its PyTorch packages, by their files."""
-    return dict(wheel(name, version) for name in ("habana-torch-plugin", "habana-torch-dataloader"))
+    """What the vendor's image of a version has and no index: stand-ins for its PyTorch packages, by their files.
+
+    The plugin's brings what computes on simulated cards, PyTorch itself included; a server's real PyTorch for CPUs lies
+    before it on the path.
+    """
+    modules = {
+        str(path.relative_to(PYTORCH)): path.read_text(encoding="utf-8") for path in sorted(PYTORCH.rglob("*.py"))
+    }
+    return dict((wheel("habana-torch-plugin", version, modules), wheel("habana-torch-dataloader", version)))

@@ -95,7 +95,7 @@ TEST = (
     scenario("topology"),
     scenario("fabric"),
     scenario("fabric_pairs"),
-    Part("torch", (*PYTEST, "tests/fp8_torch.py")),
+    Part("torch", (*PYTEST, "tests/fp8_torch.py", "tests/compute_torch.py")),
 )
 
 # The long loops of what runs in test as a sample, and the proof that tests of promises can fail.

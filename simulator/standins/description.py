@@ -18,6 +18,8 @@ HERE = Path(__file__).resolve().parent
 DESCRIPTIONS = HERE.parent / "descriptions"
 DEFAULT = "gaudi2-oam8"
 NODE_DOCUMENT = "/etc/gaudi-simulator/node.json"
+# What a card computes wrongly, or how its process ends.
+COMPUTE_FAULTS = ("copy", "gather", "matmul", "all_reduce", "crash", "hang")
 
 # What hl-smi and the driver print in each release: recorded from real machines (tests/unit/standins/recorded).
 # hl-smi 1.18 printed one hash for the driver and another for its network half, which it did not show.
@@ -147,6 +149,7 @@ def _contradictions(description: dict[str, Any]) -> list[str]:
     named += [("iommu.cards", entry["module"]) for entry in iommu.get("cards", [])]
     named += [("iommu.together", module) for group in iommu.get("together", []) for module in group]
     named += [("lost", module) for module in description.get("lost", [])]
+    named += [("compute", entry["module"]) for entry in description.get("compute", [])]
     fabric = description.get("fabric", {})
     named += [("fabric.slow", entry["module"]) for entry in fabric.get("slow", [])]
     named += [("fabric.slow_links", module) for entry in fabric.get("slow_links", []) for module in entry["modules"]]
@@ -251,6 +254,10 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
             for entry in description.get("busy", [])
         ],
         "fabric": _fabric(description),
+        "compute": {
+            fault: sorted(entry["module"] for entry in description.get("compute", []) if entry["fault"] == fault)
+            for fault in COMPUTE_FAULTS
+        },
         "hl_qual": {"failed": [], "silent": False, **description.get("hl_qual", {})},
         "faults": description.get("faults", {}),
     }
