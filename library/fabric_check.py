@@ -12,6 +12,10 @@ description:
   - Looks at cards and ports, and where all is sound there measures the bandwidth between the cards with hccl_demo, in a
     container of the serving image that is gone afterwards. Below the floor it runs fewer and fewer cards until the slow
     card or link is named.
+  - With O(compute) every card computes as well, and the results are compared with those of the CPU - copies, rows of a
+    large table, long matrix products, and a sum over each group. A wrong copy, row or sum fails the card; a product has
+    a tolerance, and warns. It is part of a new verdict, and is added to one that holds once cards are free, after a
+    reboot in a short form. Cards that nobody has reserved are reserved meanwhile.
   - A verdict that holds is not measured again. It is stale after another card, driver, firmware, base image, libfabric,
     wrapper or links.
   - Cards that somebody uses are not measured. Where they are of another group, a group that an instance asks for is,
@@ -103,6 +107,22 @@ options:
     description: Seconds after which a test of hl_qual is stopped. 0 takes an hour.
     type: int
     default: 0
+  compute:
+    description: Whether the cards' numbers are checked. Without it, what the verdict has of them stays and counts.
+    type: bool
+    default: false
+  compute_mib:
+    description: MiB that each card copies, from which the other sizes follow. 0 takes what the catalogue has.
+    type: int
+    default: 0
+  compute_limit:
+    description: Seconds after which such a check counts as hanging. 0 takes five times what it should take.
+    type: int
+    default: 0
+  compute_program:
+    description: The program that computes, as text; it runs in the image. Needed with O(compute).
+    type: str
+    default: ""
   again:
     description: Whether to measure although the verdict holds.
     type: bool
@@ -216,11 +236,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.catalogue.compute import ComputeBounds
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
 from ansible.module_utils.gaudi.fabric import (
     asked,
     burn_in,
     classes,
+    compute,
     locating,
     nics,
     report,
@@ -228,7 +250,7 @@ from ansible.module_utils.gaudi.fabric import (
     verdict,
 )
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
-from ansible.module_utils.gaudi.node import instances, links
+from ansible.module_utils.gaudi.node import computing, instances, links
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json, write_text
@@ -253,6 +275,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "limit": {"type": "int", "default": 0},
     "burn_in": {"type": "list", "elements": "raw", "default": []},
     "burn_in_limit": {"type": "int", "default": 0},
+    "compute": {"type": "bool", "default": False},
+    "compute_mib": {"type": "int", "default": 0},
+    "compute_limit": {"type": "int", "default": 0},
+    "compute_program": {"type": "str", "default": ""},
     "again": {"type": "bool", "default": False},
     "drain": {"type": "bool", "default": False},
     "required": {"type": "bool", "default": True},
@@ -375,10 +401,28 @@ def measure(
         located=located,
         not_measured=why_not,
         burn_in=burnt,
+        compute_check=compute_numbers(module, node, work),
         before=node.before,
         kept=kept,
         override=given["override"],
     )
+
+
+def compute_numbers(module: AnsibleModule, node: links.Node, work: asked.Work) -> dict[str, Any] | None:
+    """Check the numbers of the cards for which that is due, and return the compute check of the verdict.
+
+    None for a verdict without one: it was not asked for, and the verdict has nothing of it that holds.
+    """
+    planned, part = work.numbers, (node.before or {}).get("compute_check")
+    kept = compute.keep(part, planned) if work.adds or not work.due.allowed else []
+    if not planned.due:
+        return compute.document(kept, planned.copy_mib, planned.why_not) if kept or planned.why_not else None
+    time, cards = now(), node.cards.topology["cards"]
+    program, image = module.params["compute_program"], node.image["measures"]
+    ended = computing.perform(module, image, program, planned, cards, time)
+    bounds = ComputeBounds.from_cards(module.params["card_types"])
+    rows, why_not = compute.judge(planned, ended, node.cards.indexes, bounds, time, links.boot())
+    return compute.document([*kept, *rows], planned.copy_mib, why_not)
 
 
 def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
@@ -432,14 +476,18 @@ def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[
         return before, work.due.allowed
     # An override that was added or removed is shown from now on.
     document = verdict.overridden(before, given["override"])
+    if work.numbers.due and not module.check_mode:
+        with links.alone(LOCK):
+            document = verdict.computed(document, compute_numbers(module, node, work) or {})
     if document != before and not module.check_mode:
         keep(document)
-    return document, bool(document != before)
+    return document, bool(document != before or work.numbers.due)
 
 
 def main() -> None:
     """Look, measure where that is due, keep the verdict, say what may start."""
-    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    needs = [("compute", True, ["compute_program"])]
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, required_if=needs, supports_check_mode=True)
     given = module.params
     _, damage = links.last_verdict()
     if damage:

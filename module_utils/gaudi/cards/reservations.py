@@ -142,6 +142,17 @@ def again(reservations: Reservations, instance: str, cards: Sequence[Mapping[str
     return {**reservations, instance: {"cards": wanted, "since": now}}
 
 
+def lend(reservations: Reservations, name: str, cards: Sequence[Mapping[str, Any]], now: str) -> Reservations:
+    """Return the reservations with those of these cards that nobody has reserved, under a name, dated now (ISO 8601).
+
+    Cards of instances stay theirs: whoever borrows cards uses only such as are free.
+    """
+    others = free(reservations, name)
+    held = [{"module_id": card["module_id"], "serial": card["serial"]} for card in sorted(cards, key=_module)]
+    mine = [card for card in held if _holder(others, name, card) is None]
+    return {**others, name: {"cards": mine, "since": now}} if mine else others
+
+
 def _module(card: Mapping[str, Any]) -> int:
     """Return the sort key of a card, its module id."""
     return int(card["module_id"])

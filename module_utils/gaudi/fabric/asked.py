@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..base.paths import ACCEPTANCE_PAGE
 from ..base.refusal import Refusal
+from ..catalogue.compute import ComputeBounds
 from ..catalogue.fabric import Fabric, size_text
-from .classes import modules_are
+from . import compute
+from .classes import modules_are, modules_text
 from .runs import Run, runs_for, seconds, wished_tests
 from .static import Fault
-from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, to_measure
+from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, rows, to_measure
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,14 @@ class Work:
     """The work of one acceptance run.
 
     planned: the runs of a complete measurement. runs: those of them to make if ``due`` allows it. why_not: why no run
-    is possible, "" if one is.
+    is possible, "" if one is. numbers: whose numbers are checked, also where ``due`` allows no measurement.
     """
 
     planned: tuple[Run, ...]
     runs: tuple[Run, ...]
     due: Answer
     why_not: str
+    numbers: compute.Plan = field(default_factory=compute.Plan)
 
     @property
     def adds(self) -> bool:
@@ -41,11 +44,13 @@ class Work:
     @property
     def settled(self) -> bool:
         """Whether the last verdict stands: no new one is made, and none waits for free cards."""
-        return not self.due.allowed and self.due.id in _SETTLED
+        return not self.due.allowed and self.due.id in _SETTLED and not self.numbers.repeats
 
 
 _ADDED, _ENDED = "cards_added", "static_faults"
 _SETTLED = ("fabric_accepted", "fabric_failed", "faults_as_before")
+# Decisions that leave a verdict that is about the node as it is; what it lacks of the compute check can be added.
+_HOLDS = ("fabric_accepted", "fabric_failed", "fabric_not_measured", "host_nics_new")
 
 
 def work(
@@ -77,6 +82,37 @@ def work(
         )
     made = added if answer.id == _ADDED else free if answer.allowed and free else whole
     return Work(whole, made, answer, why_not)
+
+
+def with_compute(
+    work: Work,
+    wish: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    cards: Sequence[Mapping[str, Any]],
+    fabric: Fabric | None,
+    image: Mapping[str, Any],
+    bounds: ComputeBounds,
+    boot: str,
+) -> Work:
+    """Return the work with what is due of the compute check; wish has the options of the module fabric_check.
+
+    It is part of a new verdict, and is added to one that holds, for cards that are free. Nobody is stopped for it
+    alone. cards: those of the topology. boot: the id of the node's boot.
+    """
+    due = work.due
+    if not wish["compute"] or work.ended or not (due.allowed or due.id in _HOLDS):
+        return work
+    copy_mib = wish["compute_mib"] or bounds.copy_mib
+    if not image.get("computes"):
+        lacks = f"The image {wish['image']} has no PyTorch for the cards." if image else ""
+        return replace(work, numbers=compute.Plan(copy_mib=copy_mib, why_not=lacks))
+    drained = wish["drain"] and due.allowed and not work.why_not
+    known = rows(before) if work.adds or not due.allowed else ()
+    modules = sorted(card["module_id"] for card in cards if card["module_id"] is not None)
+    groups = fabric.groups if fabric else ()
+    return replace(
+        work, numbers=compute.plan(known, modules, groups, busy(cards, drain=drained), boot, copy_mib=copy_mib)
+    )
 
 
 def _without_image(before: Mapping[str, Any], wish: Mapping[str, Any]) -> Answer:
@@ -226,7 +262,7 @@ def _of_last(
     """The same decision for cards without fatal faults: whether the last verdict lacks something that can be added."""
     if before is None:
         return Answer(True, "first_verdict", answer.sentence)
-    if before["state"] == NOT_MEASURED and not answer.allowed and not why_not:
+    if _unmeasured(before) and not answer.allowed and not why_not:
         return Answer(True, "measurable_now", f"Nothing was measured: {before['not_measured']} Now it can be.")
     if answer.allowed or answer.warning:
         return answer
@@ -238,6 +274,12 @@ def _of_last(
         modules = tuple({module for run in added for module in run.modules})
         return Answer(True, _ADDED, f"{modules_are(modules, 'were')} not measured last time. Now they can be.")
     return answer
+
+
+def _unmeasured(before: Mapping[str, Any]) -> bool:
+    """Whether a verdict has no figure of the links, though its cards may have failed the compute check."""
+    wrong = any(row["outcome"] == compute.FAILED for row in rows(before))
+    return bool(before["state"] == NOT_MEASURED or (wrong and not before["measurements"]))
 
 
 def _in_use(busy: Sequence[int]) -> str:
@@ -340,9 +382,9 @@ def foreseen(
 
     It is unknown if a measurement is still to come (unless fatal static checks end it), or if the plan's image is not
     on the node (its entry in ``images`` is empty). With ``settled`` it is also unknown while a new verdict is due, or
-    waits for free cards.
+    waits for free cards. A card that computed wrongly before a reboot may be sound when it is checked again.
     """
-    if (work.due.allowed and not work.ended) or (settled and not work.settled):
+    if (work.due.allowed and not work.ended) or (settled and not work.settled) or work.numbers.repeats:
         return []
     return [plan for plan in plans if images.get(plan["image"], True)]
 
@@ -357,13 +399,16 @@ def result(
     """Return the result of the module fabric_check; burn_in: the requested tests of hl_qual."""
     runs, due = work.runs, work.due
     times = [seconds(run, fabric) if fabric else 0 for run in runs]
+    numbers = compute.text(work.numbers)
+    links = plan_text(runs, fabric, burn_in, work.why_not) if due.allowed or not numbers else ""
+    added = f"The numbers of modules {modules_text(work.numbers.cards)} are to be proved."
     return {
         "verdict": dict(verdict or {}),
-        "measured": due.allowed,
+        "measured": due.allowed or work.numbers.due,
         "planned": [{**run.as_dict(), "seconds": time} for run, time in zip(runs, times)],
-        "seconds": total_seconds(runs, fabric),
-        "plan": plan_text(runs, fabric, burn_in, work.why_not),
-        "why": due.sentence,
+        "seconds": (total_seconds(runs, fabric) if links else 0) + compute.seconds(work.numbers),
+        "plan": "; ".join(filter(None, (links, numbers))),
+        "why": due.sentence if due.allowed or not numbers else f"{due.sentence} {added}",
         "lines": lines(verdict),
         "held_back": [answer.sentence for answer in said if not answer.allowed],
         "warnings_of_start": [answer.sentence for answer in said if answer.allowed and answer.warning],

@@ -300,7 +300,7 @@ def _hangs(text: str, limit: int | None) -> Failure:
 
 
 # Status of a container whose first process was killed by signal 9.
-_KILLED = 137
+KILLED = 137
 # Ids of failures that say nothing about cards and links.
 NOT_OF_CARDS = frozenset(("killed", "no_memory"))
 # Ids of failures that any set of cards would have, so no faulty card is searched.
@@ -315,7 +315,7 @@ def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:
             "The kernel ended the run for want of memory, which says nothing of the cards. Free memory of the node, or "
             "lower its hugepages (free -h, dmesg | grep -i oom), then measure again.",
         )
-    if status == _KILLED:
+    if status == KILLED:
         return Failure(
             "killed",
             "Somebody ended the run's container before its time (signal 9: docker kill, or the node was short of "

@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..catalogue.fabric import size_text
+from . import compute
 from .classes import PASSING, modules_text
 from .drawing import BAD, DOUBT, GOOD, SIGNS, UNKNOWN, Group, draw, trend
 from .markup import Html, element, joined
 from .nics import DIRECT
-from .verdict import ACCEPTED, FAILED, NOT_MEASURED
+from .verdict import ACCEPTED, FAILED, NOT_MEASURED, rows
 
 _STATES = {
     ACCEPTED: (GOOD, "accepted"),
@@ -205,6 +206,7 @@ def _node(verdict: Mapping[str, Any], place: int) -> Html:
         _note(verdict["not_measured"], DOUBT) if verdict["not_measured"] else "",
         element("div", {"class": "rings"}, *(draw(group) for group in _groups(verdict))),
         _measurements(verdict["measurements"]),
+        _numbers(verdict.get("compute_check")),
         _host_nics(verdict["host_nics"]),
         _burn_in(verdict["burn_in"]),
         _history(verdict),
@@ -231,6 +233,8 @@ def _group(verdict: Mapping[str, Any], modules: Sequence[int], measured: Mapping
     located = [each for each in verdict["located"] if set(each["modules"]) <= set(modules)]
     bad = {module for each in located if each["kind"] == "card" for module in each["modules"]}
     bad |= {module for fault in verdict["faults"] if fault["fatal"] for module in fault["modules"]}
+    wrong = [row for row in rows(verdict) if row["outcome"] == compute.FAILED and len(row["modules"]) == 1]
+    bad |= {module for row in wrong for module in row["modules"] if module in modules}
     links = [(each["modules"][0], each["modules"][1]) for each in located if each["kind"] == "link"]
     # In a bad group with a named fault the other cards are good; without one their state is not known.
     other = (GOOD if bad or links else DOUBT) if state == BAD else state
@@ -262,6 +266,52 @@ def _measurements(measured: Sequence[Mapping[str, Any]]) -> Html:
             element("h3", None, "Measurements"),
             _table(head, rows),
             *(element("p", {"class": "soft"}, each["sentence"]) for each in measured),
+        )
+    )
+
+
+_OUTCOMES = {
+    compute.PASSED: (GOOD, "proved"),
+    compute.FAILED: (BAD, "wrong"),
+    compute.DIFFERS: (DOUBT, "differs"),
+    compute.UNKNOWN: (UNKNOWN, "not checked"),
+    compute.SKIPPED: (UNKNOWN, "not added up"),
+}
+
+
+def _numbers(part: Mapping[str, Any] | None) -> Html:
+    """Return what the compute check found: a row for each card and group, and one for each wrong result."""
+    if part is None:
+        return Html("")
+    rows = [
+        (
+            modules_text(row["modules"]),
+            "copies, gathers, products" if len(row["modules"]) == 1 else "sum over all of them",
+            row["form"],
+            _time(row["time"]),
+            _badge(*_OUTCOMES[row["outcome"]]),
+        )
+        for row in part["rows"]
+    ]
+    wrong = [
+        (
+            f"module {each['module']}",
+            each["check"],
+            each["expected"],
+            each["got"],
+            f"{each['wrong']} of {each['of']}" if each["exact"] else "beyond the tolerance",
+        )
+        for row in part["rows"]
+        for each in row["findings"]
+    ]
+    said = [row for row in part["rows"] if row["sentence"]]
+    return joined(
+        (
+            element("h3", None, "Numbers"),
+            _table(("modules", "checks", "form", "when", "result"), rows) if rows else "",
+            _table(("card", "check", "expected", "got", "how many"), wrong) if wrong else "",
+            *(_note(row["sentence"], _OUTCOMES[row["outcome"]][0]) for row in said),
+            _note(part["not_checked"], DOUBT) if part["not_checked"] else "",
         )
     )
 

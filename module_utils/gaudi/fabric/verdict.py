@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.documents import misfit, parse
 from ..base.printable import printable
+from . import compute
 from .classes import CLASSES, PASSING, Earlier, Result, modules_text
 from .locating import Located
 from .nics import DIRECT, HostNics
@@ -57,6 +58,8 @@ _FORM = {
     "located": [{"kind": str, "modules": [int], "sentence": str}],
     "not_measured": str,
     "burn_in": (dict, _NONE),
+    # Verdicts of earlier releases have none, and hold.
+    "compute_check?": dict,
     "record": [
         {"modules": [int], "collective": str, "size": int, "loop": int, "over_host_nics": bool, "nw_gb_s": _NUMBER}
     ],
@@ -160,6 +163,7 @@ def new_verdict(
     located: Sequence[Located],
     not_measured: str = "",
     burn_in: Mapping[str, Any] | None = None,
+    compute_check: Mapping[str, Any] | None = None,
     before: Mapping[str, Any] | None = None,
     kept: Kept | None = None,
     override: str = "",
@@ -169,18 +173,16 @@ def new_verdict(
     before: the last verdict; its figures become history, and its record continues for the same cards. kept: what of it
     stays valid beside the new figures. not_measured: why nothing was run, "" if something was. Keys: schema, node,
     time, state (accepted, failed, not_measured), override, made_of, faults, host_nics, measurements, located,
-    not_measured, burn_in, record, history.
+    not_measured, burn_in, compute_check, record, history.
     """
     kept = kept or Kept()
     measurements = [*kept.measurements, *(result.as_dict() for result in results)]
     host_nics = nics.as_dict() if nics else kept.host_nics
-    bad = any(fault["fatal"] for fault in (host_nics or {}).get("faults", ())) or any(fault.fatal for fault in faults)
-    bad = bad or any(each["class"] not in PASSING for each in measurements) or (burn_in or {}).get("passed") is False
     document = {
         "schema": SCHEMA,
         "node": node,
         "time": time,
-        "state": FAILED if bad else ACCEPTED if measurements else NOT_MEASURED,
+        "state": NOT_MEASURED,
         "override": override,
         "made_of": asdict(made_of),
         "faults": [fault.as_dict() for fault in faults],
@@ -189,10 +191,32 @@ def new_verdict(
         "located": [*kept.located, *({**asdict(each), "modules": list(each.modules)} for each in located)],
         "not_measured": not_measured,
         "burn_in": dict(burn_in) if burn_in else None,
+        **({"compute_check": dict(compute_check)} if compute_check else {}),
         "record": _record(results, before, made_of),
         "history": _history(before),
     }
-    return {key: _shown(value) for key, value in document.items()}
+    return {key: _shown(value) for key, value in {**document, "state": _state(document)}.items()}
+
+
+def _state(document: Mapping[str, Any]) -> str:
+    """Return the state of a verdict: what failed in any of its parts, else whether the links were measured."""
+    faults = [*document["faults"], *(document["host_nics"] or {}).get("faults", ())]
+    bad = any(fault["fatal"] for fault in faults) or (document["burn_in"] or {}).get("passed") is False
+    bad = bad or any(each["class"] not in PASSING for each in document["measurements"])
+    bad = bad or any(row["outcome"] == compute.FAILED for row in rows(document))
+    return FAILED if bad else ACCEPTED if document["measurements"] else NOT_MEASURED
+
+
+def rows(verdict: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """Return what the compute check found, by card and group; nothing for a verdict without it."""
+    found: Sequence[Mapping[str, Any]] = ((verdict or {}).get("compute_check") or {}).get("rows", ())
+    return found
+
+
+def computed(verdict: Mapping[str, Any], compute_check: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a valid verdict with a new compute check; its other parts stay."""
+    document = {**verdict, "compute_check": _shown(compute_check)}
+    return {**document, "state": _state(document)}
 
 
 def _shown(value: Any) -> Any:
@@ -234,6 +258,8 @@ def read_verdict(text: str) -> dict[str, Any]:
     for key, form in (("host_nics", _HOST_NICS), ("burn_in", _BURN_IN)):
         if document[key] is not None and misfit(document[key], form):
             raise ValueError(f"it has no {key}, or of another type")
+    if "compute_check" in document:
+        compute.read(document["compute_check"])
     return document
 
 
@@ -346,6 +372,10 @@ def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Ans
         return Answer(False, "fabric_stale", f"{said} {_ONE_BASE if needs.image else ''}{_AGAIN}")
     if (verdict["burn_in"] or {}).get("passed") is False:
         return Answer(False, "fabric_failed", f"The burn-in failed. {verdict['burn_in']['sentence']} {_AGAIN}")
+    wrong = compute.failed(verdict.get("compute_check"), needs.modules, alone=needs.alone)
+    if wrong:
+        said = f"{' '.join(wrong)} {compute.advice(verdict['compute_check'])}"
+        return Answer(False, "fabric_wrong_numbers", said)
     if needs.alone:
         return Answer(
             True, "fabric_one_card", f"The static checks of {verdict['time']} passed; one card asks for no more."
@@ -432,6 +462,7 @@ def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
     lines += _of_host_nics(verdict["host_nics"])
     lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]
     lines += [f"burn-in: {verdict['burn_in']['sentence']}"] if verdict["burn_in"] else []
+    lines += compute.lines(verdict.get("compute_check"))
     lines += [verdict["not_measured"]] if verdict["not_measured"] else []
     lines += [f"let through by fabric_check_override: {verdict['override']}"] if verdict["override"] else []
     return tuple(lines)

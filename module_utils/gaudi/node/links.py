@@ -24,6 +24,7 @@ from ..base import paths
 from ..base.documents import Damaged, parse
 from ..base.printable import printable, printable_lines
 from ..base.refusal import Refusal
+from ..catalogue.compute import ComputeBounds
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES, Fabric
 from ..engine.configuration import INIT_ADVICE
@@ -40,6 +41,7 @@ from .reader import read_interfaces, read_ports, read_topology
 
 VERDICT = Path(paths.ACCEPTANCE)
 LOCK = Path(paths.ACCEPTANCE_LOCK)
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 # Paths of gaudinet.json: the first is the habana runtime's, the second that of older ones.
 GAUDINET = (Path("/etc/habanalabs/gaudinet.json"), Path("/etc/gaudinet.json"))
 DEMO = "/opt/hccl_demo"
@@ -65,7 +67,7 @@ LOOKS = (
 LOOK_SECONDS = 60
 # What is in an image beside its labels; its arguments: the directory of hccl_demo, the provider or nothing.
 LOOK = r"""
-import hashlib, json, os, shutil, subprocess, sys
+import hashlib, importlib.util, json, os, shutil, subprocess, sys
 
 def text(*command):
     try:
@@ -89,6 +91,9 @@ root = os.environ.get("LIBFABRIC_ROOT", "/opt/libfabric")
 places = os.pathsep.join([os.environ.get("PATH", ""), root + "/bin", "/opt/amazon/efa/bin"])
 fi_info = shutil.which("fi_info", path=places)
 found = {"hccl_demo": digest(sys.argv[1] + "/run_hccl_demo.py")}
+# Nothing of it is loaded: without a card that may fail.
+there = importlib.util.find_spec
+found["computes"] = bool(there("torch") and there("habana_frameworks") and there("habana_frameworks.torch"))
 found["wrapper"] = digest("/usr/lib/habanalabs/libhccl_ofi_wrapper.so")
 found["version_text"] = text(fi_info, "--version")[0] if fi_info else None
 found["info_text"], found["info_status"] = text(fi_info, "-p", sys.argv[2]) if fi_info and sys.argv[2] else (None, None)
@@ -101,6 +106,7 @@ _TEXT = (str, type(None))
 LOOKED = {
     **dict.fromkeys(("hccl_demo", "wrapper", "version_text", "info_text", "loader_text"), _TEXT),
     **dict.fromkeys(("info_status", "loader_status"), (int, type(None))),
+    "computes": bool,
 }
 
 # What the client prints of a container that ended before it started; a hint of the client may follow.
@@ -458,7 +464,7 @@ def look_into(
 
 def work(node: Node, given: Mapping[str, Any]) -> asked.Work:
     """Return the work of an acceptance run on this node. Raises Refusal for tests that hccl_demo does not accept."""
-    return asked.work(
+    work = asked.work(
         node.cards.fabric,
         node.cards.modules,
         given,
@@ -468,6 +474,14 @@ def work(node: Node, given: Mapping[str, Any]) -> asked.Work:
         node.image,
         node.busy,
     )
+    bounds = ComputeBounds.from_cards(given["card_types"])
+    cards = node.cards.topology["cards"]
+    return asked.with_compute(work, given, node.before, cards, node.cards.fabric, node.image, bounds, boot())
+
+
+def boot() -> str:
+    """Return the id of the node's boot."""
+    return BOOT.read_text(encoding="ascii").strip()
 
 
 def policy(given: Mapping[str, Any]) -> verdict.Policy:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..cards.reservations import Reservations, again, free, parse_reservations, rebuild, render_reservations
+from ..cards.reservations import Reservations, again, free, lend, parse_reservations, rebuild, render_reservations
 from .documents import make_room, read, read_json
 from .files import take_turn, write_text
 from .folders import of_instances
@@ -140,3 +140,22 @@ def release(state: Path, plans: Path, instance: str, now: str) -> None:
         if after != before:
             make_room(path)
             write_text(path, render_reservations(after), mode=0o600)
+
+
+@contextlib.contextmanager
+def borrowed(state: Path, plans: Path, name: str, cards: Sequence[Mapping[str, Any]], now: str) -> Iterator[None]:
+    """Reserve those of these cards that nobody has, under a name, and free them again however the block ends.
+
+    What an interrupted run left under the name is replaced. Raises Refusal as ``turn`` and ``read_reservations`` do.
+    """
+    path = state / FILE
+    with turn(state):
+        before = read_reservations(path, plans, now).reservations
+        after = lend(before, name, cards, now)
+        if after != before:
+            make_room(path)
+            write_text(path, render_reservations(after), mode=0o600)
+    try:
+        yield
+    finally:
+        release(state, plans, name, now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ansible.module_utils.gaudi.fabric import compute
 from ansible.module_utils.gaudi.fabric.classes import judge
 from ansible.module_utils.gaudi.fabric.locating import Located
 from ansible.module_utils.gaudi.fabric.nics import HostNics
@@ -97,7 +98,35 @@ def everything() -> list[dict[str, Any]]:
         ),
         verdict("gaudi-05", not_measured="The image vllm-gaudi:1.22.0 has no hccl_demo."),
         verdict("gaudi-06", (gaudi3, failed()), (gather, printed(gather, 505.0)), card="HL-325L"),
+        verdict("gaudi-07", (USUAL, printed(USUAL, 258.2)), compute_check=numbers()),
     ]
+
+
+def numbers() -> dict[str, Any]:
+    """A compute check that every outcome is in: module 3 computes wrongly, and module 4 differs by more than usual."""
+    found = {
+        "module": 3,
+        "check": "gather",
+        "exact": True,
+        "expected": "12",
+        "got": "-7",
+        "at": 9,
+        "wrong": 5,
+        "of": 64,
+    }
+    wrong = {**found, "sentence": "rows gathered from a large table: value 9 is -7 and should be 12."}
+    product = {**found, "module": 4, "check": "matmul", "exact": False, "sentence": "a long matrix product: differs."}
+    said = {3: ("failed", [wrong]), 4: ("differs", [product]), 5: ("unknown", [])}
+    rows = [
+        {"modules": [module], "outcome": outcome, "findings": findings}
+        for module in EIGHT
+        for outcome, findings in [said.get(module, ("passed", []))]
+    ]
+    rows.append({"modules": list(EIGHT), "outcome": "skipped", "findings": []})
+    about = {"time": "2026-11-23T20:00:00+00:00", "boot": "b", "form": "full"}
+    sentences = {"failed": "Module 3 computes wrong numbers.", "unknown": "Module 5 gave no answer."}
+    made = [{**about, **row, "sentence": sentences.get(str(row["outcome"]), "")} for row in rows]
+    return compute.document(made, 4096, "")
 
 
 def pairs() -> dict[str, Any]:

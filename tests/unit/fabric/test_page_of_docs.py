@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
+import yaml
+from ansible.module_utils.gaudi.catalogue.compute import ComputeBounds
 from ansible.module_utils.gaudi.catalogue.fabric import size_text
+from ansible.module_utils.gaudi.fabric import compute
 from ansible.module_utils.gaudi.fabric.classes import SLOW_BELOW
 from ansible.module_utils.gaudi.fabric.locating import most_runs
 
-from tests.unit.fabric.made import ROOT, TYPES
+from tests.unit.fabric.made import EIGHT, ROOT, TYPES
 
 TEXT = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
+BOUNDS = ComputeBounds.from_cards(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
 SOURCE = (ROOT / "module_utils" / "gaudi" / "fabric" / "verdict.py").read_text(encoding="utf-8")
 
 
@@ -44,6 +48,19 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert rows("further runs at most, for") == [
         [f"a group of {cards}", *(str(bound) for bound in most_runs(cards).values())] for cards in (8, 4)
     ]
+
+
+def test_the_checks_of_numbers_are_those_of_the_code() -> None:
+    asked = compute.request(compute.plan((), EIGHT, (EIGHT,), (), "boot", BOUNDS.copy_mib), 1)
+    told = {row[0].strip("`"): row for row in rows("check")}
+    assert set(told) == {*compute.OF_A_CARD, *compute.OF_A_GROUP}
+    assert f"until {asked['copy_bytes'] >> 30} GiB lie there" in told["copy"][1]
+    assert f"a table of {asked['table_bytes'] >> 20} MiB" in told["gather"][1]
+    assert f"an inner side of {asked['inner']}," in told["matmul"][1]
+    assert BOUNDS.matmul == 2**-7
+    assert "beyond 2^-7 of" in told["matmul"][2]
+    assert compute.ROUNDS["full"] == 2
+    assert [row[0].strip("`") for row in told.values() if row[2].startswith("warns")] == ["matmul"]
 
 
 def test_every_answer_to_an_instance_has_its_line() -> None:

@@ -109,12 +109,12 @@ def test_a_group_that_failed_and_names_nobody_leaves_its_cards_in_doubt() -> Non
 def test_a_site_has_an_overview_with_the_worst_first() -> None:
     made = Page(report(everything(), pairs(), MADE))
     assert made.of("h2")[:2] == ["Nodes", "Pairs of nodes"]
-    assert made.of("h2")[2:] == ["gaudi-02", "gaudi-03", "gaudi-04", "gaudi-06", "gaudi-05", "gaudi-01"]
+    assert made.of("h2")[2:] == ["gaudi-02", "gaudi-03", "gaudi-04", "gaudi-06", "gaudi-07", "gaudi-05", "gaudi-01"]
     targets = {attributes["href"] for name, attributes, _ in made.elements if name == "a"}
     ids = [attributes["id"] for _, attributes, _ in made.elements if "id" in attributes]
     assert targets == {f"#{each}" for each in ids if each.startswith("node-")}
     assert len(ids) == len(set(ids))
-    assert "6 nodes: 1 accepted, 4 failed, 1 not measured." in made.of("p")[0]
+    assert "7 nodes: 1 accepted, 5 failed, 1 not measured." in made.of("p")[0]
 
 
 def test_bad_pairs_are_seen_and_good_ones_are_a_click_away() -> None:
@@ -127,6 +127,17 @@ def test_bad_pairs_are_seen_and_good_ones_are_a_click_away() -> None:
     assert not any("open" in attributes for name, attributes, _ in made.elements if name == "details")
     nothing = {**pairs(), "pairs": [], "bad_links": [], "sentences": ["6 of 6 pairs have not met."]}
     assert Page(report([], nothing, MADE)).of("table") == []
+
+
+def test_wrong_numbers_have_card_check_and_what_was_expected_and_came() -> None:
+    made = page(node(6))
+    assert "failed" in made.of("span", class_="badge bad")[0]
+    text = " ".join(made.of("tr"))
+    for words in ("module 3gather12-75 of 64", "module 4matmul12-7beyond the tolerance"):
+        assert words in text
+    assert {each.strip() for each in made.of("p", class_="note bad")} == {"Module 3 computes wrong numbers."}
+    assert len(made.of("g", class_="card bad")) == 1
+    assert "Numbers" not in page(node(0)).of("h3")
 
 
 def test_history_is_a_curve_and_a_table() -> None:

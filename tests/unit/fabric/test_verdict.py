@@ -19,6 +19,7 @@ from ansible.module_utils.gaudi.fabric.verdict import (
     Needs,
     Policy,
     changes,
+    computed,
     describe,
     may_start,
     new_verdict,
@@ -29,6 +30,7 @@ from ansible.module_utils.gaudi.fabric.verdict import (
 )
 
 from tests.unit.fabric.made import EIGHT, MIB, USUAL, fabric, failed, printed
+from tests.unit.fabric.pages import numbers
 
 NOW = MadeOf(
     {str(module): f"AM{module:04}" for module in EIGHT}, "1.22.1", "61.4.2", "sha256:aa", "1.22.0", "c0ffee", "f623d69"
@@ -252,3 +254,38 @@ def test_a_status_has_what_carries_the_traffic_over_host_nics_and_what_is_wrong_
     )
     nothing = replace(WELL, libfabric=None, provider=None)
     assert "host NICs: no provider, no libfabric," in describe(verdict(*runs, card="HL-338", nics=nothing))[1]
+
+
+def test_wrong_numbers_refuse_the_instances_of_their_card() -> None:
+    """Those of other cards start; a verdict without numbers refuses nothing."""
+    wrong = computed(GOOD, numbers())
+    assert wrong["state"] == "failed"
+    assert start(wrong, ONE) == start(wrong, TWO) == start(wrong, ALL) == (False, "fabric_wrong_numbers")
+    assert start(wrong, Needs("other", (4, 5), False)) == (True, "fabric_accepted")
+    assert start(wrong, ONE, override="why")[1] == "fabric_overridden"
+    assert start(wrong, ONE, running=True) == (True, "fabric_wrong_numbers")
+    assert start(GOOD, ALL) == (True, "fabric_accepted")
+
+
+def test_a_wrong_sum_refuses_several_cards_and_not_one() -> None:
+    part = numbers()
+    rows = [{**row, "outcome": "failed" if len(row["modules"]) > 1 else "passed"} for row in part["rows"]]
+    wrong = computed(GOOD, {**part, "rows": rows})
+    assert start(wrong, TWO)[1] == "fabric_wrong_numbers"
+    assert start(wrong, ONE) == (True, "fabric_one_card")
+
+
+def test_numbers_that_only_differ_or_are_missing_accept_a_node() -> None:
+    part = numbers()
+    rows = [row for row in part["rows"] if row["outcome"] != "failed"]
+    document = computed(GOOD, {**part, "rows": rows})
+    assert document["state"] == "accepted"
+    assert read_verdict(json.dumps(document)) == document
+    assert computed(NOTHING, {**part, "rows": rows})["state"] == "not_measured"
+
+
+def test_a_damaged_compute_check_is_a_damaged_verdict() -> None:
+    damaged: list[Any] = [None, [], {"rows": [{"modules": "all"}], "copy_mib": 1, "not_checked": ""}]
+    for part in damaged:
+        with pytest.raises(ValueError, match="it has no compute_check"):
+            read_verdict(json.dumps({**GOOD, "compute_check": part}))

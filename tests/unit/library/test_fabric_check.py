@@ -19,7 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.fabric import burn_in, measuring
-from ansible.module_utils.gaudi.node import containers, links
+from ansible.module_utils.gaudi.node import computing, containers, links
 from ansible.module_utils.gaudi.node import instances as units
 
 from library import fabric_check
@@ -30,8 +30,14 @@ from tests.unit.node.damages import DAMAGES, damage
 ROOT = Path(__file__).resolve().parents[3]
 CARD_TYPES = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8"))
 IMAGE = "gaudi-serving/vllm:1.22"
-LOOKED = {"hccl_demo": "abc", "wrapper": None, "version_text": None, "info_text": None, "info_status": None}
-LOOKED |= {"loader_text": None, "loader_status": None}
+LOOKED: dict[str, Any] = {
+    "hccl_demo": "abc",
+    "wrapper": None,
+    "version_text": None,
+    "info_text": None,
+    "info_status": None,
+}
+LOOKED |= {"loader_text": None, "loader_status": None, "computes": False}
 LOADED = {"version_text": "libfabric: 1.22.0", "info_text": "provider: verbs", "info_status": 0, "loader_status": 0}
 LOADED |= {"loader_text": "/usr/lib/habanalabs/libhccl_ofi_wrapper.so\n"}
 PRINTED = (
@@ -81,6 +87,15 @@ class Node:
     without_direct: str = ""
     # Whether the image has libfabric with a provider, and the wrapper.
     loads: bool = False
+    # Whether the image has PyTorch for the cards, which modules of them compute wrongly, and the requests of the check.
+    computes: bool = False
+    wrong: list[int] = field(default_factory=list)
+    computed: list[dict[str, Any]] = field(default_factory=list)
+    # Who has which card while numbers are checked.
+    reserved: list[dict[str, Any]] = field(default_factory=list)
+    # What the container ends with; 137 and nothing printed where somebody ended it.
+    compute_status: int = 0
+    boot: str = "boot-1"
     # What systemd says of every instance.
     active: str = "inactive"
     # What every run ends with; empty where it ends well.
@@ -131,6 +146,8 @@ class Node:
             return 0, f"ActiveState={self.active}\n", ""
         if "HCCL_GAUDI_DIRECT=1" in command and self.without_direct:
             return 1, self.without_direct, ""
+        if "--interactive" in command:
+            return self.compute(json.loads(command[-1]))
         if "HCCL_COMM_ID" in " ".join(command) and self.fails:
             return 1, self.fails, ""
         if "HCCL_COMM_ID" in " ".join(command):
@@ -143,8 +160,22 @@ class Node:
             return 0, json.dumps({**LOOKED, **LOADED}), ""
         if "run" in command:
             demo = LOOKED["hccl_demo"] if self.has_demo else None
-            return 0, json.dumps({**LOOKED, "hccl_demo": demo}), ""
+            return 0, json.dumps({**LOOKED, "hccl_demo": demo, "computes": self.computes}), ""
         return 0, "", ""
+
+    def compute(self, asked: dict[str, Any]) -> tuple[int, str, str]:
+        """What the program of the compute check prints for a request."""
+        self.computed.append(asked)
+        self.reserved.append(json.loads((self.folder / "cards.lock").read_text())["reservations"])
+        said = []
+        for module in asked["cards"] if not self.compute_status else ():
+            of = {"module": module, "group": []}
+            wrong = {"wrong": int(module in self.wrong), "of": 9, "at": 4, "expected": "1", "got": "2"}
+            said += [{**of, "check": check, **wrong} for check in ("copy", "gather")]
+            said += [{**of, "check": "matmul", "of": 9, "error": 0.0}, {**of, "done": True}]
+        for group in asked["groups"] if not self.compute_status and not self.wrong else ():
+            said += [{"module": each, "group": group, "check": "all_reduce", "wrong": 0, "of": 9} for each in group]
+        return self.compute_status, "".join(f"gaudi-compute {json.dumps(each)}\n" for each in said), ""
 
     def measured(self) -> list[list[str]]:
         """The commands that ran hccl_demo."""
@@ -165,6 +196,9 @@ def answer_all(patch: pytest.MonkeyPatch, answer: Callable[[list[str]], tuple[in
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
     monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
+    monkeypatch.setattr(links, "boot", lambda: made.boot)
+    monkeypatch.setattr(computing, "STATE", tmp_path)
+    monkeypatch.setattr(computing, "PLANS", tmp_path / "instances")
     for name, file in (("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
         monkeypatch.setattr(fabric_check, name, tmp_path / file)
     monkeypatch.setattr(links, "read_topology", made.topology)
@@ -1068,3 +1102,182 @@ def test_a_bad_wish_is_refused_before_anything_runs(node: Node, given: dict[str,
     assert said["refused_id"] == id or (id is None and said["refused_id"])
     assert node.measured() == []
     assert not (node.folder / "acceptance.json").exists()
+
+
+NUMBERS: dict[str, Any] = {
+    "compute": True,
+    "compute_program": "print()",
+    "plans": [plan(0, 1, 2, 3), plan(7, instance="seven")],
+}
+
+
+def outcomes(node: Node) -> dict[str, str]:
+    """The outcomes of the compute check in the verdict, by modules."""
+    return {",".join(map(str, row["modules"])): row["outcome"] for row in node.verdict()["compute_check"]["rows"]}
+
+
+def reboot(node: Node) -> None:
+    node.boot = "boot-2"
+
+
+def used(*modules: int) -> dict[int, list[dict[str, Any]]]:
+    user = {"pid": 1, "name": "x", "unit": "vllm-seven.service", "container": None, "container_name": None}
+    return {module: [user] for module in modules}
+
+
+def test_the_numbers_of_all_cards_are_part_of_a_new_verdict(node: Node) -> None:
+    node.computes = True
+    said = check(**NUMBERS)
+    assert (said["changed"], said["held_back"], node.verdict()["state"]) == (True, [], "accepted")
+    assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
+    assert any("numbers: proved on modules 0-7" in each for each in said["lines"])
+    (asked,) = node.computed
+    assert asked["copy_bytes"] == 4 << 30
+    again = check(**NUMBERS)
+    assert (again["changed"], again["measured"], len(node.computed)) == (False, False, 1)
+    check(**NUMBERS, again=True, compute_mib=16)
+    assert node.computed[1]["copy_bytes"] == 16 << 20
+
+
+def test_the_numbers_are_computed_in_a_walled_container_with_the_cards_reserved(node: Node) -> None:
+    node.computes = True
+    check(**NUMBERS, compute_limit=99)
+    (command,) = [each for each in node.commands if "--interactive" in each]
+    assert command[:4] == ["/usr/bin/timeout", "--kill-after=10", "99", "/usr/bin/docker"]
+    text = " ".join(command)
+    for wall in ("--cap-drop ALL", "--security-opt no-new-privileges", "--read-only"):
+        assert wall in text
+    # Module 0 has the index 7 here.
+    assert "HABANA_VISIBLE_DEVICES=7,6,5,4,3,2,1,0" in text
+    assert command[-3:-1] == [IMAGE, "-"]
+    (reserved,) = node.reserved
+    assert [card["module_id"] for card in reserved["compute-check"]["cards"]] == list(range(8))
+    assert json.loads((node.folder / "cards.lock").read_text())["reservations"] == {}
+
+
+def test_cards_of_instances_stay_reserved_for_them(node: Node) -> None:
+    node.computes = True
+    held = {"other": {"cards": [{"module_id": 3, "serial": "AM3"}], "since": "then"}}
+    left = {"compute-check": {"cards": [{"module_id": 5, "serial": "AM5"}], "since": "then"}}
+    (node.folder / "cards.lock").write_text(json.dumps({"schema": 1, "reservations": {**held, **left}}))
+    check(**NUMBERS)
+    (reserved,) = node.reserved
+    assert reserved["other"] == held["other"]
+    assert [card["module_id"] for card in reserved["compute-check"]["cards"]] == [0, 1, 2, 4, 5, 6, 7]
+    assert json.loads((node.folder / "cards.lock").read_text())["reservations"] == held
+
+
+def test_a_card_that_computes_wrongly_lets_no_instance_start_on_it(node: Node) -> None:
+    node.computes, node.wrong = True, [7]
+    said = check(**NUMBERS)
+    assert [sentence.partition(":")[0] for sentence in said["held_back"]] == ["seven"]
+    assert "Module 7 computes wrong numbers: a copy to the card and back: value 4 is 2 and should be 1" in str(said)
+    assert node.verdict()["state"] == "failed"
+    assert not check(**NUMBERS)["changed"], "only a person repeats it"
+    assert check(**NUMBERS, override="replaced tomorrow")["held_back"] == []
+    node.wrong = []
+    assert check(**NUMBERS, again=True)["held_back"] == []
+
+
+def test_a_verdict_without_numbers_holds_and_gets_them_when_cards_are_free(node: Node) -> None:
+    check(plans=NUMBERS["plans"])
+    assert "compute_check" not in node.verdict()
+    node.computes, node.users = True, used(7)
+    before = node.verdict()
+    said = check(**NUMBERS)
+    assert (said["held_back"], said["changed"], len(node.measured())) == ([], True, 1)
+    assert set(outcomes(node)) == set("0123456")
+    assert {key: node.verdict()[key] for key in before} == before
+    assert not check(**NUMBERS)["changed"]
+    node.users = {}
+    assert "are to be proved" in check(**NUMBERS)["why"]
+    assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
+
+
+def test_a_running_instance_is_not_stopped_for_numbers_alone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(plans=NUMBERS["plans"])
+    node.computes, node.users = True, used(*range(8))
+    monkeypatch.setattr(units, "installed", lambda: ["seven"])
+    monkeypatch.setattr(
+        units, "read", lambda _module, names: [{"instance": name, "active": "active"} for name in names]
+    )
+    assert not check(**NUMBERS, drain=True)["changed"]
+    assert not [command for command in node.commands if "stop" in command]
+    assert check(**NUMBERS, drain=True, again=True)["changed"]
+    assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
+
+
+def test_after_a_reboot_cards_are_checked_again_in_the_short_form(node: Node) -> None:
+    node.computes = True
+    check(**NUMBERS)
+    reboot(node)
+    node.users = used(7)
+    assert check(**NUMBERS)["changed"]
+    assert node.computed[1]["copy_bytes"] == 512 << 20
+    assert node.computed[1]["cards"] == list(range(7))
+    assert not check(**NUMBERS)["changed"]
+    assert len(node.measured()) == 1
+
+
+def test_wrong_numbers_of_a_former_boot_are_checked_again_in_full(node: Node) -> None:
+    """As of a node whose IOMMU is set right."""
+    node.computes, node.wrong = True, list(range(8))
+    assert len(check(**NUMBERS)["held_back"]) == 2
+    assert "iommu=pt" in str(node.verdict()) or "iommu=pt" in str(check(**NUMBERS)["held_back"])
+    reboot(node)
+    assert check(**NUMBERS, check=True)["held_back"] == [], "not known before it is checked"
+    node.wrong = []
+    said = check(**NUMBERS)
+    assert (said["held_back"], node.verdict()["state"]) == ([], "accepted")
+    assert node.computed[1]["copy_bytes"] == 4 << 30
+
+
+def test_links_are_measured_later_though_a_card_computes_wrongly(node: Node) -> None:
+    node.computes, node.wrong, node.has_demo = True, [7], False
+    check(**NUMBERS)
+    assert (node.verdict()["state"], node.measured()) == ("failed", [])
+    node.has_demo = True
+    check(**NUMBERS)
+    assert len(node.measured()) == 1
+
+
+def test_an_image_without_pytorch_refuses_nothing(node: Node) -> None:
+    said = check(**NUMBERS)
+    assert said["held_back"] == []
+    assert any("has no PyTorch for the cards" in each for each in said["lines"])
+    assert (node.computed, check(**NUMBERS)["changed"]) == ([], False)
+    node.computes = True
+    check(**NUMBERS)
+    assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
+
+
+def test_a_check_that_is_ended_from_outside_is_no_verdict(node: Node) -> None:
+    node.computes, node.compute_status = True, 137
+    said = check(**NUMBERS)
+    assert (said["held_back"], outcomes(node), node.verdict()["state"]) == ([], {}, "accepted")
+    assert "ended from outside" in str(said["lines"])
+    node.compute_status = 0
+    check(**NUMBERS)
+    assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
+
+
+def test_check_mode_says_what_would_be_computed(node: Node) -> None:
+    check(plans=NUMBERS["plans"])
+    node.computes = True
+    said = check(**NUMBERS, check=True)
+    assert (said["changed"], said["measured"], node.computed, said["held_back"]) == (True, True, [], [])
+    assert said["plan"].startswith("the numbers of modules 0-7 (copies of 4096 MiB")
+    assert said["seconds"] > 0
+
+
+def test_nothing_is_computed_where_a_static_check_fails(node: Node) -> None:
+    node.computes, node.down = True, [(5, 9)]
+    check(**NUMBERS)
+    assert node.computed == []
+
+
+def test_a_stale_verdict_with_cards_in_use_gets_no_numbers(node: Node) -> None:
+    check(plans=NUMBERS["plans"])
+    node.computes, node.driver, node.users = True, "1.23.0-2eae87a", used(7)
+    check(**NUMBERS)
+    assert node.computed == []

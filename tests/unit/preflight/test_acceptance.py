@@ -29,6 +29,8 @@ HOW: dict[str, Any] = {
     "external_mtu": 0,
     "external_speed": 0,
     "burn_in": [],
+    "compute": True,
+    "compute_mib": 0,
     "again": False,
     "drain": False,
     "required": True,
@@ -108,6 +110,20 @@ def test_the_role_says_how_is_measured_as_the_role_that_measures_is_told() -> No
         given = {"__preflight_options": {"options": options}, "preflight_serving": serving, "role_path": "/"}
         told = evaluate("preflight", "{{ __preflight_fabric }}", **given)
         assert told == {**HOW, "demo": demo, "external_mtu": 9000}
+
+
+def test_a_card_that_computes_wrongly_is_refused_until_a_reboot_has_it_checked_again(node: Node) -> None:
+    """As of an IOMMU that is set right: nothing is known before the role has checked."""
+    node.computes, node.wrong = True, [5]
+    said = check(plans=[served(5)], compute=True, compute_program="print()")["held_back"]
+    assert "Module 5 computes wrong numbers" in said[0]
+    assert refused(node, served(5)) == said
+    assert refused(node, served(4)) == []
+    node.boot = "boot-2"
+    assert refused(node, served(5)) == []
+    node.users = {5: [USER]}
+    assert refused(node, served(5)) == said
+    assert len(node.computed) == 1
 
 
 def test_a_running_instance_goes_on(node: Node) -> None:

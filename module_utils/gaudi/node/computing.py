@@ -1,0 +1,44 @@
+"""Run the compute check over cards of a node: the program of roles/fabric_check in a container with these cards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ..base import paths
+from ..fabric import compute
+from ..fabric.output import KILLED
+from . import containers, links, reservations
+
+STATE, PLANS = Path(paths.STATE), Path(paths.INSTANCES)
+# Under which cards are reserved meanwhile, so that no instance is given them.
+HOLDER = "compute-check"
+
+
+def perform(
+    module: AnsibleModule,
+    image: str,
+    program: str,
+    planned: compute.Plan,
+    cards: Sequence[Mapping[str, Any]],
+    now: str,
+) -> compute.Ended:
+    """Check the numbers of the planned cards in an image, with the cards reserved. cards: those of the topology.
+
+    now: ISO 8601, the date of the reservation. Raises Refusal if the reservations cannot be read.
+    """
+    chosen = [card for card in cards if card["module_id"] in planned.modules]
+    indexes = ",".join(str(card["index"]) for card in sorted(chosen, key=lambda card: int(card["module_id"])))
+    asked = json.dumps(compute.request(planned, links.free_port()))
+    walls = [*links.WALLS, *links.MEASURES, "--env", f"HABANA_VISIBLE_DEVICES={indexes}", "--interactive"]
+    arguments = [*walls, "--entrypoint", "python3", image, "-", asked]
+    limit = module.params["compute_limit"] or compute.limit_seconds(planned)
+    with reservations.borrowed(STATE, PLANS, HOLDER, chosen, now):
+        ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)
+    foreign = ended.no_memory or ended.status == KILLED
+    # A container that has ended well has printed warnings of libraries on stderr, and no reason.
+    return compute.Ended(ended.text, ended.status, limit, foreign)
