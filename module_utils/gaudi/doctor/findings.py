@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.printable import printable
 from ..cards.users import describe_user, is_own
+from ..fabric import compute
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say
 from ..host.iommu import Group, case, shown, translating
@@ -92,12 +93,15 @@ def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
 
 
 def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
-    """Return the fatal faults of the last verdict; nothing without a verdict."""
-    return [
+    """Return the fatal faults and the wrong numbers of the last verdict; nothing without a verdict."""
+    found = [
         Finding(str(fault["id"]), CARDS, printable(str(fault["sentence"])))
         for fault in (verdict["faults"] if verdict else ())
         if fault["fatal"]
     ]
+    part: Mapping[str, Any] = (verdict or {}).get("compute_check") or {"rows": []}
+    wrong = compute.failed(part, [module for row in part["rows"] for module in row["modules"]])
+    return found + [Finding("wrong_numbers", CARDS, printable(f"{said} {compute.advice(part)}")) for said in wrong]
 
 
 def of_users(

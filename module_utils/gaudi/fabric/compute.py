@@ -18,6 +18,7 @@ from typing import Any
 from ..base.documents import misfit
 from ..base.printable import printable
 from ..catalogue.compute import ComputeBounds
+from ..faults.words import fault, remedy
 from .classes import modules_are, modules_text
 
 MARK = "gaudi-compute "
@@ -254,7 +255,8 @@ def _outcome(part: tuple[int, ...], answers: _Answers, ended: Ended, bad: Collec
     checks = OF_A_CARD if len(part) == 1 else OF_A_GROUP
     wrong = [each for each in answers.findings if each["exact"]]
     if wrong:
-        return FAILED, f"{name} {_verb(part)} wrong numbers: {wrong[0]['sentence']}"
+        facts = {"name": name, "verb": "computes" if len(part) == 1 else "add up to", "what": wrong[0]["sentence"]}
+        return FAILED, fault("wrong_numbers").sentence.format(**facts)
     if all(set(checks) <= answers.passed.get(module, set()) for module in part):
         if answers.findings:
             return DIFFERS, f"{name}: {answers.findings[0]['sentence']}"
@@ -278,10 +280,6 @@ def _outcome(part: tuple[int, ...], answers: _Answers, ended: Ended, bad: Collec
 
 def _name(part: Sequence[int]) -> str:
     return f"Module{'s' if len(part) > 1 else ''} {modules_text(part)}"
-
-
-def _verb(part: Sequence[int]) -> str:
-    return "computes" if len(part) == 1 else "add up to"
 
 
 def _last(text_: str) -> str:
@@ -425,9 +423,5 @@ def lines(part: Mapping[str, Any] | None) -> list[str]:
 def advice(part: Mapping[str, Any]) -> str:
     """Return what to do about wrong numbers: a fault of all cards is seldom one of the cards."""
     cards = [row for row in part["rows"] if len(row["modules"]) == 1]
-    if len(cards) > 1 and all(row["outcome"] == FAILED for row in cards):
-        return (
-            "All cards compute wrongly, so look at the node first: its IOMMU has to be in passthrough (iommu=pt), and "
-            "image and driver of one release."
-        )
-    return "Check the node again with its cards free, and have a card that stays wrong replaced."
+    every = len(cards) > 1 and all(row["outcome"] == FAILED for row in cards)
+    return str(remedy("wrong_numbers", "all" if every else ""))

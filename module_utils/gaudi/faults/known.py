@@ -246,6 +246,18 @@ FAULTS = (
     ),
     # Cards and links, as the verdict judges them.
     Known(
+        "wrong_numbers",
+        CARDS,
+        "module_utils/gaudi/fabric/compute.py",
+        "{name} {verb} wrong numbers: {what}",
+        "Check the node again with its cards free (playbooks/accept.yml), and have a card that stays wrong replaced.",
+        "records of three owners of Gaudi servers, releases 1.24.0 and 1.24.1: without passthrough large data is wrong",
+        remedies={
+            "all": "All cards compute wrongly, so look at the node first: its IOMMU has to be in passthrough "
+            "(iommu=pt), and image and driver of one release."
+        },
+    ),
+    Known(
         "cards_differ",
         CARDS,
         _STATIC,

@@ -22,6 +22,7 @@ from ansible.module_utils.gaudi.preflight.compatibility import Image
 from tests.unit.doctor.test_findings import PIECES, of_instance
 from tests.unit.fabric import test_static as links
 from tests.unit.fabric.made import TYPES
+from tests.unit.fabric.pages import numbers
 from tests.unit.preflight.test_compatibility import IMAGE, RIGHT, judge
 
 NEEDED = (Needed("iommu=pt", "correctness", "answers may be wrong without it"),)
@@ -47,6 +48,10 @@ def links_in_the_verdict() -> list[Finding]:
     made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
     facts: dict[str, Any] = {"made_of": made_of, "results": (), "located": (), "not_measured": "", "nics": None}
     return findings.of_verdict(new_verdict(node="n", time="now", faults=list(faults), **facts))
+
+
+def wrong_numbers() -> list[Finding]:
+    return findings.of_verdict({"faults": [], "compute_check": numbers()})
 
 
 def hugepages() -> list[Finding]:
@@ -97,6 +102,7 @@ def crash_loop() -> list[Finding]:
             "Install the driver 1.22.2-32",
         ),
         (links_in_the_verdict, "internal_port_down", "has internal ports down: 9", "neighbours on the board"),
+        (wrong_numbers, "wrong_numbers", "Module 3 computes wrong numbers", "have a card that stays wrong replaced"),
         (hugepages, "not_in_effect", "vm.nr_hugepages is 0, and 1024 is wanted", "playbooks/tune_host.yml"),
         (
             until_a_reboot,
