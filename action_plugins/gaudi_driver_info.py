@@ -24,7 +24,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "offered": {"type": "bool", "default": False},
     "repository": {"type": "str", "default": "", "no_log": True},
     "suite": {"type": "str", "default": ""},
-    "refuse": {"type": "str", "choices": ["never", "before", "after", "removal"], "default": "never"},
+    "kernel": {"type": "str"},
+    "reboots": {"type": "bool", "default": False},
+    "refuse": {
+        "type": "str",
+        "choices": ["never", "before", "after", "removal", "kernel", "booted"],
+        "default": "never",
+    },
 }
 
 

@@ -51,13 +51,24 @@ options:
     description: Suite of O(repository). Empty takes the system's code name.
     type: str
     default: ""
+  kernel:
+    description:
+      - The kernel that the site chooses. V(supported) is the newest of the release's list that the node has or is
+        offered, of the kind of the running one; an empty text takes a choice of an earlier run back. Left out, nothing
+        is foreseen, and the kernel that boots next is the one that the boot loader takes now.
+    type: str
+  reboots:
+    description: Whether the node is rebooted for the kernel in this run, so that cards in use are refused beforehand.
+    type: bool
+    default: false
   refuse:
     description:
       - Whether to fail. V(before) fails for what keeps the release from being installed, V(after) for what is not as
         the vendor's manuals ask once it is, V(removal) for packages that dpkg was kept from finishing, which apt does
-        not take off.
+        not take off. V(kernel) fails for what keeps the kernel of O(kernel) from being installed, V(booted) where that
+        kernel waits for a reboot and the running one does not take the driver.
     type: str
-    choices: [never, before, after, removal]
+    choices: [never, before, after, removal, kernel, booted]
     default: never
 requirements:
   - root (C(become))
@@ -124,6 +135,22 @@ next_kernel:
   type: str
   returned: always
   sample: 6.8.0-45-generic
+chosen:
+  description:
+    - What is to do for the kernel of O(kernel) - the option as C(requested); C(kernel), which it means, empty if the
+      node has not read package lists that have it; C(pinned), the kernel of our drop-in; C(packages) that are missing;
+      C(keep), the text that keeps apt from removing them; whether the drop-in is C(settled), as requested; whether the
+      kernel C(waits) for a reboot.
+  type: dict
+  returned: always
+  sample:
+    requested: supported
+    kernel: 6.8.0-110-generic
+    pinned: ""
+    packages: [linux-image-6.8.0-110-generic, linux-headers-6.8.0-110-generic]
+    keep: ""
+    settled: false
+    waits: true
 refusals:
   description: Why the release cannot be installed, C(id) and C(message) of each.
   type: list
@@ -248,6 +275,7 @@ from ansible.module_utils.gaudi.node.driver_look import Look
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources
 
+KINDS = ("never", "before", "after", "removal", "kernel", "booted")
 ARGUMENT_SPEC: dict[str, Any] = {
     "software": {"type": "dict", "required": True},
     "facts": {"type": "dict", "required": True},
@@ -259,7 +287,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "offered": {"type": "bool", "default": False},
     "repository": {"type": "str", "default": "", "no_log": True},
     "suite": {"type": "str", "default": ""},
-    "refuse": {"type": "str", "choices": ["never", "before", "after", "removal"], "default": "never"},
+    "kernel": {"type": "str"},
+    "reboots": {"type": "bool", "default": False},
+    "refuse": {"type": "str", "choices": list(KINDS), "default": "never"},
 }
 
 
@@ -281,16 +311,16 @@ def main() -> None:
         judged, (not_offered, for_kernels) = node.judgement(), node.offers()
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    refusals = [*judged.refusals, *node.boot(judged)[0], *not_offered, *node.no_room()]
+    refusals = [*node.kernel_refusals(), *judged.refusals, *node.boot(judged)[0], *not_offered, *node.no_room()]
     unverified, (preferences, unattended) = node.unverified(), node.texts()
-    asked = {"never": [], "before": refusals, "after": unverified, "removal": node.removal()}
-    stopping = asked[module.params["refuse"]]
+    found: tuple[list[Refusal], ...] = ([], refusals, unverified, node.removal(), node.kernel_refusals(), node.booted())
+    stopping = dict(zip(KINDS, found))[module.params["refuse"]]
     answer = {
         **judged.as_dict(),
         **{"family": node.family, "version": node.wanted.version, "installed": node.installed},
         **{"kernel": node.found.kernel, "next_kernel": node.found.next_kernel, "cards": len(node.sources.pci)},
         **{"users": list(node.found.users), "instances": list(node.found.instances), "loaded": node.loaded},
-        **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down},
+        **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down, "chosen": node.kernel},
         **{"refusals": told(refusals), "unverified": told(unverified), "kernel_packages": for_kernels},
         **{"preferences": preferences, "unattended": unattended, "interrupted": node.found.interrupted},
         **{"denials": apt.denials(module) if module.params["offered"] else {}, "build_failure": failed(node)},

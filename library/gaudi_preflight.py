@@ -400,7 +400,7 @@ from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
-from ansible.module_utils.gaudi.node.driver_look import Look, index_of, lost_at_reboot
+from ansible.module_utils.gaudi.node.driver_look import Look, index_of, kernel_is_due, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.node.web import ACCESS, through
@@ -868,7 +868,8 @@ def look_at_driver(
     """Say what the driver of a node needs, if the role gaudi_driver follows and may have something to do."""
     params, foreseen = module.params, bool(seen.topology.get("foreseen"))
     wishes, lacks_runtime = params["driver"], bool(judgement.runtime_problems(params, seen))
-    if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime):
+    kernel = bool(wishes) and kernel_is_due(wishes.get("kernel", ""), reboots=wishes.get("reboots", False))
+    if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime, kernel):
         return driver_first.DriverFirst()
     given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
     given.update({name: params[name] for name in ("http_proxy", "https_proxy", "no_proxy", "certificates")})
@@ -883,7 +884,7 @@ def look_at_driver(
         refused: driver_first.DriverFirst = driver_first.refused([refusal], foreseen=foreseen)
         return refused
     unbootable, reported = look.boot(decided)
-    refusals = [*decided.refusals, *unbootable, *not_offered]
+    refusals = [*look.kernel_refusals(), *decided.refusals, *unbootable, *not_offered]
     stopped = look.found.instances if decided.replaces else ()
     told: driver_first.DriverFirst = driver_first.told(
         look.wanted.version,
@@ -893,9 +894,13 @@ def look_at_driver(
         stopped,
         foreseen=foreseen,
         replace=wishes["replace"],
+        kernel=look.kernel_sentence() if kernel else "",
     )
     # Packages, images and weights may share a file system.
-    return replace(told, rooms=tuple(look.rooms), findings=(*told.findings, *reported)) if told.first else told
+    told = replace(told, rooms=tuple(look.rooms), findings=(*told.findings, *reported)) if told.first else told
+    # The reboot into another kernel stops all instances.
+    booted = kernel and told.first and wishes.get("reboots", False)
+    return replace(told, stops=look.found.instances) if booted else told
 
 
 def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Answer]:

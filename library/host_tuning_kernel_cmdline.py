@@ -66,8 +66,6 @@ held:
   sample: {"/etc/default/grub.d/zz-gaudi-serving.cfg": "..."}
 """
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -96,32 +94,8 @@ LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
 
-def _write(module: AnsibleModule, path: str, text: bytes | None) -> None:
-    if text is None:
-        Path(path).unlink()
-        return
-    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
-    with os.fdopen(handle, "wb") as file:
-        file.write(text)
-    Path(temporary).chmod(0o644)
-    Path(path).parent.mkdir(exist_ok=True)
-    module.atomic_move(temporary, path)
-
-
-def _language() -> str:
-    """Return the system's language: update-grub writes LANG into the boot menu, and ssh would pass on the caller's."""
-    lines = LOCALE.read_text(errors="replace").splitlines() if LOCALE.exists() else []
-    return next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
-
-
 def _run(module: AnsibleModule, command: list[str]) -> str | None:
-    """Run a command; return its message if it failed, else None."""
-    rc, out, err = module.run_command(command, environ_update={"LANG": _language()})
-    if rc == 0:
-        return None
-    end = f"was killed by signal {-rc}" if rc < 0 else f"ended with status {rc}"
-    said = printable((err or out).strip()[-2000:])
-    return f"{' '.join(command)} {end}{': ' + said if said else '.'}"
+    return tuning.run_boot_tool(module, command, LOCALE)
 
 
 def _shown(entries: list[grub.Entry]) -> dict[str, str]:
@@ -147,7 +121,15 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     if obstacle:
         module.fail_json(msg=obstacle, refused_id="file_in_the_way")
     if changed and not module.check_mode:
-        _update_grub(module, update_grub, expected, old, new)
+        tuning.change_drop_in(
+            module,
+            [update_grub],
+            Path(path),
+            (old, new),
+            host_files.MARK,
+            (CONFIG, LOCALE),
+            lambda: _lacking(update_grub, expected),
+        )
     return {
         "changed": changed,
         "entries": _shown(_entries()),
@@ -156,31 +138,11 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     }
 
 
-def _update_grub(
-    module: AnsibleModule, update_grub: str, expected: list[str], old: str | None, new: str | None
-) -> None:
-    """Change the drop-in from ``old`` to ``new`` and run update-grub; put everything back when the entries lack
-    something.
-
-    None: no drop-in. ``expected``: the arguments that the boot entries are to have then.
-    """
-    path, before = module.params["path"], CONFIG.read_bytes()
-    if old != new:
-        # The drop-in is removed after update-grub, so that an interrupted removal is completed by the next run.
-        _write(module, path, (new or host_files.MARK + "\n").encode())
-    failure = _run(module, [update_grub])
-    if failure is None and not kernel_cmdline.all_hold(expected, _entries()):
-        failure = f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
-    if failure:
-        if old != new:
-            _write(module, path, None if old is None else old.encode())
-        if not CONFIG.exists() or CONFIG.read_bytes() != before:
-            _write(module, str(CONFIG), before)
-        # grub-mkconfig writes to this file, and leaves it behind if it fails.
-        CONFIG.with_name(f"{CONFIG.name}.new").unlink(missing_ok=True)
-        module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
-    if new is None:
-        _write(module, path, None)
+def _lacking(update_grub: str, expected: list[str]) -> str:
+    """Say which arguments the boot entries lack; "" if none."""
+    if kernel_cmdline.all_hold(expected, _entries()):
+        return ""
+    return f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
 
 
 def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:

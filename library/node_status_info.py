@@ -120,7 +120,7 @@ from ansible.module_utils.gaudi.fabric import asked
 from ansible.module_utils.gaudi.jobs.decisions import unfinished
 from ansible.module_utils.gaudi.node import instances, links, long_work
 from ansible.module_utils.gaudi.node.containers import systemctl
-from ansible.module_utils.gaudi.node.driver_look import lost_at_reboot
+from ansible.module_utils.gaudi.node.driver_look import kernel_waits, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
@@ -147,6 +147,11 @@ def waits(module: AnsibleModule, program: str) -> str:
     return str(out).strip()
 
 
+def kernels_wait(module: AnsibleModule) -> tuple[str, str]:
+    """Say that a chosen kernel waits for a reboot, and that a reboot would lose the driver."""
+    return kernel_waits(), lost_at_reboot(module)
+
+
 def main() -> None:
     """Read, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -157,7 +162,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         picture=describe_node(topology, holders),
-        waits="\n".join(filter(None, (waits(module, module.params["tuning_program"]), lost_at_reboot(module)))),
+        waits="\n".join(filter(None, (waits(module, module.params["tuning_program"]), *kernels_wait(module)))),
         acceptance=of_verdict(),
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),

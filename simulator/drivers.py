@@ -27,6 +27,8 @@ PORT = 8095
 KERNEL, KERNEL_PACKAGE = "6.8.0-45-generic", "6.8.0-45.45"
 # What an update of that kernel brings. The package of its image is there as well, so that it boots next.
 NEXT, NEXT_PACKAGE = "6.8.0-60-generic", "6.8.0-60.63"
+# A newer one, on which no driver up to 1.24.0 builds, as a distribution offers beside the others.
+TOO_NEW, TOO_NEW_PACKAGE = "6.17.0-22-generic", "6.17.0-22.22"
 # The one version in the suite NEWEST; the catalogue may have it as well.
 NEWER = "1.23.0-695"
 # A suite with that one alone, as a mirror that keeps no former release.
@@ -44,16 +46,21 @@ def offered() -> list[Package]:
     names = [entry["deb"] for entry in yaml.safe_load((ROOT / "catalog/driver.yml").read_text())["packages"]]
     versions = sorted({NEWER, *(str(releases.read(release)["software"]["driver"]) for release in releases.names())})
     vendors = [_vendors(name, version) for version in versions for name in names]
-    image = {f"boot/vmlinuz-{NEXT}": context.text(f"{ABOUT}: there is no such kernel\n")}
     return [
         *vendors,
         *(
             Package(f"linux-{kind}-{kernel}", version, ABOUT)
-            for kernel, version in ((KERNEL, KERNEL_PACKAGE), (NEXT, NEXT_PACKAGE))
+            for kernel, version in ((KERNEL, KERNEL_PACKAGE), (NEXT, NEXT_PACKAGE), (TOO_NEW, TOO_NEW_PACKAGE))
             for kind in ("headers", "modules-extra")
         ),
-        Package(f"linux-image-{NEXT}", NEXT_PACKAGE, ABOUT, files=image),
+        *(_image(kernel, version) for kernel, version in ((NEXT, NEXT_PACKAGE), (TOO_NEW, TOO_NEW_PACKAGE))),
     ]
+
+
+def _image(kernel: str, version: str) -> Package:
+    """A kernel's package, which puts an image into /boot that nothing can boot."""
+    image = {f"boot/vmlinuz-{kernel}": context.text(f"{ABOUT}: there is no such kernel\n")}
+    return Package(f"linux-image-{kernel}", version, ABOUT, files=image)
 
 
 def _vendors(name: str, version: str) -> Package:

@@ -164,7 +164,7 @@ def _of_kernel(log: str, kernel: str, newest: str) -> Refusal | None:
         "kernel_too_new",
         f"{_begin(kernel)}: it {differs} those that the release was made for; what the driver uses has changed there"
         f"{why} ({printable(what.strip())}). Needed is a kernel {tested} (docs/compatibility.md). Install it with its "
-        "headers and boot it, or take a release for this kernel.",
+        "headers and boot it (gaudi_driver_kernel does), or take a release for this kernel.",
     )
 
 

@@ -9,13 +9,19 @@ from typing import Any
 
 from ..base.refusal import Refusal
 from ..preflight import versions
-from . import dkms, kernels, troubles
+from . import dkms, kernel_choice, kernels, troubles
 from .dkms import Built
-from .facts import DRIVERS, Facts, Wanted
+from .facts import DEB, DRIVERS, RPM, Facts, Wanted
 from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, Package, Present, judge, order
 
 # Origins of an installed driver.
 NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "kernel", "by_hand"
+_CHOOSE = {
+    DEB: "Set gaudi_driver_kernel: supported, which installs and boots the newest kernel of the release's list, or "
+    "name one in full",
+    RPM: "Install and boot a kernel of the release's list",
+}
+_REBOOTED = "The node cannot be rebooted into the kernel of gaudi_driver_kernel"
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,8 @@ class Found:
     all loaded modules. ``version``: the loaded driver's version. ``file``: the driver's module file for the running
     kernel. ``status``: dkms status. ``kernel``, ``next_kernel``: the running kernel, and the one that boots next.
     ``users``: users of cards, for people; ``instances``: our instances that use cards, not repeated in ``users``.
+    ``chosen``: the kernel that the site chose, "" if it chose none; the node boots it before a driver is built that the
+    running kernel does not take.
     ``interrupted``: dpkg was cut off during a change, and no program has resumed it. ``holder``: the process that locks
     dpkg's database, for people. ``others``: half-installed packages that are not the driver's, if they block it.
     ``empty``: by kernel, the driver's module files of 0 bytes; ``status`` has them as such.
@@ -33,6 +41,7 @@ class Found:
 
     kernel: str
     next_kernel: str
+    chosen: str = ""
     packages: Mapping[str, Package] = field(default_factory=dict)
     traces: tuple[str, ...] = ()
     modules: frozenset[str] = frozenset()
@@ -51,12 +60,14 @@ class Found:
 class Wishes:
     """What a site allows: ``replace`` a driver of another version, and ``take_over`` one of the vendor's installer.
 
-    ``drain``: the caller stops our instances before the change, and starts them again after it.
+    ``drain``: the caller stops our instances before the change, and starts them again after it. ``reboots``: the node
+    is rebooted for another kernel.
     """
 
     replace: bool = False
     take_over: bool = False
     drain: bool = False
+    reboots: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,8 +138,11 @@ def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgem
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
     # The loaded driver names only a hash of its build, so another build is recognised by its packages.
     replaces = _runs_other(found, wanted) or _is_other(present)
-    if replaces and (refusal := _in_use(found, wishes)):
+    what = f"The driver {found.version} cannot be replaced" if replaces else _REBOOTED
+    boots = wishes.reboots and found.chosen not in ("", found.kernel)
+    if (replaces or boots) and (refusal := _in_use(found, wishes, what)):
         refusals.append(refusal)
+    refusals += _does_not_build(found, wanted, facts)
     steps = _steps(found, wanted, facts, present)
     return Judgement(present, source, tuple(refusals), steps, tuple(reboot(found, wanted)), replaces)
 
@@ -138,16 +152,41 @@ def _is_other(present: Present) -> bool:
     return present.state in (OLDER, NEWER, MIXED) or (present.state == BROKEN and bool(present.differing))
 
 
-def _in_use(found: Found, wishes: Wishes) -> Refusal | None:
-    """Return the refusal if a card is in use by a process that will not be stopped; else None."""
+def _does_not_build(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]:
+    """Return the refusal of a kernel on which the driver is known not to build; of a chosen kernel, only that one."""
+    kernels_built = (found.chosen,) if found.chosen else (found.kernel, found.next_kernel)
+    for kernel in dict.fromkeys(kernels_built):
+        if has_driver(found, wanted, kernel) or facts.builds_on(wanted.version, kernel):
+            continue
+        when = "runs" if kernel == found.kernel else "boots next"
+        todo = "Name an older kernel in gaudi_driver_kernel" if found.chosen else _CHOOSE[wanted.format]
+        return [
+            Refusal(
+                "kernel_unbuildable",
+                f"Kernel {kernel}, which {when}, is too new for the driver {wanted.version}: it is known not to build "
+                f"there (catalog/driver.yml). {todo}.",
+            )
+        ]
+    return []
+
+
+def waits_for_reboot(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]:
+    """Return the refusal to go on while the chosen kernel does not run and the running one does not take the driver."""
+    takes = has_driver(found, wanted, found.kernel) or facts.builds_on(wanted.version, found.kernel)
+    if found.chosen in ("", found.kernel) or takes:
+        return []
+    return [kernel_choice.waits(found.chosen, found.kernel, wanted.version)]
+
+
+def _in_use(found: Found, wishes: Wishes, what: str) -> Refusal | None:
+    """Return the refusal if a card is in use by a process that will not be stopped; else None. what: not possible."""
     ours = () if wishes.drain else tuple(f"the instance {name}" for name in found.instances)
     if not (found.users or ours):
         return None
     advice = " site.yml stops instances, and starts them with the new release's plan." if ours else ""
     return Refusal(
         "cards_in_use",
-        f"The driver {found.version} cannot be replaced while cards are in use: {'; '.join((*found.users, *ours))}. "
-        f"Stop what uses them.{advice}",
+        f"{what} while cards are in use: {'; '.join((*found.users, *ours))}. Stop what uses them.{advice}",
     )
 
 

@@ -17,6 +17,7 @@ FORMATS = {"Debian": DEB, "RedHat": RPM}
 # The package with the driver itself, by format; its version is the driver's.
 DRIVERS = {DEB: "habanalabs-dkms", RPM: "habanalabs"}
 
+_OF_KERNEL = ("images", "headers", "extra")
 # A kernel release (uname -r) becomes part of a package's name.
 _KERNEL = re.compile(r"[0-9][A-Za-z0-9._+~-]{0,99}")
 _WITH_BUILD = re.compile(r"[0-9]+(\.[0-9]+){2}-[0-9]+")
@@ -29,6 +30,14 @@ class ModuleOrder:
     since: str
     load: tuple[str, ...]
     unload: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unbuildable:
+    """Kernels on which drivers do not build: drivers up to one version, kernels from one version on."""
+
+    drivers_to: str
+    kernels_from: str
 
 
 @dataclass(frozen=True)
@@ -48,24 +57,31 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Facts:
-    """The content of the file. Names are by format (deb or rpm); ``headers`` and ``extra`` contain {kernel}."""
+    """The content of the file. Names are by format (deb or rpm); those of a kernel's packages contain {kernel}."""
 
     packages: Mapping[str, tuple[str, ...]]
+    images: Mapping[str, tuple[str, ...]]
     headers: Mapping[str, tuple[str, ...]]
     extra: Mapping[str, tuple[str, ...]]
+    unbuildable: tuple[Unbuildable, ...]
     modules: tuple[ModuleOrder, ...]
     traces: tuple[str, ...]
 
     @classmethod
     def from_document(cls, document: object) -> Facts:
         """Read the file's content; raises Refusal with file and key."""
-        top = Reader(document, WHERE, ("schema", "packages", "kernel_packages", "modules", "installer"))
+        keys = ("schema", "packages", "kernel_packages", "unbuildable", "modules", "installer")
+        top = Reader(document, WHERE, keys)
         named = [
             Reader(entry, f"{WHERE}: packages[{place}]", (DEB, RPM, "about", "source"))
             for place, entry in enumerate(sequence(top.raw("packages"), f"{WHERE}: packages"))
         ]
-        kernel = Reader(top.raw("kernel_packages"), f"{WHERE}: kernel_packages", ("headers", "extra", "source"))
-        by_format = {key: Reader(kernel.raw(key), f"{WHERE}: {key}", (DEB, RPM)) for key in ("headers", "extra")}
+        kernel = Reader(top.raw("kernel_packages"), f"{WHERE}: kernel_packages", (*_OF_KERNEL, "source"))
+        by_format = {key: Reader(kernel.raw(key), f"{WHERE}: {key}", (DEB, RPM)) for key in _OF_KERNEL}
+        fails = [
+            Reader(entry, f"{WHERE}: unbuildable[{place}]", ("drivers_to", "kernels_from", "source"))
+            for place, entry in enumerate(sequence(top.raw("unbuildable"), f"{WHERE}: unbuildable"))
+        ]
         orders = []
         for place, entry in enumerate(sequence(top.raw("modules"), f"{WHERE}: modules")):
             reader = Reader(entry, f"{WHERE}: modules[{place}]", ("since", "load", "unload", "source"))
@@ -77,8 +93,10 @@ class Facts:
         installer = Reader(top.raw("installer"), f"{WHERE}: installer", ("traces", "source"))
         return cls(
             packages={format: tuple(reader.text(format) for reader in named) for format in (DEB, RPM)},
+            images={format: by_format["images"].texts(format) for format in (DEB, RPM)},
             headers={format: by_format["headers"].texts(format) for format in (DEB, RPM)},
             extra={format: by_format["extra"].texts(format) for format in (DEB, RPM)},
+            unbuildable=tuple(Unbuildable(each.text("drivers_to"), each.text("kernels_from")) for each in fails),
             modules=tuple(orders),
             traces=installer.texts("traces", required=True),
         )
@@ -115,6 +133,16 @@ class Facts:
                 found = entry
         return found
 
+    def images_of(self, format: str, kernel: str) -> list[str]:
+        """Return the packages that contain a kernel."""
+        return _for_kernel(self.images[format], kernel)
+
+    def builds_on(self, version: str, kernel: str) -> bool:
+        """Whether nothing is known that keeps a driver from being built for a kernel."""
+        return not any(
+            _order(version, fails.drivers_to) <= 0 <= _order(kernel, fails.kernels_from) for fails in self.unbuildable
+        )
+
     def headers_of(self, format: str, kernel: str) -> list[str]:
         """Return the header packages that DKMS needs for a kernel."""
         return _for_kernel(self.headers[format], kernel)
@@ -124,9 +152,19 @@ class Facts:
         return _for_kernel(self.extra[format], kernel)
 
 
+def _order(version: str, limit: str) -> int:
+    """As versions.compare, which takes the numbers that both have. Raises Refusal for a text that is no version."""
+    one, other = versions.vendors(version), versions.read(limit)
+    if one is None or other is None:
+        raise _no_kernel(version)
+    return versions.compare(one, other)
+
+
+def _no_kernel(text: str) -> Refusal:
+    return Refusal("no_kernel_release", f"{text!r} is no release of a kernel (6.8.0-45-generic). Look at uname -r.")
+
+
 def _for_kernel(names: tuple[str, ...], kernel: str) -> list[str]:
     if not _KERNEL.fullmatch(kernel):
-        raise Refusal(
-            "no_kernel_release", f"{kernel!r} is no release of a kernel (6.8.0-45-generic). Look at uname -r."
-        )
+        raise _no_kernel(kernel)
     return [name.format(kernel=kernel) for name in names]

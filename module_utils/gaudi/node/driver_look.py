@@ -27,11 +27,12 @@ from ..base.refusal import Refusal
 from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
 from ..cards.users import describe_user
-from ..driver import apt_files, boot, build_log, decision, dkms, kernels, offered, packages, room
+from ..driver import apt_files, boot, build_log, decision, dkms, kernel_choice, kernels, offered, packages, room
 from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
+from ..driver.kernel_choice import KernelChoice
 from ..engine.packages import family_of
-from ..preflight.checks import Room, check_room, instance_of
+from ..preflight.checks import Room, check_room, instance_of, vendor_system
 from . import apt, folders, tuning, web
 from .documents import read_json
 
@@ -55,6 +56,8 @@ PCI = Path("/sys/bus/pci/devices")
 KEPT = paths.DRIVER_KEPT
 # IFF_UP of <linux/if.h>: the interface is enabled, with or without a cable.
 UP = 0x1
+# The drop-in with which the role has GRUB boot a chosen kernel.
+PIN = Path(kernel_choice.PIN)
 APT_LISTS = Path("/var/lib/apt/lists")
 DPKG = Path("/var/lib/dpkg")
 PROC = Path("/proc")
@@ -185,6 +188,28 @@ def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.Built, ...], dict[str
     return dkms.with_files(status, found), found
 
 
+def pinned_kernel() -> str:
+    """Return the kernel that our drop-in has GRUB boot; "" without one."""
+    kernel: str = kernel_choice.pinned_in(PIN.read_text(encoding="utf-8", errors="replace")) if PIN.is_file() else ""
+    return kernel
+
+
+def kernel_waits() -> str:
+    """Say that the chosen kernel waits for a reboot; "" if it runs, or none is chosen."""
+    running, pinned = RUNNING.read_text(encoding="ascii").strip(), pinned_kernel()
+    if pinned in ("", running):
+        return ""
+    return f"Kernel {pinned} is chosen (gaudi_driver_kernel), kernel {running} runs: reboot the node."
+
+
+def kernel_is_due(requested: str, *, reboots: bool) -> bool:
+    """Whether the role has something to do for the kernel: a drop-in that is not as requested, or a reboot."""
+    pinned = pinned_kernel()
+    if requested in ("", kernel_choice.SUPPORTED):
+        return bool(pinned) != bool(requested) or (reboots and kernel_waits() != "")
+    return pinned != requested or (reboots and kernel_waits() != "")
+
+
 def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
     """Return the mount point of a path, the wanted bytes, and the free bytes."""
     mount, free = folders.space_at(Path(path))
@@ -246,6 +271,11 @@ class Look:
         self.facts = Facts.from_document(given["facts"])
         suffix = f".el{version[1]}" if version else ""
         self.wanted: Wanted = self.facts.wanted(given["software"], self.family, suffix)
+        values = dict(re.findall(r"^(ID|ID_LIKE|VERSION_ID)=[\"']?([^\"'\n]*)", system, re.MULTILINE))
+        self.listing: str = kernel_choice.listed(given["software"], vendor_system(values))
+        self.offered_kernels: list[str] = []
+        """Kernels that the repositories have, if they were asked."""
+        self.choice = self._choose()
         self.found = self._read()
         self.keep: list[str] = []
         """Packages that are about to be replaced and that a repository still has, as apt-get download takes them."""
@@ -253,10 +283,95 @@ class Look:
         """What the packages will take that come and are kept; of rpms nobody says it."""
         self.packages_lacking = self._kernel_packages()
 
+    def _choose(self) -> KernelChoice:
+        """Return the kernel that the site chooses."""
+        requested, pinned = self.given.get("kernel") or "", pinned_kernel()
+        running = RUNNING.read_text(encoding="ascii").strip()
+        if requested and self.wanted.format == DEB:
+            names = said(self.module, ["apt-cache", "pkgnames", kernel_choice.PATTERN]).split()
+            self.offered_kernels = kernel_choice.of_packages(names)
+        images = [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")]
+        choice: KernelChoice = kernel_choice.choose(
+            requested, self.listing, running, pinned, images, self.offered_kernels
+        )
+        return choice
+
+    def _coming(self, coming: str) -> str:
+        """Return the kernel that boots once the role has chosen it, or has taken the choice back."""
+        if self.choice.kernel or self.given.get("kernel") is None or not self.choice.pinned:
+            return self.choice.kernel or coming
+        image = tuning.boots_after_update(self.module, without=str(PIN)).image
+        return _kernel_of(image, RUNNING.read_text(encoding="ascii").strip())
+
+    def kernel_refusals(self) -> list[Refusal]:
+        """Return why the requested kernel cannot be chosen."""
+        choice = self.choice
+        if not choice.requested:
+            return []
+        if self.wanted.format != DEB:
+            return [kernel_choice.elsewhere(self.family)]
+        if not tuning.grub_is_set_up(self.module):
+            return [kernel_choice.no_grub()]
+        # What a node's repositories have shows once it has read their lists.
+        if not self.given["offered"] or not any(APT_LISTS.glob("*Packages*")):
+            return []
+        if not choice.kernel:
+            return [kernel_choice.not_listed(self.listing, self.found.kernel, self.offered_kernels)]
+        images = self.facts.images_of(DEB, choice.kernel)
+        lacking = [
+            name for name in self.kernel_packages if name in images and choice.kernel not in self.offered_kernels
+        ]
+        return [kernel_choice.not_offered(choice.kernel, lacking, self.offered_kernels)] if lacking else []
+
+    @property
+    def kernel_packages(self) -> list[str]:
+        """The packages of the chosen kernel that are not on the node; of further ones, those that are offered."""
+        kernel = self.choice.kernel
+        if not kernel or self.wanted.format != DEB:
+            return []
+        extra = self.facts.extra_of(DEB, kernel)
+        headers, image = self.facts.headers_of(DEB, kernel), self.facts.images_of(DEB, kernel)
+        there = packages.parse(said(self.module, packages.query(DEB, [*image, *headers, *extra])))
+        # An image or headers that somebody built count too.
+        own = [*(image if (BOOT / f"vmlinuz-{kernel}").exists() else ())]
+        own += headers if (MODULES / kernel / "build").exists() else []
+        lacking = kernel_choice.missing(self.facts, kernel, [*own, *(name for name in there if there[name].whole)])
+        if any(name in extra for name in lacking):
+            listed = offered.parse(said(self.module, offered.query(DEB, extra)))
+            lacking = [name for name in lacking if name not in extra or name in listed]
+        return lacking
+
+    @property
+    def kernel(self) -> dict[str, Any]:
+        """What the role does for the chosen kernel."""
+        choice, kernel = self.choice, self.choice.kernel
+        kept = kernel_choice.render_keep(kernel_choice.names_of(self.facts, kernel)) if kernel else ""
+        return {
+            "requested": choice.requested,
+            "kernel": kernel,
+            "pinned": choice.pinned,
+            "packages": self.kernel_packages,
+            "keep": kept,
+            "settled": choice.settled,
+            "waits": bool(kernel) and kernel != self.found.kernel,
+        }
+
+    def kernel_sentence(self) -> str:
+        """Say what the role does to the kernel."""
+        choice = self.choice
+        if not choice.requested:
+            boots = self.found.next_kernel
+            return f"Kernel {choice.pinned} is not chosen any more: GRUB chooses as before, and {boots} boots next."
+        if not choice.kernel:
+            return f"The kernel comes first: {choice.requested}, once the package lists are read."
+        comes = ", ".join(self.kernel_packages)
+        return f"The kernel {choice.kernel} comes first, by a reboot{f' ({comes})' if comes else ''}."
+
     def _read(self) -> Found:
         """Read all facts for the decisions."""
         running, coming = which_kernels(self.module)
         status, empty = dkms_status(self.module)
+        coming = self._coming(coming)
         topology = build_topology(self.sources)
         cards = topology["cards"]
         users = [(f"module {card['module_id']}", user) for card in cards for user in card["users"]]
@@ -272,6 +387,7 @@ class Look:
         return Found(
             kernel=running,
             next_kernel=coming,
+            chosen=self.choice.kernel,
             packages=there,
             traces=tuple(str(path) for trace in self.facts.traces for path in sorted(ROOT.glob(trace.lstrip("/")))),
             modules=kernels.loaded(said(self.module, ["lsmod"])),
@@ -314,7 +430,8 @@ class Look:
 
     def judgement(self) -> Judgement:
         """The judgement of the node as it is."""
-        wishes = Wishes(self.given["replace"], self.given["take_over"], self.given["drain"])
+        reboots = bool(self.given.get("reboots"))
+        wishes = Wishes(self.given["replace"], self.given["take_over"], self.given["drain"], reboots)
         judged: Judgement = decision.decide(self.found, self.wanted, self.facts, wishes)
         return judged
 
@@ -454,6 +571,11 @@ class Look:
             held = apt_files.kernel_packages({name: package.version for name, package in listed.items()})
         kept = apt_files.preferences(self.wanted, held, replace=self.given["replace"])
         return kept, apt_files.unattended(self.wanted, held)
+
+    def booted(self) -> list[Refusal]:
+        """Return the refusal to go on while the chosen kernel waits for a reboot."""
+        waiting: list[Refusal] = decision.waits_for_reboot(self.found, self.wanted, self.facts)
+        return waiting
 
     def removal(self) -> list[Refusal]:
         """Return refusals to remove the driver."""

@@ -14,8 +14,9 @@ import json
 import os
 import platform
 import secrets
+import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base.documents import Damaged
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..host import boot_menu, cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
 from ..host.boot import Boot
@@ -373,12 +375,22 @@ def boots_next(module: AnsibleModule) -> BootChoice:
     return BootChoice(image or default.strip())
 
 
-def boots_after_update(module: AnsibleModule) -> BootChoice:
-    """Return what boots once grub.cfg is written again, such as by update-grub; unknown where grubby sets it."""
+def grub_is_set_up(module: AnsibleModule) -> bool:
+    """Whether a drop-in of GRUB takes effect here: there are update-grub, its defaults and its configuration."""
+    update_grub = module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
+    return bool(update_grub) and GRUB_DEFAULTS.is_file() and GRUB_CONFIG.is_file()
+
+
+def boots_after_update(module: AnsibleModule, without: str = "") -> BootChoice:
+    """Return what boots once grub.cfg is written again, such as by update-grub; unknown where grubby sets it.
+
+    without: a drop-in that is gone by then.
+    """
     if module.get_bin_path("grubby", opt_dirs=_SYSTEM) is not None or not GRUB_CONFIG.is_file():
         return BootChoice()
     try:
-        found = boot_menu.of_files(grub_files(GRUB_DEFAULTS), boot_variables())
+        files = grub.replaced(grub_files(GRUB_DEFAULTS), without, None)
+        found = boot_menu.of_files(files, boot_variables())
     except Refusal:
         # update-grub fails on such a file as well, and leaves grub.cfg as it is.
         return BootChoice()
@@ -393,6 +405,66 @@ def _choice(default: str, place: str) -> BootChoice:
 def _content(path: Path) -> str:
     """Return a file's text; "" if there is no such file."""
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def run_boot_tool(module: AnsibleModule, command: list[str], locale: Path) -> str | None:
+    """Run a tool that writes the boot menu; return its message if it failed, else None.
+
+    It writes LANG into the menu, and ssh would pass on the caller's: so it gets the system's, from the file ``locale``.
+    """
+    lines = locale.read_text(errors="replace").splitlines() if locale.exists() else []
+    language = next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
+    rc, out, err = module.run_command(command, environ_update={"LANG": language})
+    if rc == 0:
+        return None
+    end = f"was killed by signal {-rc}" if rc < 0 else f"ended with status {rc}"
+    said = printable((err or out).strip()[-2000:])
+    return f"{' '.join(command)} {end}{': ' + said if said else '.'}"
+
+
+def change_drop_in(
+    module: AnsibleModule,
+    update_grub: list[str],
+    drop_in: Path,
+    texts: tuple[str | None, str | None],
+    mark: str,
+    files: tuple[Path, Path],
+    lacking: Callable[[], str],
+) -> None:
+    """Change a drop-in of GRUB and run update-grub; put everything back, and fail, if the menu is not as it is to be.
+
+    texts: the drop-in's text before and after, None for no drop-in. mark: what stands in it until it is removed.
+    files: grub.cfg, and the system's locale. lacking: says what the new menu lacks, "" if nothing.
+    """
+    (old, new), (config, locale) = texts, files
+    before = config.read_bytes()
+    if old != new:
+        # The drop-in is removed after update-grub, so that an interrupted removal is completed by the next run.
+        _put(module, drop_in, (new or f"{mark}\n").encode())
+    failure = run_boot_tool(module, update_grub, locale) or lacking()
+    if failure:
+        if old != new:
+            _put(module, drop_in, None if old is None else old.encode())
+        if not config.exists() or config.read_bytes() != before:
+            _put(module, config, before)
+        # grub-mkconfig writes to this file, and leaves it behind if it fails.
+        config.with_name(f"{config.name}.new").unlink(missing_ok=True)
+        module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
+    if new is None:
+        _put(module, drop_in, None)
+
+
+def _put(module: AnsibleModule, path: Path, text: bytes | None) -> None:
+    """Write a file of root's in one rename; None removes it."""
+    if text is None:
+        path.unlink()
+        return
+    handle, temporary = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(handle, "wb") as file:
+        file.write(text)
+    Path(temporary).chmod(0o644)
+    path.parent.mkdir(exist_ok=True)
+    module.atomic_move(temporary, str(path))
 
 
 def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:

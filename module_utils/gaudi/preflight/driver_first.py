@@ -20,6 +20,8 @@ CHECKS = (
     "firmware",
     "firmware_rule",
 )
+# And those that another kernel changes, which the role installs and boots.
+KERNEL_CHECKS = ("kernel", "kernel_untested")
 # Further facts that only a loaded driver gives.
 UNTOLD = ("which card is which module", "the state of each card and its links", "who uses a card")
 
@@ -30,7 +32,7 @@ class DriverFirst:
 
     ``awaited``: the node has no driver and should get one in this run, whether it can or not. Problems that a driver
     would resolve are then not reported. ``rooms``: disk space of its packages. ``stops``: instances that are stopped
-    for it.
+    for it. ``kernel``: whether another kernel is chosen with it.
     """
 
     first: bool = False
@@ -39,14 +41,23 @@ class DriverFirst:
     findings: tuple[str, ...] = ()
     rooms: tuple[Room, ...] = ()
     stops: tuple[str, ...] = ()
+    kernel: bool = False
 
 
-def may_be_due(foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool) -> bool:
+def may_be_due(
+    foreseen: bool, replace: bool, mismatches: Sequence[Mismatch], lacks_runtime: bool, kernel: bool = False
+) -> bool:
     """Whether to look at the driver at all; not on a node whose driver is as its release wants.
 
-    foreseen: the node has no driver. replace: the site allows replacing another release's driver.
+    foreseen: the node has no driver. replace: the site allows replacing another release's driver. kernel: whether the
+    site chooses another kernel, or none any more.
     """
-    return foreseen or lacks_runtime or (replace and any(mismatch.check.name in CHECKS for mismatch in mismatches))
+    return (
+        foreseen
+        or lacks_runtime
+        or kernel
+        or (replace and any(mismatch.check.name in CHECKS for mismatch in mismatches))
+    )
 
 
 def with_reboot(driver: DriverFirst, lost: str, *, reboots: bool) -> DriverFirst:
@@ -81,14 +92,16 @@ def told(
     *,
     foreseen: bool,
     replace: bool,
+    kernel: str = "",
 ) -> DriverFirst:
     """Return the driver's part of the judgement.
 
     steps, refusals: as decided. kernel_packages: packages to install besides. instances: those that are stopped for it.
     foreseen: the node has no driver, so plans use predicted cards. replace: as in may_be_due. If neither holds,
-    refusals are not reported, as the installed driver is as it should be.
+    refusals are not reported, as the installed driver is as it should be. kernel: what happens to the kernel before
+    that, as a sentence.
     """
-    if not any(steps.values()) or (refusals and not (foreseen or replace)):
+    if not (any(steps.values()) or kernel) or (refusals and not (foreseen or replace or kernel)):
         return DriverFirst()
     if refusals:
         return refused(refusals, foreseen=foreseen)
@@ -106,12 +119,15 @@ def told(
         awaited=True,
         stops=tuple(instances),
         findings=(
+            *([kernel] if kernel else []),
             f"The driver {version} comes first: {what}.{cards}{stopped}",
             f"Judged after the driver: {later}.",
         ),
+        kernel=bool(kernel),
     )
 
 
-def still_judged(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
-    """Return the mismatches that installing the driver's packages does not resolve."""
-    return [mismatch for mismatch in mismatches if mismatch.check.name not in CHECKS]
+def still_judged(mismatches: Sequence[Mismatch], *, kernel: bool = False) -> list[Mismatch]:
+    """Return the mismatches that installing the driver's packages does not resolve, nor another kernel if one comes."""
+    resolved = (*CHECKS, *(KERNEL_CHECKS if kernel else ()))
+    return [mismatch for mismatch in mismatches if mismatch.check.name not in resolved]

@@ -239,7 +239,7 @@ def judge(
     site, wrong = inventory.read(asked["inventory"])
     differing = mismatches(asked, seen, levels, driver.stops)
     if driver.first:
-        differing = driver_first.still_judged(differing)
+        differing = driver_first.still_judged(differing, kernel=driver.kernel)
     plans = servable(asked["plans"])
     running = {name: seen.before[name] for name in handover.rivals(plans, seen.before) if name in seen.up}
     ports = {plan["instance"]: _port(plan, plans, seen, running) for plan in plans if plan.get("instance")}

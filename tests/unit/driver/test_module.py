@@ -47,6 +47,7 @@ class System:
             "dpkg-query --show": (1, "", "no packages found matching habanalabs*"),
             ASKED_FOR_HEADERS: (1, "", ""),
             "apt-cache madison": (0, "", ""),
+            "apt-cache pkgnames": (0, "", ""),
             "apt-cache show": (0, "", ""),
             "modinfo": (1, "", "modinfo: ERROR: Module habanalabs not found."),
         }

@@ -309,6 +309,7 @@ PLACES = {
     "library/container_runtime_proof.py": f"{OURS}; {SYSTEM_FILES}",
     "library/docker_daemon_json.py": f"{OURS}; {SYSTEM_FILES}",
     "library/driver_before.py": OURS,
+    "library/driver_kernel_pin.py": SYSTEM_FILES,
     "library/fabric_check.py": f"{OURS}; {SYSTEM_FILES}",
     "library/fetched_key.py": SYSTEM_FILES,
     "library/gaudi_preflight.py": SYSTEM_FILES,

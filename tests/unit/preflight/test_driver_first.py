@@ -142,6 +142,12 @@ class FakeLook:
     def boot(self, _judged: Any) -> tuple[list[Refusal], list[str]]:
         return [], []
 
+    def kernel_refusals(self) -> list[Refusal]:
+        return []
+
+    def kernel_sentence(self) -> str:
+        return "The kernel 6.8.0-110-generic comes first, by a reboot."
+
     def offers(self) -> tuple[list[Refusal], list[str]]:
         return ([NO_HEADERS] if "old" in self.given["repository"] else []), [HEADERS]
 
@@ -215,6 +221,7 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer
     (tmp_path / "vmlinuz-6.17.0-22-generic").touch()
     monkeypatch.setattr(driver_look, "RUNNING", tmp_path / "osrelease")
     monkeypatch.setattr(driver_look, "BOOT", tmp_path)
+    monkeypatch.setattr(driver_look, "PIN", tmp_path / "pin.cfg")
     monkeypatch.setattr(gaudi_preflight, "Look", FakeLook)
     monkeypatch.setattr(gaudi_preflight, "read_sources", lambda _module, links: BARE)
     return {"dkms status": (0, f"habanalabs/1.22.2-32, {KERNEL}, x86_64: installed\n", "")}
@@ -499,3 +506,42 @@ def test_a_node_serves_the_instances_that_are_not_refused() -> None:
     assert prune["vars"]["serving_image_plans"] == "{{ preflight_serving.plans }}"
     wished = next(task for task in brought_up["tasks"] if "wished for" in task["name"])
     assert wished["vars"]["vllm_service_unserved"] == "{{ serving_image_refused | default({}) }}"
+
+
+@pytest.mark.parametrize(
+    ("requested", "pinned", "reboots", "due"),
+    [
+        ("", "", False, False),
+        ("supported", "", False, True),
+        ("6.8.0-110-generic", "", False, True),
+        ("6.8.0-110-generic", "6.8.0-110-generic", False, False),
+        ("supported", "6.8.0-110-generic", False, False),
+        # It waits for a reboot.
+        ("supported", "6.8.0-110-generic", True, True),
+        ("6.8.0-60-generic", "6.8.0-110-generic", False, True),
+        # Taken back.
+        ("", "6.8.0-110-generic", False, True),
+    ],
+)
+def test_a_kernel_that_is_not_as_requested_comes_before_anything_else(
+    run: Run,
+    tmp_path: Path,
+    updated: dict[str, Answer],
+    bare: dict[str, Any],
+    requested: str,
+    pinned: str,
+    reboots: bool,
+    due: bool,
+) -> None:
+    if pinned:
+        (tmp_path / "pin.cfg").write_text(f"# Kernel {pinned}\n")
+    driver = {**bare["driver"], "kernel": requested, "reboots": reboots}
+    ran = run(gaudi_preflight, against(driver=driver, driver_repository="http://mirror"), updated)
+    assert ran["driver_first"] is due
+    assert any(said.startswith("The kernel 6.8.0-110-generic comes first") for said in ran["findings"]) is due
+
+
+def test_a_kernel_that_is_too_new_is_not_judged_where_another_one_comes() -> None:
+    found = [mismatch("kernel_untested"), mismatch("system")]
+    assert driver_first.still_judged(found) == found
+    assert driver_first.still_judged(found, kernel=True) == found[1:]
