@@ -69,6 +69,7 @@ found:
       fault: true
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,8 @@ def of_kernel(module: AnsibleModule, *versions: str | None) -> list[Finding]:
     _code, out, _err = module.run_command(KERNEL_LOG)
     _code, warnings, _err = module.run_command(KERNEL_WARNINGS)
     memory = BUDDYINFO.read_text(encoding="ascii") if BUDDYINFO.exists() else ""
-    found = [*findings.of_low_memory(memory), *findings.of_kernel_log(out.splitlines(), warnings.splitlines())]
+    page = os.sysconf("SC_PAGE_SIZE")
+    found = [*findings.of_low_memory(memory, page), *findings.of_kernel_log(out.splitlines(), warnings.splitlines())]
     return [*found, *(of_page_tables(module) if required(*versions) else ())]
 
 

@@ -16,6 +16,7 @@ from ..fabric import compute
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say
 from ..host.iommu import Group, case, shown, translating
+from ..host.low_memory import free_pieces
 from ..host.state import ABSENT, NO_INSTANCE, OK
 from ..host.tuned import TUNED
 from ..preflight.checks import instance_of
@@ -191,20 +192,9 @@ def of_room(lacking: Mapping[str, Sequence[str]]) -> list[Finding]:
     return [known("no_room", instances=", ".join(names), what=sentence) for sentence, names in whose.items()]
 
 
-_LOW_ZONES = ("DMA", "DMA32")
-
-
-def of_low_memory(buddyinfo: str) -> list[Finding]:
-    """Return a fault if the host's low memory is fragmented; ``buddyinfo`` is the text of /proc/buddyinfo."""
-    free = [
-        words[4:]
-        for words in map(str.split, buddyinfo.splitlines())
-        if words[2:3] == ["zone"] and words[3] in _LOW_ZONES
-    ]
-    order = fault("low_memory_fragmented").limit
-    if not free or any(int(count) for counts in free for count in counts[order:]):
-        return []
-    return [known("low_memory_fragmented")]
+def of_low_memory(buddyinfo: str, page: int) -> list[Finding]:
+    """Return a note if the host's low memory is fragmented; ``buddyinfo``: the text of /proc/buddyinfo, page: bytes."""
+    return [known("low_memory_fragmented")] if free_pieces(buddyinfo, page) == 0 else []
 
 
 _FIRMWARE = re.compile(

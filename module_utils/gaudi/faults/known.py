@@ -586,18 +586,17 @@ FAULTS = (
         "there, or mount it for writing; dmesg says why a disk became read-only.",
         "of /run systemd says how much it needs (RELOAD_DISK_SPACE_MIN)",
     ),
-    # The size of the pieces that are needed is not published; that none of 2 MiB is left is a guess. Order 9 is 512
-    # pages of 4 KiB.
+    # How many pieces a start takes is not published; that none of them is left is a guess. Their size:
+    # host/low_memory.py.
     Known(
         "low_memory_fragmented",
         HOST,
         _DOCTOR,
-        "The host's low memory has no free piece of 2 MiB; on such a host a start was seen to end with ctx_init "
+        "The host's low memory has no free piece of 4 MiB; on such a host a start was seen to end with ctx_init "
         "failed.",
         _COMPACT,
         _PLUGIN,
         WARNING,
-        limit=9,
     ),
     # Kernel settings.
     Known(

@@ -122,7 +122,12 @@ def crash_loop() -> list[Finding]:
         (disk, "disk", "100.0 GiB are free on /data", "Free 100.0 GiB"),
         (lambda: of_checks(checks.check_clock(1000.0, 0.0, 60.0)), "clock", "ahead of the controller's", "NTP"),
         (orphan, "card_held_by_orphan", "Module 3 is held by", "docker rm --force vllm-tiny"),
-        (lambda: findings.of_low_memory(PIECES), "low_memory_fragmented", "no free piece of 2 MiB", "compact_memory"),
+        (
+            lambda: findings.of_low_memory(PIECES, 4096),
+            "low_memory_fragmented",
+            "no free piece of 4 MiB",
+            "compact_memory",
+        ),
         (lambda: of_release(images={IMAGE: Image("1.21.3.57")}), "image", "habana-torch-plugin 1.21.3.57", "Correct"),
         (crash_loop, "crash_loop", "ends again and again: waiting 20 s before attempt 3 of 5", "logs.yml"),
     ],
