@@ -211,7 +211,10 @@ class Progress:
         if len(self.warm_up) >= PHASES and phase not in self.warm_up:
             return
         before, of = self.warm_up.get(phase, (0, 0))
-        self.warm_up[phase] = (min(max(before, done), max(of, total)), max(of, total))
+        most = max(of, total)
+        # What a worker draws after another one has finished adds nothing.
+        over = self._bars and self.warm_up_seconds is not None
+        self.warm_up[phase] = (most if over else min(max(before, done), most), most)
 
     def _pass(self, phase: str, done: int, total: int) -> None:
         """Record one bucket of a phase; announced totals have the same phases, such as graph/prompt of 1.22."""

@@ -76,6 +76,14 @@ def test_a_worker_that_ends_late_takes_nothing_back() -> None:
     assert heard(lines_of(LARGE[:until])).text() == "warm-up took 655 s; waiting for the endpoint to answer"
 
 
+def test_after_one_worker_has_finished_no_graph_is_left() -> None:
+    """Also where the lines of that worker's second warm-up were lost."""
+    lines = [*bar("Prompt", 9), *bar("Decode", 4), "Warmup finished in 20 secs, allocated 5 GiB of device memory"]
+    late = [SIGN, "Validation warmup: 3 prompt buckets (seq_len=8192)", *bar("Prompt", 3)[:2]]
+    progress = heard([*lines, *late])
+    assert (progress.phase, progress.done, progress.total) == ("warmed-up", 17, 17)
+
+
 def drawn(phase: str, done: int, total: int, item: str) -> str:
     return (
         f"{phase} warmup processing: {100 * done // total:3}%|{'█' * (10 * done // total):10}| {done}/{total} [{item}]"
