@@ -155,7 +155,7 @@ def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
 
 
 def check(module: AnsibleModule, place: Place, after: Kept) -> None:
-    """Raise Refusal if a plan cannot start: its image, weights or cards are gone, or the disk is full.
+    """Raise Refusal if a plan cannot start: its image, weights or cards are gone or not usable, or the disk is full.
 
     The decision to go back applies to every later start, so all obstacles are found before it.
     """
@@ -166,6 +166,8 @@ def check(module: AnsibleModule, place: Place, after: Kept) -> None:
         wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
         if wrong:
             raise Refusal("weights_of_plan_missing", f"{name} cannot start: {wrong}")
+    if translated := instances.translated(place.instance, plan):
+        raise Refusal("cards_translated", f"{name} cannot start. {translated}")
     place.reserve(after, now(), check_mode=True)
     instances.check_room(place.instance)
 

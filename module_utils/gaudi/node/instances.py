@@ -213,7 +213,7 @@ def cannot_start(module: AnsibleModule, name: str) -> str:
     plan = _plan(name)
     return _could_not(
         name,
-        _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan) or _translated(name, plan),
+        _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan) or translated(name, plan),
     )
 
 
@@ -231,6 +231,12 @@ def lost_weights(found: Mapping[str, Any]) -> str:
     return _could_not(name, _lost_weights(_plan(name))) if found["active"] == "active" else ""
 
 
+def translated(name: str, plan: Mapping[str, Any]) -> str:
+    """Say why an instance must not start with a plan behind the node's IOMMU; "" if it may."""
+    modules = [card["module_id"] for card in plan.get("modules", [])]
+    return iommu.refusal([str(plan.get("release") or "")], modules, PLANS / name)
+
+
 def _plan(name: str) -> dict[str, Any]:
     with contextlib.suppress(Damaged):
         return read_document(PLANS / name / "plan.json", written.parse) or {}
@@ -244,12 +250,6 @@ def _other_environment(name: str, plan: dict[str, Any]) -> str:
         if read_text(path) != Plan.from_document(plan).environment_file:
             return f"{path} is not the environment of its plan; run site.yml, which writes both"
     return ""
-
-
-def _translated(name: str, plan: Mapping[str, Any]) -> str:
-    """Return why the IOMMU keeps an instance from starting; "" if it does not."""
-    modules = [card["module_id"] for card in plan.get("modules", [])]
-    return iommu.refusal([str(plan.get("release") or "")], modules, PLANS / name)
 
 
 def _lost_image(module: AnsibleModule, plan: Mapping[str, Any]) -> str:

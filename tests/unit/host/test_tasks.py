@@ -246,3 +246,29 @@ def test_status_says_why_a_node_cannot_know_what_waits(code: int, out: str, err:
     one = task("waits.yml", "Say it")
     text = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["__host_tuning_said"]))
     assert (text, holds(one["when"], __host_tuning_said=text)) == (said, bool(said))
+
+
+USES = {
+    "site.yml": ("fabric_check", "vllm_service"),
+    "playbooks/accept.yml": ("fabric_check",),
+    "playbooks/accept_pairs.yml": ("fabric_check",),
+    "playbooks/calibrate.yml": ("fabric_check", "fp8_calibration"),
+}
+
+
+@pytest.mark.parametrize("playbook", USES)
+def test_no_playbook_uses_cards_before_it_has_asked_what_the_kernel_shows_of_them(playbook: str) -> None:
+    """serve.yml asks in its preflight, which no role follows that could mend it."""
+    plays = yaml.safe_load((TASKS.parents[2] / playbook).read_text())
+    roles = [
+        (role["name"], role.get("tasks_from"))
+        for play in plays
+        for one in play.get("tasks", [])
+        if (role := one.get("ansible.builtin.import_role") or one.get("ansible.builtin.include_role"))
+    ]
+    # What is only foreseen uses no card.
+    uses = [
+        place for place, (name, part) in enumerate(roles) if name in USES[playbook] and part not in ("foresee", "carry")
+    ]
+    assert uses
+    assert roles.index(("host_tuning", "passthrough")) < uses[0]

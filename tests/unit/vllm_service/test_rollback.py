@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards.reservations import again
-from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node import containers, instances, iommu
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import StartsFrom
@@ -188,6 +188,21 @@ def test_nothing_is_touched_where_a_plan_cannot_start(place: Place, monkeypatch:
     assert run(vllm_service_rollback, instance="tiny", by="a")["refused_id"] == "no_plan"
     assert place.back() is None
     assert [each.failed for each in place.kept()[0]] == [None] * 3
+
+
+def test_nothing_is_touched_where_an_iommu_translates(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs would end, and the plan would not start."""
+    asked: list[list[int]] = []
+
+    def refusal(versions: list[str], modules: list[int], _folder: Path) -> str:
+        asked.append(modules)
+        return "An IOMMU translates." if versions == [""] else ""
+
+    monkeypatch.setattr(iommu, "refusal", refusal)
+    answer = run(vllm_service_rollback, instance="tiny", by="a")
+    assert (answer["refused_id"], asked) == ("cards_translated", [[2]])
+    assert answer["msg"].endswith("cannot start. An IOMMU translates.")
+    assert place.back() is None
 
 
 def test_nothing_is_touched_where_what_is_written_has_no_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
