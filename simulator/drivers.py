@@ -1,13 +1,18 @@
 """A package repository with stand-ins for the vendor's packages, of every release in the catalogue.
 
-Names and versions are the catalogue's (catalog/driver.yml, catalog/releases). What is in the real ones, and what they
-depend on, was not seen: here each installs what a simulated node has of it, such as a stand-in program, or nothing.
+Names and versions are the catalogue's (catalog/driver.yml, catalog/releases). What is in the real ones was not seen:
+here each installs what a simulated node has of it, such as a stand-in program, or nothing. Of habanalabs-dkms the
+messages of its script are recorded, and that it builds before it installs, ends with the status of DKMS where that
+fails, and has a modules-load.d file without habanalabs (richard-rhino/gaudi2-setup, JChen-318/gaudi2-single-card-
+driver, 1.24.1); of habanalabs-qual, that it brings lm-sensors with its libraries (richard-rhino/gaudi2-setup, qual-
+install.log).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import docker
 import yaml
@@ -34,9 +39,39 @@ NEWER = "1.23.0-695"
 # A suite with that one alone, as a mirror that keeps no former release.
 NEWEST = "newest"
 ABOUT = "Simulated: not an Intel Gaudi product"
+# What habanalabs-qual brings, in the versions of Debian 12, and newer than these, so that apt takes them from here.
+SENSORS_VERSION = "1:3.6.0-7.1+simulated"
+SENSORS: dict[str, tuple[str, ...]] = {
+    "libsensors-config": (),
+    "libsensors5": ("libsensors-config",),
+    "lm-sensors": ("libsensors5",),
+}
+# Which of these packages brings the file was not seen; both owners had it beside habanalabs-dkms.
+MODULES_LOAD = "habanalabs_compat\nhabanalabs_en\nhabanalabs_cn\nhabanalabs_ib\n"
+# The script of habanalabs-dkms, with its words.
+POSTINST = """\
+#!/bin/sh
+set -e
+echo "Adding Module to DKMS build system habanalabs {version}"
+dkms add habanalabs/{version}
+kernel=$(cat /proc/sys/kernel/osrelease)
+echo "Doing initial module build habanalabs {version}"
+dkms build habanalabs/{version} -k "$kernel" >/dev/null
+echo "Installing initial module habanalabs {version}"
+dkms install habanalabs/{version} -k "$kernel" >/dev/null
+cat <<'END'
+
+The driver does not load automatically. To load the driver, do the following:
+{unload}
+{load}
+or reboot
+-------------------------------------------------------------------
+Habanalabs Driver package was installed successfully.
+
+END
+"""
 
 _STANDINS = "/usr/local/lib/gaudi-simulator/standins"
-_RUNNING = "$(cat /proc/sys/kernel/osrelease)"
 
 Say = Callable[[str], None]
 
@@ -48,6 +83,7 @@ def offered() -> list[Package]:
     vendors = [_vendors(name, version) for version in versions for name in names]
     return [
         *vendors,
+        *_sensors(),
         *(
             Package(f"linux-{kind}-{kernel}", version, ABOUT)
             for kernel, version in ((KERNEL, KERNEL_PACKAGE), (NEXT, NEXT_PACKAGE), (TOO_NEW, TOO_NEW_PACKAGE))
@@ -75,16 +111,32 @@ def _vendors(name: str, version: str) -> Package:
         program, standin = programs[name]
         files[f"usr/bin/{program}"] = context.text(f'#!/bin/sh\nexec {_STANDINS}/{standin} "$@"\n', 0o755)
     if name == "habanalabs-dkms":
-        module = f"habanalabs/{version}"
-        scripts["postinst"] = f"#!/bin/sh\nset -e\ndkms add {module}\ndkms install {module} -k {_RUNNING}\n"
-        scripts["prerm"] = f"#!/bin/sh\nset -e\ndkms remove {module} --all\n"
-    return Package(name, version, ABOUT, files=files, scripts=scripts)
+        order = _order(version)
+        unload = "; ".join(f"rmmod {module}" for module in order["unload"])
+        load = " && ".join(f"modprobe {module}" for module in order["load"])
+        scripts["postinst"] = POSTINST.format(version=version, unload=unload, load=load)
+        scripts["prerm"] = f"#!/bin/sh\nset -e\ndkms remove habanalabs/{version} --all\n"
+        files["etc/modules-load.d/habanalabs.conf"] = context.text(MODULES_LOAD)
+    depends = ("lm-sensors",) if name == "habanalabs-qual" else ()
+    return Package(name, version, ABOUT, depends, files=files, scripts=scripts)
+
+
+def _order(version: str) -> dict[str, list[str]]:
+    """The order of a version's modules in the catalogue."""
+    release = [int(part) for part in version.split("-")[0].split(".")]
+    entries: list[dict[str, Any]] = yaml.safe_load((ROOT / "catalog/driver.yml").read_text())["modules"]
+    return [entry for entry in entries if [int(part) for part in entry["since"].split(".")] <= release][-1]
+
+
+def _sensors() -> list[Package]:
+    """Packages of the distribution's that habanalabs-qual needs, without a service."""
+    return [Package(name, SENSORS_VERSION, ABOUT, depends) for name, depends in SENSORS.items()]
 
 
 def repository(signer: Signer) -> dict[str, File]:
     """The files of the repository."""
     made = offered()
-    newest = [package for package in made if package.version == NEWER]
+    newest = [package for package in made if package.version == NEWER or package.name in SENSORS]
     files = dict(packages.repository(newest, NEWEST, signer))
     for suite in apt.SUITES.values():
         files |= packages.repository(made, suite, signer)

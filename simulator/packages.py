@@ -39,7 +39,8 @@ class Package:
     @property
     def path(self) -> str:
         """Where it lies in the repository."""
-        return f"pool/{self.name}_{self.version}_all.deb"
+        # An epoch is not part of a file's name.
+        return f"pool/{self.name}_{self.version.rpartition(':')[2]}_all.deb"
 
     def control(self) -> str:
         """Its control file."""

@@ -4,7 +4,8 @@
 A container cannot load modules, and /proc/modules is the kernel's. Which tool it is, is its name. Modules of the driver
 are loaded and unloaded in the node's document; the cards come and go with the module habanalabs. Where
 ``/etc/gaudi-simulator/secure-boot`` lies, the kernel refuses them as it does modules whose key nobody enrolled; where
-``/etc/gaudi-simulator/in-use`` lies, none goes.
+``/etc/gaudi-simulator/in-use`` lies, none goes. A module whose file has no content is "Invalid argument", to modprobe
+and to modinfo, as it was recorded.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SECURE_BOOT = Path("/etc/gaudi-simulator/secure-boot")
 IN_USE = Path("/etc/gaudi-simulator/in-use")
 DKMS = Path("/var/lib/gaudi-simulator/dkms.json")
 KERNEL = Path("/proc/sys/kernel/osrelease")
+LIBRARY = Path("/lib/modules")
 # Name, size in bytes, users: as lsmod showed them with 1.23.0. habanalabs_compat came with 1.21.
 MODULES = [
     ("habanalabs_ib", 98304, "0"),
@@ -53,6 +55,19 @@ def built() -> str | None:
     return next((module.partition("/")[2] for module, kernels in registered.items() if kernel in kernels), None)
 
 
+def file_of(name: str) -> Path:
+    """Return the file that DKMS installs of a module for the running kernel."""
+    return LIBRARY / KERNEL.read_text(encoding="ascii").strip() / "updates" / "dkms" / f"{name}.ko"
+
+
+def is_empty(name: str) -> bool:
+    """Whether the file of a module of the driver has no content."""
+    if name not in {each for each, *_ in MODULES}:
+        return False
+    file = file_of(name)
+    return file.exists() and not file.stat().st_size
+
+
 def load(node: dict[str, Any], name: str) -> str:
     """Load a module into the document; returns why not, or nothing."""
     version, there = built(), [entry[0] for entry in modules(node)]
@@ -61,6 +76,8 @@ def load(node: dict[str, Any], name: str) -> str:
     if version is None or name not in of_release(version):
         kernel = KERNEL.read_text(encoding="ascii").strip()
         return f"modprobe: FATAL: Module {name} not found in directory /lib/modules/{kernel}"
+    if is_empty(name):
+        return f"modprobe: ERROR: could not insert '{name}': Invalid argument"
     if SECURE_BOOT.exists():
         return f"modprobe: ERROR: could not insert '{name}': Key was rejected by service"
     below = of_release(version)[of_release(version).index(name) + 1 :]
@@ -131,6 +148,10 @@ def main() -> int:
             subprocess.run([real], check=True, capture_output=True, text=True).stdout if MODULES_FILE.exists() else ""
         )
         print(lsmod(node, listing), end="")
+    elif called == "modinfo" and (name := next((word for word in arguments[-1:] if is_empty(word)), "")):
+        print(f"filename:       {file_of(name)}")
+        print(f"modinfo: ERROR: could not get modinfo from '{name}': Invalid argument", file=sys.stderr)
+        return 1
     elif node is not None and called == "modinfo" and (answer := modinfo(node, arguments)) is not None:
         print(answer)
     elif node is not None and called == "modprobe" and arguments and arguments[-1] in {name for name, *_ in MODULES}:
