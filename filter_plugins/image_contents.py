@@ -13,16 +13,19 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.base.reported import UNREADABLE
 from ansible.module_utils.gaudi.image.comparison import difference
-from ansible.module_utils.gaudi.image.table import chosen, describe, table
+from ansible.module_utils.gaudi.image.table import chosen, describe, readable, table
+from ansible.utils.display import Display
 
 Nodes = Mapping[str, Mapping[str, Any]]
 
 
-def image_document(nodes: Nodes) -> dict[str, dict[str, Any]]:
+def image_document(nodes: Nodes) -> dict[str, Mapping[str, Any]]:
     """All of it by node, without what Ansible adds to a result."""
-    return {name: {key: node[key] for key in ("images", "instances")} for name, node in nodes.items()}
+    return _valid(nodes)
 
 
 def image_table(nodes: Nodes) -> list[str]:
@@ -32,6 +35,7 @@ def image_table(nodes: Nodes) -> list[str]:
 
 def image_description(nodes: Nodes, name: str) -> list[str]:
     """Lines: all that is in one image."""
+    nodes = _valid(nodes)
     try:
         image = chosen(nodes, name)
     except Refusal as refusal:
@@ -42,6 +46,7 @@ def image_description(nodes: Nodes, name: str) -> list[str]:
 
 def image_reference(nodes: Nodes, name: str) -> str:
     """The reference of an image; without a name, of the only one there is."""
+    nodes = _valid(nodes)
     there = {image["reference"] for node in nodes.values() for image in node["images"] if image["present"]}
     try:
         return str(chosen(nodes, name or ("".join(there) if len(there) == 1 else ""))["reference"])
@@ -51,10 +56,19 @@ def image_reference(nodes: Nodes, name: str) -> str:
 
 def image_difference(nodes: Nodes, name: str, against: str) -> list[str]:
     """Lines: what one image has otherwise than another, whichever nodes they are on."""
+    nodes = _valid(nodes)
     try:
         return list(difference(chosen(nodes, name), chosen(nodes, against)))
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from None
+
+
+def _valid(nodes: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the nodes whose reports can be read; each other one is left out with a warning."""
+    found: dict[str, Mapping[str, Any]] = readable(nodes)
+    for name in nodes.keys() - found:
+        Display().warning(printable(f"{name} {UNREADABLE}, so it is left out."))
+    return found
 
 
 class FilterModule:

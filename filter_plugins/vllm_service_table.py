@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.base import reported
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 from ansible.module_utils.gaudi.serving import load, starts
 from ansible.module_utils.gaudi.serving.state import WAITS_FOR_LOCK, unit_fault
@@ -69,16 +69,30 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
         load.words(state["load"]) if state.get("load") else "-",
         says,
     )
-    return tuple(map(printable, cells))
+    return tuple(map(reported.sentence, cells))
 
 
-def vllm_service_table(nodes: Mapping[str, Sequence[dict[str, Any]]]) -> list[str]:
+def rows(node: str, instances: object) -> list[tuple[str, ...]]:
+    """A node's instances as the cells of lines; one that the node reports in another form does not end the table."""
+    unreadable = (node, *["-"] * (len(HEADINGS) - 2), reported.UNREADABLE)
+    if not isinstance(instances, list):
+        return [unreadable]
+    lines = []
+    for found in instances[: reported.MOST_ENTRIES]:
+        try:
+            lines.append(row(node, found))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            lines.append(unreadable)
+    return lines
+
+
+def vllm_service_table(nodes: Mapping[str, object]) -> list[str]:
     """Return the lines of a table of all nodes' instances, headings first; one line that says so if there are none."""
-    rows = [HEADINGS, *(row(str(node), found) for node, instances in nodes.items() for found in instances)]
-    if len(rows) == 1:
+    lines = [HEADINGS, *(cells for node, instances in nodes.items() for cells in rows(str(node), instances))]
+    if len(lines) == 1:
         return ["no instances on " + (", ".join(nodes) or "no node")]
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADINGS))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in rows]
+    widths = [max(len(cells[column]) for cells in lines) for column in range(len(HEADINGS))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in lines]
 
 
 def instances_not_in_inventory(

@@ -25,6 +25,8 @@ MOST_ADDRESSES = 256
 MOST_LEAVES = 100_000
 MOST_CHARACTERS = 16 << 20
 MOST_CARDS = 256
+# In place of a node's report in a table of several nodes, which a report of another form must not end.
+UNREADABLE = "reports nothing that can be read"
 # Of a sentence, in characters; the rest is cut.
 LONGEST_SENTENCE = 2000
 # Above any figure of one run: catalog/cards.yml has at most 515 GB/s.

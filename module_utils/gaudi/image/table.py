@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..base.documents import misfit
 from ..base.printable import printable
 from ..base.refusal import Refusal
+from ..base.reported import MOST_ENTRIES, UNREADABLE, sentence
 from .inside import VENDOR
 from .recipe import BASE, BASE_DIGEST, LABEL, LOCK
 from .versions import labelled_versions
@@ -14,6 +16,18 @@ from .versions import labelled_versions
 Node = Mapping[str, Any]
 """What the module serving_image_info returns of a node: ``images`` and ``instances``."""
 
+_TEXTS = {str: str}
+_FORM = {
+    "images": [
+        {
+            **dict.fromkeys(("reference", "id", "digest", "bill", "damaged"), str),
+            **dict.fromkeys(("built", "python", "system", "checkouts"), _TEXTS),
+            "present": bool,
+            "parts": [str],
+        }
+    ],
+    "instances": [{"instance": str, "image": str, "runs_in": str}],
+}
 _COMMIT, _RELEASED = f"{LABEL}.commit.", f"{LABEL}.released."
 # Distributions shown first, beside the vendor's own.
 _TOLD = (
@@ -21,6 +35,18 @@ _TOLD = (
     *("neural-compressor-pt", "habana-quantization-toolkit", "transformers"),
 )
 _DIGITS = 12
+
+
+def readable(nodes: Mapping[str, Any]) -> dict[str, Node]:
+    """Return the nodes that report of their images in the form of serving_image_info; the others can report anything.
+
+    Of each node at most MOST_ENTRIES images and instances are read.
+    """
+    return {
+        name: {key: list(node[key])[:MOST_ENTRIES] for key in _FORM}
+        for name, node in nodes.items()
+        if misfit(node, _FORM) is None
+    }
 
 
 def short(image_id: str) -> str:
@@ -58,9 +84,12 @@ def chosen(nodes: Mapping[str, Node], name: str) -> Mapping[str, Any]:
     return next(iter(found.values()))
 
 
-def table(nodes: Mapping[str, Node]) -> list[str]:
+def table(nodes: Mapping[str, Any]) -> list[str]:
     """Return lines: first nodes and instances with their images, then the content of each image, once."""
-    lines = _columns(_rows(nodes))
+    others = [(name, "-", UNREADABLE, "-", "-") for name in nodes]
+    nodes = readable(nodes)
+    others = [row for row in others if row[0] not in nodes]
+    lines = _columns(_rows(nodes, others))
     places: dict[tuple[str, str], list[str]] = {}
     images = {}
     for node, image in _images(nodes):
@@ -105,7 +134,7 @@ def describe(image: Mapping[str, Any], nodes: Iterable[str], every: bool = False
         ]
     lines += versions
     lines.append("  " + _rest(image))
-    return [printable(line) for line in lines]
+    return [sentence(line) for line in lines]
 
 
 def _otherwise(name: str, image: Mapping[str, Any]) -> str:
@@ -134,7 +163,7 @@ def _is_called(image: Mapping[str, Any], name: str) -> bool:
     return same or (len(name) >= 6 and digits.startswith(name.rpartition(":")[2]))
 
 
-def _rows(nodes: Mapping[str, Node]) -> list[tuple[str, ...]]:
+def _rows(nodes: Mapping[str, Node], others: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("NODE", "INSTANCE", "IMAGE", "ID", "RUNS IN")]
     for name, node in nodes.items():
         ids = {image["reference"]: image["id"] for image in node["images"]}
@@ -148,10 +177,11 @@ def _rows(nodes: Mapping[str, Node]) -> list[tuple[str, ...]]:
             for each in node["images"]
             if each["reference"] not in used
         ]
+    rows += others
     return rows if len(rows) > 1 else []
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    cells = [tuple(map(printable, row)) for row in rows]
+    cells = [tuple(map(sentence, row)) for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))] if cells else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]

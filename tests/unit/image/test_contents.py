@@ -73,6 +73,33 @@ NODES: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {},
+        None,
+        {"images": {}, "instances": []},
+        {"images": [{}], "instances": []},
+        {"images": [{**OLD, "id": 1}], "instances": []},
+        {"images": [], "instances": [{"instance": ["x"], "image": "", "runs_in": ""}]},
+    ],
+)
+def test_a_report_of_another_form_ends_no_page_of_other_nodes(hostile: Any) -> None:
+    nodes = {**NODES, "evil": hostile}
+    assert [line.split()[:2] for line in image_table(nodes) if line.startswith("evil")] == [["evil", "-"]]
+    assert [line.split()[:2] for line in image_table(nodes)[:4]] == [
+        line.split()[:2] for line in image_table(NODES)[:4]
+    ]
+    assert image_document(nodes) == image_document(NODES)
+    assert image_description(nodes, NEW["id"]) == image_description(NODES, NEW["id"])
+    assert image_difference(nodes, NEW["id"], OLD["id"]) == image_difference(NODES, NEW["id"], OLD["id"])
+
+
+def test_a_table_of_images_has_an_end() -> None:
+    many = {"images": [], "instances": [{"instance": "x" * 10**6, "image": "y", "runs_in": ""}] * 5000}
+    assert sum(map(len, image_table({"evil": many}))) < 10**7
+
+
 def test_instances_and_nodes_come_first() -> None:
     lines = image_table(NODES)
     rows = [line.split() for line in lines[: lines.index("")]]

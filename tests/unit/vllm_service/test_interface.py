@@ -273,6 +273,31 @@ def test_the_table() -> None:
     assert vllm_service_table.vllm_service_table({"n1": []}) == ["no instances on n1"]
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        [{"x": 1}],
+        [None],
+        None,
+        {"instance": "x"},
+        [found(state=[])],
+        [found(state={**SERVING, "cards": 7})],
+        [found(state={**SERVING, "warm_up_seconds": 10**400})],
+        [found(state={**SERVING, "load": [1]})],
+    ],
+)
+def test_a_report_of_another_form_ends_no_table_of_other_nodes(hostile: Any) -> None:
+    _, *lines = vllm_service_table.vllm_service_table({"evil": hostile, "good": [found()]})
+    assert [line.split()[0] for line in lines] == ["evil", "good"]
+    assert lines[0].endswith("reports nothing that can be read")
+    assert "serving tiny on" in lines[1]
+
+
+def test_a_table_of_instances_has_an_end() -> None:
+    many = [found(instance="x" * 10**6)] * 2000
+    assert sum(map(len, vllm_service_table.vllm_service_table({"evil": many}))) < 10**7
+
+
 def test_the_table_shows_how_long_the_warm_up_took_the_time_before() -> None:
     start = {"plan": "now", "graphs": 5, "warm_up_seconds": 49.0, "seconds": 60.0, "at": "2026-01-31T08:00:00Z"}
     before = {**start, "warm_up_seconds": 190.0}
