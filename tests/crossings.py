@@ -13,6 +13,7 @@ from dataclasses import dataclass
 FILES = "writes on the controller"
 CONNECTS = "connects from the controller"
 DELEGATED = "done by another node"
+ONCE = "one node answers for all"
 WHOLE = "all variables of a host"
 
 
@@ -146,9 +147,10 @@ CROSSINGS = (
     ),
     Crossing(
         "whether a node has measurements for static FP8, or makes them",
-        "module node_job",
-        "which node of a site measures, and which one gives; the digest of what is measured is the controller's",
-        "two truth values; the storage as above",
+        "module node_job, and module calibration_plan, of whose answer the controller makes a digest",
+        "which node of a site measures, and which one gives: nodes with one digest count as asking for the same, so a "
+        "node can claim that, and send what it measured (SECURITY.md)",
+        "two truth values; a SHA-256; the storage as above",
         (CALIBRATION, "reported('storage')"),
         {CALIBRATION: ("__fp8_calibration_said",)},
     ),
@@ -160,7 +162,8 @@ CROSSINGS = (
         "card type of the catalogue, at most 256 ids, an address of IPv4 that no other node reports, and one of "
         "ansible_host where the controller can resolve that to another machine; a port from 1024",
         ("roles/fabric_check/tasks/pairs.yml", "reported('pair')"),
-        {PAIRS: ("__fabric_check_report",)},
+        # The facts that are made of these once count for all nodes.
+        {PAIRS: ("__fabric_check_report",), "roles/fabric_check/tasks/pairs.yml": (ONCE,)},
     ),
     Crossing(
         "result of a half of a run",
@@ -168,7 +171,7 @@ CROSSINGS = (
         "verdict on the pairs of this node, and whether later rounds ask for Gaudi Direct",
         "none or 0 to 10000 GB/s, a line of at most 2000 characters, a truth value",
         ("roles/fabric_check/tasks/halves.yml", "reported('half')"),
-        {PAIRS: ("__fabric_check_halves",)},
+        {PAIRS: ("__fabric_check_halves",), "roles/fabric_check/tasks/round.yml": (ONCE,)},
     ),
     Crossing(
         "verdict of a node",

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import reported
 
-from tests.crossings import CONNECTS, CROSSINGS, DELEGATED, FILES, INVENTORY, WHOLE
-from tests.unit.preflight.test_borders import every_task
+from tests.crossings import CONNECTS, CROSSINGS, DELEGATED, FILES, INVENTORY, ONCE, WHOLE
 from tests.unit.preflight.test_contracts import ROOT, load
 
 # Another node's variables, as a role reads them: one variable, all for a filter, or in a way that nobody can follow.
@@ -22,9 +21,10 @@ READS = (
     re.compile(r"hostvars\[[^][]+(?:\[\w+\])*\]\.(\w+)"),
     re.compile(r"hostvars(?: \| default\(\{\}\))?( \| (?!default)\w+)"),
 )
-# Actions that run on the controller, and decide from variables.
+# Actions that run on the controller, and decide from variables. Not set_fact: where it runs once, what the variables of
+# one node hold becomes a fact of all.
 ON_CONTROLLER = {
-    *("assert", "debug", "fail", "include_tasks", "meta", "pause", "set_fact"),
+    *("assert", "debug", "fail", "include_tasks", "meta", "pause"),
     *("batch_input", "new_api_key"),
 }
 KEYWORDS = {
@@ -32,6 +32,8 @@ KEYWORDS = {
     *("connection", "changed_when", "failed_when", "check_mode", "no_log", "environment", "notify", "until", "retries"),
     *("delay", "async", "poll", "delegate_facts", "args", "block", "rescue", "always"),
 }
+# What tasks have of their block, unless they say otherwise (Ansible's playbook/delegatable.py, base.py).
+INHERITED = ("run_once", "delegate_to", "delegate_facts", "connection")
 WRITES = re.compile(r"\.write_(?:text|bytes)\(|open\([^)\n]*[\"'][wax]|mkstemp|TemporaryFile|\.mkdir\(|makedirs")
 SOCKETS = re.compile(r"HTTPS?Connection|\bsocket\b|create_connection|urlopen|urllib\.request")
 
@@ -60,16 +62,27 @@ def read_in(text: str) -> set[str]:
 
 
 def tasks_in(path: Path) -> Iterator[dict[str, Any]]:
-    """Every task of a file; a play's are below its keys."""
+    """Every task of a file, with what it has of its blocks and play; a play's tasks are below its keys."""
     content = load(path) if path.suffix == ".yml" else None
     for item in content if isinstance(content, list) else ():
-        plays = (
-            [item.get(key, []) for key in ("pre_tasks", "tasks", "post_tasks", "handlers")]
-            if "hosts" in item
-            else [[item]]
-        )
-        for listed in plays:
-            yield from every_task(listed)
+        if "hosts" in item:
+            # A play for the controller alone moves nothing.
+            around = {} if item["hosts"] == "localhost" else item
+            for key in ("pre_tasks", "tasks", "post_tasks", "handlers"):
+                yield from within(item.get(key, []), around)
+        else:
+            yield from within([item], {})
+
+
+def within(listed: Any, outer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The tasks of a list and of the blocks in it, with what they have of what is around them."""
+    around = {key: outer[key] for key in INHERITED if key in outer}
+    for item in listed:
+        parts = [item[key] for key in ("block", "rescue", "always") if key in item]
+        if not parts:
+            yield {**around, **item}
+        for part in parts:
+            yield from within(part, {**around, **item})
 
 
 def moved_by(task: dict[str, Any]) -> set[str]:
@@ -80,7 +93,35 @@ def moved_by(task: dict[str, Any]) -> set[str]:
     if where is not None:
         return {DELEGATED}
     actions = {key.rpartition(".")[2] for key in task} - KEYWORDS
-    return {"one node answers for all"} if task.get("run_once") and not actions <= ON_CONTROLLER else set()
+    return {ONCE} if task.get("run_once") and not actions <= ON_CONTROLLER else set()
+
+
+MODULE = {"ansible.builtin.stat": {"path": "/x"}, "register": "found"}
+
+
+@pytest.mark.parametrize(
+    ("task", "moved"),
+    [
+        (MODULE, set()),
+        ({**MODULE, "run_once": True}, {ONCE}),
+        ({"run_once": True, "ansible.builtin.set_fact": {"x": "{{ found }}"}}, {ONCE}),
+        ({"run_once": True, "block": [{"ansible.builtin.set_fact": {"x": "{{ found }}"}}]}, {ONCE}),
+        ({"run_once": True, "block": [{"block": [{"name": "deep", **MODULE}]}]}, {ONCE}),
+        ({"run_once": True, "block": [{**MODULE, "run_once": False}]}, set()),
+        ({"run_once": True, "block": [{"ansible.builtin.debug": {"msg": "x"}}], "rescue": [MODULE]}, {ONCE}),
+        ({"delegate_to": "{{ other }}", "block": [], "always": [MODULE]}, {DELEGATED}),
+        ({"delegate_to": "localhost", "block": [MODULE]}, {FILES}),
+        ({"connection": "local", "block": [MODULE]}, {FILES}),
+    ],
+)
+def test_a_task_in_a_block_moves_what_its_block_moves(task: dict[str, Any], moved: set[str]) -> None:
+    assert {each for inner in within([task], {}) for each in moved_by(inner)} == moved
+
+
+def test_facts_of_a_task_in_a_delegated_block_are_looked_at() -> None:
+    block = {"delegate_to": "{{ other }}", "block": [MODULE]}
+    assert [task.get("delegate_facts") for task in within([block], {})] == [None]
+    assert [task.get("delegate_facts") for task in within([{**block, "delegate_facts": True}], {})] == [True]
 
 
 @functools.cache
