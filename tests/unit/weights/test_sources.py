@@ -308,17 +308,17 @@ class TestGit:
         served.tokens = {secret}
         path = token_file(tmp_path, secret)
         started = []
-        run = subprocess.run
+        run = hub_git.Git.run
 
-        def watch(command: list[str], **more: Any) -> Any:
-            done = run(command, **more)
-            started.append(json.dumps([command, more["env"]]))
+        def watch(self: hub_git.Git, command: list[str], given: bytes) -> Any:
+            done = run(self, command, given)
+            started.append(json.dumps([command, self.environment()]))
             for file in (tmp_path / "models").rglob("*"):
                 if file.is_file():
                     assert secret.encode() not in file.read_bytes(), file
             return done
 
-        monkeypatch.setattr(subprocess, "run", watch)
+        monkeypatch.setattr(hub_git.Git, "run", watch)
         fetch.fetch(wish(tmp_path, source(served, kind="git", token_file=path)), progress, stop)
         assert len(started) > 3
         assert secret not in "".join(started)
@@ -336,6 +336,44 @@ class TestGit:
         (tmp_path / "hub/vocab.json").write_bytes(b"x" * 2000)
         publish("git", served, tmp_path / "hub")
         with pytest.raises(Refusal, match=r"has vocab\.json in git itself and not in git-lfs, larger than 1kB"):
+            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+
+    def test_a_host_that_sends_too_much_is_stopped(
+        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(hub_git, "MOST_BROUGHT", 1 << 20)
+        for number in range(3):
+            (tmp_path / f"hub/notes-{number}.txt").write_bytes(secrets.token_bytes(1 << 20))
+        publish("git", served, tmp_path / "hub")
+        with pytest.raises(Refusal, match="sends more outside git-lfs than a model has"):
+            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+        assert sum(path.stat().st_size for path in (tmp_path / "models").rglob("*") if path.is_file()) < 1 << 20
+
+    def test_a_host_that_sends_without_end_is_stopped_while_it_sends(
+        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A stand-in for git, whose own process goes on writing."""
+        monkeypatch.setattr(hub_git, "MOST_BROUGHT", 1 << 20)
+        (tmp_path / "bin").mkdir()
+        program = tmp_path / "bin/git"
+        program.write_text(
+            '#!/bin/sh\n[ "$3" = fetch ] || exit 0\n'
+            '(for part in 1 2 3 4 5 6 7 8 9; do head -c 1000000 /dev/zero >> "$2/pack"; sleep 1; done)\n'
+            f"touch {tmp_path / 'ended'}\n"
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        with pytest.raises(SourceFailure, match="sends more outside git-lfs than a model has"):
+            hub_git.Git(source(served, kind="git"), tmp_path / "scratch").files()
+        assert not (tmp_path / "scratch/git").exists()
+        assert not (tmp_path / "ended").exists()
+
+    def test_a_list_without_end_is_not_kept(
+        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A few folders, each of which has the next one many times, are a list of any length."""
+        monkeypatch.setattr(hub_git, "MOST_PRINTED", 100)
+        with pytest.raises(Refusal, match="sends more outside git-lfs than a model has"):
             fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_pointer_without_its_object_is_named(

@@ -12,7 +12,9 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from .hubs import Hub
 from .model import RemoteFile, SourceFailure
 from .network import Connections, bundle, secrets_of
 from .request import Source
+from .rsync import Limit, beginning, limited
 from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, Place, address, origin
 
 LFS = "application/vnd.git-lfs+json"
@@ -33,6 +36,11 @@ POINTER = re.compile(
 POINTER_SIZE = 1024  # bytes a pointer has at most (git-lfs, docs/spec.md)
 # What git itself brings of one file; hosts of models put larger ones into git-lfs, and those are not fetched twice.
 LARGEST = "100m"
+# Bytes that git may bring of a repository, and that a command of it may print: a host decides what it sends, before it
+# is known how much disk space the weights need. LARGEST is one file.
+MOST_BROUGHT = 16 << 30
+MOST_PRINTED = 256 << 20
+MOST_FILES = 100_000
 
 # Messages of git on standard error in the C locale, and their meaning. Any other error is permanent.
 REFUSED = re.compile(r"Authentication failed|could not read (Username|Password)|returned error: 40[13]")
@@ -154,10 +162,10 @@ class Git(Hub):
     def git(self, *arguments: str, given: bytes = b"") -> bytes:
         """Run git in the folder and return what it prints. Raises SourceFailure with what its words mean."""
         command = ["git", "-C", str(self.folder), *arguments]
-        done = subprocess.run(command, input=given, env=self.environment(), capture_output=True, check=False)
-        if done.returncode == 0:
-            return done.stdout
-        said = done.stderr.decode(errors="replace").strip()
+        status, printed, text = self.run(command, given)
+        if status == 0:
+            return printed
+        said = text.decode(errors="replace").strip()
         if UNKNOWN.search(said):
             raise SourceFailure(f"{self.where} has no revision {self.source.revision}: pin one that exists")
         quoted = self.ask_again(said)
@@ -166,8 +174,42 @@ class Git(Hub):
             raise SourceFailure(f"{self.where} refuses {token}: give this source one that may read it{quoted}")
         if ABSENT.search(said):
             raise SourceFailure(f"{self.where} does not exist, or is private and this token may not see it{quoted}")
-        last = said.splitlines()[-1] if said else f"status {done.returncode}"
+        last = said.splitlines()[-1] if said else f"status {status}"
         raise SourceFailure(f"{self.where} cannot be listed: git says {last!r}", passing=bool(PASSING.search(said)))
+
+    def run(self, command: list[str], given: bytes) -> tuple[int, bytes, bytes]:
+        """Run git and return its status, what it prints, and the beginning of its errors.
+
+        Raises SourceFailure, and removes the folder, where the host sends more than a repository of weights has.
+        """
+        limit = Limit(MOST_BROUGHT, min(MOST_BROUGHT, shutil.disk_usage(self.scratch).free // 2), MOST_FILES)
+        with tempfile.TemporaryFile() as asked:
+            asked.write(given)
+            asked.seek(0)
+            with subprocess.Popen(
+                command,
+                stdin=asked,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.environment(),
+                start_new_session=True,
+            ) as ran:
+
+                def stop() -> None:
+                    # git's own processes for a transport and a pack are in its group.
+                    os.killpg(ran.pid, signal.SIGKILL)
+
+                with limited(self.folder, limit, stop) as exceeded, beginning(ran.stderr) as said:
+                    printed = ran.stdout.read(MOST_PRINTED + 1) if ran.stdout else b""
+                    if len(printed) > MOST_PRINTED:
+                        stop()
+        if exceeded.is_set() or len(printed) > MOST_PRINTED or limit.exceeded(self.folder):
+            beneath.remove_tree(self.folder, self.scratch)
+            raise SourceFailure(
+                f"{self.where} sends more outside git-lfs than a model has, or than half of the free disk space, and "
+                "was stopped. What it sent is removed; use another source"
+            )
+        return ran.returncode, printed, bytes(said)
 
     def ask_again(self, said: str) -> str:
         """Raise SourceFailure with the cause that a host or proxy gives: git shows neither headers nor messages.

@@ -115,8 +115,9 @@ def receive(
         asked.seek(0)
         with (
             subprocess.Popen(command, stdin=asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=direct()) as ran,
-            _limited(ran, folder, limit) as exceeded,
-            _beginning(ran.stderr) as said,
+            # rsync's processes end each other (cleanup.c).
+            limited(folder, limit, ran.terminate) as exceeded,
+            beginning(ran.stderr) as said,
         ):
             _tell_files(ran.stdout, heard)
     if exceeded.is_set() or limit.exceeded(folder):
@@ -154,16 +155,15 @@ def _tell_files(stream: IO[bytes] | None, heard: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _limited(ran: subprocess.Popen[bytes], folder: Path, limit: Limit) -> Iterator[threading.Event]:
-    """Stop rsync when the folder exceeds its limit; the event tells that it was stopped."""
+def limited(folder: Path, limit: Limit, stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Stop what writes to a folder when the folder exceeds its limit; the event tells that it was stopped."""
     over, exceeded = threading.Event(), threading.Event()
 
     def watch() -> None:
         while not over.wait(INSPECT_EVERY):
             if limit.exceeded(folder):
                 exceeded.set()
-                # rsync's processes end each other (cleanup.c).
-                ran.terminate()
+                stop()
                 return
 
     watcher = threading.Thread(target=watch, daemon=True)
@@ -176,7 +176,7 @@ def _limited(ran: subprocess.Popen[bytes], folder: Path, limit: Limit) -> Iterat
 
 
 @contextmanager
-def _beginning(stream: IO[bytes] | None) -> Iterator[bytearray]:
+def beginning(stream: IO[bytes] | None) -> Iterator[bytearray]:
     """Read a stream to its end, and keep the beginning. A peer can send text without end."""
     kept = bytearray()
 
