@@ -43,10 +43,11 @@ ORDER = ("starting", "loading", "warming-up", "warmed-up")
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/() -]{1,40})\]\[(?P<done>\d{1,9})/(?P<total>\d{1,9})\]")
 # The plugin's bars: one for prompts and one for decoding, from every worker, on stderr, separated by carriage returns
 # (warmup_graphs in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0); 0.17.1 has one for unified attention.
-# Only the first drawing has the worker's name. Other text follows the last drawing in the same line.
+# Only the first drawing has the worker's name. Other text follows the last drawing in the same line. A drawing that was
+# cut within its numbers is none.
 BAR = re.compile(
     r"(?P<phase>Prompt|Decode|Unified Attention) warmup(?: processing)?:[^|\r\n]{0,20}\|[^|\r\n]{0,300}\| *"
-    r"(?P<done>\d{1,9})/(?P<total>\d{1,9})\b(?: \[[^\[\]\r\n]{0,100}\])?"
+    r"(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?:[^\[\]\r\n]{0,100}\])?"
 )
 NAMES = {"unified attention": "unified", "unified cfg": "unified"}
 GENERATED = re.compile(r"(?P<total>\d{1,9}) (?P<phase>prompt|decode|unified) buckets", re.IGNORECASE)
@@ -193,7 +194,7 @@ class Progress:
         """Count shards: of several engines the largest count; a draft model's few are not shown."""
         self._reach("loading")
         before, of = self.shards or (0, 0)
-        if total >= of:
+        if total >= of and done <= total:
             self.shards = (max(before, done) if total == of else done, total)
 
     def _generated(self, line: str, text: str) -> None:
@@ -267,6 +268,9 @@ class Progress:
         """
         first = max(self.expected.get(phase, 0), self.warm_up.get(phase, (0, 0))[1])
         again = self.warm_up.get(VALIDATION + phase, (0, 0))[1]
+        if self._again and not again and phase == "prompt" and total <= 2:
+            # A version that does not say how many takes two prompts, or the only one.
+            return VALIDATION + phase
         if total in (first, *self._announced.get(phase, ())) and not (self._again and total == again):
             return phase
         # Of decoding one graph is captured again; engines of one server may differ in theirs.
@@ -283,6 +287,8 @@ class Progress:
         self._reach("warming-up")
         self._again = True
         self._complete(again=False)
+        if prompts and (known := self.warm_up.get(f"{VALIDATION}prompt")) is not None:
+            self.warm_up[f"{VALIDATION}prompt"] = (min(known[0], prompts), prompts)
         self._expect_again(prompts or self._prompts_again())
 
     def _complete(self, *, again: bool) -> None:

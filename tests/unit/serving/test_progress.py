@@ -169,6 +169,14 @@ def test_text_behind_a_bar_is_understood_as_well() -> None:
     assert (progress.warm_up, progress.warm_up_seconds) == ({"prompt": (5, 5)}, 31)
 
 
+@pytest.mark.parametrize("length", range(40, 86))
+def test_a_drawing_that_is_cut_counts_nothing_wrong(length: int) -> None:
+    """Another process writes into the middle of it."""
+    cut = drawn("Prompt", 112, 120, "00:46<09:24,  5.18s/item, 112/120")[:length]
+    progress = heard([drawn("Prompt", 7, 120, "00:31<04:14"), f"{cut}\r", f"{cut}(EngineCore pid=7) INFO hello"])
+    assert progress.warm_up in ({"prompt": (7, 120)}, {"prompt": (112, 120)})
+
+
 def test_a_message_that_repeats_behind_a_bar_is_no_further_sign_of_life() -> None:
     message = "(EngineCore pid=7) INFO 09-10 18:02:01 [shm_broadcast.py:705] No available block in 60 seconds"
     progress = Progress()
@@ -338,6 +346,29 @@ def test_drifting_workers_are_counted_once_in_any_order(
     assert totals == sorted(totals)
     if known:
         assert set(totals) <= {0, progress.total}
+
+
+@given(
+    prompts=st.lists(st.sampled_from([128, 256, 512]), min_size=1, max_size=9),
+    decodes=st.integers(1, 6),
+    workers=st.integers(1, 4),
+    version=st.sampled_from(["0.21", "0.26"]),
+    choose=st.randoms(use_true_random=False),
+)
+def test_drifting_workers_are_counted_by_their_bars_alone(
+    prompts: list[int], decodes: int, workers: int, version: str, choose: random.Random
+) -> None:
+    """As by a supervisor that came when the warm-up had begun: neither version nor shapes were announced to it."""
+    streams = [worker(number, prompts, decodes, version, TYPES[version])[4:] for number in range(workers)]
+    lines = [drawn("Prompt", 0, len(prompts), "00:00<?"), *merged(streams, choose)]
+    list(steps(lines))
+    again = {"0.26": prompts.count(max(prompts)), "0.21": min(len(prompts), 2)}[version]
+    assert heard(lines).warm_up == {
+        "prompt": (len(prompts), len(prompts)),
+        "decode": (decodes, decodes),
+        "validation/prompt": (again, again),
+        "validation/decode": (1, 1),
+    }
 
 
 @given(choose=st.randoms(use_true_random=False), lost=st.floats(0, 0.9))
