@@ -51,6 +51,8 @@ LOOKING = f"{CONTAINER}-look-{os.getpid()}"
 # Confinement of any container here. Those that measure get what an instance gets, and the network, where ranks meet.
 WALLS = (
     *("--init", "--runtime", "habana", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    # No core dumps: one of a program that fills a card has gigabytes.
+    *("--ulimit", "core=0:0"),
     *("--read-only", "--tmpfs", "/tmp:exec", "--workdir", "/tmp"),  # noqa: S108 - of the container
     *("--env", "HOME=/tmp", "--env", "HABANA_LOGS=/tmp/habana_logs"),
 )

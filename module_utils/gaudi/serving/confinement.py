@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .plan import NO_CORE_DUMPS
+
 # Security options that disable a mechanism of the engine: seccomp=unconfined, apparmor=unconfined, label=disable.
 LOOSE = re.compile(r"unconfined|disable")
 # SECCOMP_MODE_FILTER of the kernel, as /proc/PID/status has it.
@@ -26,6 +28,8 @@ def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: 
     box, planned = inspected["HostConfig"], plan["container"]
     added = sorted(name.removeprefix("CAP_") for name in box.get("CapAdd") or [])
     limits = {limit["Name"]: limit["Hard"] for limit in box.get("Ulimits") or []}
+    # What every container gets beside its plan; one that was started before that is as planned too.
+    limits_of_plan = {name: value for name, value in limits.items() if NO_CORE_DUMPS.get(name) != value}
     # Mounts of the node only: a volume that the image declares belongs to the engine, and is removed with the
     # container.
     writable = {mount["Source"] for mount in inspected["Mounts"] if mount["Type"] == "bind" and mount["RW"]}
@@ -53,7 +57,7 @@ def differences(inspected: Mapping[str, Any], plan: Mapping[str, Any], process: 
         f"at most {box['PidsLimit']} processes": box["PidsLimit"] == planned["pids"],
         f"runtime {box['Runtime']}": box["Runtime"] == planned["runtime"],
         f"devices {box.get('Devices')}": not box.get("Devices"),
-        f"limits {limits}": limits == planned["ulimits"],
+        f"limits {limits}": planned["ulimits"] in (limits, limits_of_plan),
         f"writable directories {sorted(writable - own)}": writable <= own,
         f"image {image}": plan["image"] in image,
         f"restart policy {restarts}": restarts == "no",

@@ -217,6 +217,19 @@ def walls(box: Mapping[str, Any]) -> list[str]:
     return [*words, "--pids-limit", str(box["pids"])] if box.get("pids") else words
 
 
+NO_CORE_DUMPS = {"core": 0}
+"""A limit of every container: a core dump of a server has gigabytes (9.6 were seen), and holds what it was asked.
+
+It is added at the start. A plan from before it would differ from a new one, and its instance restart at an upgrade.
+"""
+
+
+def ulimits(box: Mapping[str, Any]) -> list[str]:
+    """Return arguments for a container's limits, of its plan and of every container."""
+    limits = {**NO_CORE_DUMPS, **box.get("ulimits", {})}
+    return [word for name, value in sorted(limits.items()) for word in ("--ulimit", f"{name}={value}:{value}")]
+
+
 def container_command(
     plan: Plan,
     digest: str,
@@ -226,8 +239,8 @@ def container_command(
 ) -> list[str]:
     """Return the argument vector of docker run; no shell interprets it.
 
-    Everything in it is from the plan, or named by the plan's ``at_start``, but for the variables of OFFLINE, with which
-    a plan from before them would differ from a new one, and its instance restart at an upgrade.
+    Everything in it is from the plan, or named by the plan's ``at_start``, but for the variables of OFFLINE and
+    NO_CORE_DUMPS: a plan from before them would differ from a new one, and its instance restart at an upgrade.
     """
     box = plan.container
     added = {
@@ -254,8 +267,7 @@ def container_command(
     if box.get("working_directory"):
         # Relative names (a profiler's trace, a default calibration) are below this directory.
         command += ["--workdir", str(box["working_directory"])]
-    for name, value in sorted(box.get("ulimits", {}).items()):
-        command += ["--ulimit", f"{name}={value}:{value}"]
+    command += ulimits(box)
     for item in box.get("mounts", []):
         command += ["--mount", mount(str(item["source"]), str(item["target"]), bool(item.get("read_only")))]
     command += ["--env-file", env_file]

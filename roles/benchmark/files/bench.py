@@ -36,7 +36,7 @@ from gaudi.benchmark import figures
 from gaudi.node import documents, long_work
 from gaudi.node.files import write_json
 from gaudi.node.long_work import lines_of
-from gaudi.serving.plan import NO_ENTRY_POINT, mount, tmpfs, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, mount, tmpfs, ulimits, walls
 
 CLIENT = f"{paths.PROGRAMS}/bench_client.py"
 LABEL = "gaudi-serving.benchmark"
@@ -103,7 +103,7 @@ def command(document: dict[str, Any], folder: Path) -> list[str]:
     words += ["--label", f"{LABEL}={document['instance']}"]
     # The engine's own runtime: the vendor's would look for cards.
     words += ["--runtime", "runc", "--network", box["network"], "--ipc", "private", *walls(box), "--cap-drop", "ALL"]
-    words += ["--security-opt", "no-new-privileges", "--read-only", "--log-driver", "none"]
+    words += ["--security-opt", "no-new-privileges", "--read-only", "--log-driver", "none", *ulimits(box)]
     for entry in box["tmpfs"]:
         words += ["--tmpfs", tmpfs(entry)]
     token = [(f"{paths.INSTANCE_STATES}/{document['instance']}/{paths.PROBE}", "token")] if document["guarded"] else []

@@ -43,7 +43,7 @@ from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import check_npz, missing_weights
-from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, ulimits, walls
 from gaudi.serving.signs import Failure
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
@@ -229,8 +229,7 @@ def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
     words += ["--read-only"] if box["read_only"] else []
     for entry in box["tmpfs"]:
         words += ["--tmpfs", tmpfs(entry)]
-    for name, value in sorted(box["ulimits"].items()):
-        words += ["--ulimit", f"{name}={value}:{value}"]
+    words += ulimits(box)
     for item in box["mounts"]:
         words += ["--mount", mount(item["source"], item["target"], item["read_only"])]
     for name, value in sorted(document["environment"].items()):

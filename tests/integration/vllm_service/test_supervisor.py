@@ -125,7 +125,7 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
         "--runtime habana --network host --ipc private --shm-size 2048m --pids-limit 512",
         "--pids-limit 512 --cap-drop ALL --cap-add SYS_NICE",
         "--security-opt no-new-privileges --read-only --tmpfs /scratch:rw,exec,nosuid,nodev,size=64m,mode=1777",
-        "--ulimit nofile=1048576:1048576",
+        "--ulimit core=0:0 --ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",
         "--label gaudi-serving.instance=tiny --label gaudi-serving.plan=",
         f"--env-file {node.instances / 'environment'} --env HF_HUB_OFFLINE=1 --env TRANSFORMERS_OFFLINE=1 --label",

@@ -132,7 +132,7 @@ def test_the_container_has_no_card_no_key_and_may_write_nowhere(node: Node) -> N
     assert first[:3] == ["container", "ls", "--all"]
     assert words[words.index("--runtime") + 1] == "runc"
     assert words[words.index("--cap-drop") + 1] == "ALL"
-    assert {"--read-only", "no-new-privileges", "--rm"} <= set(words)
+    assert {"--read-only", "no-new-privileges", "--rm", "core=0:0"} <= set(words)
     mounts = [words[place + 1] for place, word in enumerate(words) if word == "--mount"]
     assert all(mount.endswith(",readonly") for mount in mounts)
     # The token is a file that the container reads; it is in no argument and in no --env.

@@ -236,6 +236,8 @@ def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node
     assert [w for w in words if w.startswith("HABANA_VISIBLE_DEVICES")] == ["HABANA_VISIBLE_DEVICES=3,5"]
     assert "--read-only" in words
     assert words[words.index("--cap-drop") + 1] == "ALL"
+    limits = [after for before, after in itertools.pairwise(words) if before == "--ulimit"]
+    assert limits == ["core=0:0", "nofile=1024:1024"]
     assert "no-new-privileges" in words
     assert words[-5:] == ["--entrypoint", "", "vault/image:1", "python3", "/opt/x.py"]
 

@@ -269,6 +269,7 @@ def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: N
         "--cap-drop ALL",
         "--security-opt no-new-privileges",
         "--read-only",
+        "--ulimit core=0:0",
         "--pids-limit 256",
         "--memory 16g",
     ):

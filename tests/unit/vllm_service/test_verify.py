@@ -93,6 +93,14 @@ def test_the_kernel_is_asked_as_well(process: str, said: str) -> None:
     assert confinement.differences(inspected(), PLAN, process) == [said]
 
 
+def test_a_container_without_core_dumps_is_as_planned_whether_its_plan_says_so_or_not() -> None:
+    limits = [{"Name": "nofile", "Hard": 1048576}, {"Name": "core", "Hard": 0}]
+    plan = copy.deepcopy(PLAN)
+    assert confinement.differences(inspected(Ulimits=limits), plan, PROCESS) == []
+    plan["container"]["ulimits"]["core"] = 0
+    assert confinement.differences(inspected(Ulimits=limits), plan, PROCESS) == []
+
+
 def test_the_nodes_shared_memory_has_no_size_of_the_container() -> None:
     plan = copy.deepcopy(PLAN)
     plan["container"].update(ipc="host", shm_mib=None)
@@ -110,6 +118,10 @@ def test_the_nodes_shared_memory_has_no_size_of_the_container() -> None:
         ({"Runtime": "runc"}, "runtime runc"),
         ({"Devices": [{"PathOnHost": "/dev/kvm"}]}, "devices"),
         ({"Ulimits": [{"Name": "nofile", "Hard": 1}]}, "limits {'nofile': 1}"),
+        (
+            {"Ulimits": [{"Name": "nofile", "Hard": 1048576}, {"Name": "core", "Hard": -1}]},
+            "limits {'nofile': 1048576, '",
+        ),
         ({"SecurityOpt": ["no-new-privileges", "seccomp=unconfined"]}, "security options ['seccomp=unconfined']"),
         ({"SecurityOpt": ["no-new-privileges", "label=disable"]}, "security options ['label=disable']"),
         ({"NetworkMode": "bridge"}, "network bridge"),
