@@ -412,7 +412,8 @@ def lines(part: Mapping[str, Any] | None) -> list[str]:
     said = []
     if cards:
         groups = [modules_text(row["modules"]) for row in exact if len(row["modules"]) > 1]
-        short = ", short form after a reboot" if all(row["form"] == SHORT for row in exact) else ""
+        again = [row["modules"][0] for row in exact if len(row["modules"]) == 1 and row["form"] == SHORT]
+        short = f"; since a reboot in the short form: modules {modules_text(again)}" if again else ""
         summed = "".join(f", sum over modules {group}" for group in groups)
         proved = f"copies of {part['copy_mib']} MiB, gathers, matrix products{summed}"
         said.append(f"numbers: proved on modules {modules_text(cards)} ({proved}{short})")

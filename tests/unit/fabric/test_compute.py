@@ -131,6 +131,12 @@ def test_what_is_right_is_proved() -> None:
     compute.read(json.loads(json.dumps(part)))
 
 
+def test_which_cards_were_checked_in_the_short_form_is_reported() -> None:
+    found = [{**row, "form": "short" if row["modules"] in ([1], [2], [3]) else "full"} for row in rows()]
+    (reported,) = compute.lines(compute.document(found, 4096, ""))
+    assert reported.endswith("sum over modules 0-7; since a reboot in the short form: modules 1-3)")
+
+
 WRONG = {
     "copy": {"wrong": 5, "of": 1024, "at": 17, "expected": "12", "got": "0"},
     "gather": {"wrong": 1024, "of": 1024, "at": 0, "expected": "-7", "got": "3"},
