@@ -44,7 +44,7 @@ class Work:
     @property
     def settled(self) -> bool:
         """Whether the last verdict stands: no new one is made, and none waits for free cards."""
-        return not self.due.allowed and self.due.id in _SETTLED and not self.numbers.repeats
+        return not self.due.allowed and self.due.id in _SETTLED
 
 
 _ADDED, _ENDED = "cards_added", "static_faults"

@@ -84,6 +84,13 @@ def test_cards_in_use_are_left_out_and_come_later() -> None:
     assert (later.cards, later.groups) == ((4, 5, 6, 7), (QUADS[1],))
 
 
+def test_a_card_that_failed_in_this_boot_is_not_checked_again_with_its_group() -> None:
+    """Another card of its group was in use, and is free now."""
+    found = [row for row in rows(m3=compute.FAILED) if row["modules"] not in ([6], list(EIGHT))]
+    later = compute.plan(found, EIGHT, GROUPS, (), BOOT, 8)
+    assert (later.cards, later.groups) == ((6,), ())
+
+
 @pytest.mark.parametrize(
     ("outcome", "form", "repeats"),
     [
