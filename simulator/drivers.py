@@ -27,6 +27,8 @@ from simulator.packages import Package, Signer
 from simulator.settings import CACHE, ROOT, Scope, SimulatorError
 
 HOST = "simulated-driver-packages"
+# Where HOST sends who asks for a package.
+STORE = "simulated-driver-store"
 PORT = 8095
 # The kernel of descriptions that name one: Ubuntu 24.04's, of which the nodes have no package either.
 KERNEL, KERNEL_PACKAGE = "6.8.0-45-generic", "6.8.0-45.45"
@@ -175,13 +177,17 @@ def start(client: DockerClient, scope: Scope, say: Say) -> None:
     with host.lock("images"):
         image = images.base(client, say)
         files = {f"srv/packages/{path}": file for path, file in repository(signer()).items()}
+    program = {"srv/redirecting.py": context.text((ROOT / "simulator/redirecting.py").read_text(encoding="utf-8"))}
+    redirecting = ["python3", "/srv/redirecting.py", "/srv/packages", str(PORT), f"http://{STORE}:{PORT}"]
     with host.lock(f"scope-{scope.name}"):
         network.ensure(client, scope)
-        command = supply.static("/srv/packages", PORT)
-        supply.wait(supply.container(client, scope, image, HOST, files, command), PORT)
+        commands = {STORE: (files, supply.static("/srv/packages", PORT)), HOST: ({**files, **program}, redirecting)}
+        for name, (content, command) in commands.items():
+            supply.wait(supply.container(client, scope, image, name, content, command), PORT)
 
 
 def remove(client: DockerClient, scope: Scope) -> None:
     """Remove the scope's repository."""
-    with contextlib.suppress(docker.errors.NotFound):
-        client.containers.get(f"{scope.prefix}-{HOST}").remove(force=True, v=True)
+    for name in (HOST, STORE):
+        with contextlib.suppress(docker.errors.NotFound):
+            client.containers.get(f"{scope.prefix}-{name}").remove(force=True, v=True)

@@ -177,6 +177,7 @@ def _redirects(printed: str, repository: str = "") -> dict[str, tuple[str, str]]
     known; it is the origin of packages of the vendor that another host was asked for.
     """
     asked = {_host(match["uri"]): match for match in _ERR.finditer(printed)}
+    vendors = {_host(match["uri"]) for match in _ERR.finditer(printed) if _VENDORS.search(match.group())}
     failed = [(match["uri"].rstrip(".,'"), match["why"]) for match in _FAILED.finditer(printed)]
     hosts, own = {_host(uri) for uri, _ in failed}, _host(repository)
     # A repository that fails at its own host is not the one that redirects.
@@ -190,7 +191,7 @@ def _redirects(printed: str, repository: str = "") -> dict[str, tuple[str, str]]
             origin, elsewhere = _base(uri), named
         elif host not in asked and host != own:
             origin = first or repository
-        elif host != own and host in asked and _VENDORS.search(asked[host].group()):
+        elif host != own and host in vendors:
             origin = repository
         said = why if why.strip() or _host(origin) not in asked else asked[_host(origin)]["why"]
         if origin and elsewhere and _fault("", "", said).kind in _SILENT:

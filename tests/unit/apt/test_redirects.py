@@ -129,6 +129,13 @@ S3 = "https://jfrog.s3.amazonaws.com"
             ),
             "repository_redirects",
         ),
+        # The last package is not the vendor's; as apt 2.6 printed it.
+        (
+            f"{PACKAGE.format(S3, 'Could not connect to jfrog.s3.amazonaws.com:443 (127.0.0.2). - connect (111)', S3)}"
+            f"Err:2 {S3} jammy/main amd64 lm-sensors all 1:3\n  Unable to connect to jfrog.s3.amazonaws.com:443:\n"
+            f"E: Failed to fetch {S3}/lm-sensors  Unable to connect to jfrog.s3.amazonaws.com:443:\n",
+            "repository_redirects",
+        ),
         # The repository itself does not answer, and a server that answers is none that is down.
         (PACKAGE.format(VAULT, "Connection timed out [IP: 1.2.3.4 443]", f"{VAULT}/pool/x.deb"), "repository_down"),
         (PACKAGE.format(VAULT, "403  Forbidden [IP: 1.2.3.4 443]", f"{S3}/x"), "repository_denies"),

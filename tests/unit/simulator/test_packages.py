@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import io
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from ansible.module_utils.gaudi.engine.openpgp import fingerprints
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from plugin_utils import releases
-from simulator import apt, context, drivers, packages
+from simulator import apt, context, drivers, packages, redirecting
 from simulator.packages import Package, Signer
 
 KEY = rsa.generate_private_key(65537, 2048)
@@ -83,6 +85,26 @@ def test_nodes_of_every_system_find_a_suite_of_theirs() -> None:
     index = [files[f"dists/{suite}/main/binary-amd64/Packages"].content for suite in apt.SUITES.values()]
     assert len(set(index)) == 1
     assert b"Version: 1.22.2-32" in index[0]
+
+
+def test_packages_are_at_another_server_and_indexes_are_not(tmp_path: Path) -> None:
+    for path in ("dists/noble/Release", "pool/x_1_all.deb"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(path)
+    server = redirecting.server(str(tmp_path), 0, f"http://{drivers.STORE}:{drivers.PORT}/", "127.0.0.1")
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    connection.request("GET", "/dists/noble/Release")
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (200, b"dists/noble/Release")
+    for method in ("GET", "HEAD"):
+        connection.request(method, "/pool/x_1_all.deb")
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (302, b"")
+        assert answer.headers["Location"] == f"http://{drivers.STORE}:{drivers.PORT}/pool/x_1_all.deb"
+    connection.close()
+    server.shutdown()
+    server.server_close()
 
 
 def test_the_key_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
