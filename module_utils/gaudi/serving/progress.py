@@ -65,7 +65,7 @@ BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+|Usable num
 FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
 SKIPPED = re.compile(r"Skipping warmup")
 # One engine of several (data parallelism), and that it is done (vllm/v1/engine/core.py).
-ENGINE = re.compile(r"\((?:EngineCore|Worker)_DP(?P<engine>\d{1,3})\b")
+ENGINE = re.compile(r"\((?:EngineCore|Worker)_DP(?P<engine>\d{1,3})(?!\d)")
 ENGINE_DONE = re.compile(r"init engine \(profile, create kv cache, warmup model\) took")
 # Processes of their own, which answer requests, wait for the engines only so long; the engines do not notice
 # (vllm/v1/engine/core_client.py of 0.26.0, and in other words until 0.13). A start of two engines was recorded in which

@@ -250,7 +250,7 @@ def test_engines_with_different_counts_are_one_warm_up() -> None:
 def test_engines_that_are_not_done_yet_are_counted() -> None:
     lines = [
         "(EngineCore_DP0 pid=7) INFO 09-10 18:01:01 [kv_cache_utils.py:2177] GPU KV cache size: 674,304 tokens",
-        "(EngineCore_DP1 pid=8) INFO 09-10 18:01:01 [kv_cache_utils.py:2177] GPU KV cache size: 674,304 tokens",
+        "(Worker_DP1_TP0 pid=8) INFO 09-10 18:01:01 [hpu_model_runner.py:1522] Bucketing is ON.",
         *bar("Prompt", 5),
         "(Worker_DP0 pid=9) INFO 09-10 18:11:57 [hpu_model_runner.py:6233] Warmup finished in 40 secs, allocated 5 GiB",
         "(EngineCore_DP0 pid=7) INFO 09-10 18:11:57 [core.py:347] init engine (profile, create kv cache, warmup model)"

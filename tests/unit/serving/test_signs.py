@@ -384,7 +384,8 @@ def test_a_log_full_of_phases_stays_small() -> None:
 
 
 # Of vllm-gaudi 0.17.1 to 0.26.0: bars from every worker (warmup_graphs), then what its worker says of the memory
-# (determine_available_memory). Put together from its code; no server was seen to print them.
+# (determine_available_memory). Put together from its code; recorded starts are in
+# test_progress.py.
 BARS = [
     "(Worker_TP0 pid=7) Prompt warmup processing:   0%|          | 0/72 [00:00<?, ?item/s]",
     "(Worker_TP1 pid=8) Prompt warmup processing:  10%|█         | 7/72 [00:41<06:20,  5.86s/item, 6/72]",
