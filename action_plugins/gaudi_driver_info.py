@@ -25,6 +25,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "repository": {"type": "str", "default": "", "no_log": True},
     "suite": {"type": "str", "default": ""},
     "kernel": {"type": "str"},
+    "external_ports": {"type": "bool", "default": False},
     "reboots": {"type": "bool", "default": False},
     "refuse": {
         "type": "str",

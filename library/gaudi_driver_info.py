@@ -57,6 +57,10 @@ options:
         offered, of the kind of the running one; an empty text takes a choice of an earlier run back. Left out, nothing
         is foreseen, and the kernel that boots next is the one that the boot loader takes now.
     type: str
+  external_ports:
+    description: Whether the cards' external ports are brought up at each boot.
+    type: bool
+    default: false
   reboots:
     description: Whether the node is rebooted for the kernel in this run, so that cards in use are refused beforehand.
     type: bool
@@ -151,6 +155,14 @@ chosen:
     keep: ""
     settled: false
     waits: true
+at_boot:
+  description:
+    - What the node is to do at boot - the texts of the file with the C(modules) and of the C(unit) for external ports,
+      empty if the site does not use them; whether both are C(settled), as they are to be; whether the node has a unit
+      of ours for C(ports).
+  type: dict
+  returned: always
+  sample: {modules: "habanalabs\n", unit: "", settled: true, ports: false}
 refusals:
   description: Why the release cannot be installed, C(id) and C(message) of each.
   type: list
@@ -288,6 +300,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "repository": {"type": "str", "default": "", "no_log": True},
     "suite": {"type": "str", "default": ""},
     "kernel": {"type": "str"},
+    "external_ports": {"type": "bool", "default": False},
     "reboots": {"type": "bool", "default": False},
     "refuse": {"type": "str", "choices": list(KINDS), "default": "never"},
 }
@@ -317,7 +330,7 @@ def main() -> None:
     stopping = dict(zip(KINDS, found))[module.params["refuse"]]
     answer = {
         **judged.as_dict(),
-        **{"family": node.family, "version": node.wanted.version, "installed": node.installed},
+        **{"family": node.family, "version": node.wanted.version, "installed": node.installed, "at_boot": node.at_boot},
         **{"kernel": node.found.kernel, "next_kernel": node.found.next_kernel, "cards": len(node.sources.pci)},
         **{"users": list(node.found.users), "instances": list(node.found.instances), "loaded": node.loaded},
         **{"present": node.present, "keep": node.keep, "interfaces_down": node.interfaces_down, "chosen": node.kernel},

@@ -27,7 +27,19 @@ from ..base.refusal import Refusal
 from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
 from ..cards.users import describe_user
-from ..driver import apt_files, boot, build_log, decision, dkms, kernel_choice, kernels, offered, packages, room
+from ..driver import (
+    apt_files,
+    at_boot,
+    boot,
+    build_log,
+    decision,
+    dkms,
+    kernel_choice,
+    kernels,
+    offered,
+    packages,
+    room,
+)
 from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..driver.kernel_choice import KernelChoice
@@ -58,6 +70,9 @@ KEPT = paths.DRIVER_KEPT
 UP = 0x1
 # The drop-in with which the role has GRUB boot a chosen kernel.
 PIN = Path(kernel_choice.PIN)
+# What the role has a node do at boot.
+AT_BOOT = {name: Path(path) for name, path in (("modules", at_boot.MODULES_FILE), ("unit", at_boot.UNIT_FILE))}
+ENABLED = Path(at_boot.ENABLED)
 APT_LISTS = Path("/var/lib/apt/lists")
 DPKG = Path("/var/lib/dpkg")
 PROC = Path("/proc")
@@ -560,6 +575,24 @@ class Look:
         newest = str(self.given["software"].get("kernel_newest", {}).get(self.system) or "")
         found: Refusal | None = build_log.cause(attempt, kernel or lacking[0], self.wanted.version, newest)
         return found
+
+    @property
+    def at_boot(self) -> dict[str, Any]:
+        """What the node is to do at boot, and whether it does.
+
+        The modules are those of the installed driver, so that a driver that comes back gets its own.
+        """
+        own = self.installed.get(DRIVERS[self.wanted.format], "") or self.wanted.version
+        texts = {"modules": at_boot.modules_file(self.facts.order(own).load), "unit": ""}
+        if self.given.get("external_ports"):
+            texts["unit"] = at_boot.ports_unit()
+        there = {name: path.read_text("utf-8", "replace") if path.is_file() else "" for name, path in AT_BOOT.items()}
+        enabled = ENABLED.is_symlink()
+        return {
+            **texts,
+            "settled": there == texts and enabled == bool(texts["unit"]),
+            "ports": bool(there["unit"]) or enabled,
+        }
 
     def texts(self) -> tuple[str, str]:
         """The two files for apt."""
