@@ -178,6 +178,21 @@ def test_a_start_is_remembered_and_foretells_the_next_one(node: Node) -> None:
     assert "warm-up: prompt 1/3, decode 0/2; less than a minute left" in node.statuses
 
 
+def test_a_recorded_start_of_eight_workers_is_followed_and_remembered(node: Node) -> None:
+    """Bars of all workers in lines parted by carriage returns, with other processes' text behind them."""
+    recorded = Path(__file__).parents[2] / "unit/serving/recorded/start__0.26.0_gaudi2_tp8__qwen3-235b.txt"
+    node.scenario(lines=recorded.read_bytes().decode().split("\n"))
+    process = node.start(FAKE_POLL_SERVING="3")
+    node.wait_ready()
+    node.wait_for(lambda: len(node.state["starts"]) == 1, "the record")
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    whole = {"prompt": 120, "decode": 85, "validation/prompt": 10, "validation/decode": 1}
+    assert node.state["warm_up"] == {name: [count, count] for name, count in whole.items()}
+    (start,) = node.state["starts"]
+    assert (start["graphs"], start["warm_up_seconds"]) == (216, 656)
+
+
 def test_a_start_that_another_supervisor_began_is_not_timed(node: Node) -> None:
     node.scenario(lines=WARM_UP, delay=0.75)
     process = node.start()
