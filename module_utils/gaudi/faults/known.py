@@ -40,7 +40,8 @@ _OF_SITE = (
     "With --tags, name gaudi_driver as well."
 )
 _COMPACT = (
-    "As root: sync, write 3 to /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory; then start it again."
+    "With vllm_service_drop_caches a start has caches dropped where compacting is not enough. By hand, as root: write "
+    "3 to /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory; then start it again."
 )
 _TRANSLATES_ALL_THE_SAME = (
     "The kernel was started with iommu=pt and translates all the same; dmesg | grep -i iommu tells what decides that, "
@@ -597,6 +598,12 @@ FAULTS = (
         _COMPACT,
         _PLUGIN,
         WARNING,
+        remedies={
+            "short": "The driver may find no piece for a card, and the start end with ctx_init failed. "
+            "vllm_service_drop_caches: true has caches dropped before a start.",
+            "dropped": "The driver may find no piece for a card, and the start end with ctx_init failed. A reboot "
+            "makes low memory whole.",
+        },
     ),
     # Kernel settings.
     Known(

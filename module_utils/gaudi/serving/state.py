@@ -42,6 +42,7 @@ FORM = {
     "starts?": [starts.FORM],
     "recipes?": (dict, type(None)),
     "loading?": loading.FORM,
+    "low_memory?": (dict, type(None)),
     "load?": (dict, type(None)),
     "sockets?": [int],
 }

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,12 @@ class Node:
         self.weights = root / "weights"
         self.port = free_port()
         self.plan = make_plan(self.port, self.weights)
-        for folder in (self.instances, root / "state", self.weights, root / "proc/sys/kernel/random"):
+        kernel = (root / "proc/sys/kernel/random", root / "proc/sys/vm")
+        for folder in (self.instances, root / "state", self.weights, *kernel):
             folder.mkdir(parents=True)
+        self.low_memory(64)
+        for name in ("compact_memory", "drop_caches"):
+            (root / "proc/sys/vm" / name).touch()
         (root / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
         (root / "proc/vmstat").write_text("nr_free 1\noom_kill 0\n")
         (root / "proc/cmdline").write_text("ro quiet\n")
@@ -77,6 +82,40 @@ class Node:
         (device / "iommu_group").mkdir(parents=True)
         for name, text in (("vendor", "0x1da3"), ("module_id", str(module)), ("iommu_group/type", kind)):
             (device / name).write_text(f"{text}\n")
+
+    def low_memory(self, pieces: int) -> None:
+        """Have so many free pieces of 4 MiB in low memory, as a kernel with pages of 4 KiB shows them."""
+        columns = [9000, 4000, 10, 3, 1, 0, 0, 0, 0, 7, pieces]
+        (self.root / "proc/buddyinfo").write_text(f"Node 0, zone    DMA32 {' '.join(map(str, columns))}\n")
+
+    @contextlib.contextmanager
+    def kernel(self, *steps: tuple[str, int]) -> Iterator[list[str]]:
+        """Play the kernel's part behind /proc/sys/vm: after each write there are so many pieces.
+
+        steps: the file that is to be written, and the pieces afterwards. Yields what was written, as it comes.
+        """
+        written: list[str] = []
+        for name in {name for name, _ in steps}:
+            (self.root / "proc/sys/vm" / name).unlink()
+            os.mkfifo(self.root / "proc/sys/vm" / name)
+
+        def answer() -> None:
+            for number, (name, pieces) in enumerate(steps):
+                # The writer waits until somebody reads, as it waits for the kernel.
+                times = [each for each, _ in steps[: number + 1]].count(name)
+                self.wait_for(partial(self.waited_for_kernel, name, times), f"the wait for {name}")
+                self.low_memory(pieces)
+                written.append(f"{name} {(self.root / 'proc/sys/vm' / name).read_text().strip()}")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield written
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), f"only {written} was written"
+
+    def waited_for_kernel(self, name: str, times: int) -> bool:
+        """Has the supervisor begun so often to wait for the kernel?"""
+        return self.statuses.count(f"waiting for the kernel ({name})") == times
 
     def reserve(self, cards: list[dict[str, Any]]) -> None:
         """Write cards.lock."""

@@ -363,6 +363,7 @@ PLACES = {
     "roles/vllm_service/files/gaudi_supervisor/door.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/instance.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/locks.py": OURS,
+    "roles/vllm_service/files/gaudi_supervisor/low_memory.py": SYSTEM_FILES,
     "roles/vllm_service/files/gaudi_supervisor/run.py": SYSTEM_FILES,
     "roles/vllm_service/files/guard/gaudi_guard.py": "the server's own container",
 }

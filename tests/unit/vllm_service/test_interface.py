@@ -63,6 +63,7 @@ def test_the_roles_patience_is_the_supervisors() -> None:
     for name in (
         *("attempts", "first_pause", "stall", "longest_start", "stop_grace", "engine_wait", "unhealthy"),
         "recipes_gib",
+        "drop_caches",
     ):
         assert defaults[f"vllm_service_{name}"] == getattr(settings, name)
 

@@ -119,6 +119,27 @@ def test_systemd_reads_the_unit_as_meant(tmp_path: Path, weights: str) -> None:
     assert [line for line in complaints if "not executable" not in line and "docker.service" not in line] == []
 
 
+def test_the_unit_lets_the_supervisor_write_to_the_kernels_memory_settings(tmp_path: Path) -> None:
+    """Before a start it writes to /proc/sys/vm, which this directive would make read only."""
+    unit = tmp_path / "vllm-tiny.service"
+    unit.write_text(render_file("vllm.service.j2", PLAN))
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--json=short", str(unit)]
+    listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+    found = {entry["name"]: entry["set"] for entry in listed}
+    assert found["ProtectKernelTunables="] is False
+    assert found["NoNewPrivileges="] is True
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_dropping_caches_is_an_option_of_the_supervisor_and_no_part_of_the_plan(dropped: bool) -> None:
+    template = (ROLE / "templates/vllm.service.j2").read_text()
+    unit = render(template, PLAN, vllm_service_drop_caches=dropped)
+    assert ("--recipes-gib 80 --drop-caches\n" in unit) is dropped
+    assert (unit == render_file("vllm.service.j2", PLAN)) is not dropped
+    plan = render("{{ __vllm_service_plan_text }}", PLAN, vllm_service_drop_caches=dropped)
+    assert plan == render("{{ __vllm_service_plan_text }}", PLAN)
+
+
 def test_an_environment_value_stays_one_line_as_it_is() -> None:
     plan = copy.deepcopy(PLAN)
     plan["environment"] = {"A": "{{ 7 * 7 }}", "B": "; rm -rf / #", "C": " lead and trail ", "D": ""}

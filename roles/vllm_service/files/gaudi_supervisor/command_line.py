@@ -82,6 +82,8 @@ def main(arguments: list[str], paths: Paths | None = None) -> int:
     gib = default.recipes_gib
     said = f"GiB of compiled recipes that no plan uses; beyond that the oldest go ({gib})"
     parser.add_argument("--recipes-gib", type=int, default=gib, metavar="GIB", help=said)
+    said = "drop caches before a start where compacted memory has too few free pieces for the driver"
+    parser.add_argument("--drop-caches", action="store_true", help=said)
     given = parser.parse_args(arguments)
     chosen = {name: value for name, value in vars(given).items() if name not in ("action", "instance")}
     settings = Settings(**chosen)

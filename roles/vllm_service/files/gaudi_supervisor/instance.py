@@ -38,7 +38,7 @@ from gaudi.serving.progress import Progress
 from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, quote, transient
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
-from . import cards, clock, loaded, recipes, starting
+from . import cards, clock, loaded, low_memory, recipes, starting
 from .attempts import failures_so_far, last_reason, pause_before
 from .clock import now_text
 from .door import Door
@@ -308,6 +308,7 @@ class Supervisor:
         self.check_node(plan)
         recipes.prepare(self, plan)
         starting.weigh(self, plan)
+        low_memory.prepare(self, len(plan.cards))
         return Run(self, plan, made_of, attach=False).follow()
 
     def remember(self) -> None:
@@ -316,7 +317,7 @@ class Supervisor:
         if self.earlier.get("container_started", started) != started:
             say("Somebody has started the container anew meanwhile, so its start is waited for.", 4)
             return
-        kept = ("started", "ready", "failures", "recipes", "loading")
+        kept = ("started", "ready", "failures", "recipes", "loading", "low_memory")
         self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
         self.state["cards"] = self.earlier.get("cards", self.state["cards"])
         counts = self.earlier.get("warm_up", {}).items()

@@ -23,6 +23,8 @@ class Settings:
     unhealthy: float = 180.0
     # Of recipes that no plan uses: two caches of the size that releases name by default.
     recipes_gib: int = 80
+    # Whether caches are dropped before a start for whose cards low memory has too few free pieces.
+    drop_caches: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""Whole pieces of low memory for the driver: before a start the kernel is asked to put its free memory together."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from gaudi.faults import words
+from gaudi.host.low_memory import free_pieces
+
+from .stopping import Stopped
+from .systemd import say
+
+if TYPE_CHECKING:
+    from .instance import Supervisor
+
+# Seconds. How long a start waits for the kernel: on a host with terabytes in use it may move memory for minutes.
+LONGEST = 300.0
+# Pages of files, and the kernel's directory entries and inodes, which cannot be moved: what the owner dropped whose
+# servers then started. Only what the disk has already is dropped, so that nothing is written and nothing is lost.
+EVERYTHING = 3
+
+
+def prepare(boss: Supervisor, pieces: int) -> None:
+    """Compact the host's memory, and where pieces stay short drop caches, if the site allows it. Ends no start.
+
+    pieces: how many are enough, one for each card. The number that a context takes is not published.
+    """
+    before = _pieces(boss)
+    done = {"compacted": _ask(boss, "compact_memory", 1), "dropped": False}
+    after = _pieces(boss)
+    if after is not None and after < pieces and boss.settings.drop_caches:
+        done["dropped"] = _ask(boss, "drop_caches", EVERYTHING) and _ask(boss, "compact_memory", 1)
+        after = _pieces(boss)
+    boss.state["low_memory"] = {"pieces": pieces, "before": before, "after": after, **done}
+    boss.unwritten = True
+    counted = f"low memory has {after} free pieces of 4 MiB (before: {before}; enough: {pieces})"
+    told = [] if after is None else [counted]
+    told = ["dropped caches, so that files are read from disk again"] * done["dropped"] + told
+    told = ["compacted memory"] * done["compacted"] + told
+    if told:
+        say(f"{told[0][0].upper()}{'; '.join(told)[1:]}.")
+    if after is not None and after < pieces:
+        say(words.remedy("low_memory_fragmented", "dropped" if done["dropped"] else "short"), 4)
+
+
+def _pieces(boss: Supervisor) -> int | None:
+    """How many free pieces there are; None where the kernel does not tell."""
+    path = boss.paths.proc / "buddyinfo"
+    try:
+        return free_pieces(path.read_text(encoding="ascii", errors="replace"), os.sysconf("SC_PAGE_SIZE"))
+    except OSError:
+        return None
+
+
+def _ask(boss: Supervisor, name: str, value: int) -> bool:
+    """Write a number to a file of /proc/sys/vm, and wait for the kernel to be done; whether it is. Raises Stopped."""
+    path = boss.paths.proc / "sys/vm" / name
+    failed: list[OSError] = []
+
+    def write() -> None:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"{value}\n".encode("ascii"))
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            failed.append(error)
+
+    # The write returns when the work is done. Meanwhile systemd hears that we are alive.
+    work = threading.Thread(target=write, daemon=True)
+    boss.extend(LONGEST)
+    boss.publish("checking", f"waiting for the kernel ({name})")
+    work.start()
+    deadline = time.monotonic() + LONGEST
+    while work.is_alive() and time.monotonic() < deadline:
+        boss.ping()
+        work.join(min(0.5, boss.watchdog or 0.5))
+        if boss.asked_to_stop:
+            raise Stopped
+    if work.is_alive():
+        say(f"{path}: the kernel is not done after {LONGEST:g} s. The start goes on.", 4)
+    elif failed:
+        say(f"{path} cannot be written ({failed[0].strerror}). The start goes on.", 4)
+    return not work.is_alive() and not failed
