@@ -48,15 +48,13 @@ text:
   sample: "==== uname -a\\nLinux gaudi-01 5.15.0-91-generic ..."
 """
 
-import os
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.doctor import bundle
-from ansible.module_utils.gaudi.node import instances
-from ansible.module_utils.gaudi.node.module import UNTRANSLATED, NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.recording import files_of_instances, said_by, text_of
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
@@ -64,42 +62,14 @@ ARGUMENT_SPEC: dict[str, Any] = {}
 def files() -> Iterator[Path]:
     """Return the paths of the bundle's files, existing or not."""
     yield from map(Path, bundle.FILES)
-    for name in instances.installed():
-        yield from (instances.PLANS / name / file for file in bundle.OF_PLAN)
-        yield from (instances.STATES / name / file for file in bundle.OF_STATE)
-
-
-def text_of(file: Path) -> str:
-    """Return a file's content, or why it cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        return f"{file} cannot be read: {error.strerror}\n"
-
-
-def said_by(command: Sequence[str]) -> str:
-    """Return a command's output, or why it failed."""
-    try:
-        done = subprocess.run(
-            command,
-            check=False,
-            env={**os.environ, **UNTRANSLATED},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=bundle.COMMAND_SECONDS,
-        )
-    except FileNotFoundError:
-        return f"{command[0]} is not on the node\n"
-    except subprocess.TimeoutExpired:
-        return f"{' '.join(command)} did not end within {bundle.COMMAND_SECONDS} s\n"
-    return done.stdout.decode("utf-8", "replace")
+    yield from files_of_instances()
 
 
 def main() -> None:
     """Read, mask, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     texts = {str(file): text_of(file) for file in files()}
-    texts.update({" ".join(command): said_by(command) for command in bundle.COMMANDS})
+    texts.update({" ".join(command): said_by(command)[0] for command in bundle.COMMANDS})
     module.exit_json(changed=False, text=bundle.page(texts))
 
 

@@ -277,6 +277,15 @@ CROSSINGS = (
         ("playbooks/keys.yml", "keys_now.exported | api_keys_exported(inventory_hostname)"),
         {},
     ),
+    Crossing(
+        "texts of a record, and what names the node",
+        "module node_record_info",
+        "files in an archive on the controller, and words that are removed from the texts of all nodes of the run",
+        "at most 1000 texts, 16 MiB together and 4 MiB each, printable; at most 512 values a kind, each a printable "
+        "line of at most 255 characters; names of files are made of letters, digits and .,=+-_",
+        ("module_utils/gaudi/doctor/archive.py", 'recorded.texts_of(report.get("texts"))'),
+        {"playbooks/record.yml": ("node_record",), "action_plugins/record_archive.py": (FILES,)},
+    ),
     # Shown, or written as it is, under the node's name
     Crossing(
         "state, plans, findings, settings and images of a node",

@@ -43,6 +43,7 @@ NAMES = {
     "output=answers.jsonl": "output=.cache/answers.jsonl",
     "doctor_output=": "doctor_output=.cache/",
     "doctor_bundle=": "doctor_bundle=.cache/",
+    "record_output=": "record_output=.cache/",
 }
 
 

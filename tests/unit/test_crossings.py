@@ -25,7 +25,7 @@ READS = (
 # one node hold becomes a fact of all.
 ON_CONTROLLER = {
     *("assert", "debug", "fail", "include_tasks", "meta", "pause"),
-    *("batch_input", "new_api_key"),
+    *("batch_input", "new_api_key", "record_archive"),
 }
 KEYWORDS = {
     *("name", "register", "when", "vars", "loop", "loop_control", "tags", "become", "run_once", "delegate_to", "diff"),

@@ -172,7 +172,7 @@ def _words(words: Sequence[Any], name: str) -> list[Any]:
 
 
 def _plain(text: str) -> str:
-    text = "\n".join(map(_cut, text.split("\n")))
+    text = "\n".join(map(cut, text.split("\n")))
     for pattern, instead in _ADDRESSES:
         text = pattern.sub(instead, text)
     text = _without_values(text, _ASSIGNED, _ASSIGNED_VALUE, lambda word: word)
@@ -182,7 +182,7 @@ def _plain(text: str) -> str:
     return text
 
 
-def _cut(text: str, longest: int = LONGEST_LINE) -> str:
+def cut(text: str, longest: int = LONGEST_LINE) -> str:
     """Cut a text that is too long before its last word: part of a word may be a secret that no pattern finds."""
     if len(text) <= longest:
         return text
@@ -225,8 +225,8 @@ def masked_text(text: str, name: str = "") -> str:
 
 def of_node(findings: Sequence[str], text: str) -> str:
     """Return a support bundle as the controller writes it. A node may report any findings and any text."""
-    found = masked_text(_cut("\n".join(findings), MOST_OF_FINDINGS))
-    return f"{found}\n{printable_lines(_cut(text, MOST_OF_BUNDLE))}"
+    found = masked_text(cut("\n".join(findings), MOST_OF_FINDINGS))
+    return f"{found}\n{printable_lines(cut(text, MOST_OF_BUNDLE))}"
 
 
 def page(texts: Mapping[str, str]) -> str:

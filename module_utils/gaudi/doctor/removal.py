@@ -1,0 +1,264 @@
+"""Remove from a record what names a site, its people and its hardware: each value gets a placeholder such as host-1.
+
+The same value has the same placeholder in all texts of a record, so that relations stay visible. Secrets are
+masked on the node, by bundle.py. Addresses of PCI devices stay, and so do words that thousands of sites use.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .bundle import MASKED, NOT_SHOWN
+
+HOST, DOMAIN, USER, ADDRESS, MAC, SERIAL, UUID = "host", "domain", "user", "address", "mac", "serial", "uuid"
+KINDS = (HOST, DOMAIN, USER, ADDRESS, MAC, SERIAL, UUID)
+NAMES = (HOST, DOMAIN, USER)
+"""Kinds that are replaced as whole words; the others anywhere."""
+MOST_GIVEN = 512
+"""Values of one kind that a node may name. Each of them is looked for at every letter of all texts."""
+LONGEST_GIVEN = 255
+SHORTEST_NUMBER = 5
+"""Characters. A shorter serial is a usual word of every text."""
+
+# What is on every system, or in the words of this project and of placeholders: it tells nothing of a site, and texts
+# would be spoilt without it.
+USUAL = frozenset(
+    (
+        *KINDS,
+        *("admin", "administrator", "ansible", "centos", "cloud", "core", "debian", "default", "docker", "ec2-user"),
+        *("example", "gaudi", "gaudi2", "gaudi3", "gpu", "habana", "hpu", "hugepages", "intel", "kernel", "linux"),
+        *("internal", "invalid", "ip6-allnodes", "ip6-allrouters", "ip6-localhost", "ip6-loopback", "lan", "local"),
+        *("localdomain", "localhost", "model", "models", "node", "none", "ops", "root", "serial", "server", "service"),
+        *("system", "systemd", "test", "ubuntu", "unknown", "vllm"),
+    )
+)
+# Hosts that anybody may use, with all below them.
+_PUBLIC = (
+    *("habana.ai", "huggingface.co", "hf.co", "github.com", "githubusercontent.com", "ghcr.io", "pypi.org"),
+    *("pythonhosted.org", "pytorch.org", "python.org", "docker.io", "docker.com", "quay.io", "ubuntu.com"),
+    *("debian.org", "redhat.com", "fedoraproject.org", "kernel.org", "modelscope.cn", "intel.com", "freedesktop.org"),
+)
+
+# Serials and names that no node gave, by what stands around them.
+_LEARNED = (
+    (SERIAL, re.compile(r"serial(?:[ _-]?(?:number|num|no))?[\"']?\s{0,40}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
+    (SERIAL, re.compile(r"\b(?:eui|naa|nvme)\.([0-9a-f]{16,64}(?:-[\w-]{1,128})?)", re.I)),
+    # The form of hl-smi's column uuid: 01P0-HL2080A0-15-TF8A81-09-07-06.
+    (UUID, re.compile(r"(?<![\w-])([0-9A-Z]{4}-HL[0-9A-Z]{4,10}(?:-[0-9A-Z]{2,8}){3,6})(?![\w-])")),
+    (UUID, re.compile(r"(?<![0-9a-z])([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})(?![0-9a-z])", re.I)),
+    # What systemd calls the machine and its boots.
+    (UUID, re.compile(r"(?:machine|boot)[ _-]?id[\"']?\s{0,8}[:=]\s{0,8}[\"']?([0-9a-f]{32})", re.I)),
+    (USER, re.compile(r"/home/([A-Za-z][\w.-]{0,63})")),
+    (HOST, re.compile(r"://(?:[^/\s\"'@]{1,200}@)?([A-Za-z0-9][A-Za-z0-9.-]{0,252})")),
+    # A registry in front of an image's name.
+    (HOST, re.compile(r"(?<![\w./@:-])((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,63})(?::\d{1,5})?/[\w./-]{1,200}[:@]\w")),
+)
+_MAC = re.compile(r"(?<![\w:.-])[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18}(?![\w]|[:-][0-9a-f])", re.I)
+_IPV4 = re.compile(r"(?<![\w.])(?<!fw-)(?<!hl-)\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
+_IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,8}(?:\.\d{1,3}){0,3}(?![\w:])", re.I)
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+# Stand around the number of a placeholder while texts are worked on. No printable text has them.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_PLACE = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+
+
+@dataclass
+class _Found:
+    """Placeholders by value, with how often each was put in."""
+
+    named: dict[tuple[str, str], str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    times: dict[str, int] = field(default_factory=dict)
+
+    def next(self, kind: str) -> str:
+        self.numbers[kind] = self.numbers.get(kind, 0) + 1
+        return f"{kind}-{self.numbers[kind]}"
+
+    def name(self, kind: str, value: str) -> str:
+        """Return the placeholder of a value, the same each time."""
+        key = kind, value.translate(_LOWER)
+        if key not in self.named:
+            self.named[key] = self.next(kind)
+        return self.named[key]
+
+    def put(self, kind: str, value: str) -> str:
+        """Return what stands in a text for a value until all is removed, and count it."""
+        placeholder = self.name(kind, value)
+        self.times[placeholder] = self.times.get(placeholder, 0) + 1
+        if placeholder not in self.order:
+            self.order.append(placeholder)
+        return f"{_OPEN}{self.order.index(placeholder)}{_CLOSE}"
+
+    def shown(self, text: str) -> str:
+        """Put the placeholders in."""
+        return _PLACE.sub(lambda place: self.order[int(place[1])], text)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What came of it: the texts, what was removed (kind, placeholder, times), and the given words that stay."""
+
+    texts: list[str]
+    table: list[dict[str, Any]]
+    stays: list[str]
+
+
+def given(report: object) -> dict[str, list[str]]:
+    """Return the values that a node names, by kind. It may report anything: what is no short text is left out."""
+    found: dict[str, list[str]] = {}
+    for kind in KINDS:
+        values = report.get(kind, []) if isinstance(report, Mapping) else []
+        texts = [each.strip() for each in values if isinstance(each, str)] if isinstance(values, list) else []
+        found[kind] = [each for each in texts if each and len(each) <= LONGEST_GIVEN and each.isprintable()][
+            :MOST_GIVEN
+        ]
+    return found
+
+
+def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]]) -> Removed:
+    """Remove names, addresses, serials and UUIDs from printable texts.
+
+    nodes: what each node gave, by kind. All hosts of one node are one, and get its number.
+    """
+    found, values, stays = _Found(), dict[str, str](), list[str]()
+    placed: dict[tuple[str, str], str] = {}
+    for node in nodes:
+        own = found.next(HOST)
+        for kind in KINDS:
+            for value in sorted(node.get(kind, ()), key=len):
+                low = value.translate(_LOWER)
+                if _is_address(value):
+                    continue
+                if not _tells(kind, low):
+                    stays.append(value)
+                    continue
+                values.setdefault(low, kind)
+                if kind == HOST:
+                    placed.setdefault((HOST, low), own)
+    found.named.update(placed)
+    for kind, value in _learned(texts, [value for value, kind in values.items() if kind == DOMAIN]):
+        values.setdefault(value.translate(_LOWER), kind)
+    pattern = _pattern(values)
+    return Removed(
+        [found.shown(_without_addresses(_without(text, pattern, values, found), found)) for text in texts],
+        _table(found, texts),
+        sorted(set(stays)),
+    )
+
+
+def _tells(kind: str, value: str) -> bool:
+    """Whether a value tells something of a site."""
+    if kind == DOMAIN and "." not in value:
+        return False
+    if kind in NAMES:
+        return len(value) > 1 and value not in USUAL and not value.isdecimal() and bool(re.search(r"[a-z0-9]", value))
+    return (len(value) >= SHORTEST_NUMBER and len(set(value)) > 1 and bool(re.search(r"\d", value))) or len(value) >= 12
+
+
+def _is_address(value: str) -> bool:
+    return bool(_MAC.fullmatch(value)) or _ip(value) is not None
+
+
+def _ip(value: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(value)
+    except ValueError:
+        return None
+
+
+def _learned(texts: Iterable[str], domains: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Values that only their surroundings show, and hosts below a domain that was given."""
+    below = [
+        (HOST, re.compile(rf"(?<![\w.-])((?:[\w-]{{1,63}}\.){{1,8}}{re.escape(domain)})(?!\w)", re.I))
+        for domain in domains
+    ]
+    for text in texts:
+        for kind, pattern in (*_LEARNED, *below):
+            for value in pattern.findall(text):
+                plain = value.rstrip(".-").translate(_LOWER)
+                if kind == HOST and (_is_address(plain) or _is_public(plain)):
+                    continue
+                # "Serial Number: not available" is none.
+                if _tells(kind, plain) and (kind in NAMES or re.search(r"\d", plain)):
+                    yield kind, plain
+
+
+def _is_public(host: str) -> bool:
+    return host in USUAL or any(host == public or host.endswith(f".{public}") for public in _PUBLIC)
+
+
+def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Return one pattern for all values, the longest first."""
+    names, numbers = list[str](), list[str]()
+    for value in sorted(values, key=len, reverse=True):
+        (names if values[value] in NAMES else numbers).append(re.escape(value))
+    parts = []
+    if numbers:
+        parts.append(f"(?:{'|'.join(numbers)})")
+    if names:
+        parts.append(f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])")
+    return re.compile("|".join(parts)) if parts else None
+
+
+def _without(text: str, pattern: re.Pattern[str] | None, values: Mapping[str, str], found: _Found) -> str:
+    """Replace known values. Upper and lower case are the same: hosts and hexadecimal numbers come in both."""
+    if pattern is None:
+        return text
+    parts, position = list[str](), 0
+    for match in pattern.finditer(text.translate(_LOWER)):
+        parts += [text[position : match.start()], found.put(values[match[0]], match[0])]
+        position = match.end()
+    return "".join([*parts, text[position:]])
+
+
+def _without_addresses(text: str, found: _Found) -> str:
+    text = _MAC.sub(lambda match: match[0] if _is_empty(match[0]) else found.put(MAC, match[0]), text)
+    for pattern in (_IPV6, _IPV4):
+        text = pattern.sub(lambda match: _address(match[0], found), text)
+    return text
+
+
+def _is_empty(mac: str) -> bool:
+    return not set(mac.lower()) - set("0:-") or not set(mac.lower()) - set("f:-")
+
+
+def _address(text: str, found: _Found) -> str:
+    """Return the placeholder of an address; the text itself where it is none, or one that every machine has."""
+    address = _ip(text)
+    if address is None or address.is_loopback or address.is_unspecified:
+        return text
+    return found.put(ADDRESS, str(address))
+
+
+def _table(found: _Found, texts: Sequence[str]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for kind in KINDS:
+        of_kind = [(each, times) for each, times in found.times.items() if each.rpartition("-")[0] == kind]
+        rows += [{"kind": kind, "placeholder": each, "times": times} for each, times in sorted(of_kind, key=_number)]
+    for masked in (MASKED, NOT_SHOWN):
+        if times := sum(text.count(masked) for text in texts):
+            rows.append({"kind": "secret", "placeholder": masked, "times": times})
+    return rows
+
+
+def _number(row: tuple[str, int]) -> int:
+    return int(row[0].rpartition("-")[2])
+
+
+def report(removed: Removed) -> list[str]:
+    """Return what was removed as lines for people: counts and placeholders, no values but the words that stay."""
+    lines = []
+    for kind in (*KINDS, "secret"):
+        rows = [row for row in removed.table if row["kind"] == kind]
+        if rows:
+            shown = ", ".join(f"{row['placeholder']} ({row['times']})" for row in rows)
+            lines.append(f"{kind:<8} {sum(row['times'] for row in rows):>6}  {shown}")
+    if removed.stays:
+        lines.append(f"Not removed, because these are common words or too short: {', '.join(removed.stays)}")
+    return lines or ["Nothing was removed."]

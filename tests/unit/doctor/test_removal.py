@@ -1,0 +1,136 @@
+"""What names a site, its people and its hardware is in no record; relations stay visible."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import string
+import time
+
+import pytest
+from ansible.module_utils.gaudi.doctor.removal import given, remove, report
+from hypothesis import given as examples
+from hypothesis import strategies as st
+
+LETTERS = string.ascii_letters + string.digits
+# Words that no placeholder and no usual word is part of.
+NAME = st.from_regex(r"q[a-z]{3,8}[0-9]{2}", fullmatch=True)
+DOMAIN = st.from_regex(r"q[a-z]{3,8}\.zone", fullmatch=True)
+SERIAL = st.from_regex(r"AM[0-9]{8}", fullmatch=True)
+UUID = st.from_regex(r"01P[0-9]-HL[23]0[89]0A0-1[58]-[A-Z][A-Z0-9]{5}(-[0-9]{2}){3}", fullmatch=True)
+V4 = st.ip_addresses(v=4).filter(lambda address: not address.is_loopback and not address.is_unspecified)
+V6 = st.ip_addresses(v=6).filter(lambda address: not address.is_loopback and not address.is_unspecified)
+MAC = st.from_regex(r"[0-9a-e][0-9a-f](:[0-9a-f]{2}){5}", fullmatch=True).filter(lambda mac: set(mac) - set("0:"))
+AROUND = st.sampled_from((" ", "\n", '"', "'", "=", ",", "/", "(", ")", "@", "[", "]", "|", "\t", "<", ">"))
+
+
+def one(text: str, **names: list[str]) -> str:
+    return remove([text], [names]).texts[0]
+
+
+@examples(
+    names=st.lists(NAME, min_size=1, max_size=3, unique=True),
+    users=st.lists(NAME, max_size=2),
+    domain=DOMAIN,
+    serials=st.lists(SERIAL, max_size=3),
+    uuids=st.lists(UUID, max_size=3),
+    addresses=st.lists(V4 | V6, max_size=3),
+    macs=st.lists(MAC, max_size=2),
+    draw=st.data(),
+)
+def test_no_given_value_survives_in_any_text(  # type: ignore[no-untyped-def]
+    names, users, domain, serials, uuids, addresses, macs, draw
+) -> None:
+    full = [f"{names[0]}.{domain}"]
+    values = [*names, *users, domain, *full, *serials, *uuids, *map(str, addresses), *macs]
+    words = draw.draw(st.lists(st.sampled_from([*values, *(value.upper() for value in values)]), min_size=1))
+    text = "".join(f"{draw.draw(AROUND)}{word}{draw.draw(AROUND)}" for word in words)
+    node = {"host": [*names, *full], "domain": [domain], "user": users, "serial": serials, "uuid": uuids}
+    shown = remove([text, text.lower()], [node])
+    low = "\n".join(shown.texts).lower()
+    assert [value for value in values if re.search(rf"(?<![0-9a-z]){re.escape(value.lower())}(?![0-9a-z])", low)] == []
+    assert [number for number in (*serials, *uuids) if number.lower() in low] == []
+    assert sum(row["times"] for row in shown.table) >= len(words)
+
+
+@examples(st.lists(st.tuples(V4 | V6, st.text(" ,;=\"'()[]|", min_size=1)), min_size=1))
+def test_addresses_are_found_that_nobody_gave(pairs: list[tuple[ipaddress.IPv4Address, str]]) -> None:
+    shown = one("".join(f"{around}{address}{around}" for address, around in pairs))
+    assert [str(address) for address, _ in pairs if str(address) in re.split(r"[ ,;=\"'()\[\]|]", shown)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("link/ether 3c:ec:ef:12:34:56 brd ff:ff:ff:ff:ff:ff", "link/ether mac-1 brd ff:ff:ff:ff:ff:ff"),
+        ("node_guid: b8:59:9f:03:00:aa:bb:cc", "node_guid: mac-1"),
+        ("inet 10.1.2.3/24 scope", "inet address-1/24 scope"),
+        ("from 10.1.2.3:8000 to 10.1.2.4, 10.1.2.3.", "from address-1:8000 to address-2, address-1."),
+        ("[fe80::1%eth0] and ::ffff:10.1.2.3", "[address-1%eth0] and address-2"),
+        ("Serial Number                   : AM50016138", "Serial Number                   : serial-1"),
+        ('"serial": "AM50016138", "x": 1', '"serial": "serial-1", "x": 1'),
+        ("disk eui.0025385b71b0a1b2 of 0025385b71b0a1b2", "disk eui.serial-1 of serial-1"),
+        ("AIP UUID : 01P0-HL2080A0-15-TF8A81-09-07-06", "AIP UUID : uuid-1"),
+        ("root 3b1c2f4e-aaaa-bbbb-cccc-0123456789ab", "root uuid-1"),
+        ("/dev/sda1 9G /home/carol/data", "/dev/sda1 9G /home/user-1/data"),
+        ("http://nexus.corp.zone:8081/pypi", "http://host-2:8081/pypi"),
+        ("image registry.corp.zone:5000/gaudi/vllm:1.24.1 here", "image host-2:5000/gaudi/vllm:1.24.1 here"),
+    ],
+)
+def test_what_no_node_gave_is_known_by_its_form(text: str, shown: str) -> None:
+    assert one(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0000:43:00.0 Processing accelerators [1200]: Habana Labs Ltd. Device [1da3:1020] (rev 01)",
+        "hl-gaudi2-1.12.1-fw-46.0.5.0-sec-6",
+        "hl-1.24.1-fw-62.6.2.0 (Oct 19 2026 - 01:19:50)",
+        "listens at http://127.0.0.1:8000 and [::1]:8000, 0.0.0.0 and ::",
+        "12:34:56 INFO std::bad_alloc at c10::Error",
+        "vault.habana.ai/gaudi-docker/1.24.1/ubuntu22.04/x:latest from https://huggingface.co/Qwen",
+        "Serial Number : N/A; 8250 serial: unavailable",
+        "00:00:00:00:00:00",
+        "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+        "Module ID: 0, CPLD 0x0000000d, 131072MiB, 350W, 18446744073709551615",
+    ],
+)
+def test_what_tells_nothing_of_a_site_stays(text: str) -> None:
+    assert one(text, host=["gaudi", "localhost"], user=["root", "ubuntu"], serial=["0", "000000"]) == text
+
+
+def test_one_node_is_one_host_and_the_same_value_the_same_placeholder_everywhere() -> None:
+    nodes = [
+        {"host": ["blade7", "blade7.corp.zone"], "domain": ["corp.zone"], "serial": ["AM50016138"]},
+        {"host": ["blade8"], "domain": ["corp.zone"], "user": ["carol"]},
+    ]
+    texts = ["Blade8 asks BLADE7.corp.zone for AM50016138", "blade7: AM50016138, proxy.corp.zone, corp.zone, carol"]
+    shown = remove(texts, nodes)
+    assert shown.texts == ["host-2 asks host-1 for serial-1", "host-1: serial-1, host-3, domain-1, user-1"]
+    lines = report(shown)
+    assert "host          4  host-1 (2), host-2 (1), host-3 (1)" in lines
+    assert not any(secret in "\n".join(lines) for secret in ("blade", "corp", "AM5", "carol"))
+
+
+def test_a_word_that_stays_is_named() -> None:
+    shown = remove(["ubuntu on gaudi"], [{"user": ["ubuntu"], "host": ["gaudi"]}])
+    assert shown.texts == ["ubuntu on gaudi"]
+    assert report(shown)[-1].endswith(": gaudi, ubuntu")
+
+
+def test_what_a_node_names_is_bounded_and_may_be_anything() -> None:
+    assert set(map(tuple, given("x").values())) == {()}
+    found = given({"host": ["a\nb", 7, None, "", "x" * 300, "fine", *map(str, range(10_000))], "user": "root"})
+    assert found["host"][0] == "fine"
+    assert len(found["host"]) < 1000
+    assert found["user"] == []
+
+
+@pytest.mark.parametrize("piece", ["a:", "1.", "serial: ", "q0", "://", "/home/", "0a:", "a.b", "://a@"])
+def test_text_of_any_length_is_done_in_time(piece: str) -> None:
+    """Twenty times more would take hours, if the time grew with the square of the length."""
+    node = {"host": [f"qhost{number}" for number in range(500)], "serial": [f"q{number:09}" for number in range(500)]}
+    started = time.process_time()
+    one("\n".join([piece * 2000] * 20), **node)
+    assert time.process_time() - started < 10
