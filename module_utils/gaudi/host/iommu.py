@@ -51,13 +51,15 @@ def translating(
 ) -> tuple[Group, ...]:
     """Return the cards whose addresses are translated.
 
-    modules: only of these. A card whose module id is not known may be one of them.
+    modules: only of these. A card whose driver does not tell its module id may be one of them; one without a driver,
+    such as a lost card, is not.
     """
     wanted = None if modules is None else set(modules)
     return tuple(
         group
         for group in groups
-        if translates(group, running) and (wanted is None or group.module is None or group.module in wanted)
+        if translates(group, running)
+        and (wanted is None or group.module in wanted or (group.module is None and bool(group.driver)))
     )
 
 

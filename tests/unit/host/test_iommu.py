@@ -105,13 +105,17 @@ def test_translates(group: Group, running: list[str], bad: bool) -> None:
 
 
 def test_translating_of_some_modules() -> None:
-    """A card without a module id may be any of them."""
+    """A card whose driver tells no module id may be any of them."""
     groups = [Group(f"0000:3{module}:00.0", "4", "DMA" if module == 2 else "identity", module) for module in range(4)]
     assert [group.module for group in iommu.translating(groups, [])] == [2]
     assert iommu.translating(groups, [], [0, 1, 3]) == ()
     assert [group.module for group in iommu.translating(groups, [], [1, 2])] == [2]
-    unknown = Group("0000:44:00.0", "9", "DMA")
+    unknown = Group("0000:44:00.0", "9", "DMA", driver="habanalabs")
     assert iommu.translating([*groups, unknown], [], [0]) == (unknown,)
+    # A lost card has no driver: its page tables are nobody's. A node without any driver is judged as a whole.
+    lost = Group("0000:44:00.0", "9", "DMA")
+    assert iommu.translating([*groups, lost], [], [0]) == ()
+    assert lost in iommu.translating([*groups, lost], [])
 
 
 def test_shown_names_the_cards_of_each_type() -> None:
