@@ -102,6 +102,11 @@ def _of_silence(printed: str) -> str:
     """Return what to do if a registry does not answer the engine; "" for another reason."""
     if not _SILENT.search(printed):
         return ""
+    if "proxyconnect" in printed:
+        return (
+            "The proxy that the engine was given does not answer. Correct gaudi_http_proxy and gaudi_https_proxy "
+            "(container_runtime_http_proxy and container_runtime_https_proxy where set); then run again."
+        )
     return (
         "The registry does not answer the engine. The engine takes no proxy from /etc/environment or a shell: name it "
         "in gaudi_http_proxy and gaudi_https_proxy, from which its drop-in is written, or a mirror in "

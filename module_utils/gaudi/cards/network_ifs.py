@@ -9,7 +9,8 @@ import re
 
 from ..base.cpulist import shown
 
-_DEVICE = re.compile(r"accel(?P<index>[0-9]{1,4})\b:?")
+# Older drivers called a device hl0.
+_DEVICE = re.compile(r"(?:accel|hl)(?P<index>[0-9]{1,4})\b:?")
 _PORTS = re.compile(
     r"(?P<count>[0-9]{1,3}) ports? (?P<state>up|down)(?: *\((?P<numbers>[0-9]{1,3}(?: *, *[0-9]{1,3})*)\))?\.?"
 )

@@ -937,7 +937,7 @@ FAULTS = (
         "Build it (serving_image_build), or name one of the vendor's ready-made ones.",
         _PLUGIN,
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|No module named 'habana_frameworks"
-        r"|No module named 'vllm_gaudi",
+        r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
     ),
     Known(
         "context-not-created",

@@ -207,6 +207,17 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         ),
     ),
     (
+        # The vendor's plugin, imported by what a step runs.
+        r"Current PyTorch version (\S+) is detected as neither HPU fork nor CPU upstream|"
+        r"(Failed to load the backend extension: \S+)",
+        lambda at, it: Refusal(
+            "pytorch_replaced",
+            f"{at}: the PyTorch of the image is not Habana's any more ({it}); a package before this step brought it. "
+            "Hold that package to a version that takes the PyTorch of the base image (serving_image_constraints, "
+            f"serving_image_pins), or leave it out. {_AGAIN}",
+        ),
+    ),
+    (
         r"Failed building (?:wheel|editable) for (\S+)|Failed to build '?([^'\s]+)'?|"
         r"did not run successfully for (\S+)",
         lambda at, it: Refusal(

@@ -48,6 +48,7 @@ def test_ports_that_are_down_are_read() -> None:
     [
         ("accel0\n2 ports up (2, 3)\n1 port down (7)\n", {0: {2: True, 3: True, 7: False}}),
         ("accel3\n0 ports up\n", {3: {}}),
+        ("hl4\n1 port up (8)\n", {4: {8: True}}),
         ("accel0\n3 ports up (8,22,23)\n", {0: {8: True, 22: True, 23: True}}),
         ("No Intel Gaudi network interface was found\n", {}),
         ("", {}),

@@ -98,6 +98,20 @@ def test_the_recorded_complaint_of_pip_is_neither_a_replacement_nor_a_cause() ->
     assert refusal(IMAGE, BASE, OURS, OURS) is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"AssertionError: Current PyTorch version {CUDA} is detected as neither HPU fork nor CPU upstream.",
+        "RuntimeError: Failed to load the backend extension: device_backend. You can disable extension auto-loading.",
+    ],
+)
+def test_a_step_that_imports_another_pytorch_fails_for_that_reason(line: str) -> None:
+    """As an owner's build ended (YpS-YpS/gaudi-images-port); pip's own words about the package come after it."""
+    found = failure("the vLLM plugin", [f"#9 12.3 {line}", "#9 12.4 ERROR: Failed building editable for vllm-gaudi"])
+    assert found.id == "pytorch_replaced"
+    assert "is not Habana's any more" in str(found)
+
+
 def test_the_step_that_replaced_it_is_known_however_much_was_printed_later() -> None:
     follower = Follower(["the fork", "sound", "hccl_demo"])
     follower.add("#7 [3/4] RUN --mount=type=bind steps.sh install")

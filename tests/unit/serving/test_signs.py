@@ -439,6 +439,11 @@ def test_what_the_plugin_says_of_the_memory() -> None:
         ),
         ("RuntimeError: synStatus=26 [Generic failure] Device acquire failed.", "card-busy", "held by another"),
         ("WARNING No platform detected, vLLM is running on UnspecifiedPlatform", "no-plugin", "serving_image_build"),
+        (
+            "AssertionError: Current PyTorch version 2.12.1+cu130 is detected as neither HPU fork nor CPU upstream.",
+            "no-plugin",
+            "none of the vendor's PyTorch",
+        ),
         ("ModuleNotFoundError: No module named 'habana_frameworks.torch'", "no-plugin", "vllm-gaudi"),
         ("RuntimeError: Failed to create context -12", "context-not-created", "compact_memory"),
         ("[ g_ibv.init(deviceConfig) == hcclSuccess ] failed. ibv initialization failed", "no-verbs", "habanalabs_ib"),
@@ -484,6 +489,14 @@ def test_a_failure_of_the_plugin_has_an_advice(line: str, kind: str, advice: str
     )
     assert reason.kind == kind
     assert advice in reason.message
+
+
+def test_the_recorded_end_of_a_server_without_habanalabs_ib_names_what_is_missing() -> None:
+    """The kernel had no ib_uverbs, so that the module was not loaded; the message goes over three lines."""
+    file = Path(__file__).parent / "recorded/server_ibv_init_1.24.0.txt"
+    reason = diagnose(file.read_text(encoding="utf-8").splitlines(), 1, False, 0, Progress())
+    assert reason.kind == "no-verbs"
+    assert "linux-modules-extra" in reason.message
 
 
 def test_speculation_is_blamed_only_where_it_was_asked_for() -> None:
