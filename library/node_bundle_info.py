@@ -69,7 +69,7 @@ def main() -> None:
     """Read, mask, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     texts = {str(file): text_of(file) for file in files()}
-    texts.update({" ".join(command): said_by(command)[0] for command in bundle.COMMANDS})
+    texts.update({" ".join(command): said_by(command).text for command in bundle.COMMANDS})
     module.exit_json(changed=False, text=bundle.page(texts))
 
 

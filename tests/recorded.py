@@ -150,15 +150,26 @@ def read(folder: Path) -> Iterator[tuple[str, str, str]]:
     """Yield file, what a parser read in it, and its complaint, of an archive's folder; one of both is empty."""
     described = description_of((folder / archive.DESCRIPTION).read_text(encoding="utf-8"))
     for host, about in described["hosts"].items():
+        statuses = _statuses(folder / host, about["texts"])
         for file, name in about["texts"].items():
             text = (folder / host / file).read_bytes().decode()
             reader = _reader(name)
             if reader is None or (len(text) < 300 and _ABSENT.search(text)):
                 continue
+            if statuses.get(name, "0") != "0":
+                yield f"{host}/{file}", f"ended with status {statuses[name]}", ""
+                continue
             try:
                 yield f"{host}/{file}", reader(text), ""
             except (ValueError, KeyError, TypeError) as error:
                 yield f"{host}/{file}", "", f"{type(error).__name__}: {error}"
+
+
+def _statuses(folder: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the status that each command ended with, as far as the record has it."""
+    file = next((file for file, name in texts.items() if name == recorded.STATUSES), None)
+    lines = (folder / file).read_text(encoding="utf-8").splitlines() if file else []
+    return {name: status for status, _, name in (line.partition("  ") for line in lines)}
 
 
 def _reader(name: str) -> Callable[[str], str] | None:

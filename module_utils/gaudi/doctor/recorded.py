@@ -71,6 +71,7 @@ MOST_CARDS = 64
 # Names under which a record has what no file and no command is.
 GROUPS = "iommu_group type of each card"
 DURATIONS = "state, beginning and end of each job"
+ERRORS = "standard error of"
 STATUSES = "status of each command"
 RUN = "run"
 """What a run of the playbooks printed, from the controller."""

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base import paths
 from ..base.documents import Damaged
@@ -47,8 +47,16 @@ def text_of(file: Path) -> str:
         return f"{file} cannot be read: {error.strerror}\n"
 
 
-def said_by(command: Sequence[str]) -> tuple[str, int | None]:
-    """Return a command's output and status; where it could not run, why, and None."""
+class Said(NamedTuple):
+    """What a command printed, and its status. Where it could not run, text says why, and status is None."""
+
+    text: str
+    errors: str
+    status: int | None
+
+
+def said_by(command: Sequence[str], apart: bool = False) -> Said:
+    """Run a command. apart: its standard error is no part of its text, which parsers are to read."""
     try:
         done = subprocess.run(
             command,
@@ -56,14 +64,16 @@ def said_by(command: Sequence[str]) -> tuple[str, int | None]:
             env={**os.environ, **UNTRANSLATED},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
             timeout=bundle.COMMAND_SECONDS,
         )
     except FileNotFoundError:
-        return f"{command[0]} is not on the node\n", None
+        return Said(f"{command[0]} is not on the node\n", "", None)
     except subprocess.TimeoutExpired:
-        return f"{' '.join(command)} did not end within {bundle.COMMAND_SECONDS} s\n", None
-    return done.stdout.decode("utf-8", "replace"), done.returncode
+        return Said(f"{' '.join(command)} did not end within {bundle.COMMAND_SECONDS} s\n", "", None)
+    return Said(
+        done.stdout.decode("utf-8", "replace"), (done.stderr or b"").decode("utf-8", "replace"), done.returncode
+    )
 
 
 def files_of_instances() -> Iterator[Path]:
@@ -95,8 +105,11 @@ def texts() -> dict[str, str]:
     statuses = []
     for command in (*recorded.commands(group.bus_id for group in groups), *scripts):
         name = " ".join(command)
-        found[name], status = said_by(command)
-        statuses.append(f"{'none' if status is None else status}  {name}\n")
+        said = said_by(command, apart=True)
+        found[name] = said.text
+        if said.errors:
+            found[f"{recorded.ERRORS} {name}"] = said.errors
+        statuses.append(f"{'none' if said.status is None else said.status}  {name}\n")
     found[recorded.STATUSES] = "".join(statuses)
     for instance in instances.installed():
         found[f"{recorded.START} {instance}"] = start_of(instance)
@@ -171,7 +184,7 @@ def names(hosts: Sequence[str] = (), users: Sequence[str] = ()) -> dict[str, lis
     searched = [line.split()[1:] for line in _lines_of(ETC / "resolv.conf") if line.startswith(("search", "domain"))]
     full = [name for name in (*own, *listed) if not re.fullmatch(r"[0-9.:]+", name)]
     domains = [name.partition(".")[2] for name in full if "." in name] + [name for line in searched for name in line]
-    cards, _status = said_by(("hl-smi", "-Q", "serial,uuid", "-f", "csv,noheader"))
+    cards = said_by(("hl-smi", "-Q", "serial,uuid", "-f", "csv,noheader"), apart=True).text
     cells = [[cell.strip() for cell in line.split(",")] for line in cards.splitlines() if line.count(",") == 1]
     numbers = [
         line for pattern in (*_NUMBERS, *_DISKS) for file in sorted(SYS.glob(pattern)) for line in _lines_of(file)

@@ -32,7 +32,7 @@ esac
 HL_SMI = """#!/bin/sh
 case "$*" in
 *serial,uuid*) echo "AM50016138, 01P0-HL2080A0-15-TF8A81-09-07-06" ;;
-*) exit 3 ;;
+*) echo "table"; echo "of a library" >&2; exit 3 ;;
 esac
 """
 
@@ -122,6 +122,8 @@ def answer(node: Path) -> dict[str, dict[str, str]]:
 
 def test_a_record_has_what_the_tools_print_and_their_status(answer: dict[str, dict[str, str]]) -> None:
     texts = answer["texts"]
+    assert texts["hl-smi"] == "table\n"
+    assert texts["standard error of hl-smi"] == "of a library\n"
     assert texts["iommu_group type of each card"] == "0000:33:00.0 DMA-FQ\n"
     assert "no-such-program-here is not on the node" in texts["no-such-program-here"]
     statuses = texts["status of each command"].splitlines()

@@ -30,7 +30,11 @@ def made(tmp_path: Path) -> Path:
         "lsmod": UNIT / "driver/recorded/lsmod_1.23.0.txt",
         "start of chat": UNIT / "serving/recorded/start__0.26.0_gaudi2_tp8__qwen3-235b.txt",
     }
-    sent = {name: path.read_text() for name, path in texts.items()} | {"dkms status": "dkms is not on the node\n"}
+    sent = {name: path.read_text() for name, path in texts.items()} | {
+        "dkms status": "dkms is not on the node\n",
+        "hl-smi --fw-versions": "usage: hl-smi\n",
+        "status of each command": "0  hl-smi\n2  hl-smi --fw-versions\n",
+    }
     content = archive.make({"blade7": {"texts": sent, "names": {}}}, "", "2026-11-27")
     return write(tmp_path / "out", content.name, packed(content.files))
 
@@ -58,7 +62,8 @@ def test_an_archive_is_taken_and_read_at_once(made: Path, tmp_path: Path) -> Non
     assert found["host-1/hl-smi_topo_-c_-N.txt"] == ("8 rows", "")
     assert found["host-1/hl-smi_-n_link_-i_0000-29-00.0.txt"] == ("18 rows", "")
     assert "656 s" in found["host-1/start_of_chat.txt"][0]
-    assert len(found) == 7
+    assert found["host-1/hl-smi_--fw-versions.txt"] == ("ended with status 2", "")
+    assert len(found) == 8
     assert (tmp_path / "root/INDEX.md").read_text() == (
         "| 1.22.1_HL-225_2026-11-27 | 1.22.1 | 8 x HL-225 | 2026-11-27 |\n"
     )
