@@ -827,6 +827,20 @@ FAULTS = (
         "",
     ),
     Known(
+        "card-memory-held",
+        CARDS,
+        _SUPERVISOR + "freeing.py",
+        "Cards of this instance were not free for {seconds} s: {held}.",
+        "It was left behind, or a process outside this node's view holds it. hl-smi -r -i with the card's bus id frees "
+        "it; if it does not, load the driver's modules anew.",
+        "public records: a card's memory is free about 10 s after its container is gone, a failed acquire can leave it "
+        "in use until the driver is loaded anew, and killed servers left workers with 82 GB of each card",
+        remedies={
+            "held": "End the process (kill, systemctl stop, or docker rm --force for a container), or plan other "
+            "cards. The next attempt starts then."
+        },
+    ),
+    Known(
         "lost-while-serving",
         CARDS,
         _SUPERVISOR + "run.py",

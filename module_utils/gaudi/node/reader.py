@@ -7,8 +7,6 @@ nothing.
 from __future__ import annotations
 
 import os
-import pwd
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +14,6 @@ from typing import Any, TypeVar
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
-from ..base.printable import printable
 from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id, parse_links, parse_ports
@@ -33,8 +30,10 @@ from ..cards.sources import (
     sysfs_number,
     sysfs_speed,
 )
-from ..cards.users import CONTAINER_LINE, device_index, is_reader, owner_of, parse_container_names, renamed_containers
+from ..cards.users import CONTAINER_LINE, is_reader, owner_of, parse_container_names, renamed_containers
 from .instances import own_containers
+from .open_cards import account_of, read_open
+from .open_cards import text as _text
 from .reservations import read_reservations
 
 SYS = Path("/sys")
@@ -146,7 +145,7 @@ def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
     complaints: list[str] = []
     seen = _read_hl_smi(module, links)
     pci = tuple(_read_pci())
-    users = tuple(_read_open()) + tuple(_read_listed(seen))
+    users = tuple(read_open(PROC)) + tuple(_read_listed(seen))
     init_cgroup = _text(PROC / "1" / "cgroup")
     in_containers = any(owner_of(holder.cgroup, init_cgroup)[1] for holder in users)
     return Sources(
@@ -187,14 +186,6 @@ def _read_hl_smi(module: AnsibleModule, links: bool) -> Seen | None:
     return seen
 
 
-def _text(path: Path) -> str:
-    """Return a small file of /sys or /proc; "" if it is missing, unreadable, or disappears meanwhile."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
 def _read_pci() -> Iterator[PciCard]:
     """Yield the Gaudi devices on the PCI bus."""
     for device in sorted((SYS / "bus/pci/devices").glob("*")):
@@ -222,36 +213,6 @@ def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
             yield AccelCard(index, bus_id, sysfs_number(_text(device / "module_id")), state)
 
 
-def _read_open() -> Iterator[Holder]:
-    """Yield processes with a card's device file open, in whatever container."""
-    for process in sorted(PROC.glob("[0-9]*")):
-        indexes = set(_open_cards(process))
-        if indexes:
-            name = _text(process / "comm").strip()
-            # It has ended, or only queries cards.
-            if name and not is_reader(name):
-                cgroup = _text(process / "cgroup")
-                account = _account(process)
-                yield from (Holder(index, int(process.name), name, cgroup, account) for index in sorted(indexes))
-
-
-def _open_cards(process: Path) -> Iterator[int]:
-    """Yield the index of each card a process has open."""
-    try:
-        descriptors = list((process / "fd").iterdir())
-    except OSError:
-        # The process has ended, or belongs to another user and this is not root, which is reported as a finding.
-        return
-    for descriptor in descriptors:
-        try:
-            index = device_index(str(descriptor.readlink()))
-            if index is not None and stat.S_ISCHR(descriptor.stat().st_mode):
-                yield index
-        except OSError:
-            # Closed between the listing and the look.
-            continue
-
-
 def _read_listed(seen: Seen | None) -> Iterator[Holder]:
     """Yield processes of hl-smi's own table that this node sees, with their owner.
 
@@ -261,19 +222,7 @@ def _read_listed(seen: Seen | None) -> Iterator[Holder]:
         folder = PROC / str(process.pid)
         name = _text(folder / "comm").strip()
         if name and process.name.rsplit("/", 1)[-1].startswith(name) and not is_reader(name):
-            yield Holder(process.index, process.pid, name, _text(folder / "cgroup"), _account(folder))
-
-
-def _account(process: Path) -> str | None:
-    """Return the name of a process's user, or its number if the node has no name for it."""
-    try:
-        uid = process.stat().st_uid
-    except OSError:
-        return None
-    try:
-        return printable(pwd.getpwuid(uid).pw_name)
-    except KeyError:
-        return f"user {uid}"
+            yield Holder(process.index, process.pid, name, _text(folder / "cgroup"), account_of(folder))
 
 
 def read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:

@@ -16,13 +16,14 @@ NODE = Path(os.environ["FAKE_NODE"])
 # A test may install programs and library as the role does.
 sys.path[:0] = [str(NODE / "programs"), str(ROOT / "roles/vllm_service/files"), str(ROOT / "module_utils")]
 
-from gaudi.node import listening, reservations  # noqa: E402
+from gaudi.node import listening, open_cards, reservations  # noqa: E402
 from gaudi_supervisor import clock, command_line, endpoint, settings  # noqa: E402 - found on the path just made
 
 clock.POLL_STARTING = 0.05
 clock.POLL_SERVING = float(os.environ.get("FAKE_POLL_SERVING", "0.1"))
 clock.CLEAR_OF_LIMIT = 0.5
 clock.KEPT_FOR_LONG = 0.5
+clock.MEMORY_FREE = float(os.environ.get("FAKE_MEMORY_FREE", "60"))
 clock.STABLE_SECONDS = float(os.environ.get("FAKE_STABLE", "600"))
 endpoint.HTTP_TIMEOUT = float(os.environ.get("FAKE_HTTP_TIMEOUT", "5"))  # type: ignore[attr-defined]
 reservations.PATIENCE = 0.3
@@ -49,5 +50,13 @@ def cgroup_of(pid: int) -> str:
 
 
 listening.cgroup_of = cgroup_of
+
+
+def index_of(path: str) -> int | None:
+    """The card whose device a file is. No test may make devices: /dev/null stands for accel5, which has module 0."""
+    return 5 if path == "/dev/null" else None
+
+
+open_cards.device_index = index_of  # type: ignore[attr-defined]
 paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc", NODE / "units", NODE / "sys")
 sys.exit(command_line.main(sys.argv[1:], paths))

@@ -45,6 +45,7 @@ class Node:
         for folder in (self.instances, root / "state", self.weights, *kernel):
             folder.mkdir(parents=True)
         self.low_memory(64)
+        self.used()
         for name in ("compact_memory", "drop_caches"):
             (root / "proc/sys/vm" / name).touch()
         (root / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
@@ -61,6 +62,7 @@ class Node:
         self.notifications.setblocking(False)
         self.messages: list[str] = []
         self.processes: list[subprocess.Popen[str]] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
         self._reading = threading.Lock()
         self._closed = threading.Event()
         self._listener = threading.Thread(target=self._keep_listening, daemon=True)
@@ -82,6 +84,26 @@ class Node:
         (device / "iommu_group").mkdir(parents=True)
         for name, text in (("vendor", "0x1da3"), ("module_id", str(module)), ("iommu_group/type", kind)):
             (device / name).write_text(f"{text}\n")
+
+    def used(self, **modules: int) -> None:
+        """Have modules use so many MiB (m0=84000), and the others what an idle card does."""
+        fresh = self.root / "memory.new"
+        fresh.write_text("".join(f"{module}, {modules.get(f'm{module}', 512)} MiB\n" for module in range(3)))
+        fresh.replace(self.root / "memory.csv")
+
+    def worker(self, name: str, cgroup: str) -> subprocess.Popen[bytes]:
+        """Start a process that the kernel lists in a control group, with the card of module 0 open."""
+        process = subprocess.Popen(["sleep", "infinity"])
+        self.workers.append(process)
+        folder = self.root / f"proc/{process.pid}"
+        (folder / "fd").mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "cgroup").write_text(f"0::/{cgroup}\n")
+        (folder / "fd/3").symlink_to("/dev/null")
+        group = self.root / "sys/fs/cgroup" / cgroup
+        group.mkdir(parents=True)
+        (group / "cgroup.procs").write_text(f"0\n{process.pid}\n")
+        return process
 
     def low_memory(self, pieces: int) -> None:
         """Have so many free pieces of 4 MiB in low memory, as a kernel with pages of 4 KiB shows them."""
@@ -302,6 +324,9 @@ class Node:
                 process.communicate()
         if self.container_runs():
             os.kill(self.container_pid(), signal.SIGKILL)
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
         # What a killed supervisor had started ends by itself, and may write a last file meanwhile.
         self.wait_for(self._removed, "the node's folder to be left alone")
         self._closed.set()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.cards.users import device_index
+from ansible.module_utils.gaudi.node import open_cards
 from ansible.module_utils.gaudi.node import reader as gaudi_reader
 from ansible.module_utils.testing import patch_module_args
 
@@ -84,7 +85,7 @@ def lay_out(root: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("os.geteuid", lambda: 0)
     # No test may make device files: /dev/null is a character device that stands for accel0.
     real = device_index
-    patch.setattr(gaudi_reader, "device_index", lambda path: 0 if path == "/dev/null" else real(path))
+    patch.setattr(open_cards, "device_index", lambda path: 0 if path == "/dev/null" else real(path))
 
 
 def process(root: Path, pid: int, name: str, cgroup: str, opens: Sequence[str]) -> None:

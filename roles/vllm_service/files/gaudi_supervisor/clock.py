@@ -23,6 +23,10 @@ KEPT_FOR_LONG = 30.0
 HURRY = 10.0
 
 
+# How long the memory of cards may still be in use before a start; twice the 10 s that an owner saw after a container.
+MEMORY_FREE = 20.0
+
+
 def now_text() -> str:
     """Now, in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -38,7 +38,7 @@ from gaudi.serving.progress import Progress
 from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, quote, transient
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
-from . import cards, clock, loaded, low_memory, recipes, starting
+from . import cards, clock, freeing, loaded, low_memory, recipes, starting
 from .attempts import failures_so_far, last_reason, pause_before
 from .clock import now_text
 from .door import Door
@@ -306,6 +306,7 @@ class Supervisor:
         self.state["last_reason"] = last_reason(self.earlier)
         self.pause()
         self.check_node(plan)
+        freeing.await_memory(self, plan)
         recipes.prepare(self, plan)
         starting.weigh(self, plan)
         low_memory.prepare(self, len(plan.cards))
@@ -450,6 +451,7 @@ class Supervisor:
             why = "" if endpoint is None else f"{self.empty(endpoint)} "
             self.stop(found.id)
         self.docker.remove(found.id)
+        freeing.end_workers(self, found.id)
         return f"{why}Removed the container {found.name}."
 
     def earlier_endpoint(self) -> Endpoint | None:

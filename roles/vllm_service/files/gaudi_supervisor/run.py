@@ -24,7 +24,7 @@ from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
 from gaudi.serving.progress import Progress, without_bars
 from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
 
-from . import clock
+from . import clock, freeing
 from .cards import Cards
 from .clock import now_text
 from .closing import Closing
@@ -480,6 +480,7 @@ class Run:
         left = boss.own_container()
         if left is not None:
             boss.docker.remove(left.id)
+            freeing.end_workers(boss, left.id)
         self.closing.end()
         if self.end is not None:
             return boss.failed(self.end)

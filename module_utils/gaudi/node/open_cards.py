@@ -1,0 +1,62 @@
+"""Which processes of a node have which card open. Without Ansible: the supervisor asks too."""
+
+from __future__ import annotations
+
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..base.printable import printable
+from ..cards.sources import Holder
+from ..cards.users import device_index, is_reader
+
+
+def read_open(proc: Path) -> Iterator[Holder]:
+    """Yield processes with a card's device file open, in whatever container; proc: /proc."""
+    for process in sorted(proc.glob("[0-9]*")):
+        indexes = set(_open_cards(process))
+        if indexes:
+            name = text(process / "comm").strip()
+            # It has ended, or only queries cards.
+            if name and not is_reader(name):
+                cgroup = text(process / "cgroup")
+                account = account_of(process)
+                yield from (Holder(index, int(process.name), name, cgroup, account) for index in sorted(indexes))
+
+
+def account_of(process: Path) -> str | None:
+    """Return the name of a process's user, or its number if the node has no name for it."""
+    try:
+        uid = process.stat().st_uid
+    except OSError:
+        return None
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return f"user {uid}"
+
+
+def text(path: Path) -> str:
+    """Return a small file of /sys or /proc; "" if it is missing, unreadable, or disappears meanwhile."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _open_cards(process: Path) -> Iterator[int]:
+    """Yield the index of each card a process has open."""
+    try:
+        descriptors = list((process / "fd").iterdir())
+    except OSError:
+        # The process has ended, or belongs to another user and this is not root, which is reported as a finding.
+        return
+    for descriptor in descriptors:
+        try:
+            index = device_index(str(descriptor.readlink()))
+            if index is not None and stat.S_ISCHR(descriptor.stat().st_mode):
+                yield index
+        except OSError:
+            # Closed between the listing and the look.
+            continue

@@ -1,0 +1,112 @@
+"""Cards that an ended server still holds: their memory is waited for, and workers that outlived it are ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gaudi.cards.sources import Holder
+from gaudi.cards.still_held import FIELDS, describe_held, still_held
+from gaudi.cards.users import new_user, owner_of
+from gaudi.faults import words
+from gaudi.node import open_cards
+from gaudi.serving.plan import Plan
+from gaudi.serving.signs import transient
+
+from . import clock
+from .engine import run_command
+from .systemd import say
+
+if TYPE_CHECKING:
+    from .instance import Supervisor
+
+# Where the engine has the group of a container, by its id: with systemd's driver, and with its own. Only root makes
+# groups there; a group of that name anywhere else may be a user's.
+_GROUPS = ("system.slice/docker-{}.scope", "docker/{}")
+# The roots of the hierarchies: the one of version 2, and some of version 1.
+_ROOTS = (".", "unified", "systemd", "pids", "memory")
+
+
+def end_workers(boss: Supervisor, container: str) -> None:
+    """Kill what is left in the control group of a container of ours that has ended; container: its full id."""
+    ended = []
+    for pid in _members(boss.paths.sys, container):
+        try:
+            process = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # The number may have become another process's before it was opened; this one cannot be exchanged any more.
+            if pid in _members(boss.paths.sys, container):
+                name = open_cards.text(boss.paths.proc / str(pid) / "comm").strip()
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+                ended.append(f"pid {pid} {name}".rstrip())
+        except ProcessLookupError:
+            continue
+        finally:
+            os.close(process)
+    if ended:
+        say(f"Killed what outlived the container of {boss.instance}: {', '.join(ended)}.", 4)
+
+
+def _members(sys: Path, container: str) -> list[int]:
+    """The processes in a container's control group, and below it."""
+    if not container:
+        return []
+    groups = [sys / "fs/cgroup" / root / group.format(container) for root in _ROOTS for group in _GROUPS]
+    files = [file for group in groups for file in group.glob("**/cgroup.procs")]
+    # 0 is a process that this node does not see.
+    return sorted({int(word) for file in files for word in open_cards.text(file).split()} - {0})
+
+
+def await_memory(boss: Supervisor, plan: Plan) -> None:
+    """Wait until the plan's cards have their memory free. Raises Failure, with who holds it, after a while.
+
+    The driver frees a card's memory some seconds after a server's processes have ended.
+    """
+    modules = [card.module_id for card in plan.cards]
+    deadline = time.monotonic() + clock.MEMORY_FREE
+    known = {str(boss.earlier.get("container_id", "")), str(boss.state.get("container_id", ""))}
+    while held := _held(modules):
+        for container in sorted(known):
+            end_workers(boss, container)
+        users = _users(boss, plan, held)
+        text = describe_held(held, users)
+        if time.monotonic() > deadline:
+            case = "held" if users else ""
+            seconds = f"{clock.MEMORY_FREE:g}"
+            raise transient("card-memory-held", words.say("card-memory-held", case, held=text, seconds=seconds))
+        boss.publish("waiting", f"waiting for the memory of its cards: {text}")
+        boss.write_state_in_time()
+        boss.extend(clock.MEMORY_FREE)
+        boss.ping()
+        boss.wait(clock.POLL_STARTING)
+
+
+def _held(modules: Iterable[int]) -> dict[int, int]:
+    """What hl-smi says; nothing where it does not answer, which the start finds out by itself."""
+    try:
+        done = run_command(["hl-smi", "-Q", ",".join(FIELDS), "-f", "csv,noheader"])
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return {}
+    return still_held(done.stdout, modules) if done.returncode == 0 else {}
+
+
+def _users(boss: Supervisor, plan: Plan, held: Iterable[int]) -> list[dict[str, Any]]:
+    """Who has one of these cards open, each process once."""
+    indexes = dict(zip((card.module_id for card in plan.cards), (card["index"] for card in boss.state["cards"])))
+    wanted = {indexes[module] for module in held}
+    by_pid = {holder.pid: holder for holder in open_cards.read_open(boss.paths.proc) if holder.index in wanted}
+    init = open_cards.text(boss.paths.proc / "1/cgroup")
+    return [_user(holder, init) for holder in by_pid.values()]
+
+
+def _user(holder: Holder, init: str) -> dict[str, Any]:
+    unit, container = owner_of(holder.cgroup, init)
+    known = {"pid": holder.pid, "name": holder.name, "account": holder.account, "unit": unit, "container": container}
+    return {**new_user(), **known}
