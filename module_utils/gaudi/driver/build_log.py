@@ -87,7 +87,7 @@ def _of_resources(log: str, kernel: str) -> Refusal | None:
     if _NO_SPACE.search(log):
         return Refusal(
             "driver_build_no_space",
-            f"{_begin(kernel)}: a file system is full (/var/lib/dkms, /tmp). Make room (df -h), then run again.",
+            f"{_begin(kernel)}: a file system is full (/var/lib/dkms, /tmp). Free disk space (df -h), then run again.",
         )
     if _KILLED.search(log):
         return Refusal(
@@ -124,8 +124,8 @@ def _of_headers(log: str, kernel: str) -> Refusal | None:
         return None
     return Refusal(
         "kernel_headers_incomplete",
-        f"{_begin(kernel)}: its headers are missing or not whole ({printable(match.group().strip())}). They are needed "
-        f"for exactly this kernel: run apt-get install --reinstall linux-headers-{kernel} (RHEL: dnf reinstall "
+        f"{_begin(kernel)}: its headers are missing or incomplete ({printable(match.group().strip())}). They are "
+        f"needed for exactly this kernel: run apt-get install --reinstall linux-headers-{kernel} (RHEL: dnf reinstall "
         f"kernel-devel-{kernel}), then run again.",
     )
 
@@ -162,9 +162,9 @@ def _of_kernel(log: str, kernel: str, newest: str) -> Refusal | None:
     differs = "is newer than" if _newer(kernel, newest) or not newest else "differs from"
     return Refusal(
         "kernel_too_new",
-        f"{_begin(kernel)}: it {differs} those that the release was made for; what the driver uses has changed there"
-        f"{why} ({printable(what.strip())}). Needed is a kernel {tested} (docs/compatibility.md). Install it with its "
-        "headers and boot it (gaudi_driver_kernel does), or take a release for this kernel.",
+        f"{_begin(kernel)}: it {differs} those that the release was made for; interfaces that the driver uses "
+        f"have changed there{why} ({printable(what.strip())}). A kernel {tested} is required (docs/compatibility.md). "
+        "Install it with its headers and boot it (gaudi_driver_kernel does), or choose a release for this kernel.",
     )
 
 

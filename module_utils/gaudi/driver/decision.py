@@ -310,8 +310,8 @@ def _empty(kernel: str, when: str, files: Sequence[str], version: str) -> Refusa
     return Refusal(
         "driver_modules_empty",
         f"The modules of kernel {kernel}, which {when}, are files of 0 bytes ({', '.join(files)}), though dkms status "
-        "calls them installed: dkms install copied what no build had made. Run playbooks/driver.yml, or by hand dkms "
-        f"build habanalabs/{version} -k {kernel} --force, then dkms install with the same.",
+        "calls them installed: dkms install copied files that were never built. Run playbooks/driver.yml, or by hand "
+        f"dkms build habanalabs/{version} -k {kernel} --force, then dkms install with the same arguments.",
     )
 
 

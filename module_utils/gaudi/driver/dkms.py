@@ -42,7 +42,7 @@ def parse(status: str) -> tuple[Built, ...]:
 def with_files(status: Iterable[Built], empty: Mapping[str, Collection[str]]) -> tuple[Built, ...]:
     """Return the status as the modules' files have it. ``empty``: by kernel, files of 0 bytes.
 
-    ``dkms install`` after ``dkms remove`` was seen to copy what no build had made, and to call it installed; make.log
+    ``dkms install`` after ``dkms remove`` copied files that were never built, and called them installed; make.log
     was that of an earlier build (JChen-318/gaudi2-single-card-driver, 1.24.1).
     """
     return tuple(

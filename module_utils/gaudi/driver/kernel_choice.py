@@ -173,6 +173,6 @@ def waits(kernel: str, running: str, version: str) -> Refusal:
     """Return the refusal to build a driver for the running kernel while another one is chosen."""
     return Refusal(
         "kernel_waits_for_reboot",
-        f"Kernel {kernel} ({OPTION}) is installed and boots next. Kernel {running}, which runs, does not take the "
-        f"driver {version}. Reboot the node, then run again, or set gaudi_driver_reboot: if_needed.",
+        f"Kernel {kernel} ({OPTION}) is installed and boots next. The driver {version} does not build on "
+        f"the running kernel {running}. Reboot the node, then run again, or set gaudi_driver_reboot: if_needed.",
     )

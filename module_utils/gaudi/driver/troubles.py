@@ -156,9 +156,9 @@ def _of_dkms(said: str) -> Refusal | None:
         return build_log.cause(said, match["kernel"]) or Refusal(
             "driver_does_not_build",
             f"The driver does not build on kernel {match['kernel']}"
-            + (f"; the compiler's words are in {log['log']}. " if log else ". ")
+            + (f"; the compiler's messages are in {log['log']}. " if log else ". ")
             + "Look for its first error: a kernel that is newer or older than those that the release was made for "
-            "(docs/compatibility.md), a missing compiler, or headers that are not whole. Then run again.",
+            "(docs/compatibility.md), a missing compiler, or incomplete headers. Then run again.",
         )
     return None
 
@@ -184,7 +184,7 @@ def _of_scripts(said: str) -> Refusal | None:
     return Refusal(
         "package_script_failed",
         f"The {match['script']} script of {match['package']} ended with status {match['status']}, so that dpkg left it "
-        "installed by half. What it printed is below. Remove the cause, then run again, which configures the package.",
+        "half-installed. What it printed is below. Remove the cause, then run again, which configures the package.",
     )
 
 
@@ -205,9 +205,9 @@ def _of_modprobe(said: str) -> Refusal | None:
     if match := _NOT_A_MODULE.search(said):
         return Refusal(
             "module_file_damaged",
-            f"The kernel takes the file of {match['module']} for no module ({match['why']}): it is empty, cut off or "
-            "of another kernel, though dkms status may call it installed (ls -l /lib/modules/*/updates/dkms). dkms "
-            "install copies what no build has made where dkms remove ran before. Run dkms build --force, then dkms "
+            f"The kernel does not accept the file of {match['module']} as a module ({match['why']}): it is empty, cut "
+            "off or of another kernel, though dkms status may call it installed (ls -l /lib/modules/*/updates/dkms). "
+            "After dkms remove, dkms install copies files that were never built. Run dkms build --force, then dkms "
             "install --force for the driver's version and this kernel; playbooks/driver.yml does both.",
         )
     if match := _IN_USE.search(said):

@@ -43,9 +43,9 @@ _COMPACT = (
     "With vllm_service_drop_caches a start has caches dropped where compacting is not enough. By hand, as root: write "
     "3 to /proc/sys/vm/drop_caches and 1 to /proc/sys/vm/compact_memory; then start it again."
 )
-_TRANSLATES_ALL_THE_SAME = (
-    "The kernel was started with iommu=pt and translates all the same; dmesg | grep -i iommu tells what decides that, "
-    "such as a setting of the firmware"
+_STILL_TRANSLATES = (
+    "The kernel was started with iommu=pt, but the IOMMU still translates; dmesg | grep -i iommu shows why, for "
+    "example a setting of the firmware"
 )
 _FULL = r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"
 
@@ -364,12 +364,12 @@ FAULTS = (
         "page_tables_overwritten",
         CARDS,
         _DOCTOR,
-        "The kernel's log has {count} message(s) of corrupted page tables, of {who}: the driver writes over foreign "
+        "The kernel's log has {count} message(s) of corrupted page tables, of {who}: the driver overwrites other "
         "memory, because an IOMMU translates what cards address (iommu_group/type {cards}, identity is required).",
         "Stop the instances, then run playbooks/tune_host.yml with host_tuning_reboot=if_needed. Trust no answer until "
         "then.",
         "public records of two owners: YpS-YpS/gaudi-images-port and JChen-318/gaudi2-single-card-driver",
-        remedies={"started-so": "Stop the instances. " + _TRANSLATES_ALL_THE_SAME + ". Trust no answer until then."},
+        remedies={"started-so": "Stop the instances. " + _STILL_TRANSLATES + ". Trust no answer until then."},
     ),
     # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
     Known(
@@ -405,7 +405,7 @@ FAULTS = (
         "iommu: found {found}, wanted {wanted}",
         "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed: {because}.",
         "catalog/host.yml, rules iommu",
-        remedies={"started-so": _TRANSLATES_ALL_THE_SAME + ": {because}."},
+        remedies={"started-so": _STILL_TRANSLATES + ": {because}."},
     ),
     Known(
         "driver",
@@ -763,10 +763,10 @@ FAULTS = (
         _SUPERVISOR + "instance.py",
         "An IOMMU translates what cards address (iommu_group/type {cards}, identity is required): from release 1.24 on "
         "answers are then wrong with no error, or the kernel panics.",
-        "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed, which starts the kernel with iommu=pt. What is "
-        "let through (preflight_allow_mismatch: [iommu]) starts all the same.",
+        "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed, which starts the kernel with iommu=pt. With "
+        "preflight_allow_mismatch: [iommu] it starts in spite of this.",
         "catalog/host.yml, rules iommu",
-        remedies={"started-so": _TRANSLATES_ALL_THE_SAME + "."},
+        remedies={"started-so": _STILL_TRANSLATES + "."},
     ),
     Known(
         "card-missing",
@@ -832,9 +832,9 @@ FAULTS = (
         _SUPERVISOR + "freeing.py",
         "Cards of this instance were not free for {seconds} s: {held}.",
         "It was left behind, or a process outside this node's view holds it. hl-smi -r -i with the card's bus id frees "
-        "it; if it does not, load the driver's modules anew.",
+        "it; if it does not, load the driver's modules again.",
         "public records: a card's memory is free about 10 s after its container is gone, a failed acquire can leave it "
-        "in use until the driver is loaded anew, and killed servers left workers with 82 GB of each card",
+        "in use until the driver is loaded again, and killed servers left workers with 82 GB of each card",
         remedies={
             "held": "End the process (kill, systemctl stop, or docker rm --force for a container), or plan other "
             "cards. The next attempt starts then."

@@ -213,7 +213,7 @@ _FAULTS: tuple[tuple[str, Say], ...] = (
         lambda at, it: Refusal(
             "pytorch_replaced",
             f"{at}: the PyTorch of the image is not Habana's any more ({it}); a package before this step brought it. "
-            "Hold that package to a version that takes the PyTorch of the base image (serving_image_constraints, "
+            "Pin that package to a version that accepts the PyTorch of the base image (serving_image_constraints, "
             f"serving_image_pins), or leave it out. {_AGAIN}",
         ),
     ),

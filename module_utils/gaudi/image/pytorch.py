@@ -92,8 +92,8 @@ def refusal(
         needed = f"{meant}, that of its base image," if meant else "Habana's build (2.11.0a0+git009b5f6)"
         return Refusal(
             "pytorch_not_habanas",
-            f"{image} holds PyTorch {found}, which knows no Gaudi card, where {needed} is needed.{by} Hold what "
-            f"brought it to a version that takes {meant or 'the PyTorch of the base image'} "
+            f"{image} holds PyTorch {found}, which does not support Gaudi cards; {needed} is required.{by} Pin the "
+            f"package that installed it to a version that accepts {meant or 'the PyTorch of the base image'} "
             "(serving_image_constraints, serving_image_pins), or leave it out; then build again.",
         )
     if failure and not _NO_CARD.search(failure):

@@ -298,7 +298,7 @@ def test_an_image_whose_pytorch_was_replaced_gets_no_name(node: Node, printed: s
     assert node.build()[0] == 1
     assert node.result["refused_id"] == "pytorch_not_habanas"
     said = node.result["refused"]
-    assert f"holds PyTorch {cuda}, which knows no Gaudi card, where {TORCH}, that of its base image, is needed." in said
+    assert f"holds PyTorch {cuda}, which does not support Gaudi cards; {TORCH}, that of its base image," in said
     step = f"The step packages of the system replaced {TORCH} with accelerate-1.14.0."
     assert (step in said) is ("Successfully installed" in printed)
     assert set(json.loads((node.folder / "there.json").read_text())) == {node.base}

@@ -422,7 +422,7 @@ CHECKS = [
     (one_card_translated, TRANSLATES, 78, "(iommu_group/type DMA-FQ of 0000:34:00.0 (module 1), identity is required)"),
     (one_card_translated, TRANSLATES, 78, "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed"),
     (newer_driver_translated, TRANSLATES, 78, "DMA of 0000:34:00.0 (module 1)"),
-    (translated_all_the_same, TRANSLATES, 78, "started with iommu=pt and translates all the same"),
+    (translated_all_the_same, TRANSLATES, 78, "started with iommu=pt, but the IOMMU still translates"),
     (allowed_in_a_damaged_file, TRANSLATES, 78, "let_through.json is damaged"),
     (other_environment, "plan", 78, "environment is not the environment of"),
     (missing_plan, "plan", 78, "plan.json is not there"),

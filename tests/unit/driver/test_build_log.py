@@ -56,9 +56,9 @@ cc1: all warnings being treated as errors
             "KERNEL_HEADERS_PATH has to be that path alone",
         ),
         (WERROR, HWE, "6.8", "kernel_too_new", "it is newer than those that the release was made for"),
-        (WERROR, HWE, "6.8", "kernel_too_new", "Needed is a kernel 6.8, the newest that the release was tested with"),
+        (WERROR, HWE, "6.8", "kernel_too_new", "A kernel 6.8, the newest that the release was tested with"),
         (WERROR, HWE, "6.8", "kernel_too_new", "device.c:2201: implicit declaration of function 'del_timer_sync'"),
-        (WERROR, HWE, "", "kernel_too_new", "Needed is a kernel of the release's list"),
+        (WERROR, HWE, "", "kernel_too_new", "A kernel of the release's list"),
         (MACRO, "6.8.0-45-generic", "6.8", "kernel_too_new", "it differs from those"),
         (
             "generate_flags.sh: unexpected arguments in struct bus_type::match: 'int (*match)(x)'\n",

@@ -202,7 +202,7 @@ def test_a_full_boot_is_named(said: str) -> None:
         (
             "zero_byte_modules_1.24.1.txt",
             "module_file_damaged",
-            "file of habanalabs_cn for no module (Invalid argument)",
+            "file of habanalabs_cn as a module (Invalid argument)",
         ),
         ("zero_byte_modules_1.24.1.txt", "module_file_damaged", "Run dkms build --force, then dkms install --force"),
         ("kernel_log_boot_fit_missing_6.8.txt", "no_firmware", "habanalabs/gaudi2/gaudi2-boot-fit.itb"),

@@ -48,7 +48,7 @@ def test_another_pytorch_is_refused_with_what_brought_it(found: str) -> None:
     refused = refusal(IMAGE, BASE, OURS, found, "", replaced)
     assert refused is not None
     assert refused.id == "pytorch_not_habanas"
-    assert f"{IMAGE} holds PyTorch {found}, which knows no Gaudi card, where {OURS}" in str(refused)
+    assert f"{IMAGE} holds PyTorch {found}, which does not support Gaudi cards; {OURS}" in str(refused)
     assert f"The step libraries for sound replaced {OURS} with torchvision-0.26.0+cpu." in str(refused)
     assert "serving_image_constraints" in str(refused)
 
