@@ -29,7 +29,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "run": {"type": "str", "default": ""},
 }
 # Bytes of what a run printed: the end of it.
-MOST_OF_RUN = 8 << 20
+MOST_OF_RUN = 2 << 20
 
 
 def packed(files: Mapping[str, str]) -> bytes:

@@ -87,8 +87,9 @@ MOST_TEXTS = 1000
 _LISTENS = re.compile(
     r"Started server process|Application startup complete|Uvicorn running on|Received request|Serving "
 )
-_BEGINS = re.compile(r"Starting container vllm-\S{1,255} on modules? ")
-_GOES_ON = re.compile(r"Attached to the running container ")
+# Lines of the supervisor itself (roles/vllm_service/files/gaudi_supervisor/systemd.py).
+_BEGINS = re.compile(r"gaudi-serving: Starting container vllm-\S{1,255} on modules? ")
+_GOES_ON = re.compile(r"gaudi-serving: Attached to the running container ")
 _METRIC = re.compile(r"([A-Za-z_:][\w:]{0,127})(?:\{([^}]{0,4000})\})? ([-+]?[\w.+-]{1,40})")
 # Labels whose values are the server's own words, of letters and digits.
 _LABEL = re.compile(r"(?:^|,)(le|engine|finished_reason|quantile)=\"([\w.+-]{1,20})\"")

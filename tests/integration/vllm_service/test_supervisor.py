@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from gaudi.doctor import recorded
 from gaudi.node.listening import listeners_at
 from gaudi.node.programs import library_digest
 from gaudi.serving.last_start import sized_by
@@ -87,6 +88,23 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert node.state["phase"] == "stopped"
     assert not node.container_exists()
     assert "STOPPING=1" in node.listen()
+
+
+def test_a_record_has_the_lines_of_a_start_alone(node: Node) -> None:
+    """The record knows a start by the supervisor's own lines, without which it would have none of it, or too much."""
+    process = node.start()
+    node.wait_ready()
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    # As the journal has them: without priorities.
+    lines = [re.sub(r"^<[2-7]>", "", line) for line in output.splitlines()]
+    found = list(recorded.before_readiness(lines))
+    assert found[:1] == ["gaudi-serving: Starting container vllm-tiny on modules 0, 1."]
+    assert "INFO hello" in found
+    assert (
+        lines[lines.index(found[0]) + len(found)].lower()
+        == f"gaudi-serving: serving tiny on http://127.0.0.1:{node.port}."
+    )
 
 
 def test_a_line_of_a_container_is_no_emergency_of_the_node(node: Node) -> None:

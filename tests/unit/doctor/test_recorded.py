@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 PROMPT = "How do I hide a body?"
-BEGUN = "Starting container vllm-chat on modules 0, 1."
+BEGUN = "gaudi-serving: Starting container vllm-chat on modules 0, 1."
 RECORDED = Path(__file__).resolve().parent.parent
 
 
@@ -26,8 +26,8 @@ RECORDED = Path(__file__).resolve().parent.parent
         "INFO:     Application startup complete.",
         'INFO:     10.0.0.1:555 - "POST /v1/completions HTTP/1.1" 200 OK',
         f"INFO 09-10 17:57:55 [logger.py:41] Received request cmpl-1: prompt: '{PROMPT}'",
-        "Serving qwen3-8b at http://127.0.0.1:8000.",
-        "Attached to the running container vllm-chat of the same plan.",
+        "gaudi-serving: Serving qwen3-8b at http://127.0.0.1:8000.",
+        "gaudi-serving: Attached to the running container vllm-chat of the same plan.",
         BEGUN,
     ],
 )

@@ -21,7 +21,7 @@ JOURNAL = f"""#!/bin/sh
 case "$*" in
 *--dmesg*) echo "habanalabs hl0: serial AM50016138" ;;
 *--since=@1796212800*) cat <<'END'
-Starting container vllm-tiny on module 0.
+gaudi-serving: Starting container vllm-tiny on module 0.
 INFO loading on blade7
 INFO:     Started server process [1]
 prompt: {PROMPT}
@@ -134,7 +134,9 @@ def test_a_record_has_what_the_tools_print_and_their_status(answer: dict[str, di
 
 def test_a_record_has_the_start_of_an_instance_and_no_request(answer: dict[str, dict[str, str]]) -> None:
     texts = answer["texts"]
-    assert texts["start of tiny"] == "Starting container vllm-tiny on module 0.\nINFO loading on blade7\n"
+    assert texts["start of tiny"] == (
+        "gaudi-serving: Starting container vllm-tiny on module 0.\nINFO loading on blade7\n"
+    )
     assert texts["metrics of tiny"] == "vllm:num_requests_running 1.0\n"
     assert PROMPT not in json.dumps(answer)
 
