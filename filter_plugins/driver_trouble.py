@@ -14,7 +14,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.certificates import OPTION
 from ansible.module_utils.gaudi.base.printable import printable_lines
 from ansible.module_utils.gaudi.base.values import without_accounts, without_login
-from ansible.module_utils.gaudi.driver.troubles import recognised, unbuilt
+from ansible.module_utils.gaudi.driver.troubles import build_failed, recognised
 
 # The end of long output, in characters: where the reason stands.
 LAST = 1500
@@ -35,7 +35,7 @@ def driver_trouble(
     """
     said = without_accounts(said)
     trouble: object = recognised(said, without_login(repository), OPTION if certificates else "", denials)
-    if build_failure and unbuilt(said):
+    if build_failure and build_failed(said):
         trouble = printable_lines(build_failure["message"])
     words = printable_lines(said.strip()[-LAST:])
     return f"{trouble}\nIt said: {words}" if trouble else words

@@ -84,14 +84,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "default": kernel_choice.PIN},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-# The lock that the kernel's arguments are set under as well: update-grub fails if another one runs.
-LOCK = Path("/run/gaudi-host-tuning.lock")
-LOCALE = Path("/etc/default/locale")
-# Seconds to wait for another run; update-grub scans every disk.
-PATIENCE = 300.0
 
 
-def lasting() -> str:
+def persistent_kernel() -> str:
     """Return the kernel that GRUB boots from now on."""
     variables = {name: value for name, value in tuning.boot_variables().items() if name != "next_entry"}
     default = boot_menu.default_of(tuning.GRUB_CONFIG.read_text(errors="replace"), variables)
@@ -99,16 +94,16 @@ def lasting() -> str:
     return entry.release if entry else ""
 
 
-def lacking(kernel: str) -> str:
-    """Say that GRUB would not boot the kernel; "" if it would, or if none is chosen."""
-    if not kernel or lasting() == kernel:
+def mismatch(kernel: str) -> str:
+    """Return that GRUB would not boot the kernel, as a sentence; "" if it would, or if none is chosen."""
+    if not kernel or persistent_kernel() == kernel:
         return ""
     found = boot_menu.of_files(tuning.grub_files(tuning.GRUB_DEFAULTS), tuning.boot_variables())
     place = f" {found[1]} sets GRUB_DEFAULT." if found and found[1] else ""
-    return f"update-grub ended well, but GRUB would boot kernel {lasting() or 'none'}, not {kernel}.{place}"
+    return f"update-grub ended well, but GRUB would boot kernel {persistent_kernel() or 'none'}, not {kernel}.{place}"
 
 
-def text_of(module: AnsibleModule, kernel: str, command: list[str]) -> str:
+def drop_in_text(module: AnsibleModule, kernel: str, command: list[str]) -> str:
     """Return the drop-in's text. Raises Refusal if the menu has no such kernel, or another one boots once."""
     once = tuning.boot_variables().get("next_entry", "")
     if once:
@@ -118,7 +113,7 @@ def text_of(module: AnsibleModule, kernel: str, command: list[str]) -> str:
             "Run grub-editenv - unset next_entry, then run again.",
         )
     path = boot_menu.path_to(tuning.boot_entries(), kernel)
-    if not path and not module.check_mode and tuning.run_boot_tool(module, command, LOCALE) is None:
+    if not path and not module.check_mode and tuning.run_boot_tool(module, command) is None:
         # The script of a kernel's package writes the menu; one that was copied into /boot is not in it yet.
         path = boot_menu.path_to(tuning.boot_entries(), kernel)
     if not path and not module.check_mode:
@@ -130,7 +125,7 @@ def text_of(module: AnsibleModule, kernel: str, command: list[str]) -> str:
     return str(kernel_choice.render_pin(kernel, path))
 
 
-def hold(module: AnsibleModule) -> dict[str, Any]:
+def apply(module: AnsibleModule) -> dict[str, Any]:
     """Bring the drop-in and the menu to what is asked for. Raises Refusal."""
     drop_in, present = Path(module.params["path"]), module.params["state"] == "present"
     kernel: str = module.params["kernel"] if present else ""
@@ -143,27 +138,24 @@ def hold(module: AnsibleModule) -> dict[str, Any]:
             return {"changed": False, "boots": ""}
         raise kernel_choice.no_grub()
     update_grub = [module.get_bin_path("update-grub", opt_dirs=["/usr/sbin", "/sbin"])]
-    new = text_of(module, kernel, update_grub) if present else None
+    new = drop_in_text(module, kernel, update_grub) if present else None
     obstacle = tuning.obstacle(drop_in) if old != new else None
     if obstacle:
         raise Refusal("file_in_the_way", obstacle)
-    changed = old != new or bool(lacking(kernel))
+    changed = old != new or bool(mismatch(kernel))
     if changed and not module.check_mode:
-        files = (tuning.GRUB_CONFIG, LOCALE)
-        tuning.change_drop_in(
-            module, update_grub, drop_in, (old, new), kernel_choice.MARK, files, lambda: lacking(kernel)
-        )
+        tuning.change_drop_in(module, update_grub, drop_in, (old, new), kernel_choice.MARK, lambda: mismatch(kernel))
     diff = {"before_header": str(drop_in), "before": old or "", "after_header": str(drop_in), "after": new or ""}
-    return {"changed": changed, "boots": lasting(), "diff": diff}
+    return {"changed": changed, "boots": persistent_kernel(), "diff": diff}
 
 
 def main() -> None:
-    """Hold the drop-in under the lock of all that writes GRUB's menu."""
+    """Change the drop-in under the lock of all that writes GRUB's menu."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    with LOCK.open("w") as lock:
+    with tuning.BOOT_LOCK.open("w") as lock:
         try:
-            take_turn(lock.fileno(), LOCK, PATIENCE)
-            result = hold(module)
+            take_turn(lock.fileno(), tuning.BOOT_LOCK, tuning.BOOT_LOCK_SECONDS)
+            result = apply(module)
         except Refusal as refusal:
             module.fail_json(msg=str(refusal), refused_id=refusal.id)
     module.exit_json(**result)

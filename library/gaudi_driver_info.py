@@ -143,8 +143,8 @@ chosen:
   description:
     - What is to do for the kernel of O(kernel) - the option as C(requested); C(kernel), which it means, empty if the
       node has not read package lists that have it; C(pinned), the kernel of our drop-in; C(packages) that are missing;
-      C(keep), the text that keeps apt from removing them; whether the drop-in is C(settled), as requested; whether the
-      kernel C(waits) for a reboot.
+      C(keep), the text that keeps apt from removing them; whether the drop-in is C(up_to_date); whether the kernel
+      C(waits) for a reboot.
   type: dict
   returned: always
   sample:
@@ -153,16 +153,16 @@ chosen:
     pinned: ""
     packages: [linux-image-6.8.0-110-generic, linux-headers-6.8.0-110-generic]
     keep: ""
-    settled: false
+    up_to_date: false
     waits: true
 at_boot:
   description:
     - What the node is to do at boot - the texts of the file with the C(modules) and of the C(unit) for external ports,
-      empty if the site does not use them; whether both are C(settled), as they are to be; whether the node has a unit
+      empty if the site does not use them; whether both are C(up_to_date); whether the node has a unit
       of ours for C(ports).
   type: dict
   returned: always
-  sample: {modules: "habanalabs\n", unit: "", settled: true, ports: false}
+  sample: {modules: "habanalabs\n", unit: "", up_to_date: true, ports: false}
 refusals:
   description: Why the release cannot be installed, C(id) and C(message) of each.
   type: list

@@ -85,17 +85,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "former": {"type": "dict", "default": {}},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-CONFIG = Path("/boot/grub/grub.cfg")
-DEFAULTS = Path("/etc/default/grub")
-LOCK = Path("/run/gaudi-host-tuning.lock")
-# Seconds to wait for another run; update-grub scans every disk.
-PATIENCE = 300.0
-LOCALE = Path("/etc/default/locale")
 _SYSTEM = ["/usr/sbin", "/sbin"]
-
-
-def _run(module: AnsibleModule, command: list[str]) -> str | None:
-    return tuning.run_boot_tool(module, command, LOCALE)
 
 
 def _shown(entries: list[grub.Entry]) -> dict[str, str]:
@@ -103,7 +93,7 @@ def _shown(entries: list[grub.Entry]) -> dict[str, str]:
 
 
 def _entries() -> list[grub.Entry]:
-    return grub.parse_config(CONFIG.read_text(errors="replace")) if CONFIG.exists() else []
+    return grub.parse_config(tuning.GRUB_CONFIG.read_text(errors="replace")) if tuning.GRUB_CONFIG.exists() else []
 
 
 def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) -> dict[str, Any]:
@@ -114,7 +104,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     if foreign:
         module.fail_json(msg=" ".join(foreign), refused_id="file_in_the_way")
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
-    line = grub.command_line(grub.evaluate(grub.replaced(tuning.grub_files(DEFAULTS), path, new)))
+    line = grub.command_line(grub.evaluate(grub.replaced(tuning.grub_files(tuning.GRUB_DEFAULTS), path, new)))
     expected = kernel_cmdline.held(arguments, [word.text for word in line]) if new is not None else []
     changed = old != new or not kernel_cmdline.all_hold(expected, _entries())
     obstacle = tuning.obstacle(Path(path)) if old != new else None
@@ -127,7 +117,6 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
             Path(path),
             (old, new),
             host_files.MARK,
-            (CONFIG, LOCALE),
             lambda: _lacking(update_grub, expected),
         )
     return {
@@ -139,10 +128,10 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
 
 
 def _lacking(update_grub: str, expected: list[str]) -> str:
-    """Say which arguments the boot entries lack; "" if none."""
+    """Return which arguments the boot entries lack, as a sentence; "" if none."""
     if kernel_cmdline.all_hold(expected, _entries()):
         return ""
-    return f"{update_grub} ended well, but the boot entries in {CONFIG} lack {' '.join(expected)}."
+    return f"{update_grub} ended well, but the boot entries in {tuning.GRUB_CONFIG} lack {' '.join(expected)}."
 
 
 def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:
@@ -166,11 +155,13 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
         calls = [kernel_cmdline.grubby_set(arguments)]
     before = after = _shown(entries)
     if calls and not module.check_mode:
-        failure = next((said for said in (_run(module, [grubby, *call]) for call in calls) if said), None)
+        failure = next(
+            (said for said in (tuning.run_boot_tool(module, [grubby, *call]) for call in calls) if said), None
+        )
         after = _shown(read())
         if failure:
             for call in kernel_cmdline.grubby_restore(arguments, read(), before):
-                _run(module, [grubby, *call])
+                tuning.run_boot_tool(module, [grubby, *call])
             module.fail_json(msg=f"{failure} The previous arguments are back in place.", before=before, after=after)
     return {"changed": bool(calls), "entries": after, "diff": {"before": before, "after": after}}
 
@@ -178,9 +169,9 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
 def main() -> None:
     """Set the arguments in the boot loader, under a lock: update-grub fails if another one runs."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    with LOCK.open("w") as lock:
+    with tuning.BOOT_LOCK.open("w") as lock:
         try:
-            take_turn(lock.fileno(), LOCK, PATIENCE)
+            take_turn(lock.fileno(), tuning.BOOT_LOCK, tuning.BOOT_LOCK_SECONDS)
         except Refusal as refusal:
             module.fail_json(msg=str(refusal), refused_id=refusal.id)
         _hold(module)
@@ -190,18 +181,19 @@ def _hold(module: AnsibleModule) -> None:
     """Find the boot loader's tool and let it hold the arguments."""
     grubby = module.get_bin_path("grubby", opt_dirs=_SYSTEM)
     update_grub = module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
+    absent = module.params["state"] == "absent"
     try:
         arguments = kernel_cmdline.check(module.params["arguments"])
         if grubby:
             result = _with_grubby(module, grubby, arguments)
-        elif update_grub and CONFIG.exists() and (DEFAULTS.exists() or module.params["state"] == "absent"):
+        elif update_grub and tuning.GRUB_CONFIG.exists() and (tuning.GRUB_DEFAULTS.exists() or absent):
             result = _with_grub(module, update_grub, arguments)
-        elif module.params["state"] == "absent":
+        elif absent:
             raise Refusal(
                 "no_boot_tool",
-                f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with {CONFIG}) "
-                "to take them out of the boot entries. Remove that file and renew the boot entries by hand, then run "
-                "again.",
+                f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with "
+                f"{tuning.GRUB_CONFIG}) to take them out of the boot entries. Remove that file and renew the boot "
+                "entries by hand, then run again.",
             )
         else:
             raise Refusal(

@@ -54,7 +54,7 @@ from typing import Any
 
 from ansible.module_utils.gaudi.doctor import bundle
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.node.recording import files_of_instances, said_by, text_of
+from ansible.module_utils.gaudi.node.recording import files_of_instances, run_command, text_of
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
@@ -69,7 +69,7 @@ def main() -> None:
     """Read, mask, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     texts = {str(file): text_of(file) for file in files()}
-    texts.update({" ".join(command): said_by(command).text for command in bundle.COMMANDS})
+    texts.update({" ".join(command): run_command(command).text for command in bundle.COMMANDS})
     module.exit_json(changed=False, text=bundle.page(texts))
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from ..base.cpulist import normalise_cpulist, shown
 from .query import Answer, Seen
 
+HABANA_VENDOR = "0x1da3"
+"""The vendor's id on the PCI bus, as /sys/bus/pci/devices/*/vendor has it."""
+
 
 @dataclass(frozen=True)
 class PciCard:

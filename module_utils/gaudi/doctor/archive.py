@@ -35,7 +35,7 @@ def make(records: Mapping[str, Any], run: str, date: str) -> Archive:
     for name, record in records.items():
         report = record if isinstance(record, Mapping) else {}
         of_nodes.append(recorded.texts_of(report.get("texts")))
-        names = removal.given(report.get("names"))
+        names = removal.names_of(report.get("names"))
         given.append({**names, removal.HOST: [str(name), *names[removal.HOST]]})
     if run:
         of_nodes.append({recorded.RUN: recorded.texts_of({recorded.RUN: masked_text(run)})[recorded.RUN]})

@@ -68,7 +68,7 @@ _PLACE = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 
 @dataclass
-class _Found:
+class _Placeholders:
     """Placeholders by value, with how often each was put in."""
 
     named: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Removed:
     stays: list[str]
 
 
-def given(report: object) -> dict[str, list[str]]:
+def names_of(report: object) -> dict[str, list[str]]:
     """Return the values that a node names, by kind. It may report anything: what is no short text is left out."""
     found: dict[str, list[str]] = {}
     for kind in KINDS:
@@ -126,7 +126,7 @@ def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]]) -
 
     nodes: what each node gave, by kind. All hosts of one node are one, and get its number.
     """
-    found, values, stays = _Found(), dict[str, str](), list[str]()
+    found, values, stays = _Placeholders(), dict[str, str](), list[str]()
     placed: dict[tuple[str, str], str] = {}
     for node in nodes:
         own = found.next(HOST)
@@ -206,7 +206,7 @@ def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
     return re.compile("|".join(parts)) if parts else None
 
 
-def _without(text: str, pattern: re.Pattern[str] | None, values: Mapping[str, str], found: _Found) -> str:
+def _without(text: str, pattern: re.Pattern[str] | None, values: Mapping[str, str], found: _Placeholders) -> str:
     """Replace known values. Upper and lower case are the same: hosts and hexadecimal numbers come in both."""
     if pattern is None:
         return text
@@ -217,7 +217,7 @@ def _without(text: str, pattern: re.Pattern[str] | None, values: Mapping[str, st
     return "".join([*parts, text[position:]])
 
 
-def _without_addresses(text: str, found: _Found) -> str:
+def _without_addresses(text: str, found: _Placeholders) -> str:
     text = _MAC.sub(lambda match: match[0] if _is_empty(match[0]) else found.put(MAC, match[0]), text)
     for pattern in (_IPV6, _IPV4):
         text = pattern.sub(lambda match: _address(match[0], found), text)
@@ -228,7 +228,7 @@ def _is_empty(mac: str) -> bool:
     return not set(mac.lower()) - set("0:-") or not set(mac.lower()) - set("f:-")
 
 
-def _address(text: str, found: _Found) -> str:
+def _address(text: str, found: _Placeholders) -> str:
     """Return the placeholder of an address; the text itself where it is none, or one that every machine has."""
     address = _ip(text)
     if address is None or address.is_loopback or address.is_unspecified:
@@ -236,7 +236,7 @@ def _address(text: str, found: _Found) -> str:
     return found.put(ADDRESS, str(address))
 
 
-def _table(found: _Found, texts: Sequence[str]) -> list[dict[str, Any]]:
+def _table(found: _Placeholders, texts: Sequence[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for kind in KINDS:
         of_kind = [(each, times) for each, times in found.times.items() if each.rpartition("-")[0] == kind]

@@ -36,7 +36,7 @@ class KernelChoice:
     pinned: str = ""
 
     @property
-    def settled(self) -> bool:
+    def up_to_date(self) -> bool:
         """Whether the drop-in is as requested."""
         return self.pinned == self.kernel and bool(self.kernel) == bool(self.requested)
 

@@ -163,8 +163,8 @@ def _of_dkms(said: str) -> Refusal | None:
     return None
 
 
-def unbuilt(said: str) -> bool:
-    """Whether a tool says that the driver was not built, whatever the reason."""
+def build_failed(said: str) -> bool:
+    """Whether a tool reports that the driver was not built, for any reason."""
     script = _SCRIPT.search(said)
     return bool(_BAD_BUILD.search(said) or (script and script["status"] == _BUILD_STATUS))
 

@@ -278,8 +278,6 @@ class Look:
         self.module, self.given, self.sources = module, given, sources
         system = OS_RELEASE.read_text(encoding="utf-8")
         self.family = family_of(system)
-        named = dict(re.findall(r'^(ID|VERSION_ID)="?([a-z0-9.]+)', system, re.MULTILINE))
-        self.system = named.get("ID", "") + named.get("VERSION_ID", "")
         codename = re.search(r'^VERSION_CODENAME="?([a-z]+)', system, re.MULTILINE)
         self.suite = given.get("suite") or (codename[1] if codename else "")
         version = re.search(r'^VERSION_ID="?(\d+)', system, re.MULTILINE)
@@ -287,7 +285,8 @@ class Look:
         suffix = f".el{version[1]}" if version else ""
         self.wanted: Wanted = self.facts.wanted(given["software"], self.family, suffix)
         values = dict(re.findall(r"^(ID|ID_LIKE|VERSION_ID)=[\"']?([^\"'\n]*)", system, re.MULTILINE))
-        self.listing: str = kernel_choice.listed(given["software"], vendor_system(values))
+        self.system: str = vendor_system(values)
+        self.listing: str = kernel_choice.listed(given["software"], self.system)
         self.offered_kernels: list[str] = []
         """Kernels that the repositories have, if they were asked."""
         self.choice = self._choose()
@@ -367,7 +366,7 @@ class Look:
             "pinned": choice.pinned,
             "packages": self.kernel_packages,
             "keep": kept,
-            "settled": choice.settled,
+            "up_to_date": choice.up_to_date,
             "waits": bool(kernel) and kernel != self.found.kernel,
         }
 
@@ -590,7 +589,7 @@ class Look:
         enabled = ENABLED.is_symlink()
         return {
             **texts,
-            "settled": there == texts and enabled == bool(texts["unit"]),
+            "up_to_date": there == texts and enabled == bool(texts["unit"]),
             "ports": bool(there["unit"]) or enabled,
         }
 

@@ -1,4 +1,4 @@
-"""Read the IOMMU groups of a node's cards, and say whether cards may be used behind them.
+"""Read the IOMMU groups of a node's cards, and decide whether cards may be used behind them.
 
 Without Ansible: the supervisor uses it too.
 """
@@ -10,22 +10,23 @@ from pathlib import Path
 
 from ..base import paths
 from ..base.documents import Damaged
+from ..cards.sources import HABANA_VENDOR
 from ..faults import words
 from ..host import iommu
 from ..host.iommu import Group
 from .documents import read_json
+from .open_cards import text
 
 SYS = Path("/sys")
 CMDLINE = Path("/proc/cmdline")
 ALLOWED = "iommu"
 """What preflight_allow_mismatch calls it."""
-_VENDOR = "0x1da3"
 
 
 def read_groups(sys: Path | None = None) -> tuple[Group, ...]:
     """Return the group of each Gaudi device on the PCI bus, with a driver or without one, in the order of addresses."""
     devices = sorted(((sys or SYS) / "bus/pci/devices").glob("*"))
-    return tuple(_group(device) for device in devices if _text(device / "vendor") == _VENDOR)
+    return tuple(_group(device) for device in devices if _text(device / "vendor") == HABANA_VENDOR)
 
 
 def read_command_line(proc: Path | None = None) -> list[str]:
@@ -40,10 +41,10 @@ def refusal(
     sys: Path | None = None,
     proc: Path | None = None,
 ) -> str:
-    """Say why cards must not be used on the running kernel; "" if they may.
+    """Return why cards must not be used on the running kernel, as a sentence; "" if they may.
 
-    versions: the release, and the driver's. modules: the cards; None for all of the node. folder: that of an instance,
-    in which the mismatches lie that the site allows it.
+    versions: the release, and the driver's. modules: the cards; None for all of the node. folder: of an instance, with
+    the mismatches that the site allows it.
     """
     if not iommu.required(*versions):
         return ""
@@ -77,8 +78,4 @@ def _group(device: Path) -> Group:
 
 
 def _text(path: Path) -> str:
-    """Return an attribute's text; "" if the kernel does not have it, or no longer."""
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+    return text(path).strip()

@@ -21,6 +21,7 @@ from ..cards.network_ifs import parse_status
 from ..cards.query import Answer, Seen, query_hl_smi
 from ..cards.reservations import holders
 from ..cards.sources import (
+    HABANA_VENDOR,
     AccelCard,
     Holder,
     PciCard,
@@ -40,7 +41,6 @@ SYS = Path("/sys")
 PROC = Path("/proc")
 RESERVATIONS = Path(paths.RESERVATIONS)
 PLANS = Path(paths.INSTANCES)
-HABANA_VENDOR = "0x1da3"
 # Where the package habanalabs-qual has its programs, in a folder for each generation of cards.
 QUAL = Path("/opt/habanalabs/qual")
 

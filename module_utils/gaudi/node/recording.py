@@ -47,7 +47,7 @@ def text_of(file: Path) -> str:
         return f"{file} cannot be read: {error.strerror}\n"
 
 
-class Said(NamedTuple):
+class CommandOutput(NamedTuple):
     """What a command printed, and its status. Where it could not run, text says why, and status is None."""
 
     text: str
@@ -55,8 +55,8 @@ class Said(NamedTuple):
     status: int | None
 
 
-def said_by(command: Sequence[str], apart: bool = False) -> Said:
-    """Run a command. apart: its standard error is no part of its text, which parsers are to read."""
+def run_command(command: Sequence[str], separate_errors: bool = False) -> CommandOutput:
+    """Run a command. separate_errors: its standard error is not part of its text, for parsers that read the text."""
     try:
         done = subprocess.run(
             command,
@@ -64,14 +64,14 @@ def said_by(command: Sequence[str], apart: bool = False) -> Said:
             env={**os.environ, **UNTRANSLATED},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
+            stderr=subprocess.PIPE if separate_errors else subprocess.STDOUT,
             timeout=bundle.COMMAND_SECONDS,
         )
     except FileNotFoundError:
-        return Said(f"{command[0]} is not on the node\n", "", None)
+        return CommandOutput(f"{command[0]} is not on the node\n", "", None)
     except subprocess.TimeoutExpired:
-        return Said(f"{' '.join(command)} did not end within {bundle.COMMAND_SECONDS} s\n", "", None)
-    return Said(
+        return CommandOutput(f"{' '.join(command)} did not end within {bundle.COMMAND_SECONDS} s\n", "", None)
+    return CommandOutput(
         done.stdout.decode("utf-8", "replace"), (done.stderr or b"").decode("utf-8", "replace"), done.returncode
     )
 
@@ -84,7 +84,7 @@ def files_of_instances() -> Iterator[Path]:
 
 
 def durations() -> str:
-    """Return when each job began and ended, and how. What a job says of it may quote what users asked."""
+    """Return when each job began and ended, and how. Its own message may quote users' requests, and is left out."""
     rows = []
     for folder in sorted(JOBS.iterdir()) if JOBS.is_dir() else ():
         with contextlib.suppress(Damaged):
@@ -105,11 +105,11 @@ def texts() -> dict[str, str]:
     statuses = []
     for command in (*recorded.commands(group.bus_id for group in groups), *scripts):
         name = " ".join(command)
-        said = said_by(command, apart=True)
-        found[name] = said.text
-        if said.errors:
-            found[f"{recorded.ERRORS} {name}"] = said.errors
-        statuses.append(f"{'none' if said.status is None else said.status}  {name}\n")
+        printed = run_command(command, separate_errors=True)
+        found[name] = printed.text
+        if printed.errors:
+            found[f"{recorded.ERRORS} {name}"] = printed.errors
+        statuses.append(f"{'none' if printed.status is None else printed.status}  {name}\n")
     found[recorded.STATUSES] = "".join(statuses)
     for instance in instances.installed():
         found[f"{recorded.START} {instance}"] = start_of(instance)
@@ -184,7 +184,7 @@ def names(hosts: Sequence[str] = (), users: Sequence[str] = ()) -> dict[str, lis
     searched = [line.split()[1:] for line in _lines_of(ETC / "resolv.conf") if line.startswith(("search", "domain"))]
     full = [name for name in (*own, *listed) if not re.fullmatch(r"[0-9.:]+", name)]
     domains = [name.partition(".")[2] for name in full if "." in name] + [name for line in searched for name in line]
-    cards = said_by(("hl-smi", "-Q", "serial,uuid", "-f", "csv,noheader"), apart=True).text
+    cards = run_command(("hl-smi", "-Q", "serial,uuid", "-f", "csv,noheader"), separate_errors=True).text
     cells = [[cell.strip() for cell in line.split(",")] for line in cards.splitlines() if line.count(",") == 1]
     numbers = [
         line for pattern in (*_NUMBERS, *_DISKS) for file in sorted(SYS.glob(pattern)) for line in _lines_of(file)

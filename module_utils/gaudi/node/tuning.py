@@ -39,6 +39,12 @@ ROOT = Path("/")
 BOOT = Path("/boot")
 GRUB_DEFAULTS = Path("/etc/default/grub")
 GRUB_CONFIG = Path("/boot/grub/grub.cfg")
+# Held by what writes the boot menu: update-grub fails if another one runs.
+BOOT_LOCK = Path("/run/gaudi-host-tuning.lock")
+# Seconds to wait for it; update-grub scans every disk.
+BOOT_LOCK_SECONDS = 300.0
+# Has the system's language.
+LOCALE = Path("/etc/default/locale")
 # GRUB's environment block, of Debian and of RHEL.
 GRUB_ENVIRONMENTS = (Path("/boot/grub/grubenv"), Path("/boot/grub2/grubenv"))
 OS_RELEASE = Path("/etc/os-release")
@@ -407,12 +413,12 @@ def _content(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def run_boot_tool(module: AnsibleModule, command: list[str], locale: Path) -> str | None:
+def run_boot_tool(module: AnsibleModule, command: list[str]) -> str | None:
     """Run a tool that writes the boot menu; return its message if it failed, else None.
 
-    It writes LANG into the menu, and ssh would pass on the caller's: so it gets the system's, from the file ``locale``.
+    It writes LANG into the menu, and ssh would pass on the caller's: so it gets the system's.
     """
-    lines = locale.read_text(errors="replace").splitlines() if locale.exists() else []
+    lines = _content(LOCALE).splitlines()
     language = next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
     rc, out, err = module.run_command(command, environ_update={"LANG": language})
     if rc == 0:
@@ -428,27 +434,26 @@ def change_drop_in(
     drop_in: Path,
     texts: tuple[str | None, str | None],
     mark: str,
-    files: tuple[Path, Path],
     lacking: Callable[[], str],
 ) -> None:
     """Change a drop-in of GRUB and run update-grub; put everything back, and fail, if the menu is not as it is to be.
 
     texts: the drop-in's text before and after, None for no drop-in. mark: what stands in it until it is removed.
-    files: grub.cfg, and the system's locale. lacking: says what the new menu lacks, "" if nothing.
+    lacking: returns what the new menu lacks, as a sentence, "" if nothing.
     """
-    (old, new), (config, locale) = texts, files
-    before = config.read_bytes()
+    old, new = texts
+    before = GRUB_CONFIG.read_bytes()
     if old != new:
         # The drop-in is removed after update-grub, so that an interrupted removal is completed by the next run.
         _put(module, drop_in, (new or f"{mark}\n").encode())
-    failure = run_boot_tool(module, update_grub, locale) or lacking()
+    failure = run_boot_tool(module, update_grub) or lacking()
     if failure:
         if old != new:
             _put(module, drop_in, None if old is None else old.encode())
-        if not config.exists() or config.read_bytes() != before:
-            _put(module, config, before)
+        if not GRUB_CONFIG.exists() or GRUB_CONFIG.read_bytes() != before:
+            _put(module, GRUB_CONFIG, before)
         # grub-mkconfig writes to this file, and leaves it behind if it fails.
-        config.with_name(f"{config.name}.new").unlink(missing_ok=True)
+        GRUB_CONFIG.with_name(f"{GRUB_CONFIG.name}.new").unlink(missing_ok=True)
         module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
     if new is None:
         _put(module, drop_in, None)

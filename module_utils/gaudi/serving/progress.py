@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..faults.words import fault
+
 # Characters of a text that are searched: patterns take more than linear time, and a line may have 64 KiB.
 LOOKED_AT = 1000
 # Warm-up phases that are kept. Releases have four; a malicious log could name any number.
@@ -70,10 +72,7 @@ ENGINE_DONE = re.compile(r"init engine \(profile, create kv cache, warmup model\
 # Processes of their own, which answer requests, wait for the engines only so long; the engines do not notice
 # (vllm/v1/engine/core_client.py of 0.26.0, and in other words until 0.13). A start of two engines was recorded in which
 # they went on drawing bars.
-GAVE_UP = re.compile(
-    r"TimeoutError: Timed out waiting for (?:engine core processes to start|engines to send ?initial message)"
-    r"(?:.{0,200}Waited (\d{1,9})s)?"
-)
+GAVE_UP = re.compile(rf"TimeoutError: (?:{fault('engine-ready-timeout').signs})(?:.{{0,200}}Waited (\d{{1,9}})s)?")
 
 
 @dataclass

@@ -32,7 +32,7 @@ try:
     from gaudi.node import registers
     from gaudi.node.documents import make_room, read, read_json
     from gaudi.node.files import write_text
-    from gaudi.node.iommu import read_groups
+    from gaudi.node.iommu import read_command_line, read_groups
 except ImportError as missing:
     print(
         f"Whether this kernel may serve is not known: {missing}, and {__file__} needs the library gaudi beside it. "
@@ -229,7 +229,7 @@ def main() -> int:
         return 255 if chosen.action == "allow" else 0
     if document is None:
         return 0
-    words = Path("/proc/cmdline").read_text().split()
+    words = read_command_line()
     translated = "" if chosen.action == "allow" else iommu.shown(iommu.translating(read_groups(), words))
     current = refresh(document, platform.release(), words, translated)
     if chosen.action == "waits":

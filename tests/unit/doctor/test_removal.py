@@ -8,7 +8,7 @@ import string
 import time
 
 import pytest
-from ansible.module_utils.gaudi.doctor.removal import given, remove, report
+from ansible.module_utils.gaudi.doctor.removal import names_of, remove, report
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
@@ -120,8 +120,8 @@ def test_a_word_that_stays_is_named() -> None:
 
 
 def test_what_a_node_names_is_bounded_and_may_be_anything() -> None:
-    assert set(map(tuple, given("x").values())) == {()}
-    found = given({"host": ["a\nb", 7, None, "", "x" * 300, "fine", *map(str, range(10_000))], "user": "root"})
+    assert set(map(tuple, names_of("x").values())) == {()}
+    found = names_of({"host": ["a\nb", 7, None, "", "x" * 300, "fine", *map(str, range(10_000))], "user": "root"})
     assert found["host"][0] == "fine"
     assert len(found["host"]) < 1000
     assert found["user"] == []

@@ -115,15 +115,15 @@ def test_the_module_says_whether_a_node_does_at_boot_what_it_is_to_do(run: Run, 
         found: dict[str, Any] = run(gaudi_driver_info, given, system.answers)["at_boot"]
         return found
 
-    assert not asked()["settled"]
+    assert not asked()["up_to_date"]
     files["modules"].write_text(asked()["modules"])
-    assert asked()["settled"] is not used
+    assert asked()["up_to_date"] is not used
     if used:
         files["unit"].write_text(asked()["unit"])
-        assert not asked()["settled"], "nothing starts it at boot"
+        assert not asked()["up_to_date"], "nothing starts it at boot"
         (system.root / "enabled").symlink_to(files["unit"])
-        assert asked()["settled"]
-        assert not asked(external_ports=False)["settled"]
+        assert asked()["up_to_date"]
+        assert not asked(external_ports=False)["up_to_date"]
         assert asked(external_ports=False)["ports"]
 
 

@@ -71,7 +71,7 @@ def test_supported_is_the_newest_of_the_list_and_of_the_running_kernels_kind() -
 
 
 def test_a_pinned_kernel_of_the_list_stays_when_a_newer_one_is_offered() -> None:
-    assert choose("supported", pinned="6.8.0-99-generic").settled
+    assert choose("supported", pinned="6.8.0-99-generic").up_to_date
     # The list of another release.
     assert choose("supported", pinned=NEW).kernel == OLD
 
@@ -210,7 +210,7 @@ def test_the_module_says_what_comes_for_a_kernel(run: Run, system: System) -> No
     ran = run(gaudi_driver_info, {**GIVEN, "kernel": "supported", "offered": True, "refuse": "kernel"}, system.answers)
     assert "msg" not in ran.result
     chosen = ran["chosen"]
-    assert (chosen["kernel"], chosen["waits"], chosen["settled"]) == (OLD, True, False)
+    assert (chosen["kernel"], chosen["waits"], chosen["up_to_date"]) == (OLD, True, False)
     assert chosen["packages"] == [f"linux-{kind}-{OLD}" for kind in ("image", "headers", "modules-extra")]
     assert ran["next_kernel"] == OLD, "what is judged is the kernel that will boot"
 

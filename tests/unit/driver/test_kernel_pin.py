@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,8 @@ class Grub:
         (root / "grub.cfg").write_text(config("0"))
         self.drop_in = root / "default/grub.d/zz-kernel.cfg"
         self.answer: Answer = self.update
-        module = importlib.import_module("driver_kernel_pin")
-        patch.setattr(module, "LOCK", root / "lock")
-        patch.setattr(module, "LOCALE", root / "locale")
+        patch.setattr(tuning, "BOOT_LOCK", root / "lock")
+        patch.setattr(tuning, "LOCALE", root / "locale")
         patch.setattr(tuning, "GRUB_CONFIG", root / "grub.cfg")
         patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
         patch.setattr(tuning, "GRUB_ENVIRONMENTS", (root / "grubenv",))

@@ -95,7 +95,7 @@ def test_a_kernel_without_the_driver_is_built_for_anew() -> None:
     ("build_failure", "said"),
     [
         ({"id": "headers_layout_misread", "message": "The vendor's script misreads the headers."}, "misreads"),
-        ({}, "The driver does not build on kernel 6.1.0-53-amd64; the compiler's words are in"),
+        ({}, "The driver does not build on kernel 6.1.0-53-amd64; the compiler's messages are in"),
     ],
 )
 def test_the_reason_of_a_build_is_that_of_its_log(build_failure: dict[str, str], said: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.gaudi.driver.troubles import recognised, unbuilt
+from ansible.module_utils.gaudi.driver.troubles import build_failed, recognised
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -237,7 +237,7 @@ def test_a_script_of_a_package_that_failed_is_named(package: str, status: int, i
     assert found is not None
     assert found.id == id_
     assert words in str(found)
-    assert unbuilt(said) is (status == 10)
+    assert build_failed(said) is (status == 10)
 
 
 def test_the_cause_comes_before_its_effects() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.node import tuning
 
 from tests.unit.host.modules import Answer, run_main, script
 
@@ -27,12 +27,11 @@ class Grub:
         self.drop_in = root / "default/grub.d/zz-gaudi-serving.cfg"
         self.original = self.config.read_text()
         self.answer: Answer = self.update
-        module = importlib.import_module("host_tuning_kernel_cmdline")
-        patch.setattr(module, "CONFIG", self.config)
-        patch.setattr(module, "DEFAULTS", root / "default/grub")
+        patch.setattr(tuning, "GRUB_CONFIG", self.config)
+        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
         self.locale = root / "locale"
-        patch.setattr(module, "LOCALE", self.locale)
-        patch.setattr(module, "LOCK", root / "lock")
+        patch.setattr(tuning, "LOCALE", self.locale)
+        patch.setattr(tuning, "BOOT_LOCK", root / "lock")
         self.languages: list[str | None] = []
         self.commands = script(patch, {"update-grub": self.update_grub}, self.languages)
 

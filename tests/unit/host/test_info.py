@@ -159,7 +159,7 @@ def test_absurd_hugepages(debian: Host) -> None:
     (refusal,) = debian.run(sysctl={"vm.nr_hugepages": 999999999})["refusals"]
     assert "host_tuning_max_memory_share allows 50 %" in refusal
     for pages in (-1, True, "many", 1.5):
-        assert "Give a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": pages})["msg"]
+        assert "Set a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": pages})["msg"]
 
 
 @pytest.mark.report("H05")
