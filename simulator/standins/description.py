@@ -259,6 +259,7 @@ def expand(description: dict[str, Any], name: str) -> dict[str, Any]:
             for fault in COMPUTE_FAULTS
         },
         "hl_qual": {"failed": [], "silent": False, **description.get("hl_qual", {})},
+        "ended": {"memory_free_after": 0, "worker_stays": False, **description.get("ended", {})},
         "faults": description.get("faults", {}),
     }
 

@@ -9,6 +9,10 @@ Different from the real one, because a simulated node is a container itself:
 * device nodes are bound, not made: one inode for node and containers lets flock stand for "card acquired";
 * the node document is bound at /etc/gaudi-simulator/node.json, for the stand-ins in the serving image;
 * an rlimit above what this node may grant is lowered to what it may, with a line in the log.
+
+Where the node is described so ("ended"), a card's memory stays in use for a while after its container is deleted, and
+a worker outlives it. Until the memory is free, no other container gets the card: what a server does that starts then
+was never seen.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
+import time
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +33,10 @@ from typing import Any
 CONFIG = Path("/etc/habana-container-runtime/config.toml")
 NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
 DEV = Path("/dev/accel")
+# What containers have which cards, and when the card of one that is gone will be free, by its index.
+CONTAINERS = Path("/run/gaudi-simulator/containers")
+FREE_AT = Path("/run/gaudi-simulator/free_at")
+WORKER = Path(__file__).resolve().parent / "simulated_worker.py"
 CAP_SYS_RESOURCE = 1 << 24
 NO_DEVICES = "no habanalabs devices found. driver might not be loaded"
 
@@ -50,6 +60,48 @@ def file_of(arguments: list[str], command: str, short: str, long: str) -> Path |
         if name.lstrip("-") in (short, long) and name.startswith("-"):
             return Path(value if has_value else arguments[position + 1])
     return None
+
+
+def deleted_by(arguments: list[str]) -> str | None:
+    """Return the container that a delete command removes, None for every other command."""
+    return arguments[-1] if "delete" in [argument for argument in arguments if not argument.startswith("-")] else None
+
+
+def still_held(now: float) -> set[int]:
+    """Return the cards whose memory is not free yet after their container."""
+    entries = FREE_AT.iterdir() if FREE_AT.is_dir() else ()
+    return {int(entry.name) for entry in entries if float(entry.read_text(encoding="ascii") or now) > now}
+
+
+def group_of(spec: dict[str, Any], container: str) -> str:
+    """Return a container's control group below the root, as systemd's driver or the engine's own names it."""
+    path = str(spec.get("linux", {}).get("cgroupsPath") or f"docker/{container}")
+    slice_, colon, scope = path.partition(":")
+    return f"{slice_}/{scope.replace(':', '-')}.scope" if colon else path.lstrip("/")
+
+
+def remember(spec: dict[str, Any], container: str) -> None:
+    """Write down what a container has, for its end."""
+    found = [re.fullmatch(rf"{DEV}/accel([0-9]+)", mount["destination"]) for mount in spec.get("mounts", [])]
+    record = {"cards": [int(match[1]) for match in found if match], "group": group_of(spec, container)}
+    CONTAINERS.mkdir(parents=True, exist_ok=True)
+    (CONTAINERS / container).write_text(json.dumps(record), encoding="utf-8")
+
+
+def forget(container: str, now: float) -> list[str] | None:
+    """Note when the cards of a deleted container will be free; return the command of a worker that outlives it."""
+    record = CONTAINERS / container
+    if not record.exists():
+        return None
+    known = json.loads(record.read_text(encoding="utf-8"))
+    ended = json.loads(NODE_DOCUMENT.read_text(encoding="utf-8"))["ended"]
+    record.unlink()
+    FREE_AT.mkdir(parents=True, exist_ok=True)
+    for index in known["cards"]:
+        (FREE_AT / str(index)).write_text(str(now + ended["memory_free_after"]), encoding="ascii")
+    if not (ended["worker_stays"] and known["cards"]):
+        return None
+    return [sys.executable, str(WORKER), known["group"], *map(str, known["cards"])]
 
 
 def environment_of(spec: dict[str, Any], name: str) -> str | None:
@@ -98,9 +150,17 @@ def bind(source: Path, options: list[str]) -> dict[str, Any]:
 
 
 def rewrite(
-    spec: dict[str, Any], config: dict[str, Any], available: list[int], own: dict[str, int], may_raise: bool
+    spec: dict[str, Any],
+    config: dict[str, Any],
+    available: list[int],
+    own: dict[str, int],
+    may_raise: bool,
+    held: frozenset[int] = frozenset(),
 ) -> list[str]:
-    """Change the container's specification in place; return what is worth a line in the log."""
+    """Change the container's specification in place; return what is worth a line in the log.
+
+    held: cards whose memory is not free yet.
+    """
     notes = lower_rlimits(spec["process"], may_raise, own)
     always = config.get("habana-container-runtime", {}).get("visible_devices_all_as_default", True)
     wanted = environment_of(spec, "HABANA_VISIBLE_DEVICES")
@@ -116,9 +176,12 @@ def rewrite(
         notes.append(f"requested device does not exist: {name}")
     if not config.get("mount_accelerators", True):
         return notes
-    for index in cards:
+    late = sorted(held.intersection(cards))
+    if late:
+        notes.append(f"cards {late} are not given: their memory is not free yet")
+    for index in sorted(set(cards) - held):
         spec["mounts"] += [bind(DEV / f"accel{index}", ["rw"]), bind(DEV / f"accel_controlD{index}", ["rw"])]
-    return [*notes, f"cards {cards}"]
+    return [*notes, f"cards {sorted(set(cards) - held)}"]
 
 
 def accelerators() -> list[int]:
@@ -148,7 +211,9 @@ def main() -> None:
         config = tomllib.loads(CONFIG.read_text(encoding="utf-8"))
         path = bundle / "config.json"
         spec = json.loads(path.read_text(encoding="utf-8"))
-        notes = rewrite(spec, config, accelerators(), hard_limits(), may_raise_limits())
+        held = frozenset(still_held(time.time()))
+        notes = rewrite(spec, config, accelerators(), hard_limits(), may_raise_limits(), held)
+        remember(spec, bundle.name)
         path.write_text(json.dumps(spec), encoding="utf-8")
         if target := config.get("habana-container-runtime", {}).get("debug"):
             now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -162,6 +227,14 @@ def main() -> None:
     runc = shutil.which("runc")
     if runc is None:
         sys.exit('ERROR: exec: "runc": executable file not found in $PATH')
+    container = deleted_by(arguments)
+    if container is not None:
+        status = subprocess.run([runc, *arguments], check=False).returncode
+        worker = forget(container, time.time()) if status == 0 else None
+        if worker is not None:
+            quiet = subprocess.DEVNULL
+            subprocess.Popen(worker, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+        sys.exit(status)
     os.execv(runc, [runc, *arguments])
 
 

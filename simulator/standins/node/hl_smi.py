@@ -22,6 +22,8 @@ from typing import Any, NoReturn
 
 NODE_DOCUMENT = Path("/etc/gaudi-simulator/node.json")
 PROC = Path("/proc")
+# When the card of a container that is gone will be free, by its index: habana_container_runtime.py.
+FREE_AT = Path("/run/gaudi-simulator/free_at")
 DEVICE = re.compile(r"^/dev/accel/accel([0-9]+)$")
 # Share of a card's memory a real process is taken to use: vLLM's default gpu_memory_utilization.
 HELD_SHARE = 0.9
@@ -90,11 +92,20 @@ def holders(proc: Path = PROC) -> dict[int, list[tuple[int, str]]]:
     return found
 
 
+def still_held(now: float, folder: Path = FREE_AT) -> frozenset[int]:
+    """The cards whose memory is in use although their container is gone."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return frozenset(int(entry.name) for entry in entries if float(entry.read_text(encoding="ascii") or now) > now)
+
+
 class Smi:
     """One call of the tool: the described cards and who uses them now."""
 
-    def __init__(self, node: dict[str, Any], held: dict[int, list[tuple[int, str]]]) -> None:
+    def __init__(
+        self, node: dict[str, Any], held: dict[int, list[tuple[int, str]]], late: frozenset[int] = frozenset()
+    ) -> None:
         self.node = node
+        self.late = late
         self.cards: list[dict[str, Any]] = [card for card in node["cards"] if not card["lost"]]
         if not (node["driver"]["loaded"] and self.cards):
             raise NoDevice
@@ -117,9 +128,10 @@ class Smi:
         for entry in self.node["busy"]:
             if entry["index"] == card["index"] and entry["card_memory"] is not None:
                 return int(entry["card_memory"])
-        return int(
-            min(card["memory_idle"] + sum(user.memory for user in self.users[card["index"]]), card["memory_total"])
-        )
+        memory = sum(user.memory for user in self.users[card["index"]])
+        if card["index"] in self.late:
+            memory = max(memory, int(card["memory_total"] * HELD_SHARE))
+        return int(min(card["memory_idle"] + memory, card["memory_total"]))
 
     def find(self, bus_id: str) -> dict[str, Any]:
         """Return the card at a PCI address, which may lack the domain."""
@@ -389,12 +401,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return namespace
 
 
-def answer(arguments: list[str], node: dict[str, Any], held: dict[int, list[tuple[int, str]]], now: datetime) -> str:
-    """Return what the tool prints for a command line; Refused or NoDevice where it ends with status 1."""
+def answer(
+    arguments: list[str],
+    node: dict[str, Any],
+    held: dict[int, list[tuple[int, str]]],
+    now: datetime,
+    late: frozenset[int] = frozenset(),
+) -> str:
+    """Return what the tool prints for a command line; Refused or NoDevice where it ends with status 1.
+
+    late: cards whose memory is not free yet.
+    """
     request = parse(arguments)
     if request.topo is None and request.version:
         return f"HL-SMI Version : {node['hl_smi']['version']}"
-    smi = Smi(node, held)
+    smi = Smi(node, held, late)
     if request.topo is not None:
         return smi.topology(request.topo.cpus, request.topo.numa)
     cards = [smi.find(request.device)] if request.device else smi.cards
@@ -420,7 +441,8 @@ def main() -> int:
     """Answer the command line of this process."""
     try:
         node = load_node(NODE_DOCUMENT)
-        print(answer(sys.argv[1:], node, holders(), datetime.now(UTC)))
+        now = datetime.now(UTC)
+        print(answer(sys.argv[1:], node, holders(), now, still_held(now.timestamp())))
         # Beside the answer, not in it: programs read what the real tool would print, people see both.
         print(f"simulated: node description {node['description']}", file=sys.stderr)
     except NoDevice as nothing:

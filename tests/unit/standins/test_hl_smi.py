@@ -21,6 +21,17 @@ def ask(node: dict[str, Any], *arguments: str, held: dict[int, list[tuple[int, s
     return hl_smi.answer(list(arguments), node, held or {}, NOW)
 
 
+def test_memory_that_is_free_late_is_shown_without_a_process(node: dict[str, Any]) -> None:
+    fields = ("-Q", "index,memory.used", "-f", "csv,noheader,nounits")
+    before, after = (
+        hl_smi.answer(list(fields), node, {}, NOW, late).splitlines() for late in (frozenset[int](), frozenset({3}))
+    )
+    assert [number for number, (a, b) in enumerate(zip(before, after, strict=True)) if a != b] == [3]
+    assert int(after[3].split(", ")[1]) > 80000
+    table = hl_smi.answer([], node, {}, NOW, frozenset({3}))
+    assert "python" not in table
+
+
 def measured(rows: list[tuple[int, int, int]]) -> list[dict[str, int]]:
     return [{"temperature": t, "power": p, "utilization": u} for t, p, u in rows]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
+import re
+import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.standins.node import habana_container_runtime as runtime
+from simulator.standins.node import hl_smi
+
+ROOT = Path(__file__).resolve().parents[3]
 
 UNLIMITED = 18446744073709551615
 
@@ -48,6 +55,106 @@ def test_a_container_gets_the_cards_it_names(environment: list[str], cards: list
     rewrite(changed, [0, 1, 2, 3])
     assert devices(changed) == [f"/dev/accel/{name}{n}" for n in cards for name in ("accel", "accel_controlD")]
     assert "/etc/gaudi-simulator/node.json" in [mount["destination"] for mount in changed["mounts"]]
+
+
+def test_a_card_whose_memory_is_not_free_is_not_given() -> None:
+    changed = spec("HABANA_VISIBLE_DEVICES=0,1")
+    notes = runtime.rewrite(changed, {}, [0, 1], {}, may_raise=True, held=frozenset({1, 7}))
+    assert devices(changed) == ["/dev/accel/accel0", "/dev/accel/accel_controlD0"]
+    assert notes == ["cards [1] are not given: their memory is not free yet", "cards [0]"]
+
+
+@pytest.fixture
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A node; says what containers leave behind there."""
+    monkeypatch.setattr(runtime, "CONTAINERS", tmp_path / "containers")
+    monkeypatch.setattr(runtime, "FREE_AT", tmp_path / "free_at")
+    monkeypatch.setattr(runtime, "NODE_DOCUMENT", tmp_path / "node.json")
+
+    def describe(**said: Any) -> None:
+        document = {"ended": {"memory_free_after": 0, "worker_stays": False, **said}}
+        (tmp_path / "node.json").write_text(json.dumps(document))
+
+    return describe
+
+
+def test_memory_is_free_late_after_a_deleted_container_where_that_is_described(
+    ended: Callable[..., None], tmp_path: Path
+) -> None:
+    ended(memory_free_after=10)
+    changed = spec("HABANA_VISIBLE_DEVICES=1,2")
+    rewrite(changed, [0, 1, 2])
+    runtime.remember(changed, "c0")
+    assert runtime.still_held(100.0) == set()
+    assert runtime.forget("c0", 100.0) is None
+    assert runtime.still_held(109.9) == {1, 2}
+    assert hl_smi.still_held(109.9, tmp_path / "free_at") == {1, 2}
+    assert runtime.still_held(110.0) == set() == set(hl_smi.still_held(110.0, tmp_path / "free_at"))
+    # The engine deletes a second time where it is not sure.
+    assert runtime.forget("c0", 200.0) is None
+    assert runtime.still_held(200.0) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "group"),
+    [
+        ("system.slice:docker:c0", "system.slice/docker-c0.scope"),
+        ("/docker/c0", "docker/c0"),
+        (None, "docker/c0"),
+    ],
+)
+def test_a_worker_stays_in_its_containers_group_where_that_is_described(
+    ended: Callable[..., None], path: str | None, group: str
+) -> None:
+    ended(worker_stays=True)
+    changed = spec("HABANA_VISIBLE_DEVICES=1,2")
+    changed["linux"]["cgroupsPath"] = path
+    rewrite(changed, [0, 1, 2])
+    runtime.remember(changed, "c0")
+    command = runtime.forget("c0", 100.0)
+    assert command is not None
+    assert command[2:] == [group, "1", "2"]
+    # A container without cards leaves nothing.
+    changed = spec("HABANA_VISIBLE_DEVICES=none")
+    runtime.remember(changed, "c1")
+    assert runtime.forget("c1", 100.0) is None
+
+
+def test_a_worker_holds_its_cards_until_it_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "accel3").touch()
+    program = (
+        f"from pathlib import Path; from simulator.standins.node import simulated_worker as it; "
+        f"it.DEV = it.GROUPS = Path({str(tmp_path)!r}); it.main()"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", program, "docker/c0", "3"], cwd=ROOT)
+    try:
+        # It blocks signals last; one that is made has them blocked, too.
+        named = re.compile(r"Name:\tVLLM::Worker_TP\n.*^SigBlk:\s.*[1-9a-f]", re.MULTILINE | re.DOTALL)
+        while not named.match(Path(f"/proc/{worker.pid}/status").read_text()):
+            assert worker.poll() is None
+        worker.terminate()
+        assert (tmp_path / "docker/c0/cgroup.procs").read_text() == str(worker.pid)
+        with (tmp_path / "accel3").open() as device, pytest.raises(BlockingIOError):
+            fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert worker.poll() is None
+    finally:
+        worker.kill()
+        assert worker.wait() == -9
+    with (tmp_path / "accel3").open() as device:
+        fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "container"),
+    [
+        (["--root", "/run/x", "delete", "--force", "c0"], "c0"),
+        (["delete", "c0"], "c0"),
+        (["kill", "c0", "9"], None),
+        (["create", "--bundle", "/b", "c0"], None),
+    ],
+)
+def test_only_a_delete_ends_a_container(arguments: list[str], container: str | None) -> None:
+    assert runtime.deleted_by(arguments) == container
 
 
 def test_a_card_that_is_not_there_is_an_error_the_container_can_read() -> None:
