@@ -25,8 +25,8 @@ PLANNED = compute.Plan((0, 1), ((0, 1),), compute.FULL, 16)
 
 def test_the_program_computes_with_the_real_pytorch() -> None:
     """Its tolerance holds for products in bfloat16 on a CPU."""
-    asked = json.dumps({**compute.request(PLANNED, 23456), "device": "cpu"})
-    # The processes meet on loopback.
+    asked = json.dumps({**compute.request(PLANNED), "device": "cpu"})
+    # As on a node: sockets of the collective library are on loopback.
     walls = ["--network", "none", "--env", "GLOO_SOCKET_IFNAME=lo", "--read-only", "--tmpfs", "/tmp:exec"]  # noqa: S108
     image = images.vllm(engine.ensure(), print)
     command = ["docker", "run", "--rm", "--interactive", *walls, image, "/opt/venv/bin/python3", "-", asked]

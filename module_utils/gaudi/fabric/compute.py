@@ -153,8 +153,8 @@ def plan(
     )
 
 
-def request(planned: Plan, port: int) -> dict[str, Any]:
-    """Return what the program is asked for. port: a free one, at which the cards of a group meet."""
+def request(planned: Plan) -> dict[str, Any]:
+    """Return what the program is asked for."""
     copied = planned.copied_mib * MIB
     chunk = min(_CHUNK, copied)
     return {
@@ -170,7 +170,6 @@ def request(planned: Plan, port: int) -> dict[str, Any]:
         "inner": max(32, planned.copy_mib * 32),
         "side": _SIDE,
         "sum_elements": max(4096, planned.copy_mib * MIB // 256),
-        "port": port,
     }
 
 

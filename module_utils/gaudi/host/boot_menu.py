@@ -17,6 +17,8 @@ _WITH_ID = ("--id", "$menuentry_id_option", "${menuentry_id_option}")
 _LOADERS = ("linux", "linux16", "linuxefi")
 _SIGNATURE = "# GRUB Environment Block\n"
 _IMAGE = "vmlinuz-"
+# Submenus in submenus; grub-mkconfig writes one level.
+_DEEPEST = 16
 # A ">" between the parts of a path; in a title it is written twice (menuentry_eq in grub-core/normal/menu.c).
 _SEPARATOR = re.compile(r"(?<!>)>(?!>)")
 
@@ -45,19 +47,19 @@ def parse_menu(config: str) -> tuple[MenuEntry, ...]:
 
     Entries of conditional blocks count as shown: those of grub-mkconfig stand behind the kernels (30_uefi-firmware).
     """
-    return tuple(_menu(iter(config.splitlines())))
+    return tuple(_menu(iter(config.splitlines()), _DEEPEST))
 
 
-def _menu(lines: Iterator[str]) -> list[MenuEntry]:
-    """Read the entries up to the brace that closes this block."""
+def _menu(lines: Iterator[str], depth: int) -> list[MenuEntry]:
+    """Read the entries up to the brace that closes this block; submenus at most so deep."""
     found: list[MenuEntry] = []
     for line in lines:
         word = line.split(maxsplit=1)[:1]
         if line.strip() == "}":
             break
-        if word == ["submenu"]:
+        if word == ["submenu"] and depth:
             title, identity = _names(line)
-            found.append(MenuEntry(title, identity, entries=tuple(_menu(lines)), submenu=True))
+            found.append(MenuEntry(title, identity, entries=tuple(_menu(lines, depth - 1)), submenu=True))
         elif word == ["menuentry"]:
             title, identity = _names(line)
             found.append(MenuEntry(title, identity, kernel=_kernel(lines)))
@@ -158,9 +160,15 @@ def path_to(entries: Sequence[MenuEntry], kernel: str) -> str:
     """Return the default that boots a kernel, whatever other kernels come; "" if no entry does.
 
     The simple entry at the top boots the newest kernel, so an entry that names its kernel is taken where there is one.
+    An entry without an id whose title a shell would evaluate is never taken.
     """
-    paths = sorted(_paths(entries, kernel), key=lambda path: kernel not in path)
+    paths = sorted(filter(_quotable, _paths(entries, kernel)), key=lambda path: kernel not in path)
     return paths[0] if paths else ""
+
+
+def _quotable(path: str) -> bool:
+    """Whether a shell reads a path between double quotes as it is: update-grub has a shell read its defaults."""
+    return not set(path) & set('"$`\\\n')
 
 
 def _paths(entries: Sequence[MenuEntry], kernel: str) -> Iterator[str]:

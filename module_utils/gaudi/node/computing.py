@@ -33,8 +33,10 @@ def perform(
     """
     chosen = [card for card in cards if card["module_id"] in planned.modules]
     indexes = ",".join(str(card["index"]) for card in sorted(chosen, key=lambda card: int(card["module_id"])))
-    asked = json.dumps(compute.request(planned, links.free_port()))
-    walls = [*links.WALLS, *links.MEASURES, "--env", f"HABANA_VISIBLE_DEVICES={indexes}", "--interactive"]
+    asked = json.dumps(compute.request(planned))
+    # The collective libraries choose an interface of the node by themselves where none is named.
+    loopback = [word for name in ("GLOO", "HCCL") for word in ("--env", f"{name}_SOCKET_IFNAME=lo")]
+    walls = [*links.WALLS, *links.MEASURES, *loopback, "--env", f"HABANA_VISIBLE_DEVICES={indexes}", "--interactive"]
     arguments = [*walls, "--entrypoint", "python3", image, "-", asked]
     limit = module.params["compute_limit"] or compute.limit_seconds(planned)
     with reservations.borrowed(STATE, PLANS, HOLDER, chosen, now):

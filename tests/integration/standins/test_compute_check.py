@@ -20,7 +20,6 @@ from ansible.module_utils.gaudi.fabric import compute
 
 from simulator.settings import ROOT, SIMULATOR
 from simulator.standins import description
-from tests.unit.ports import free_port
 
 PROGRAM = ROOT / "roles" / "fabric_check" / "files" / "compute_check.py"
 BOUNDS = ComputeBounds.from_cards(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
@@ -50,7 +49,7 @@ def computed(tmp_path: Path) -> Compute:
         for module, index in indexes.items():
             if module != without:
                 (dev / f"accel{index}").touch()
-        asked = json.dumps(compute.request(PLANNED, free_port()))
+        asked = json.dumps(compute.request(PLANNED))
         command = [sys.executable, "-c", START, asked, str(document), str(dev), str(PROGRAM)]
         environment = {**os.environ, "PYTHONPATH": str(SIMULATOR / "images" / "pytorch")}
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True) as started:

@@ -63,10 +63,10 @@ def rows(outcome: str = compute.PASSED, boot: str = BOOT, **others: str) -> list
 
 def test_a_node_without_the_check_has_all_of_it_due() -> None:
     assert (WHOLE.cards, WHOLE.groups, WHOLE.form, WHOLE.repeats) == (EIGHT, GROUPS, "full", False)
-    asked = compute.request(WHOLE, 5000)
+    asked = compute.request(WHOLE)
     assert asked["copy_bytes"] == 4 << 30
     assert asked["copy_bytes"] % asked["chunk_bytes"] == 0
-    assert (asked["cards"], asked["groups"], asked["port"]) == (list(EIGHT), [list(EIGHT)], 5000)
+    assert (asked["cards"], asked["groups"]) == (list(EIGHT), [list(EIGHT)])
 
 
 def test_what_has_a_row_of_this_boot_is_not_checked_again() -> None:
@@ -108,7 +108,7 @@ def test_a_reboot_has_free_cards_checked_again(outcome: str, form: str, repeats:
 
 def test_the_short_form_copies_less_and_computes_as_long() -> None:
     short = compute.plan(rows(boot="boot-0"), EIGHT, GROUPS, (), BOOT, 4096)
-    full, less = compute.request(WHOLE, 1), compute.request(short, 1)
+    full, less = compute.request(WHOLE), compute.request(short)
     assert less["copy_bytes"] * 8 == full["copy_bytes"]
     assert less["rounds"] == 1
     assert [less[key] == full[key] for key in ("table_bytes", "inner", "sum_elements")] == [True] * 3
@@ -118,7 +118,7 @@ def test_the_short_form_copies_less_and_computes_as_long() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 8, 300, 4096, 65536])
 def test_every_size_gives_whole_parts(size: int) -> None:
-    asked = compute.request(compute.plan((), EIGHT, GROUPS, (), BOOT, size), 1)
+    asked = compute.request(compute.plan((), EIGHT, GROUPS, (), BOOT, size))
     assert asked["copy_bytes"] > 0
     assert asked["copy_bytes"] % asked["chunk_bytes"] == 0
     assert asked["copy_bytes"] <= size << 20

@@ -51,7 +51,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
 
 
 def test_the_checks_of_numbers_are_those_of_the_code() -> None:
-    asked = compute.request(compute.plan((), EIGHT, (EIGHT,), (), "boot", BOUNDS.copy_mib), 1)
+    asked = compute.request(compute.plan((), EIGHT, (EIGHT,), (), "boot", BOUNDS.copy_mib))
     told = {row[0].strip("`"): row for row in rows("check")}
     assert set(told) == {*compute.OF_A_CARD, *compute.OF_A_GROUP}
     assert f"until {asked['copy_bytes'] >> 30} GiB lie there" in told["copy"][1]

@@ -143,6 +143,20 @@ def test_a_path_to_a_kernel_boots_it_also_after_a_newer_one_comes(kernel: str) -
     assert found.release == kernel
 
 
+@pytest.mark.parametrize("title", ["x$(touch /tmp/x)", "x`id`", 'a "b', "a\\\\b"])
+def test_an_entry_that_a_shell_would_evaluate_is_no_path(title: str) -> None:
+    """update-grub has a shell read the file that names the path. Such an entry is of another program's script."""
+    linux = "\tlinux /boot/vmlinuz-6.8.0-1-generic\n"
+    foreign = f"menuentry '{title}' {{\n{linux}}}\n"
+    assert boot_menu.path_to(boot_menu.parse_menu(foreign), "6.8.0-1-generic") == ""
+    own = f"menuentry 'Debian' $menuentry_id_option 'own' {{\n{linux}}}\n"
+    assert boot_menu.path_to(boot_menu.parse_menu(foreign + own), "6.8.0-1-generic") == "own"
+
+
+def test_submenus_without_an_end_are_read_up_to_a_depth() -> None:
+    assert boot_menu.parse_menu("submenu 'a' {\n" * 5000)[0].submenu
+
+
 def test_a_kernel_without_an_entry_has_no_path() -> None:
     assert boot_menu.path_to(boot_menu.parse_menu(config()), "6.8.0-45-generic") == ""
 

@@ -1134,6 +1134,9 @@ def test_the_numbers_of_all_cards_are_part_of_a_new_verdict(node: Node) -> None:
     assert any("numbers: proved on modules 0-7" in each for each in said["lines"])
     (asked,) = node.computed
     assert asked["copy_bytes"] == 4 << 30
+    # It shares the node's network, but nothing of it is to be reached from there.
+    (command,) = [each for each in node.commands if "--interactive" in each]
+    assert {"HCCL_SOCKET_IFNAME=lo", "GLOO_SOCKET_IFNAME=lo"} <= set(command)
     again = check(**NUMBERS)
     assert (again["changed"], again["measured"], len(node.computed)) == (False, False, 1)
     check(**NUMBERS, again=True, compute_mib=16)

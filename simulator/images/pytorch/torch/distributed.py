@@ -16,20 +16,24 @@ _rank: list[int] = []
 
 
 def init_process_group(backend: str, init_method: str, rank: int, world_size: int) -> None:
-    """Meet the other processes at an address such as tcp://127.0.0.1:23456."""
+    """Meet the other processes at a file that they share, such as file:///tmp/meeting."""
     if backend != "hccl":
         raise ValueError(f"Unknown c10d backend type {backend.upper()}")
-    host, _, port = init_method.partition("//")[2].partition(":")
+    kind, _, path = init_method.partition("://")
+    if kind != "file":
+        raise ValueError(f"The stand-in for PyTorch knows no store of the kind {kind}.")
     _rank.append(rank)
     if rank == 0:
-        with socket.create_server((host, int(port))) as server:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
             server.settimeout(PATIENCE)
             _group.extend(server.accept()[0] for _ in range(world_size - 1))
         return
     begun = time.monotonic()
     while not _group:
-        with contextlib.suppress(ConnectionRefusedError):
-            _group.append(socket.create_connection((host, int(port)), timeout=PATIENCE))
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            _group.append(_connected(path))
         if time.monotonic() - begun > PATIENCE:
             raise RuntimeError("The group does not meet.")
         time.sleep(0.02)
@@ -51,6 +55,17 @@ def all_reduce(tensor: Tensor) -> None:
         tensor.values.frombytes(_receive(_group[0], size))
     if tensor.device == HPU and card()["all_reduce"]:
         tensor.values = wrong(tensor.values)
+
+
+def _connected(path: str) -> socket.socket:
+    other = socket.socket(socket.AF_UNIX)
+    try:
+        other.settimeout(PATIENCE)
+        other.connect(path)
+    except OSError:
+        other.close()
+        raise
+    return other
 
 
 def _receive(other: socket.socket, size: int) -> bytes:
