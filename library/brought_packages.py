@@ -262,7 +262,7 @@ def read_record(module: AnsibleModule, path: Path) -> dict[str, list[str]]:
     raise AssertionError("fail_json ends the module")
 
 
-def take_away(module: AnsibleModule, record: dict[str, list[str]], ours: list[str]) -> tuple[dict[str, Any], Any]:
+def remove_part(module: AnsibleModule, record: dict[str, list[str]], ours: list[str]) -> tuple[dict[str, Any], Any]:
     """Remove a part's packages; return what is reported, and the record afterwards."""
     part, plan = module.params["part"], remove(module, record, ours)
     stays = installed(module, DEBIAN, [name for name in module.params["packages"] if name not in ours])
@@ -287,7 +287,7 @@ def main() -> None:
         after = brought.noted(record, part, new)
         ours = report["packages"] = after.get(part, [])
     elif state == "removed":
-        found, after = take_away(module, record, ours)
+        found, after = remove_part(module, record, ours)
         report.update(found)
     else:
         after = brought.without(record, part)

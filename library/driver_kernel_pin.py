@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Have GRUB boot a chosen kernel, by a drop-in of our own, or take that back."""
+"""Have GRUB boot a chosen kernel, by a drop-in of our own, or remove that drop-in."""
 
 from __future__ import annotations
 

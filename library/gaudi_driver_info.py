@@ -54,7 +54,7 @@ options:
   kernel:
     description:
       - The kernel that the site chooses. V(supported) is the newest of the release's list that the node has or is
-        offered, of the kind of the running one; an empty text takes a choice of an earlier run back. Left out, nothing
+        offered, of the kind of the running one; an empty text removes the choice of an earlier run. Left out, nothing
         is foreseen, and the kernel that boots next is the one that the boot loader takes now.
     type: str
   external_ports:
@@ -70,7 +70,7 @@ options:
       - Whether to fail. V(before) fails for what keeps the release from being installed, V(after) for what is not as
         the vendor's manuals ask once it is, V(removal) for packages that dpkg was kept from finishing, which apt does
         not take off. V(kernel) fails for what keeps the kernel of O(kernel) from being installed, V(booted) where that
-        kernel waits for a reboot and the running one does not take the driver.
+        kernel waits for a reboot and the driver does not build on the running one.
     type: str
     choices: [never, before, after, removal, kernel, booted]
     default: never

@@ -34,7 +34,7 @@ FILES = (
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "/sys/kernel/security/lockdown",
 )
-# Of the driver, and general messages about page tables, which carry a process's name: real_runs 15.
+# Of the driver, and general messages about page tables, which have a process's name: docs/real-machines.md, row 15.
 KERNEL = "habanalabs|habana|page ?table|iommu|dmar|machine check|hardware error"
 COMMANDS: Sequence[Sequence[str]] = (
     *OF_BUNDLE,

@@ -171,9 +171,9 @@ def _does_not_build(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]
 
 
 def waits_for_reboot(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]:
-    """Return the refusal to go on while the chosen kernel does not run and the running one does not take the driver."""
-    takes = has_driver(found, wanted, found.kernel) or facts.builds_on(wanted.version, found.kernel)
-    if found.chosen in ("", found.kernel) or takes:
+    """Return the refusal to go on before the chosen kernel runs, where the driver does not build on the running one."""
+    builds = has_driver(found, wanted, found.kernel) or facts.builds_on(wanted.version, found.kernel)
+    if found.chosen in ("", found.kernel) or builds:
         return []
     return [kernel_choice.waits(found.chosen, found.kernel, wanted.version)]
 

@@ -55,7 +55,7 @@ class Loading:
         done, total = shards or (0, 0)
         return stall + (self.seconds / total if 0 < done < total else self.seconds)
 
-    def words(self, stall: float) -> str:
+    def sentence(self, stall: float) -> str:
         """Return a sentence about large weights; "" for others."""
         if self.bytes < LARGE:
             return ""

@@ -92,7 +92,7 @@ def test_documented_options_are_the_real_ones() -> None:
 )
 def test_a_driver_is_replaced_by_the_tasks_that_know_the_way_back(replaces: bool, check: bool, file: str) -> None:
     (task,) = [
-        task for task in load(ROOT / "roles/gaudi_driver/tasks/bring.yml") if "installed and loaded" in task["name"]
+        task for task in load(ROOT / "roles/gaudi_driver/tasks/apply.yml") if "installed and loaded" in task["name"]
     ]
     given = {"gaudi_driver_found": {"replaces": replaces}, "ansible_check_mode": check}
     assert evaluate("gaudi_driver", task["ansible.builtin.include_tasks"]["file"], **given) == file

@@ -359,7 +359,6 @@ PLACES = {
     "roles/serving_image/files/gaudi_image/build.py": f"{OURS}; a temporary folder of the job's own /tmp",
     "roles/serving_image/files/gaudi_image/context/gaudi_build.py": STEP,
     "roles/serving_image/files/gaudi_image/context/gaudi_lock.py": STEP,
-    "roles/vllm_service/files/gaudi_supervisor/cards.py": SYSTEM_FILES,
     "roles/vllm_service/files/gaudi_supervisor/door.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/instance.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/locks.py": OURS,

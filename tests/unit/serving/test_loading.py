@@ -32,13 +32,13 @@ def test_a_server_that_prints_its_shards_is_given_the_time_of_one() -> None:
 
 
 def test_large_weights_are_told_with_the_rate_of_their_disk() -> None:
-    said = Loading(230 * GB, 34 * GB // 10).words(1800)
+    said = Loading(230 * GB, 34 * GB // 10).sentence(1800)
     assert said == (
         "The weights have 230.0 GB, and their disk gives 3.4 GB a second: while they load, about 1 h 09 min without a "
         "line are no fault."
     )
-    assert "disk" not in Loading(230 * GB).words(1800)
-    assert Loading(GB).words(1800) == ""
+    assert "disk" not in Loading(230 * GB).sentence(1800)
+    assert Loading(GB).sentence(1800) == ""
 
 
 def test_the_state_holds_what_was_measured() -> None:

@@ -69,7 +69,7 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
         whole = request.reference + UNLABELLED
         try:
             replaced = run(request, engine, tell, base, digest, named)
-            inside = look(request, engine, tell, whole)
+            inside = inspect(request, engine, tell, whole)
             check_pytorch(request, inside, of_base, replaced)
             label(request, engine, tell, whole, inside)
         finally:
@@ -166,8 +166,8 @@ def check_base(request: Request, digest: str) -> None:
 def check_release(request: Request, engine: Engine, base: str, tell: Tell) -> str:
     """Refuse a base image with the vendor's software of another release, which would be found out after the build.
 
-    Returns the version of its PyTorch, "" for none. What the base has not is left to the look into the finished image:
-    a step may bring it.
+    Returns the version of its PyTorch, "" for none. What the base lacks is left to the inspection of the finished
+    image: a step may install it.
     """
     tell({"phase": "look into the base image"})
     code, out, err = engine.ask("run", "--rm", *_WALLS, "--entrypoint=python3", base, *_LISTING)
@@ -239,8 +239,8 @@ def run(
     return follower.pytorch.replaced
 
 
-def look(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
-    """Look into the image that is whole; its PyTorch is imported for that, without a card."""
+def inspect(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
+    """Inspect the finished image; its PyTorch is imported for that, without a card."""
     tell({"phase": "build: look into the image", "began": time.time()})
     looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", *_ENVIRONMENT, "--entrypoint=python3")
     _, out, err = engine.ask(*looking, whole, "-c", PROGRAM, given=question({}, pytorch=True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from gaudi.node.open_cards import text
+
 # What the driver calls a card whose reset failed.
 DISABLED = "disabled"
 
@@ -13,10 +15,10 @@ def states(sys: Path) -> dict[int, str]:
     """What the driver calls the state of each card that it has, by module id; empty where it does not say."""
     found = {}
     for device in sys.glob("class/accel/accel[0-9]*/device"):
-        module = _text(device / "module_id")
+        module = text(device / "module_id").strip()
         # Another vendor's has none, nor has one that went between two looks.
         if module.isdigit():
-            found[int(module)] = _text(device / "status").lower()
+            found[int(module)] = text(device / "status").strip().lower()
     return found
 
 
@@ -28,13 +30,6 @@ def driven(sys: Path) -> set[int]:
 def disabled(sys: Path) -> set[int]:
     """The module ids of the cards that the driver has given up."""
     return {module for module, state in states(sys).items() if state == DISABLED}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 class Cards:

@@ -308,7 +308,7 @@ class Supervisor:
         self.check_node(plan)
         freeing.await_memory(self, plan)
         recipes.prepare(self, plan)
-        starting.weigh(self, plan)
+        starting.measure_weights(self, plan)
         low_memory.prepare(self, len(plan.cards))
         return Run(self, plan, made_of, attach=False).follow()
 

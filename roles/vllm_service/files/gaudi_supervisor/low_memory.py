@@ -16,11 +16,11 @@ from .systemd import say
 if TYPE_CHECKING:
     from .instance import Supervisor
 
-# Seconds. How long a start waits for the kernel: on a host with terabytes in use it may move memory for minutes.
-LONGEST = 300.0
+# Seconds that a start waits for the kernel: on a host with terabytes in use it may move memory for minutes.
+TIMEOUT = 300.0
 # Pages of files, and the kernel's directory entries and inodes, which cannot be moved: what the owner dropped whose
 # servers then started. Only what the disk has already is dropped, so that nothing is written and nothing is lost.
-EVERYTHING = 3
+ALL_CACHES = 3
 
 
 def prepare(boss: Supervisor, pieces: int) -> None:
@@ -32,16 +32,18 @@ def prepare(boss: Supervisor, pieces: int) -> None:
     done = {"compacted": _ask(boss, "compact_memory", 1), "dropped": False}
     after = _pieces(boss)
     if after is not None and after < pieces and boss.settings.drop_caches:
-        done["dropped"] = _ask(boss, "drop_caches", EVERYTHING) and _ask(boss, "compact_memory", 1)
+        done["dropped"] = _ask(boss, "drop_caches", ALL_CACHES) and _ask(boss, "compact_memory", 1)
         after = _pieces(boss)
     boss.state["low_memory"] = {"pieces": pieces, "before": before, "after": after, **done}
     boss.unwritten = True
     counted = f"low memory has {after} free pieces of 4 MiB (before: {before}; enough: {pieces})"
-    told = [] if after is None else [counted]
-    told = ["dropped caches, so that files are read from disk again"] * done["dropped"] + told
-    told = ["compacted memory"] * done["compacted"] + told
-    if told:
-        say(f"{told[0][0].upper()}{'; '.join(told)[1:]}.")
+    clauses = [
+        *(["compacted memory"] if done["compacted"] else []),
+        *(["dropped caches, so that files are read from disk again"] if done["dropped"] else []),
+        *([] if after is None else [counted]),
+    ]
+    if clauses:
+        say(f"{clauses[0][0].upper()}{'; '.join(clauses)[1:]}.")
     if after is not None and after < pieces:
         say(words.remedy("low_memory_fragmented", "dropped" if done["dropped"] else "short"), 4)
 
@@ -72,17 +74,17 @@ def _ask(boss: Supervisor, name: str, value: int) -> bool:
 
     # The write returns when the work is done. Meanwhile systemd hears that we are alive.
     work = threading.Thread(target=write, daemon=True)
-    boss.extend(LONGEST)
+    boss.extend(TIMEOUT)
     boss.publish("checking", f"waiting for the kernel ({name})")
     work.start()
-    deadline = time.monotonic() + LONGEST
+    deadline = time.monotonic() + TIMEOUT
     while work.is_alive() and time.monotonic() < deadline:
         boss.ping()
         work.join(min(0.5, boss.watchdog or 0.5))
         if boss.asked_to_stop:
             raise Stopped
     if work.is_alive():
-        say(f"{path}: the kernel is not done after {LONGEST:g} s. The start goes on.", 4)
+        say(f"{path}: the kernel is not done after {TIMEOUT:g} s. The start goes on.", 4)
     elif failed:
         say(f"{path} cannot be written ({failed[0].strerror}). The start goes on.", 4)
     return not work.is_alive() and not failed

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from .instance import Supervisor
 
 
-def weigh(boss: Supervisor, plan: Plan) -> None:
-    """Write down how large the weights are, and how fast their disk is. Nothing here ends a start."""
+def measure_weights(boss: Supervisor, plan: Plan) -> None:
+    """Record the size of the weights, and the rate of their disk. Nothing here ends a start."""
     try:
         found = {folder: loaded_files(folder) for folder in map(Path, plan.weight_folders)}
         sizes = {folder: sum(file.stat().st_size for file in files) for folder, files in found.items()}
@@ -34,7 +34,7 @@ def weigh(boss: Supervisor, plan: Plan) -> None:
     rate = disk_rate.measured(found[largest], largest) if sum(sizes.values()) >= LARGE else 0
     loading = Loading(sum(sizes.values()), rate)
     boss.state["loading"] = loading.document()
-    if text := loading.words(boss.settings.stall):
+    if text := loading.sentence(boss.settings.stall):
         say(text)
 
 

@@ -10,7 +10,7 @@ from array import array
 from . import HPU, Tensor, card, wrong
 
 # Seconds until a group that does not meet gives up.
-PATIENCE = 60
+TIMEOUT = 60
 _group: list[socket.socket] = []
 _rank: list[int] = []
 
@@ -27,14 +27,14 @@ def init_process_group(backend: str, init_method: str, rank: int, world_size: in
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(path)
             server.listen()
-            server.settimeout(PATIENCE)
+            server.settimeout(TIMEOUT)
             _group.extend(server.accept()[0] for _ in range(world_size - 1))
         return
     begun = time.monotonic()
     while not _group:
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
             _group.append(_connected(path))
-        if time.monotonic() - begun > PATIENCE:
+        if time.monotonic() - begun > TIMEOUT:
             raise RuntimeError("The group does not meet.")
         time.sleep(0.02)
 
@@ -60,7 +60,7 @@ def all_reduce(tensor: Tensor) -> None:
 def _connected(path: str) -> socket.socket:
     other = socket.socket(socket.AF_UNIX)
     try:
-        other.settimeout(PATIENCE)
+        other.settimeout(TIMEOUT)
         other.connect(path)
     except OSError:
         other.close()
