@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..base.kernel_log import MISSING_FIRMWARE
 from ..base.printable import printable
 from ..cards.users import describe_user, is_own
 from ..fabric import compute
@@ -197,9 +198,6 @@ def of_low_memory(buddyinfo: str, page: int) -> list[Finding]:
     return [known("low_memory_fragmented")] if free_pieces(buddyinfo, page) == 0 else []
 
 
-_FIRMWARE = re.compile(
-    r"(?:Direct firmware load for|Firmware file) (?P<file>habanalabs/\S+) (?:failed with error -2|is not found)"
-)
 _UNKNOWN = re.compile(r"(?P<module>habanalabs\w*): Unknown symbol (?P<symbol>\w+)")
 
 
@@ -209,7 +207,7 @@ def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Fi
     lines: the kernel's error lines. warnings: its lines of that level or worse about symbols and firmware.
     """
     found = []
-    files = [match["file"] for match in map(_FIRMWARE.search, (*warnings, *lines)) if match]
+    files = [match["file"] for match in map(MISSING_FIRMWARE.search, (*warnings, *lines)) if match]
     if files:
         found.append(known("firmware_missing", file=files[0]))
     symbols = [match for match in map(_UNKNOWN.search, (*warnings, *lines)) if match]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ..apt import faults
+from ..base.kernel_log import MISSING_FIRMWARE
 from ..base.refusal import Refusal
 from . import build_log
 from .boot import FREE_BOOT
@@ -40,11 +41,6 @@ _SYMBOL = re.compile(r"Unknown symbol( (?P<symbol>uverbs_\w+|ib_\w+))?")
 _NOT_FOUND = re.compile(r"Module (?P<module>habanalabs\w*) not found in directory /lib/modules/(?P<kernel>\S+)")
 _NOT_A_MODULE = re.compile(
     r"could not (?:insert|get modinfo from) '(?P<module>habanalabs\w*)': (?P<why>Invalid argument|Exec format error)"
-)
-# The driver finds no firmware; the kernel's own driver binds a Gaudi 2 where the vendor's packages are missing.
-_NO_FIRMWARE = re.compile(
-    r"Direct firmware load for (?P<loaded>habanalabs/\S+) failed with error -2|"
-    r"Firmware file (?P<file>habanalabs/\S+) is not found"
 )
 _IN_USE = re.compile(r"Module (?P<module>habanalabs\w*) is in use")
 
@@ -222,8 +218,8 @@ def _of_modprobe(said: str) -> Refusal | None:
             f"The kernel has no {match['symbol'] or 'symbol'} that the driver's modules need: ib_uverbs is missing. "
             "On Ubuntu install linux-modules-extra of the running kernel, then load ib_uverbs.",
         )
-    if match := _NO_FIRMWARE.search(said):
-        return no_firmware(match["loaded"] or match["file"])
+    if match := MISSING_FIRMWARE.search(said):
+        return no_firmware(match["file"])
     return None
 
 

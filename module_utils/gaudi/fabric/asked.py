@@ -86,7 +86,7 @@ def work(
 
 def with_compute(
     work: Work,
-    wish: Mapping[str, Any],
+    options: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     cards: Sequence[Mapping[str, Any]],
     fabric: Fabric | None,
@@ -94,19 +94,19 @@ def with_compute(
     bounds: ComputeBounds,
     boot: str,
 ) -> Work:
-    """Return the work with what is due of the compute check; wish has the options of the module fabric_check.
+    """Return the work with what is due of the compute check; options: those of the module fabric_check.
 
     It is part of a new verdict, and is added to one that holds, for cards that are free. Nobody is stopped for it
     alone. cards: those of the topology. boot: the id of the node's boot.
     """
     due = work.due
-    if not wish["compute"] or work.ended or not (due.allowed or due.id in _HOLDS):
+    if not options["compute"] or work.ended or not (due.allowed or due.id in _HOLDS):
         return work
-    copy_mib = wish["compute_mib"] or bounds.copy_mib
+    copy_mib = options["compute_mib"] or bounds.copy_mib
     if not image.get("computes"):
-        lacks = f"The image {wish['image']} has no PyTorch for the cards." if image else ""
+        lacks = f"The image {options['image']} has no PyTorch for the cards." if image else ""
         return replace(work, numbers=compute.Plan(copy_mib=copy_mib, why_not=lacks))
-    drained = wish["drain"] and due.allowed and not work.why_not
+    drained = options["drain"] and due.allowed and not work.why_not
     known = rows(before) if work.adds or not due.allowed else ()
     modules = sorted(card["module_id"] for card in cards if card["module_id"] is not None)
     groups = fabric.groups if fabric else ()

@@ -2,7 +2,7 @@
 
 roles/fabric_check/files/compute_check.py computes on the cards and prints lines of JSON; this module makes its request
 and judges the lines. Exact checks (copies, gathered rows, sums of integers) fail a card. A product in bfloat16 has a
-tolerance, and only warns: nobody has run this on hardware. What could not be checked says nothing about a card.
+tolerance, and only warns: nobody has run this on hardware. What could not be checked proves nothing about a card.
 
 Pure: the output of a program in, rows of the verdict out. A row is about one card, or about a group that was summed.
 """
@@ -107,13 +107,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the program's container ended. status: None if it was stopped after ``limit`` seconds. foreign: it was ended
-    from outside, or for want of memory, which says nothing about cards."""
+    """How the program's container ended. status: None if it was stopped after ``limit`` seconds. interrupted: it was
+    ended from outside, or for lack of memory, which proves nothing about cards."""
 
     text: str
     status: int | None
     limit: int
-    foreign: bool = False
+    interrupted: bool = False
 
 
 def plan(
@@ -241,7 +241,7 @@ def judge(
             }
         )
     left = sorted({module for part in parts for module in part} - {m for row in rows for m in row["modules"]})
-    why = f"{modules_are(tuple(left), 'were')} not checked: the run was ended from outside, or for want of memory."
+    why = f"{modules_are(tuple(left), 'were')} not checked: the run was ended from outside, or for lack of memory."
     return rows, why if left else ""
 
 
@@ -263,7 +263,7 @@ def _outcome(part: tuple[int, ...], answers: _Answers, ended: Ended, bad: Collec
     if len(part) > 1 and set(part) & set(bad):
         which = _name(tuple(set(part) & set(bad))).lower()
         return SKIPPED, f"{name} were not added up, because of what was found on {which}."
-    if ended.foreign:
+    if ended.interrupted:
         return None, ""
     why = next((answers.failed[module] for module in part if module in answers.failed), "")
     if not why:

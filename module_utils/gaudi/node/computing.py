@@ -41,6 +41,6 @@ def perform(
     limit = module.params["compute_limit"] or compute.limit_seconds(planned)
     with reservations.borrowed(STATE, PLANS, HOLDER, chosen, now):
         ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)
-    foreign = ended.no_memory or ended.status == KILLED
+    interrupted = ended.no_memory or ended.status == KILLED
     # A container that has ended well has printed warnings of libraries on stderr, and no reason.
-    return compute.Ended(ended.text, ended.status, limit, foreign)
+    return compute.Ended(ended.text, ended.status, limit, interrupted)

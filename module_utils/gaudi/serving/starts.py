@@ -77,13 +77,13 @@ def last(starts: Sequence[Start], plan: str) -> Start | None:
     return next((start for start in starts if start.plan == plan), None)
 
 
-def graphs(planned: int, said: int, said_all: bool, before: Start | None) -> int:
-    """Return the graphs of a warm-up; 0 if nobody knows them.
+def graphs(planned: int, reported: int, complete: bool, before: Start | None) -> int:
+    """Return the graphs of a warm-up; 0 if their number is unknown.
 
-    planned: of the plan, which knows no second warm-up. said: what the server has said so far; said_all: that there are
-    no more. before: the last start with the same plan.
+    planned: of the plan, which knows no second warm-up. reported: by the server so far. complete: whether it reports no
+    more. before: the last start with the same plan.
     """
-    return said if said_all else max(planned, said, before.graphs if before is not None else 0)
+    return reported if complete else max(planned, reported, before.graphs if before is not None else 0)
 
 
 def pace(seen: int, elapsed: float, total: int, before: Start | None) -> float | None:

@@ -222,7 +222,7 @@ def test_a_card_that_gives_no_answer_warns(text: str, how: dict[str, Any], words
 
 
 def test_an_end_from_outside_says_nothing_of_the_cards() -> None:
-    found, why = judged(sound(0), status=137, foreign=True)
+    found, why = judged(sound(0), status=137, interrupted=True)
     assert outcomes(found) == {(0,): "passed"}
     assert why.startswith("Modules 1-7 were not checked: the run was ended from outside")
     assert compute.plan(found, EIGHT, GROUPS, (), BOOT, 8).cards == EIGHT
