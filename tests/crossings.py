@@ -260,8 +260,9 @@ CROSSINGS = (
         "names of instances, and of their keys",
         "modules vllm_service_info and instance_keys",
         "whether a name that the operator gave exists somewhere; a key is added and revoked on each node by itself",
-        "compared with the operator's name",
-        None,
+        "at most 1024 instances of at most 48 of a-z, 0-9 and -, and keys with dot and _ as well; others are left out; "
+        "a truth value or none for each node",
+        ("roles/vllm_service/tasks/select.yml", "map('reported', 'instances')"),
         {
             "roles/vllm_service/tasks/select.yml": ("__vllm_service_here",),
             "playbooks/bench.yml": ("bench_here",),

@@ -41,6 +41,8 @@ _FSTYPE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # A folder of compiled recipes (base/recipes.py), as one part of a path.
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{20,200}")
+# The name of a key (serving/keys.py).
+_KEY_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,46}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
@@ -81,6 +83,31 @@ def token(value: object) -> str:
 def instance(value: object) -> str:
     """The name of an instance on the node."""
     return matching(value, "The name of an instance", values.INSTANCE, "at most 48 of a-z, 0-9 and -")
+
+
+def instances(value: object) -> list[str]:
+    """The names of a node's instances (module vllm_service_info); an entry without a valid name is left out."""
+    return [name for name in _each(value, "instances", "instance") if values.INSTANCE.fullmatch(name)]
+
+
+def key_names(value: object) -> list[str]:
+    """The names of the keys of an instance (module instance_keys); an entry without a valid name is left out."""
+    return [name for name in _each(value, "keys", "name") if _KEY_NAME.fullmatch(name)]
+
+
+def guarded(value: object) -> bool | None:
+    """Whether a node's instance asks for keys (module instance_keys); None where the node reports no such instance."""
+    found = value.get("guarded") if isinstance(value, Mapping) else None
+    return bool(found) if isinstance(found, bool) else None
+
+
+def _each(value: object, part: str, key: str) -> Iterator[str]:
+    """Yield what has this key in the entries of a list in a module's result, where it is text."""
+    listed = value.get(part) if isinstance(value, Mapping) else None
+    for entry in listed[:MOST_ENTRIES] if isinstance(listed, list) else []:
+        name = entry.get(key) if isinstance(entry, Mapping) else None
+        if isinstance(name, str):
+            yield str(name)
 
 
 def listener(value: object) -> tuple[str, str, int]:
@@ -224,7 +251,10 @@ CHECKS: Mapping[str, Callable[[object], Any]] = {
     "storage": storage,
     "token": token,
     "document": document,
+    "guarded": guarded,
     "half": half,
     "image_id": image_id,
+    "instances": instances,
+    "key_names": key_names,
     "pair": pair,
 }

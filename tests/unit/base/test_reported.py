@@ -56,6 +56,34 @@ def test_what_is_no_reference_of_an_image_is_left_out(value: Any) -> None:
     assert not set(map(str, HOSTILE)) & set(reported.images([value, good, *HOSTILE]))
 
 
+NAMED = [("instances", "instances", "instance", "chat-2"), ("key_names", "keys", "name", "alice.2_b")]
+
+
+@pytest.mark.parametrize(("kind", "part", "key", "good"), NAMED)
+@given(value=ANY_JSON)
+def test_what_is_no_name_is_left_out_and_ends_nothing(kind: str, part: str, key: str, good: str, value: Any) -> None:
+    """A run compares the names of all nodes once, so that an error would end it for all."""
+    found = reported_filter(
+        {part: [value, {key: value}, {"x": 1}, {key: good}, *({key: each} for each in HOSTILE)]}, kind
+    )
+    assert good in found
+    assert all(re.fullmatch("[a-z0-9._-]{1,48}", name) for name in found)
+    for report in (value, {part: value}, {part: {key: good}}):
+        assert isinstance(reported_filter(report, kind), list)
+
+
+@pytest.mark.parametrize(("kind", "part", "key", "good"), NAMED)
+def test_no_more_names_are_read_than_a_node_can_have(kind: str, part: str, key: str, good: str) -> None:
+    assert len(reported_filter({part: [{key: good}] * 10_000}, kind)) == reported.MOST_ENTRIES
+
+
+@given(ANY_JSON)
+def test_a_node_without_a_truth_value_has_no_instance_with_keys(value: Any) -> None:
+    for report in (value, {"guarded": value}):
+        assert reported_filter(report, "guarded") in (None, True, False)
+    assert reported_filter({"guarded": False}, "guarded") is False
+
+
 @pytest.mark.parametrize("count", [reported.MOST_ENTRIES + 1, 10**6])
 def test_no_more_images_are_read_than_a_node_can_have(count: int) -> None:
     assert len(reported.images(["vllm:1"] * count)) == reported.MOST_ENTRIES

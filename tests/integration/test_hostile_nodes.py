@@ -1,0 +1,134 @@
+"""A node that reports anything ends no playbook for the other nodes: real runs, whose modules a stand-in answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# In place of every module of the project: it returns what the test has for it and for the node, and keeps what it was
+# asked. The node is known by its temporary folder.
+MODULE = """#!/usr/bin/python
+WANT_JSON = True
+import json, pathlib, sys
+options = json.load(open(sys.argv[1]))
+node = pathlib.Path(options["_ansible_remote_tmp"])
+answers = json.loads((node / "answers.json").read_text())
+name = options["_ansible_module_name"].rpartition(".")[2]
+asked = {key: value for key, value in options.items() if not key.startswith("_")}
+with open(node / "asked.jsonl", "a") as log:
+    log.write(json.dumps([name, asked]) + chr(10))
+print(answers[name] if isinstance(answers[name], str) else json.dumps(answers[name]))
+"""
+GOOD = {"instance": "qwen", "active": "active", "load": "loaded", "state": {}, "damaged": "", "drop_ins": []}
+
+
+class Nodes:
+    """Nodes that are this machine, each with its own answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "library").mkdir()
+
+    def run(
+        self, playbook: str, nodes: Mapping[str, Mapping[str, Any]], **variables: str
+    ) -> tuple[str, dict[str, int]]:
+        """Run a playbook; return what it prints, and how many of a node's tasks failed."""
+        hosts = {}
+        for node, answers in nodes.items():
+            (self.folder / node).mkdir(exist_ok=True)
+            (self.folder / node / "answers.json").write_text(json.dumps(answers))
+            hosts[node] = {"ansible_remote_tmp": str(self.folder / node)}
+            for module in answers:
+                (self.folder / "library" / f"{module}.py").write_text(MODULE)
+        given = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "ansible_become": False,
+        }
+        inventory = {"all": {"children": {"gaudi_nodes": {"hosts": hosts}}, "vars": given}}
+        (self.folder / "hosts.json").write_text(json.dumps(inventory))
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_LIBRARY": str(self.folder / "library"),
+            "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+        }
+        done = subprocess.run(
+            [
+                *(str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(self.folder / "hosts.json")),
+                *("-e", json.dumps(variables), str(ROOT / "playbooks" / playbook)),
+            ],
+            cwd=ROOT,
+            env=environment,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        said = done.stdout + done.stderr
+        assert "PLAY RECAP" in said, said
+        failed = {}
+        for line in done.stdout.partition("PLAY RECAP")[2].splitlines():
+            if " : " in line:
+                node, _, counts = line.partition(" : ")
+                found = dict(each.split("=") for each in counts.split())
+                failed[node.strip()] = int(found["failed"]) + int(found["unreachable"])
+        return said, failed
+
+    def asked(self, node: str, module: str) -> list[dict[str, Any]]:
+        """What a module was asked on a node, in order."""
+        log = self.folder / node / "asked.jsonl"
+        lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+        return [options for name, options in lines if name == module]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Nodes:
+    return Nodes(tmp_path)
+
+
+HOSTILE: tuple[Any, ...] = ([{"x": 1}], "qwen", {"instance": 1}, [None, 7, [{"instance": "x"}]], None)
+
+
+def test_a_node_vetoes_no_command_for_an_instance_of_other_nodes(nodes: Nodes) -> None:
+    shown = {"vllm_service_history": {"lines": ["the plans of qwen"]}}
+    evil: dict[str, Any] = {
+        f"evil{n}": {"vllm_service_info": {"instances": each}, **shown} for n, each in enumerate(HOSTILE)
+    }
+    answers: dict[str, Any] = {**evil, "good1": {"vllm_service_info": {"instances": [GOOD]}, **shown}}
+    said, failed = nodes.run("history.yml", answers, instance="qwen")
+    assert failed["good1"] == 0, said
+    assert nodes.asked("good1", "vllm_service_history") == [{"instance": "qwen"}]
+
+
+def test_a_node_vetoes_no_measurement_of_an_instance_of_other_nodes(nodes: Nodes) -> None:
+    found = dict(enumerate([*HOSTILE, [GOOD]]))
+    answers = {f"node{n}": {"vllm_service_info": {"instances": each}} for n, each in found.items()}
+    said, _ = nodes.run("bench.yml", answers, instance="other")
+    assert "No node of this play has an instance other. There are: qwen." in said
+
+
+KEYS = {
+    "keys": [{"name": "alice", "origin": "playbook", "ends": None}],
+    "lines": ["alice (playbook)"],
+    "exported": [],
+    "guarded": True,
+    "unread": "",
+    "of_inventory": False,
+}
+
+
+def test_a_node_vetoes_no_revocation_on_other_nodes(nodes: Nodes) -> None:
+    hostile: list[dict[str, Any]] = [{"keys": [{}]}, {"keys": 7}, {"guarded": [[]]}, {"keys": [[1]]}]
+    answers = {f"evil{n}": {"instance_keys": {**KEYS, **changes}} for n, changes in enumerate(hostile)}
+    said, failed = nodes.run("keys.yml", {**answers, "good1": {"instance_keys": KEYS}}, instance="chat", revoke="alice")
+    assert failed["good1"] == 0, said
+    assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
