@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base import reported as reports
 from ansible.module_utils.gaudi.base import values
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.utils.display import Display
 
 
 def checked(value: object, kind: str, what: str) -> str:
@@ -33,6 +35,17 @@ def reported(value: object, kind: str) -> Any:
         return reports.CHECKS[kind](value)
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from None
+
+
+def readable_nodes(nodes: Mapping[str, object]) -> dict[str, object]:
+    """Return what can be written of each node's report; a node with another report is left out with a warning."""
+    found = {}
+    for node, value in nodes.items():
+        try:
+            found[str(node)] = reports.on_page(value)
+        except Refusal as refusal:
+            Display().warning(printable(f"{node} {reports.UNREADABLE}, so it is left out. {refusal}"))
+    return found
 
 
 def apt_login(address: str) -> str:
@@ -52,6 +65,7 @@ class FilterModule:
             "apt_login": apt_login,
             "checked": checked,
             "login": values.login,
+            "readable_nodes": readable_nodes,
             "reported": reported,
             "without_login": values.without_login,
         }

@@ -23,8 +23,8 @@ class Crossing:
 
     source: the module, fact or job that reports it. target: what receives it, and what it decides there. bounds: its
     type and limits. checked: the file and the text in it that checks the value; None where it decides nothing and is
-    only shown, or stored under the name that the inventory has for the node. reads: in each file the variables, or
-    filters, through which the value is read from another node's variables.
+    only shown, or stored under the name that the inventory has for the node, by a task of this node alone. reads: in
+    each file the variables, or filters, through which the value is read from another node's variables.
     """
 
     value: str
@@ -289,19 +289,26 @@ CROSSINGS = (
     ),
     # Shown, or written as it is, under the node's name
     Crossing(
-        "state, plans, findings, settings and images of a node",
+        "state, findings, settings and images of all nodes",
+        "modules that only read",
+        "a page on the terminal; a JSON file on the controller, at the operator's path",
+        "in the file at most 32 levels, 100000 keys and values and 16 MiB of text a node, finite numbers; a node "
+        "with another report is left out with a warning. No name or path is the node's",
+        ("filter_plugins/checked.py", "reports.on_page(value)"),
+        {
+            "playbooks/doctor.yml": ("doctor_found", FILES),
+            "playbooks/image.yml": ("image_found", FILES),
+            "playbooks/status.yml": ("node", FILES),
+            "roles/host_tuning/tasks/verify.yml": ("host_tuning_found", FILES),
+        },
+    ),
+    Crossing(
+        "plans and support bundle of a node",
         "modules that only read",
         "a page on the terminal; a JSON file or a text on the controller, at the operator's path",
         "content alone; no name or path is the node's",
         None,
-        {
-            "playbooks/doctor.yml": ("doctor_found", FILES),
-            "playbooks/image.yml": ("image_found", FILES),
-            "playbooks/plan.yml": (FILES,),
-            "playbooks/status.yml": ("node", FILES),
-            "playbooks/tasks/bundle.yml": (FILES,),
-            "roles/host_tuning/tasks/verify.yml": ("host_tuning_found", FILES),
-        },
+        {"playbooks/plan.yml": (FILES,), "playbooks/tasks/bundle.yml": (FILES,)},
     ),
 )
 

@@ -132,3 +132,39 @@ def test_a_node_vetoes_no_revocation_on_other_nodes(nodes: Nodes) -> None:
     said, failed = nodes.run("keys.yml", {**answers, "good1": {"instance_keys": KEYS}}, instance="chat", revoke="alice")
     assert failed["good1"] == 0, said
     assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
+
+
+def test_a_node_that_fails_keeps_no_key_from_being_revoked_on_others(nodes: Nodes) -> None:
+    answers = {"down1": {"instance_keys": {"failed": True, "msg": "no disk"}}, "good1": {"instance_keys": KEYS}}
+    said, failed = nodes.run("keys.yml", answers, instance="chat", revoke="alice")
+    assert failed == {"down1": 1, "good1": 0}, said
+    assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
+
+
+def test_no_key_is_drawn_that_a_node_cannot_take(nodes: Nodes) -> None:
+    answers = {"down1": {"instance_keys": {"failed": True, "msg": "no disk"}}, "good1": {"instance_keys": KEYS}}
+    said, _ = nodes.run("keys.yml", answers, instance="chat", create="bob", show_in_log="true")
+    assert "down1 cannot take the key" in " ".join(said.split())
+    assert "gaudi-" not in said.replace("gaudi-serving", "")
+    asked = [options["add"]["digest"] for options in nodes.asked("good1", "instance_keys") if options.get("add")]
+    assert set(asked) <= {"0" * 64}
+
+
+def test_a_report_that_cannot_be_written_ends_no_page_of_other_nodes(nodes: Nodes) -> None:
+    deep: Any = "x"
+    for _ in range(240):
+        deep = [deep]
+    texts: dict[str, Any] = {
+        key: [] for key in ("picture", "waits", "acceptance", "let_through", "drop_ins", "lost_weights", "jobs")
+    }
+    page = {**texts, "strangers": [], "instances": [GOOD]}
+    hostile = {"deep1": {**page, "instances": [{**GOOD, "x": deep}]}, "none1": {**texts, "strangers": []}}
+    hostile |= {"large1": {**page, "instances": ["x" * 300_000]}}
+    answers = {node: {"node_status_info": found} for node, found in {**hostile, "good1": page}.items()}
+    output = nodes.folder / "status.json"
+    said, failed = nodes.run("status.yml", answers, status_output=str(output))
+    assert failed["good1"] == 0, said
+    assert "qwen" in said
+    written = json.loads(output.read_text())
+    assert written["good1"] == [GOOD]
+    assert not {"deep1", "large1"} & set(written)

@@ -159,6 +159,20 @@ def test_a_crossing_is_checked_where_the_table_says() -> None:
     ]
 
 
+def test_what_one_task_reads_of_all_nodes_is_checked() -> None:
+    """An error in such a task is one for all nodes: a value that nobody checked gives each of them a veto."""
+    unchecked = {name for row in CROSSINGS if row.checked is None for names in row.reads.values() for name in names}
+    assert unchecked <= {FILES}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "playbooks").glob("*.yml")) + sorted(ROOT.glob("roles/*/tasks/*.yml")))
+def test_a_json_file_about_all_nodes_has_only_what_can_be_written(path: Path) -> None:
+    for task in tasks_in(path):
+        content = str(task.get("ansible.builtin.copy", {}).get("content", ""))
+        if task.get("run_once") and "to_nice_json" in content:
+            assert "| readable_nodes | to_nice_json" in content, task["name"]
+
+
 def test_every_check_of_reports_is_used_and_in_the_table() -> None:
     used = {
         name for path in files() for name in re.findall(r"reported(?:\('|', ')(\w+)'", path.read_text(encoding="utf-8"))

@@ -24,6 +24,8 @@ MOST_ADDRESSES = 256
 # Keys and values of a whole document, and characters of its texts. A record of weights has five for each file.
 MOST_LEAVES = 100_000
 MOST_CHARACTERS = 16 << 20
+# Of one text in a JSON file about several nodes.
+LONGEST_ON_PAGE = 1 << 18
 MOST_CARDS = 256
 # In place of a node's report in a table of several nodes, which a report of another form must not end.
 UNREADABLE = "reports nothing that can be read"
@@ -201,15 +203,18 @@ def _ip(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return found
 
 
-def document(value: object) -> dict[str, Any]:
-    """A mapping that can be written, compared and drawn: not nested too deeply, not too large, nor is a part of it."""
+def document(value: object, longest: int = MAX_TEXT) -> dict[str, Any]:
+    """A mapping that can be written, compared and drawn: not nested too deeply, not too large, nor is a part of it.
+
+    longest: characters that a key or text may have.
+    """
     found = dict(mapping(value, "What the node reports"))
     if deeper(found, DEEPEST):
         raise Refusal("report_too_deep", "What the node reports is nested too deeply.")
     characters = 0
     for count, leaf in enumerate(_leaves(found), 1):
         characters += len(leaf) if isinstance(leaf, str) else 0
-        if _unbounded(leaf):
+        if _unbounded(leaf, longest):
             raise Refusal("report_out_of_bounds", f"The node reports {shown(leaf)}, which is too large.")
         if count > MOST_LEAVES or characters > MOST_CHARACTERS:
             raise Refusal(
@@ -230,11 +235,16 @@ def _leaves(value: object) -> Iterator[object]:
         yield value
 
 
-def _unbounded(leaf: object) -> bool:
+def on_page(value: object) -> object:
+    """A list or mapping of a node for a JSON file about several nodes. Its texts may be long."""
+    return document({"reported": value}, LONGEST_ON_PAGE)["reported"]
+
+
+def _unbounded(leaf: object, longest: int) -> bool:
     """Whether a leaf is too large; NaN is as well, since it compares with nothing."""
     if isinstance(leaf, (int, float)):
         return not abs(leaf) <= LARGEST_NUMBER
-    return isinstance(leaf, str) and len(leaf) > MAX_TEXT
+    return isinstance(leaf, str) and len(leaf) > longest
 
 
 def sentence(value: object) -> str:
