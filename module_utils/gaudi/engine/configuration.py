@@ -6,6 +6,7 @@ An engine that this project did not install gets the runtime, and what the site'
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,9 @@ _SWARM = "the engine is in swarm mode"
 _STOCK = "runc"
 _BUILT_IN = ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux")
 _KEEPS_BUILT_IN = 23
+# The first engine that does not remove running containers with --rm when it starts, whatever live-restore is (moby
+# issue 46308; release notes of 24.0.8; removal seen with 20.10.24).
+_KEEPS_AUTO_REMOVE = (24, 0, 8)
 _UNIT = "the unit docker.service"
 # docker info has no version of a program that is missing, or that prints another line than tini (seen with 20.10.24;
 # fillDaemonInfo and parseInitVersion in moby).
@@ -462,14 +466,27 @@ def _as_written(runtime: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in runtime.items() if key != "status" and value}
 
 
+def removes_at_restart(version: str) -> bool:
+    """Whether an engine of this version removes running containers with --rm at its restart, even with live-restore."""
+    numbers = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    return numbers is None or tuple(int(number or 0) for number in numbers.groups()) < _KEEPS_AUTO_REMOVE
+
+
 def check_restart(
-    decision: Decision, keys: Sequence[str], containers: Mapping[str, bool], *, ours: bool, moved: str = ""
+    decision: Decision,
+    keys: Sequence[str],
+    containers: Mapping[str, bool],
+    *,
+    ours: bool,
+    moved: str = "",
+    removed: Collection[str] = (),
 ) -> None:
     """Refuse a restart of the engine that containers of others would not survive. Raises Refusal.
 
     keys: what needs the restart. containers: whether it is an instance of this project, by name of a running container.
     ours: whether this project installed the engine; instances on it start again by themselves. moved: the
-    data-root or storage-driver of the engine's next start, if it is not that of the running one.
+    data-root or storage-driver of the engine's next start, if it is not that of the running one. removed: those of the
+    containers that the engine removes at a restart, whatever live-restore is.
     """
     if containers and moved:
         raise Refusal(
@@ -479,14 +496,20 @@ def check_restart(
             "changed after its last start. Take that change back, or stop these containers and restart the engine. "
             "Then run again.",
         )
-    ended = sorted(name for name, own in containers.items() if not (own and ours))
-    if ended and decision.ending:
-        # The engine of a swarm does not start with live-restore.
-        advice = "Stop" if decision.ending == _SWARM else "Set container_runtime_live_restore: true, or stop"
+    others = sorted(name for name, own in containers.items() if not (own and ours))
+    gone = [name for name in others if name in removed]
+    ended = [name for name in others if name not in removed] if decision.ending else []
+    because = [f"{', '.join(ended)}, because {decision.ending}"] if ended else []
+    if gone:
+        because.append(f"{', '.join(gone)}, because this engine removes containers with --rm whenever it restarts")
+    if because:
+        # The engine of a swarm does not start with live-restore, and older ones remove containers in spite of it.
+        live_helps = not gone and decision.ending != _SWARM
+        advice = "Set container_runtime_live_restore: true, or stop" if live_helps else "Stop"
         raise Refusal(
             "restart_ends_containers",
             f"The engine must be restarted for {', '.join(keys)}, which would end running containers: "
-            f"{', '.join(ended)}, because {decision.ending}. {advice} these containers first, or leave these settings "
+            f"{'; '.join(because)}. {advice} these containers first, or leave these settings "
             "as the engine has them"
             + (
                 " (container_runtime_http_proxy and _https_proxy: '' where it has no proxy)."

@@ -35,6 +35,7 @@ UNIT_FOLDERS = tuple(
 )
 # What Ansible calls a backup (AnsibleModule.backup_local).
 _COPY = re.compile(r"\.\d+\.(\d{4}-\d\d-\d\d@\d\d:\d\d:\d\d)~")
+RESTART_ENDS = "a restart of the engine would end"
 # Folders whose files a package manager of their own replaces.
 _GENERATED = ("/nix/",)
 
@@ -251,9 +252,11 @@ def check_apply(
     action = daemon.apply_with(keys)
     if action == "restart":
         elsewhere = moved(engine, existing)
-        if elsewhere or decision.ending:
+        removes = configuration.removes_at_restart(engine.version)
+        if elsewhere or decision.ending or removes:
             needing, running = daemon.needs_restart(keys), running_containers(module, limit)
-            configuration.check_restart(decision, needing, running, ours=engine.ours, moved=elsewhere)
+            removed = auto_removed(module, limit) if running and removes else []
+            configuration.check_restart(decision, needing, running, ours=engine.ours, moved=elsewhere, removed=removed)
     elif action == "reload":
         # A restart adds these runtimes again.
         dropped = configuration.dropped_runtimes(engine, decision.merged)
@@ -268,9 +271,15 @@ def running_containers(module: AnsibleModule, limit: Sequence[str] = ()) -> dict
     listing = [*limit, "docker", "ps", "--format", f'{{{{.Names}}}}\t{{{{.Label "{LABEL_PLAN}"}}}}']
     status, out, err = module.run_command(listing)
     if status != 0:
-        raise _unknown("docker ps", status, err, "a restart of the engine would end")
+        raise _unknown("docker ps", status, err, RESTART_ENDS)
     pairs = (line.partition("\t")[::2] for line in out.splitlines() if line)
     return {name: bool(label.strip()) for name, label in pairs}
+
+
+def auto_removed(module: AnsibleModule, limit: Sequence[str] = ()) -> list[str]:
+    """Return the names of running containers with ``--rm``. limit, Raises: as for running_containers."""
+    found = _inspected(module, ["docker", "ps", "--quiet"], "{{.HostConfig.AutoRemove}}", limit, RESTART_ENDS)
+    return [name for name, value in found.items() if value == "true"]
 
 
 def containers_of(module: AnsibleModule, runtimes: Collection[str], limit: Sequence[str] = ()) -> dict[str, str]:
@@ -280,20 +289,26 @@ def containers_of(module: AnsibleModule, runtimes: Collection[str], limit: Seque
     """
     if not runtimes:
         return {}
-    would = "a reload of the engine would keep from starting"
-    status, out, err = module.run_command([*limit, "docker", "ps", "--all", "--quiet"])
+    listing, would = ["docker", "ps", "--all", "--quiet"], "a reload of the engine would keep from starting"
+    found = _inspected(module, listing, "{{.HostConfig.Runtime}}", limit, would)
+    return {name: runtime for name, runtime in found.items() if runtime in runtimes}
+
+
+def _inspected(
+    module: AnsibleModule, listing: Sequence[str], field: str, limit: Sequence[str], would: str
+) -> dict[str, str]:
+    """Return a field of containers by their names. listing: prints their ids. would: what is known by it."""
+    status, out, err = module.run_command([*limit, *listing])
     if status != 0:
         raise _unknown("docker ps", status, err, would)
     if not out.split():
         return {}
-    shown = "{{.Name}}\t{{.HostConfig.Runtime}}"
-    inspect = [*limit, "docker", "container", "inspect", "--format", shown, *out.split()]
+    inspect = [*limit, "docker", "container", "inspect", "--format", f"{{{{.Name}}}}\t{field}", *out.split()]
     status, out, err = module.run_command(inspect)
     # A container that was removed in between is named, and the others are printed.
     if status != 0 and (not err or any("no such container" not in line.lower() for line in err.splitlines() if line)):
         raise _unknown("docker container inspect", status, err, would)
-    pairs = (line.lstrip("/").partition("\t")[::2] for line in out.splitlines())
-    return {name: runtime for name, runtime in pairs if runtime in runtimes}
+    return dict(line.lstrip("/").partition("\t")[::2] for line in out.splitlines() if line)
 
 
 def _unknown(command: str, status: int, err: str, would: str) -> Refusal:

@@ -265,6 +265,35 @@ def test_check_restart_names_the_one_reason_that_holds(engine: Engine, reason: s
     assert ("container_runtime_live_restore: true" in str(caught.value)) is advice
 
 
+@pytest.mark.parametrize(
+    ("version", "removes"),
+    [("20.10.24+dfsg1", True), ("24.0.7", True), ("24.0.8", False), ("25.0.0-rc.1", False), ("", True)],
+)
+def test_engine_before_the_fix_removes_containers_at_a_restart(version: str, removes: bool) -> None:
+    assert configuration.removes_at_restart(version) is removes
+
+
+@pytest.mark.parametrize(
+    ("live", "removed", "reasons"),
+    [
+        (True, [], []),
+        (True, ["job"], ["job, because this engine removes containers with --rm"]),
+        (False, ["job"], ["running containers: web, because live-restore is off; job, because this engine removes"]),
+    ],
+)
+def test_check_restart_that_removes_containers_is_refused_whatever_live_restore_is(
+    live: bool, removed: list[str], reasons: list[str]
+) -> None:
+    decision = configuration.decide(FOREIGN, {"live-restore": live}, SITE, PATH)
+    found = []
+    try:
+        configuration.check_restart(decision, ["log-opts"], {"web": False, "job": False}, ours=False, removed=removed)
+    except Refusal as refusal:
+        found = [reason for reason in reasons if reason in str(refusal)]
+        assert "container_runtime_live_restore: true" not in str(refusal)
+    assert found == reasons
+
+
 BUILT_IN = {name: {"path": "runc"} for name in ("io.containerd.runc.v2", "io.containerd.runtime.v1.linux", "runc")}
 KATA = {"kata": {"path": "/k"}}
 

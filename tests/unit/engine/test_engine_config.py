@@ -191,6 +191,7 @@ def test_merge_proxy_that_would_end_containers_is_refused_before_a_change(merge:
         **docker_info(LiveRestoreEnabled=False),
         **unit(MainPID="12"),
         "docker ps": (0, "database\t\n", ""),
+        "docker container inspect": (0, "/database\tfalse\n", ""),
     }
     refused = merge(running, by_others=True, beside=beside)
     assert (refused["refused_id"], file.exists()) == ("restart_ends_containers", False)
@@ -200,6 +201,32 @@ def test_merge_proxy_that_would_end_containers_is_refused_before_a_change(merge:
     assert merge({**running, "docker ps": (0, "", "")}, by_others=True, beside=beside)["apply"] == "restart"
     unknown = {**running, "docker ps": (1, "", "Cannot connect")}
     assert merge(unknown, by_others=True, beside=beside)["refused_id"] == "containers_unknown"
+
+
+REMOVED: dict[str, Answer] = {
+    "docker ps": (0, "job\t\nweb\t\n", ""),
+    "docker ps --quiet": (0, "d1\nd2\n", ""),
+    "docker container inspect --format {{.Name}}\t{{.HostConfig.AutoRemove}} d1 d2": (
+        0,
+        "/job\ttrue\n/web\tfalse\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("version", "ended"), [("20.10.24+dfsg1", True), ("25.0.3", False)])
+def test_merge_restart_that_removes_a_container_despite_live_restore_is_refused(
+    merge: Merge, node: Path, file: Path, version: str, ended: bool
+) -> None:
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("PATH=/bin\0")
+    beside = {"/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env": "HTTPS_PROXY=http://a:1\n"}
+    running = {**docker_info(LiveRestoreEnabled=True, ServerVersion=version), **unit(MainPID="12"), **REMOVED}
+    ran = merge(running, by_others=True, beside=beside)
+    assert ran.result.get("refused_id") == ("restart_ends_containers" if ended else None)
+    assert file.exists() is not ended
+    if ended:
+        assert "running containers: job, because" in ran["msg"]
 
 
 @pytest.mark.report("E15")
