@@ -59,10 +59,12 @@ _NAMES = r"token(?![a-z])|(?:api|access|auth|hf|hub)[_-]?tokens|secret|passw|pas
 # pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
 _SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
 _SECRET_WORD = re.compile(rf"{_NAMES}|api[_-]?key|[_-](?:pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
-_QUOTED = r"\"[^\"]*\"?|'[^']*'?"
-# NAME=value and "name": "value", also as Python prints them, and --name value: any name, with what may be its value.
+# Also where its quotes are escaped themselves, as in JSON within a text.
+_QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\])*'?"
+# NAME=value, NAME => value and "name": "value", also as Python prints them, and --name value: any name, with what may
+# be its value.
 # Patterns that look for secret names themselves take quadratic time for a long word.
-_ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)[\"']?\s*[=:]\s*")
+_ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
 _ASSIGNED_VALUE = re.compile(rf"{_QUOTED}|[^\s\"}}]+")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{_QUOTED}|[^\s\"-]\S*")
@@ -218,9 +220,12 @@ def masked_text(text: str, name: str = "") -> str:
         return " ".join(map(_kernel_argument, itertools.takewhile(lambda word: word != END, split(text)))) + "\n"
     try:
         document = json.loads(text)
+        return json.dumps(masked(document), indent=1) + "\n"
+    except RecursionError:
+        # Nobody can tell what in it is a secret.
+        return f"{CUT}\n"
     except ValueError:
         return "\n".join(_plain(printable(line)) for line in text.splitlines()) + "\n"
-    return json.dumps(masked(document), indent=1) + "\n"
 
 
 def of_node(findings: Sequence[str], text: str) -> str:

@@ -108,13 +108,27 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"invalid token hf_{HIDDEN * 3}",
         f"who is gaudi-{HIDDEN}-{HIDDEN}_{HIDDEN[:11]}?",
         f"'--hf-token', '{HIDDEN}', '--x'",
+        f'password="ab\\"cd{HIDDEN}"',
+        f"password='ab\\'cd{HIDDEN}'",
+        f"api_key => {HIDDEN}",
+        f"api_key => '{HIDDEN}'",
+        f"password := {HIDDEN}",
+        f'said "{{\\"token\\": \\"{HIDDEN}\\"}}"',
     ],
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:
     assert HIDDEN not in masked_text(f"one\n{line}\nthree\n")
 
 
-@pytest.mark.parametrize("word", ["token", "token-", "://", "proxy=", "--api-key", "a:b@", "'", "authorization"])
+@pytest.mark.parametrize("levels", [400, 900, 200_000])
+def test_text_of_any_depth_is_masked(levels: int) -> None:
+    for text in ("[" * levels, f'{"[" * levels}{{"token": "{HIDDEN}"}}{"]" * levels}'):
+        assert HIDDEN not in masked_text(text)
+
+
+@pytest.mark.parametrize(
+    "word", ["\\", '"\\', "token=\\", "token", "token-", "://", "proxy=", "--api-key", "a:b@", "'", "authorization"]
+)
 @pytest.mark.parametrize("of", ["line", "value"])
 def test_text_of_any_length_is_masked_at_once(word: str, of: str) -> None:
     """Fifty times more would take hours, if the time grew with the square of the length."""
