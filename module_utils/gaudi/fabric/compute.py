@@ -39,6 +39,8 @@ LEAST_LIMIT = 120
 # Limits of a text of the program (characters), of its lines, and of its numbers.
 _LONGEST = 300
 _MOST_LINES = 10000
+# Parsed JSON takes up to a hundred times as much memory as its text. The program's own lines have a few hundred.
+_LONGEST_LINE = 4096
 # What is kept of one card or group; the program tells one of each check.
 _MOST_FINDINGS = 16
 _LARGEST = 1 << 50
@@ -284,12 +286,12 @@ def _name(part: Sequence[int]) -> str:
 def _last(text_: str) -> str:
     """Return the last line that is none of the program's."""
     lines = [line for line in text_.splitlines() if line.strip() and not line.startswith(MARK)]
-    return f": {printable(lines[-1].strip())[:_LONGEST]}" if lines else ""
+    return f": {printable(lines[-1].strip()[:_LONGEST_LINE])[:_LONGEST]}" if lines else ""
 
 
 def _lines(text_: str) -> Iterator[dict[str, Any]]:
     """Yield the program's lines; others are the libraries'."""
-    marked = [line for line in text_.splitlines() if line.startswith(MARK)]
+    marked = [line for line in text_.splitlines() if line.startswith(MARK) and len(line) <= _LONGEST_LINE]
     for line in marked[:_MOST_LINES]:
         try:
             said = json.loads(line[len(MARK) :])

@@ -251,6 +251,13 @@ def test_what_has_no_form_is_no_answer(said: str) -> None:
     assert [row["findings"] for row in found] == [[]] * 9
 
 
+def test_a_line_that_is_longer_than_any_of_the_program_is_not_parsed() -> None:
+    for more, known in ((0, True), (100_000, False)):
+        text = line(3, failed="synStatus=26", more=[{}] * more)
+        found, _ = judged(WELL.replace(sound(3), text).replace(summed(*EIGHT), ""))
+        assert ("synStatus=26" in str(found)) is known
+
+
 def test_an_image_that_prints_without_end_does_not_fill_the_verdict() -> None:
     endless = line(3, check="copy", wrong=1, of=2, expected="x" * 10000, got="\x1b" * 10000) * 5000
     found, _ = judged(endless + WELL)
