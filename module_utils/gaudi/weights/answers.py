@@ -43,7 +43,7 @@ def message_of(headers: Mapping[str, str], body: bytes, secrets: Iterable[str | 
         else:
             try:
                 text = _in_json(json.loads(whole))
-            except ValueError:
+            except (RecursionError, ValueError):
                 text = "" if kind.endswith("json") else whole
     for secret in secrets:
         if secret:

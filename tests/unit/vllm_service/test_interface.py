@@ -57,6 +57,12 @@ def test_defaults_are_the_documented_ones() -> None:
     assert all(name.startswith("vllm_service_") for name in options)
 
 
+def test_a_node_with_instances_without_end_does_not_fill_the_table() -> None:
+    lines = vllm_service_table.vllm_service_table({"evil": [found()] * 20_000, "good": [found(instance="chat")]})
+    assert len(lines) == 1 + 1024 + 1
+    assert "chat" in lines[-1]
+
+
 def test_the_roles_patience_is_the_supervisors() -> None:
     settings = Settings()
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())

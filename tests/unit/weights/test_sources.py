@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import secrets
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import DEFAULT, KINDS, origin_sentences
 from gaudi_weights import fetch, hub_git, hubs, manifest, request
-from gaudi_weights.model import SourceFailure, Stop
+from gaudi_weights.model import RemoteFile, SourceFailure, Stop
 from gaudi_weights.progress import Progress
 from gaudi_weights.request import Source
 from modelscope_hub import HubApi, HubConfig
@@ -352,14 +355,14 @@ class TestGit:
     def test_a_host_that_sends_without_end_is_stopped_while_it_sends(
         self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A stand-in for git, whose own process goes on writing."""
+        """A stand-in for git, of which another process writes, as git's own do, and would go on without it."""
         monkeypatch.setattr(hub_git, "MOST_BROUGHT", 1 << 20)
         (tmp_path / "bin").mkdir()
         program = tmp_path / "bin/git"
         program.write_text(
             '#!/bin/sh\n[ "$3" = fetch ] || exit 0\n'
-            '(for part in 1 2 3 4 5 6 7 8 9; do head -c 1000000 /dev/zero >> "$2/pack"; sleep 1; done)\n'
-            f"touch {tmp_path / 'ended'}\n"
+            '(for part in 1 2 3 4 5 6 7 8 9; do head -c 1000000 /dev/zero >> "$2/pack"; sleep 1; done; '
+            f"touch {tmp_path / 'ended'}) & wait\n"
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
@@ -367,6 +370,66 @@ class TestGit:
             hub_git.Git(source(served, kind="git"), tmp_path / "scratch").files()
         assert not (tmp_path / "scratch/git").exists()
         assert not (tmp_path / "ended").exists()
+
+    def test_a_host_that_sends_more_than_half_of_the_free_disk_space_is_stopped(
+        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in range(3):
+            (tmp_path / f"hub/notes-{number}.txt").write_bytes(secrets.token_bytes(1 << 20))
+        publish("git", served, tmp_path / "hub")
+        (tmp_path / "scratch").mkdir()
+        space = type(shutil.disk_usage(tmp_path))(16 << 30, (16 << 30) - (4 << 20), 4 << 20)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: space)
+        with pytest.raises(SourceFailure, match="half of the free disk space"):
+            hub_git.Git(source(served, kind="git"), tmp_path / "scratch").files()
+        assert not (tmp_path / "scratch/git").exists()
+
+    def test_a_name_of_a_file_that_is_not_utf_8_is_a_failure_of_the_source(
+        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "bin").mkdir()
+        program = tmp_path / "bin/git"
+        program.write_text(
+            f'#!/bin/sh\ncase $3 in\nrev-parse) echo {"a" * 40} ;;\nrev-list) printf "{"b" * 40} \\377.txt\\n" ;;\n'
+            f'ls-tree) printf "100644 blob {"b" * 40}\\t\\377.txt\\0" ;;\nesac\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        with pytest.raises(SourceFailure, match="whose name is not UTF-8"):
+            hub_git.Git(source(served, kind="git"), tmp_path / "scratch").files()
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            b"[" * 100_000,
+            b'{"objects": [{"x": %s}]}' % (b"[" * 100_000),
+            b"\xff\xfe{",
+            b'{"objects": [{"error": ["x"]}]}',
+            b'{"objects": [{"error": {"code": Infinity}}]}',
+            b'{"objects": [{"actions": {"download": {"href": "https://x", "header": ["x"]}}}]}',
+        ],
+    )
+    def test_any_answer_of_git_lfs_is_a_failure_of_the_source(
+        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
+    ) -> None:
+        client = hub_git.Git(source(served, kind="git"), tmp_path)
+        response = urllib3.HTTPResponse(io.BytesIO(answer), status=200, preload_content=False)
+        monkeypatch.setattr(client.pool, "request", lambda *_arguments, **_options: response)
+        with pytest.raises(SourceFailure, match=r"no answer of git-lfs"):
+            client.place(RemoteFile("a.bin", 1, sha256="0" * 64))
+
+    def test_an_answer_of_git_lfs_without_end_is_not_kept(
+        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        body = io.BytesIO(b" " * (64 << 20))
+        client = hub_git.Git(source(served, kind="git"), tmp_path)
+        response = urllib3.HTTPResponse(body, status=200, preload_content=False)
+        monkeypatch.setattr(client.pool, "request", lambda *_arguments, **_options: response)
+        read: list[int] = []
+        monkeypatch.setattr(response, "close", lambda: read.append(body.tell()))
+        with pytest.raises(SourceFailure, match=r"no answer of git-lfs"):
+            client.place(RemoteFile("a.bin", 1, sha256="0" * 64))
+        assert read[0] <= 2 << 20
 
     def test_a_list_without_end_is_not_kept(
         self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch

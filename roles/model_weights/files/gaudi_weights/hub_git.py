@@ -41,6 +41,8 @@ LARGEST = "100m"
 MOST_BROUGHT = 16 << 30
 MOST_PRINTED = 256 << 20
 MOST_FILES = 100_000
+# Bytes of an answer of git-lfs about one file; honest ones have a few hundred.
+MOST_ANSWERED = 1 << 20
 
 # Messages of git on standard error in the C locale, and their meaning. Any other error is permanent.
 REFUSED = re.compile(r"Authentication failed|could not read (Username|Password)|returned error: 40[13]")
@@ -78,9 +80,14 @@ class Git(Hub):
         self.git("fetch", "--quiet", *wanted)
         self.revision = self.git("rev-parse", "FETCH_HEAD^{commit}").decode().strip()
         # Asking for the size of a blob git has left out would fetch it.
-        absent = set(self.git("rev-list", "--objects", "--missing=print", self.revision).decode().split())
+        absent = set(
+            self.git("rev-list", "--objects", "--missing=print", self.revision).decode(errors="replace").split()
+        )
         found = []
-        entries = self.git("ls-tree", "-r", "-z", self.revision).decode().split("\0")
+        try:
+            entries = self.git("ls-tree", "-r", "-z", self.revision).decode().split("\0")
+        except UnicodeDecodeError as error:
+            raise SourceFailure(f"{self.where} has a file whose name is not UTF-8: use another source") from error
         listed = [(entry.split("\t", 1)[1], entry.split()) for entry in entries if entry]
         plain = {name: fields[2] for name, fields in listed if fields[0].startswith("100")}
         here = {name: oid for name, oid in plain.items() if f"?{oid}" not in absent}
@@ -138,7 +145,10 @@ class Git(Hub):
         if response.status != OK:
             raise self.pool.refusal(response, url, elsewhere=False)
         try:
-            answer: dict[str, Any] = json.loads(response.data)["objects"][0]
+            text = response.read(MOST_ANSWERED + 1)
+            if len(text) > MOST_ANSWERED:
+                raise ValueError(f"more than {MOST_ANSWERED} bytes")
+            answer: dict[str, Any] = json.loads(text)["objects"][0]
             if "error" in answer:
                 code = int(answer["error"].get("code") or 0)
                 message = answers.message_of({}, json.dumps(answer["error"]).encode(), [self.token])
@@ -146,8 +156,10 @@ class Git(Hub):
                 raise SourceFailure(f"{address(url)} {lacks} {file.name}: {message}", passing=answers.is_passing(code))
             action = answer["actions"]["download"]
             href, headers = str(action["href"]), {str(k): str(v) for k, v in action.get("header", {}).items()}
-        except (ValueError, LookupError, TypeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise SourceFailure(f"{address(url)} answers what is no answer of git-lfs: use another source") from error
+        finally:
+            response.close()
         if not headers and not answer.get("authenticated") and origin(href) == origin(url):
             headers = self.credentials()
         return Place(href, headers)
