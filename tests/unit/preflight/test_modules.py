@@ -64,7 +64,8 @@ WISHES: dict[str, Any] = {
 
 
 def docker_info(**changes: object) -> dict[str, Answer]:
-    return {"docker info": (0, json.dumps({**INFO, **changes}), "")}
+    """Return a running engine that runs no container."""
+    return {"docker info": (0, json.dumps({**INFO, **changes}), ""), "docker ps": (0, "", "")}
 
 
 def test_a_new_file_is_written_readable_for_all(run: Run, tmp_path: Path) -> None:
