@@ -600,8 +600,9 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         known["data_root"] = daemon.data_root(found.info, found.flags, existing)
         refused = ""
         if engine_config.lacks_init(found) and (
-            lacking := configuration.without_init(found, existing, image_to_inspect(module.params))
+            needs := configuration.needs_init(found, existing, image_to_inspect(module.params))
         ):
+            lacking = configuration.without_init(found, needs, engine_look.init_advice(module))
             known["engine_problems"] = [checks.Problem(lacking.id, str(lacking))]
         if not asked:
             configuration.check_suitable(found, existing, path)

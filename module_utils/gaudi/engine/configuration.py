@@ -36,10 +36,8 @@ _NO_VERSION = "N/A"
 # Folders that newer engines search before PATH, with and without a folder of their own (lookupBinPath in moby,
 # daemon/config/config_linux.go).
 _LIBEXEC = ("/usr/local/libexec", "/usr/libexec", "/usr/local/lib", "/usr/lib")
-INIT_ADVICE = (
-    "Install the package again that docker-init comes with: docker-ce, or docker.io and on Debian tini as well "
-    "(apt-get install --reinstall docker.io tini)."
-)
+# Debian's docker.io takes docker-init from a package of its own.
+_WITH_INIT = {"docker.io": "docker.io tini"}
 
 
 @dataclass(frozen=True)
@@ -156,22 +154,40 @@ def init_paths(engine: Engine) -> list[str]:
     return [*known, *(f"{folder}/{name}" for folder in searched)] if searched else []
 
 
-def without_init(engine: Engine, existing: Mapping[str, Any], image: str) -> Refusal | None:
-    """Return the refusal of an engine without the program for ``--init``; None if no container of this run needs it.
+def init_advice(family: str, package: str) -> str:
+    """Return how the program for ``--init`` comes back. package: the one that the engine comes with; "" for none.
+
+    Another engine's package would remove the engine.
+    """
+    if not package:
+        return "It belongs to the engine, which no package owns: copy it from where the engine came."
+    again = "dnf reinstall" if family == "RedHat" else "apt-get install --reinstall"
+    return (
+        f"It comes with the engine: {again} {_WITH_INIT.get(package, package)} installs it again, and may restart the "
+        "engine."
+    )
+
+
+def needs_init(engine: Engine, existing: Mapping[str, Any], image: str) -> str:
+    """Return which containers of this run need the program for ``--init``; "" if none does.
 
     existing: the content of the configuration file. image: the one that a container with --init inspects; "" for none.
     """
     flag = arguments.last(engine.flags, "init")
     if arguments.as_bool(flag) or (not flag and existing.get("init") is True):
-        needs = "The engine is set to start every container with it (init), so that no instance starts."
-    elif image:
-        needs = f"Cards and links are checked by a container of {image} that needs it (docker run --init)."
-    else:
-        return None
+        return "The engine is set to start every container with it (init), so that no instance starts."
+    return f"Cards and links are checked by a container of {image} that needs it (docker run --init)." if image else ""
+
+
+def without_init(engine: Engine, needs: str, advice: str) -> Refusal:
+    """Return the refusal of an engine without the program for ``--init``.
+
+    needs: of needs_init. advice: of init_advice.
+    """
     name = engine.info["InitBinary"]
     return Refusal(
         "engine_lacks_init",
-        f"The engine finds no program {name}, and docker info reports no version of it. {needs} {INIT_ADVICE}",
+        f"The engine finds no program {name}, and docker info reports no version of it. {needs} {advice}",
     )
 
 

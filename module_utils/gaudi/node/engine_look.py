@@ -15,9 +15,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ..base import paths
 from ..base.refusal import Refusal
 from ..cards.users import owner_of
-from ..engine import origin, packages
+from ..engine import configuration, origin, packages
 from .documents import read_json
 from .listening import holders_of
+from .package_look import family as family_of_node
 from .package_look import missing
 
 ROOT = Path("/")
@@ -65,6 +66,14 @@ def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin
         )
     )
     return found
+
+
+def init_advice(module: AnsibleModule) -> str:
+    """Return how the program for ``--init`` comes back to this node."""
+    family = family_of_node()
+    found = identify(module, family, unit_properties(module, *origin.PROPERTIES))
+    advice: str = configuration.init_advice(family, found.package if found.unit == origin.UNIT else "")
+    return advice
 
 
 def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:

@@ -27,7 +27,6 @@ from ..base.refusal import Refusal
 from ..catalogue.compute import ComputeBounds
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES, Fabric
-from ..engine.configuration import INIT_ADVICE
 from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, measuring, runs, static, verdict
 from ..fabric.gaudinet import check_gaudinet
@@ -35,7 +34,7 @@ from ..fabric.output import Output, parse_output
 from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
-from . import containers, instances
+from . import containers, engine_look, instances
 from .documents import read
 from .reader import read_interfaces, read_ports, read_topology
 
@@ -195,7 +194,7 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     except ValueError as error:
         found, how = {}, f"{how}, and {error}" if looked.status == 0 else how
     if looked.status != 0 and (quoted := _ENGINE_ERROR.search(looked.err)):
-        raise _not_started(printable(quoted["error"].strip()[-500:]), reference)
+        raise _not_started(module, printable(quoted["error"].strip()[-500:]), reference)
     if looked.status != 0 or not found:
         raise Refusal(
             "image_not_looked_into",
@@ -210,11 +209,11 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     return {**found, "base": base, "libfabric": version[0] if version else None}
 
 
-def _not_started(error: str, reference: str) -> Refusal:
+def _not_started(module: AnsibleModule, error: str, reference: str) -> Refusal:
     """Return the refusal for a container that the engine could not start. error: the engine's."""
     advice = ""
     if "docker-init" in error:
-        advice = f" {INIT_ADVICE} Then run again."
+        advice = f" {engine_look.init_advice(module)} Then run again."
     elif _RUNTIME_ERROR.search(error.replace(reference, "")):
         advice = " Look whether the runtime works: docker run --runtime habana."
     return Refusal(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import engine_config, engine_look
+from ansible.module_utils.gaudi.node import engine_config, engine_look, package_look
 
 from library import docker_daemon_json, gaudi_preflight
 from tests.unit.node.damages import DAMAGES, damage
@@ -28,6 +28,9 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(engine_config, "PROC", tmp_path / "proc")
     monkeypatch.setattr(engine_config, "PID_FILE", tmp_path / "docker.pid")
     monkeypatch.setattr(engine_look, "BROUGHT", tmp_path / "brought.json")
+    monkeypatch.setattr(engine_look, "ROOT", tmp_path)
+    monkeypatch.setattr(engine_look, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(package_look, "OS_RELEASE", tmp_path / "os-release")
     (tmp_path / "etc").mkdir()
     return tmp_path
 
@@ -759,6 +762,34 @@ NO_INIT: dict[str, Any] = {"InitBinary": "docker-init", "InitCommit": {"ID": "N/
 INIT: dict[str, Any] = {"InitBinary": "docker-init", "InitCommit": {"ID": "", "Expected": ""}}
 
 
+def of_package(node: Path, package: str, system: str) -> dict[str, Answer]:
+    """Return the answers of a node whose engine comes with a package; "" for none."""
+    (node / "usr/bin").mkdir(parents=True)
+    (node / "usr/bin/dockerd").touch(mode=0o755)
+    (node / "os-release").write_text(f"ID={system}\n")
+    owned = {"dpkg-query": f"{package}: /usr/bin/dockerd\n", "rpm --query --file": f"{package}\n"}
+    return {query: (0, line, "") if package else (1, "", "") for query, line in owned.items()}
+
+
+@pytest.mark.parametrize(
+    ("package", "system", "advice"),
+    [
+        ("docker.io", "debian", "apt-get install --reinstall docker.io tini installs"),
+        ("docker-ce", "ubuntu", "apt-get install --reinstall docker-ce installs"),
+        ("docker-ce", "rhel", "dnf reinstall docker-ce installs"),
+        ("", "debian", "copy it from where the engine came"),
+    ],
+)
+def test_preflight_missing_init_comes_back_with_the_engines_own_package(
+    run: Run, node: Path, file: Path, package: str, system: str, advice: str
+) -> None:
+    """Another engine's package would remove the engine."""
+    answers = {**without_init(node), **of_package(node, package, system)}
+    (message,) = problems_of_init(run, file, answers, follows=True)
+    assert advice in message
+    assert all(name == package or name not in message for name in ("docker.io", "docker-ce"))
+
+
 def without_init(node: Path, *words: str, path: str = "", **changes: Any) -> dict[str, Answer]:
     """Return a running engine that searches one empty folder for its programs."""
     (node / "proc/12").mkdir(parents=True, exist_ok=True)
@@ -766,7 +797,10 @@ def without_init(node: Path, *words: str, path: str = "", **changes: Any) -> dic
     (node / "proc/12/cmdline").write_text("\0".join(["/usr/bin/dockerd", *words, ""]))
     (node / "proc/12/environ").write_text(path or f"PATH={node / 'bin'}\0")
     runtimes = {"runtimes": {"runc": {}, **RUNTIME}}
-    return {**info(**{**NO_INIT, "Runtimes": runtimes["runtimes"], **changes}), **unit(MainPID="12")}
+    return {
+        **info(**{**NO_INIT, "Runtimes": runtimes["runtimes"], **changes}),
+        **unit(MainPID="12", ActiveState="active"),
+    }
 
 
 def problems_of_init(run: Run, file: Path, answers: dict[str, Answer], *, follows: bool, **fabric: Any) -> list[str]:
@@ -784,7 +818,6 @@ def test_preflight_missing_init_is_a_problem_where_a_container_of_the_run_needs_
     answers = without_init(node)
     (message,) = problems_of_init(run, file, answers, follows=True)
     assert "docker run --init" in message
-    assert "--reinstall docker.io tini" in message
     # Without the check of cards and links, and where that is only a warning.
     assert problems_of_init(run, file, answers, follows=False) == []
     assert problems_of_init(run, file, answers, follows=True, override="known") == []

@@ -19,7 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.fabric import burn_in, measuring
-from ansible.module_utils.gaudi.node import computing, containers, links
+from ansible.module_utils.gaudi.node import computing, containers, engine_look, links, package_look
 from ansible.module_utils.gaudi.node import instances as units
 
 from library import fabric_check
@@ -323,7 +323,7 @@ def test_an_image_that_prints_something_else_is_refused(
 @pytest.mark.parametrize(
     ("error", "advice", "no_advice"),
     [
-        ('exec: "docker-init": executable file not found in $PATH.', "--reinstall docker.io tini", "--runtime"),
+        ('exec: "docker-init": executable file not found in $PATH.', "--reinstall docker-ce installs", "--runtime"),
         ("unknown or invalid runtime name: habana.", "docker run --runtime habana", "docker-init"),
         ("no space left on device.", "no space left on device.", "--runtime"),
     ],
@@ -333,8 +333,18 @@ def test_an_engine_that_starts_no_container_is_quoted_as_the_cause(
 ) -> None:
     def failing(command: list[str]) -> tuple[int, str, str]:
         said = f"docker: Error response from daemon: {error}\n\nRun 'docker run --help' for more information\n"
+        if command[0] == "dpkg-query":
+            return 0, "docker-ce: /usr/bin/dockerd\n", ""
+        if command[:2] == ["systemctl", "show"] and "docker.service" in command:
+            return 0, "LoadState=loaded\nActiveState=active\n", ""
         return (127, "", said) if "run" in command else node.answer(command)
 
+    (node.folder / "usr/bin").mkdir(parents=True)
+    (node.folder / "usr/bin/dockerd").touch(mode=0o755)
+    (node.folder / "os-release").write_text("ID=ubuntu\n")
+    monkeypatch.setattr(engine_look, "ROOT", node.folder)
+    monkeypatch.setattr(engine_look, "PROC", node.folder / "proc")
+    monkeypatch.setattr(package_look, "OS_RELEASE", node.folder / "os-release")
     answer_all(monkeypatch, failing)
     said = check()
     assert said["refused_id"] == "engine_starts_no_container"
