@@ -195,7 +195,6 @@ refused_id:
 """
 
 import os
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -210,7 +209,7 @@ from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import flags as arguments
 from ansible.module_utils.gaudi.node import engine_config, tuning
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
-from ansible.module_utils.gaudi.node.engine_look import unit_properties
+from ansible.module_utils.gaudi.node.engine_look import last_messages, unit_properties
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 
@@ -235,12 +234,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 # Changes that need a restart and that the engine cannot be queried for. The file ends with the next boot, which also
 # starts the engine.
 WAITING = Path("/run/gaudi-serving/docker-restart.json")
-# Lines of a log that are read, and those of them that a message shows.
-LOG_LINES = 50
-SHOWN_LINES = 6
 SETTINGS = {"path": str, "created": bool, "set": dict}
-# What an engine logs of its normal work, such as its whole configuration.
-DETAILS = re.compile(r"\blevel=(?:debug|info|warning)\b")
 
 
 def read_engine(module: AnsibleModule) -> configuration.Engine:
@@ -387,17 +381,6 @@ def note(module: AnsibleModule, desired: dict[str, Any], path: str, after: str, 
     content = {"files": files, "daemon": desired}
     noted, wish = tuning.note(module.params["wish"], content, {**files, path: after}, {}, module.check_mode)
     return {"changed": changed or noted, "wish": wish}
-
-
-def last_messages(module: AnsibleModule) -> list[str]:
-    """Return the engine's last errors, or systemd's messages about its unit if it printed none."""
-    unit = ["journalctl", "--unit=docker.service", f"--lines={LOG_LINES}", "--no-pager", "--quiet", "--output=cat"]
-    for source in ("dockerd", "systemd"):
-        _code, log, _err = module.run_command([*unit, f"--identifier={source}"])
-        errors = [line for line in log.splitlines() if line.strip() and not DETAILS.search(line)]
-        if errors:
-            return errors[-SHOWN_LINES:]
-    return []
 
 
 def put(module: AnsibleModule, target: str, text: str) -> None:

@@ -42,6 +42,9 @@ OLDEST = (20, 10)
 """The first engine that runs containers on cgroup v2 (Docker's release notes of 20.10)."""
 HABANA = "habana"
 """What the vendor's runtime is called in the engine's configuration."""
+# What an engine logs of its normal work, such as its whole configuration; and when it logged something.
+_NORMAL = re.compile(r"\blevel=(?:debug|info|warning)\b")
+_TIME = re.compile(r'^time="?[^"\s]+"?\s*')
 _SETTLED = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"}
 
 
@@ -126,6 +129,28 @@ def too_old(version: str) -> Refusal | None:
         f"The container engine of this node is {version}, but instances need {'.'.join(map(str, OLDEST))} or newer. "
         "Upgrade it.",
     )
+
+
+def fails_to_start(unit: Mapping[str, str]) -> bool:
+    """Whether systemd has given up the engine's unit. unit: PROPERTIES."""
+    return unit.get("ActiveState") == "failed"
+
+
+def not_started(found: Origin, messages: Sequence[str]) -> Refusal:
+    """Return why an engine of others whose unit has failed cannot be used. messages: the engine's last ones."""
+    said = f"Its last message: {messages[-1]}" if messages else f"journalctl -u {UNIT} may show why."
+    return Refusal(
+        "engine_does_not_start",
+        f"The container engine of this node ({found.package or found.program}), which others installed, does not "
+        f"start: {UNIT} has failed. {said} Correct the cause, run systemctl start {UNIT}, then run again.",
+    )
+
+
+def errors_in(log: str) -> list[str]:
+    """Return the errors in a log of the engine or of its unit, each one once, where it was printed last."""
+    lines = [line for line in log.splitlines() if line.strip() and not _NORMAL.search(line)]
+    last = {_TIME.sub("", line): number for number, line in enumerate(lines)}
+    return [lines[number] for number in sorted(last.values())]
 
 
 def without_client(found: Origin) -> Refusal | None:

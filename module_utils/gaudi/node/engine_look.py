@@ -13,6 +13,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..cards.users import owner_of
 from ..engine import configuration, origin, packages
@@ -27,6 +28,10 @@ APPARMOR = "/sys/module/apparmor/parameters/enabled"
 BROUGHT = Path(paths.BROUGHT)
 # Where programs are that are installed by hand or with snap; sudo's PATH may lack them.
 FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/sbin", "opt/bin", "snap/bin")
+
+# Lines of the engine's log that are read, and those of them that a message shows.
+LOG_LINES = 50
+SHOWN_LINES = 6
 
 
 def unit_properties(module: AnsibleModule, *names: str) -> dict[str, str]:
@@ -118,7 +123,11 @@ def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, bu
     version = version_of(module, family, found)
     if found.present and found.refusal is None:
         found = replace(found, refusal=origin.too_old(version) or (None if client else origin.without_client(found)))
-    report = found.as_dict(version, brought())
+    names = brought()
+    by_others = found.present and found.package not in names
+    if by_others and found.refusal is None and origin.fails_to_start(unit):
+        found = replace(found, refusal=origin.not_started(found, last_messages(module)))
+    report = found.as_dict(version, names)
     # The docker.io of others may have come without its client, whose package fits no other engine.
     others = origin.PARTS - ({of_engine} if found.kind == "docker.io" else set()) if report["by_others"] else ()
     enabled = _below(APPARMOR)
@@ -142,6 +151,17 @@ def refusals(module: AnsibleModule, engine: Engine, *, manage: bool, habana_path
         [name for name in engine.missing if name not in {*origin.PARTS, "apparmor"}],
     )
     return found
+
+
+def last_messages(module: AnsibleModule) -> list[str]:
+    """Return the engine's last errors, or systemd's messages about its unit if it printed none."""
+    show = ["journalctl", f"--unit={origin.UNIT}", f"--lines={LOG_LINES}", "--no-pager", "--quiet", "--output=cat"]
+    for source in ("dockerd", "systemd"):
+        _code, log, _err = module.run_command([*show, f"--identifier={source}"])
+        errors = [printable(line) for line in origin.errors_in(log)]
+        if errors:
+            return errors[-SHOWN_LINES:]
+    return []
 
 
 def engine_info(module: AnsibleModule, client: str, limit: Sequence[str] = ()) -> dict[str, Any]:

@@ -275,7 +275,8 @@ def judge(
         *compatibility.findings(differing, asked["release"]),
         *compatibility.firmware(_cards(asked, seen), _release(asked)),
         *compatibility.other_warnings(seen.topology.get("findings", [])),
-        *checks.silent_engine(seen.engine.silent),
+        # Why the engine does not answer is a problem already.
+        *([] if seen.engine_problems else checks.silent_engine(seen.engine.silent)),
         *seen.engine_notes,
         *(_coming_finding(asked, coming, seen) for coming in seen.coming),
         *([] if site.require_pins else moving),

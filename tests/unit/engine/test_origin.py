@@ -22,6 +22,12 @@ LISTENS = UNIX + (
     "0000000000000000: 00000003 00000000 00000000 0001 03 7001 /run/docker.sock\n"
     "0000000000000000: 00000002 00000000 00010000 0001 01 7000 /run/docker.sock\n"
 )
+JOURNAL = "journalctl --unit=docker.service --lines=50 --no-pager --quiet --output=cat --identifier=dockerd"
+# Of 20.10.24, at each of systemd's attempts.
+LOG = 3 * (
+    "unable to configure the Docker daemon with file /etc/docker/daemon.json: the following directives don't match any "
+    "configuration option: bogus\n"
+)
 HABANA = "usr/bin/habana-container-runtime"
 
 
@@ -180,6 +186,32 @@ def test_a_stopped_engine_is_suitable(node: Node) -> None:
     found = node.read()
     assert (found["origin"]["kind"], found["origin"]["suitable"]) == ("docker.io", True)
     assert not found["unit_settled"]
+
+
+@pytest.mark.parametrize("log", ["", LOG])
+def test_an_engine_of_others_that_does_not_start_is_refused_with_its_message(node: Node, log: str) -> None:
+    node.program("usr/sbin/dockerd", "docker-ce")
+    node.program("usr/bin/docker", "docker-ce-cli")
+    node.unit = UNIT.replace("ActiveState=active", "ActiveState=failed")
+    node.answers = {
+        "journalctl --unit=docker.service": (0, "", ""),
+        JOURNAL: (0, log, ""),
+    }
+    refused = node.read(refuse=True)
+    assert refused["refused_id"] == "engine_does_not_start"
+    assert "(docker-ce), which others installed, does not start" in refused["msg"]
+    assert refused["msg"].count("match any configuration option: bogus") == (1 if log else 0)
+    assert ("journalctl -u docker.service may show" in refused["msg"]) is not bool(log)
+    # An engine of this project is started by the run.
+    (node.root / "brought.json").write_text(json.dumps({"packages": {"engine": ["docker-ce"]}}))
+    assert node.read(refuse=True)["origin"]["suitable"]
+
+
+def test_errors_of_a_log_are_listed_once() -> None:
+    first = 'time="2026-01-02T03:04:05.1Z" level=error msg="a"'
+    again, other = first.replace("05.1", "09.7"), "failed to start daemon: b"
+    normal = 'time="2026-01-02T03:04:06Z" level=info msg="c"'
+    assert origin.errors_in("\n".join([first, other, normal, "", again, other])) == [again, other]
 
 
 def test_an_engine_that_its_socket_starts_is_suitable(node: Node) -> None:

@@ -110,6 +110,13 @@ def test_a_path_without_sbin_is_refused_where_something_is_installed(path: str) 
     assert ids(judge(replace(node, path=f"{path}:/sbin"), driver=DriverFirst(first=True))) == []
 
 
+def test_an_engine_that_is_refused_is_not_also_told_to_be_installed_by_this_project() -> None:
+    silent = replace(NODE, engine=Engine(silent="docker ps failed", images=frozenset({"image"})))
+    refused = replace(silent, engine_problems=[Problem("engine_does_not_start", "docker.service has failed.")])
+    told = [[line for line in judge(node)["findings"] if "docker ps failed" in line] for node in (silent, refused)]
+    assert [len(lines) for lines in told] == [1, 0]
+
+
 RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text(encoding="utf-8"))["kernel_arguments"]
 TRANSLATED = Group("0000:33:00.0", "40", "DMA-FQ", 3, "habanalabs")
 PASSED = Group("0000:34:00.0", "41", "identity", 1, "habanalabs")
