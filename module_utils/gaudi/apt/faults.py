@@ -28,9 +28,10 @@ _INDEX = re.compile(
 _LOCK = re.compile(
     r"Could not get lock (?P<file>/\S+?)\.?(?: It is held by process (?P<who>\d+ \([^)]*\)))?(?=[.\s]|$)"
 )
+# apt prints values for Signed-By only (debReleaseIndex::SetTrusted and others in apt/deb/debmetaindex.cc).
 _CONFLICT = re.compile(
-    r"Conflicting values set for option (?P<option>Signed-By|Trusted) regarding source (?P<uri>\S+) (?P<suite>\S+?):? "
-    r"(?P<one>.*?) !=(?P<other>.*)"
+    r"Conflicting values set for option (?P<option>\S+) regarding source (?P<uri>\S+) (?P<suite>[^\s:]+)"
+    r"(?::? (?P<one>[^!]*)!=(?P<other>.*))?"
 )
 _UNREADABLE = re.compile(r"(?:Malformed|Unable to parse|Type '[^']*' is not known)[^\n]*?(?P<file>/[^\s,]+)")
 _KEY = re.compile(r"(?:NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG) (?P<key>[0-9A-F]{8,40})")
@@ -229,7 +230,7 @@ def parse(printed: str) -> list[Fault]:
                     uri,
                     conflict["suite"],
                     text,
-                    f"{conflict['one'].strip() or 'none'} and {conflict['other'].strip() or 'none'}",
+                    _conflicting(conflict),
                 )
             )
         elif unreadable := _UNREADABLE.search(text):
@@ -250,6 +251,12 @@ def parse(printed: str) -> list[Fault]:
         for fault in found
         if _host(fault.uri) not in elsewhere
     )
+
+
+def _conflicting(found: re.Match[str]) -> str:
+    """Return the option in which two sources differ, and its values where apt prints them."""
+    values = [(found[name] or "").strip() for name in ("one", "other")]
+    return found["option"] + (f" ({' and '.join(value or 'none' for value in values)})" if any(values) else "")
 
 
 def _fault(uri: str, suite: str, why: str) -> Fault:
@@ -344,8 +351,8 @@ def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
         # Ansible would mask the address, as it is that of an option without log.
         return Refusal(
             "sources_in_conflict",
-            f"apt reads no repository on this node, as {files} name different keys for the same repository and its "
-            f"suite {fault.suite} ({fault.detail}). Keep one of them, or give both the same Signed-By, then run again.",
+            f"apt reads no repository on this node, as {files} differ in an option of the same repository and its "
+            f"suite {fault.suite}: {fault.detail}. Keep one of them, or give both the same value, then run again.",
         )
     return Refusal(
         "sources_not_readable",

@@ -211,6 +211,25 @@ def test_sources_in_conflict_are_named_by_their_files() -> None:
     assert f"grep -r {URI.split('/')[2]} /etc/apt" in str(found)
 
 
+@pytest.mark.parametrize("option", ["Trusted", "Check-Valid-Until"])
+def test_sources_in_conflict_about_an_option_without_values_are_named_by_it(option: str) -> None:
+    printed = (
+        f"E: Conflicting values set for option {option} regarding source {URI}/ {SUITE}\n"
+        "E: The list of sources could not be read."
+    )
+    two = [*SOURCES, Source("/etc/apt/sources.list.d/dup.list", f"{URI}/", SUITE)]
+    with pytest.raises(Refusal) as refused:
+        faults.judge(faults.parse(printed), two, URI, SUITE, "gaudi_driver")
+    assert refused.value.id == "sources_in_conflict"
+    found = recognised(printed)
+    assert found is not None
+    assert found.id == "sources_in_conflict"
+    for said in (str(refused.value), str(found)):
+        assert f"suite {SUITE}: {option}." in said
+        assert "gaudi_driver_repository" not in said
+    assert two[-1].file in str(refused.value)
+
+
 def test_a_file_that_apt_cannot_read_is_named() -> None:
     printed = "E: Malformed line 1 in source list /etc/apt/sources.list.d/b.list (type)\nE: The list of sources could"
     with pytest.raises(Refusal, match=r"sources\.list\.d/b\.list"):
@@ -356,6 +375,10 @@ def test_real_sources_in_conflict_are_refused(node: Path, update: Callable[..., 
         "E: Conflicting values set for option Signed-By regarding source http://127.0.0.1:1/debian/ jammy: a.gpg != "
     )
     assert f"{first} and {second}" in str(named)
+    second.write_text("deb [trusted=yes signed-by=/usr/share/keyrings/a.gpg] http://127.0.0.1:1/debian jammy main\n")
+    ran = update()
+    assert (ran["refused_id"], "jammy: Trusted." in ran["msg"]) == ("sources_in_conflict", True)
+    assert f"{first} and {second}" in ran["msg"]
     assert apt.in_conflict("E: Unable to locate package x") is None
 
 
