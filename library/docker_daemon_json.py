@@ -513,6 +513,16 @@ def plan_removal(
     return "nothing" if needing else "reload", [stays] if held else []
 
 
+def unrecorded(path: str, existing: dict[str, Any], runtimes: dict[str, Any]) -> str:
+    """Return the line on a file that no backup and no record is left of. existing: its content."""
+    there = existing.get("runtimes")
+    if isinstance(there, dict) and not there.keys().isdisjoint(runtimes):
+        unknown = "neither a backup nor a record tells what was in it before, or whether an earlier release created it"
+        return f"{path}, as {unknown}"
+    # So it is after a removal that was cut off later.
+    return f"{path}, unchanged: it has no runtime of this site, and no record of this site's other settings is left"
+
+
 def remove(module: AnsibleModule) -> dict[str, Any]:
     """Take our settings out of the file; return the result. A file that cannot be changed stays, with a note."""
     engine, path = read_engine(module), module.params["path"]
@@ -527,13 +537,12 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
     if not Path(path).exists():
         return result
     record = settings_record(module, path)
-    if not copies and not record["created"]:
-        unknown = "neither a backup nor a record tells what was in it before, or whether an earlier release created it"
-        return {**result, "stays": [f"{path}, as {unknown}"]}
     try:
         file = engine_config.read_config(path)
         before = docker_daemon.decode(file.raw, path, engine.version)
         existing = docker_daemon.parse(before, path)
+        if not copies and not record["created"]:
+            return {**result, "stays": [unrecorded(path, existing, module.params["runtimes"])]}
         earlier = {} if record["created"] else parse_copy(copies[0])
         runtimes = module.params["runtimes"]
         desired = docker_daemon.without_ours(existing, earlier, runtimes, record["set"], engine.flags)

@@ -519,6 +519,21 @@ def test_remove_takes_only_the_runtime_that_this_project_added(
     assert not merge(docker_info(), state="removed", backup=False)["changed"]
 
 
+def test_remove_again_after_a_removal_that_was_cut_off_calls_the_file_unchanged(
+    merge: Merge, node: Path, file: Path
+) -> None:
+    """The first one took our settings out, and their record and the backups away."""
+    file.write_text('{"debug": true}')
+    record = {"settings_record": str(node / "settings.json")}
+    merge(docker_info(), by_others=True, **record)
+    merge(docker_info(), state="removed", by_others=True, backup=False, **record)
+    for gone in (node / "settings.json", *file.parent.glob("*~")):
+        gone.unlink()
+    (line,) = merge(docker_info(), state="removed", by_others=True, backup=False, **record)["stays"]
+    assert line.startswith(f"{file}, unchanged: ")
+    assert json.loads(file.read_text()) == {"debug": True}
+
+
 def test_remove_file_that_cannot_be_read_stays_with_a_note(merge: Merge, file: Path) -> None:
     file.with_name(f"{file.name}.7.2026-01-02@03:04:05~").write_text("{}")
     file.write_text("{ours")
