@@ -1,11 +1,14 @@
 """Take an archive of playbooks/record.yml as a fixture: its texts below tests/unit/recorded, with a row in INDEX.md.
 
 python -m tests.recorded ARCHIVE. Says at once what the parsers read in it; tests/unit/recorded feeds every archive that
-was taken to them. The archive comes from outside: only texts with plain names are taken, of bounded size.
+was taken to them. The archive comes from outside: only texts with the names of a record are taken, of bounded size, and
+pytest collects nothing below their folder (tests/unit/recorded/conftest.py).
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import re
 import sys
@@ -18,6 +21,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.cards import hl_smi, network_ifs
 from ansible.module_utils.gaudi.doctor import archive, findings, recorded
 from ansible.module_utils.gaudi.driver import kernels
@@ -27,22 +31,26 @@ from ansible.module_utils.gaudi.serving.progress import Progress
 
 ROOT = Path(__file__).resolve().parent / "unit/recorded"
 INDEX = "INDEX.md"
-_FILE = re.compile(r"record/((?:host-\d{1,4}/)?[A-Za-z0-9=+,][A-Za-z0-9._,=+-]{0,130})")
+_HOST = r"host-\d{1,4}"
+_TEXT = r"[A-Za-z0-9=+,][A-Za-z0-9._,=+-]{0,130}\.txt"
+_FILE = re.compile(rf"record/(record\.json|REMOVED\.txt|run\.txt|{_HOST}/{_TEXT})")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _WORD = re.compile(r"[A-Za-z0-9.+-]{1,60}")
 MOST_FILES = 100_000
-MOST_BYTES = 512 << 20
+MOST_BYTES = 256 << 20
 
 
 def files_of(path: Path) -> dict[str, str]:
     """Return the texts of an archive by path. Raises ValueError for one that playbooks/record.yml cannot have made."""
     found: dict[str, str] = {}
-    left = MOST_BYTES
-    with tarfile.open(path, "r:gz") as tar:
+    with gzip.open(path) as packed:
+        whole = packed.read(MOST_BYTES + 1)
+    if len(whole) > MOST_BYTES:
+        raise ValueError(f"{path} is no archive of playbooks/record.yml: it has more than {MOST_BYTES} bytes")
+    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
         for entry in tar:
             name = _FILE.fullmatch(entry.name)
-            left -= entry.size
-            if not name or not entry.isfile() or left < 0 or len(found) >= MOST_FILES:
+            if not name or not entry.isfile() or len(found) >= MOST_FILES:
                 raise ValueError(f"{path} is no archive of playbooks/record.yml: {entry.name!r:.200}")
             content = tar.extractfile(entry)
             found[name[1]] = content.read().decode() if content else ""
@@ -54,8 +62,11 @@ def description_of(text: str) -> dict[str, Any]:
     document = json.loads(text)
     hosts = document["hosts"]
     fine = document["format"] == archive.FORMAT and _DATE.fullmatch(document["date"]) and hosts
-    for host in hosts.values():
+    for name, host in hosts.items():
+        fine = fine and re.fullmatch(_HOST, name) and isinstance(host["cards"], int)
         fine = fine and _WORD.fullmatch(host["driver"]) and _WORD.fullmatch(host["card"])
+        fine = fine and all(re.fullmatch(_TEXT, file) for file in host["texts"])
+        fine = fine and all(isinstance(text, str) for text in host["texts"].values())
     if not fine:
         raise ValueError(f"{archive.DESCRIPTION} has a form that is not known here")
     return dict(document)
@@ -188,11 +199,11 @@ def main(arguments: list[str]) -> int:
     try:
         folder = take(Path(arguments[0]))
     except (OSError, ValueError, tarfile.TarError) as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 2
     found = list(read(folder))
     for file, shown, complaint in found:
-        print(f"{'DIFFERS' if complaint else 'read   '}  {file}: {(complaint or shown)[:200]}")
+        print(printable(f"{'DIFFERS' if complaint else 'read   '}  {file}: {(complaint or shown)[:200]}"))
     print(f"{folder.relative_to(ROOT.parents[2])} and its row in {INDEX} are new. What differs is a bug report.")
     return 1 if any(complaint for _, _, complaint in found) else 0
 

@@ -277,13 +277,13 @@ def release_of(text: str) -> str:
     return match.group(1)
 
 
-_TABLE_VERSION = re.compile(r"\|\s*(HL-SMI Version|Driver Version|Nic Driver Version):\s*(\S+)\s*\|?\s*")
-_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+)\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*(\S+)\s*\|?\s*")
+_TABLE_VERSION = re.compile(r"\|\s*(HL-SMI Version|Driver Version|Nic Driver Version):\s*(\S+)\s*(?:\|\s*)?")
+_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+)\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*(\S+)\s*(?:\|\s*)?")
 _TABLE_VALUES = re.compile(
     r"\|\s*\S+\s+(?P<temperature>\S+)\s+\S+\s+(?P<power>\S+)\s+/\s+(?P<cap>\S+)\s*"
-    r"\|\s*(?P<used>\S+)\s+/\s+(?P<total>\S+)\s*\|\s*(?P<utilization>\S+)\s+\S+?\s*\|?\s*"
+    r"\|\s*(?P<used>\S+)\s+/\s+(?P<total>\S+)\s*\|\s*(?P<utilization>\S+)\s+\S+?\s*(?:\|\s*)?"
 )
-_TABLE_PROCESS = re.compile(r"\|\s*([0-9]{1,4})\s+([0-9]{1,9})\s+\S+\s+(\S|\S.*?\S)\s+([0-9]+\s*MiB|N/A)\s*\|?\s*")
+_TABLE_PROCESS = re.compile(r"\|\s*([0-9]{1,4})\s+([0-9]{1,9})\s+\S+\s+(\S|\S.*?\S)\s+([0-9]+\s*MiB|N/A)\s*(?:\|\s*)?")
 
 
 def parse_table(text: str) -> Table:

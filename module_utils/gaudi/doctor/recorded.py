@@ -146,7 +146,9 @@ def texts_of(report: object) -> dict[str, str]:
     for name, text in report.items() if isinstance(report, Mapping) else ():
         if not isinstance(name, str) or not isinstance(text, str) or len(found) >= MOST_TEXTS or left <= 0:
             continue
-        found[name[:255]] = printable_lines(cut(text, min(MOST_OF_TEXT, left)))
+        # Patterns of parsers take longer than its length for a line without an end.
+        lines = cut(text, min(MOST_OF_TEXT, left)).split("\n")
+        found[name[:255]] = printable_lines("\n".join(map(cut, lines)))
         left -= len(text)
     return found
 
@@ -176,6 +178,6 @@ def described(texts: Mapping[str, str]) -> dict[str, Any]:
     driver = re.match(r"\d{1,3}\.\d{1,3}\.\d{1,3}", table.driver_version or table.hl_smi_version)
     return {
         "driver": driver[0] if driver else "unknown",
-        "card": "+".join(names) or "unknown",
+        "card": "+".join(names)[:60] or "unknown",
         "cards": len(table.cards),
     }

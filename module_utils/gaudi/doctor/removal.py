@@ -20,6 +20,9 @@ KINDS = (HOST, DOMAIN, USER, ADDRESS, MAC, SERIAL, UUID)
 NAMES = (HOST, DOMAIN, USER)
 """Kinds that are replaced as whole words; the others anywhere."""
 MOST_GIVEN = 512
+# Each of them is looked for in every text: more of these would take hours in texts of many MiB.
+MOST_DOMAINS, MOST_LEARNED = 8, 2000
+TOO_MANY = "(left out: it has more names and numbers than a record can remove)\n"
 """Values of one kind that a node may name. Each of them is looked for at every letter of all texts."""
 LONGEST_GIVEN = 255
 SHORTEST_NUMBER = 5
@@ -73,7 +76,7 @@ class _Placeholders:
 
     named: dict[tuple[str, str], str] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
-    order: list[str] = field(default_factory=list)
+    order: dict[str, int] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
 
     def next(self, kind: str) -> str:
@@ -91,13 +94,12 @@ class _Placeholders:
         """Return what stands in a text for a value until all is removed, and count it."""
         placeholder = self.name(kind, value)
         self.times[placeholder] = self.times.get(placeholder, 0) + 1
-        if placeholder not in self.order:
-            self.order.append(placeholder)
-        return f"{_OPEN}{self.order.index(placeholder)}{_CLOSE}"
+        return f"{_OPEN}{self.order.setdefault(placeholder, len(self.order))}{_CLOSE}"
 
     def shown(self, text: str) -> str:
         """Put the placeholders in."""
-        return _PLACE.sub(lambda place: self.order[int(place[1])], text)
+        placeholders = list(self.order)
+        return _PLACE.sub(lambda place: placeholders[int(place[1])], text)
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,17 @@ def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]]) -
                 if kind == HOST:
                     placed.setdefault((HOST, low), own)
     found.named.update(placed)
-    for kind, value in _learned(texts, [value for value, kind in values.items() if kind == DOMAIN]):
-        values.setdefault(value.translate(_LOWER), kind)
+    domains, kept = [value for value, kind in values.items() if kind == DOMAIN][:MOST_DOMAINS], list[str]()
+    left = MOST_LEARNED
+    for text in texts:
+        learned = {value: kind for kind, value in _learned(text, domains) if value not in values}
+        if len(learned) > left:
+            kept.append(TOO_MANY)
+            continue
+        left -= len(learned)
+        values.update(learned)
+        kept.append(text)
+    texts = kept
     pattern = _pattern(values)
     return Removed(
         [found.shown(_without_addresses(_without(text, pattern, values, found), found)) for text in texts],
@@ -172,21 +183,20 @@ def _ip(value: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _learned(texts: Iterable[str], domains: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Values that only their surroundings show, and hosts below a domain that was given."""
+def _learned(text: str, domains: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Values that only their surroundings show, and hosts below a domain that was given, in lower case."""
     below = [
         (HOST, re.compile(rf"(?<![\w.-])((?:[\w-]{{1,63}}\.){{1,8}}{re.escape(domain)})(?!\w)", re.I))
         for domain in domains
     ]
-    for text in texts:
-        for kind, pattern in (*_LEARNED, *below):
-            for value in pattern.findall(text):
-                plain = value.rstrip(".-").translate(_LOWER)
-                if kind == HOST and (_is_address(plain) or _is_public(plain)):
-                    continue
-                # "Serial Number: not available" is none.
-                if _tells(kind, plain) and (kind in NAMES or re.search(r"\d", plain)):
-                    yield kind, plain
+    for kind, pattern in (*_LEARNED, *below):
+        for value in pattern.findall(text):
+            plain = value.rstrip(".-").translate(_LOWER)
+            if kind == HOST and (_is_address(plain) or _is_public(plain)):
+                continue
+            # "Serial Number: not available" is none.
+            if _tells(kind, plain) and (kind in NAMES or re.search(r"\d", plain)):
+                yield kind, plain
 
 
 def _is_public(host: str) -> bool:

@@ -368,6 +368,8 @@ def _checked(line: Mapping[str, Any], module: int, answers: _Answers, bounds: Co
 def _bounded(line: Mapping[str, Any]) -> bool:
     """Whether the numbers of a line can be written, and NaN is none."""
     numbers = [line.get(key, 0) for key in ("of", "wrong", "at", "error")]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        return False
     return all(0 <= number <= (_LARGEST if isinstance(number, int) else 1e31) for number in numbers) and all(
         map(math.isfinite, numbers)
     )

@@ -127,6 +127,22 @@ def test_what_a_node_names_is_bounded_and_may_be_anything() -> None:
     assert found["user"] == []
 
 
+def test_a_text_with_more_names_than_can_be_removed_is_left_out() -> None:
+    """Each name is looked for in every text, which for tens of thousands of names would take hours."""
+    many = "".join(f"/home/u{number}x/ " for number in range(5000))
+    kept = remove(["/home/someone/ before", many, "of someone, after"], []).texts
+    assert "someone" not in kept[0] + kept[2]
+    assert "u7x" not in kept[1]
+    assert kept[1].startswith("(")
+
+
+def test_many_different_addresses_are_all_removed() -> None:
+    text = "".join(f"10.{number // 250}.{number % 250}.7 " for number in range(50_000))
+    kept = one(text).split()
+    assert len(set(kept)) == len(kept) == 50_000
+    assert not any(each.startswith("10.") for each in kept)
+
+
 @pytest.mark.parametrize("piece", ["a:", "1.", "serial: ", "q0", "://", "/home/", "0a:", "a.b", "://a@"])
 def test_text_of_any_length_is_done_in_time(piece: str) -> None:
     """Twenty times more would take hours, if the time grew with the square of the length."""

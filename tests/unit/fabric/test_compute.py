@@ -251,6 +251,14 @@ def test_what_has_no_form_is_no_answer(said: str) -> None:
     assert [row["findings"] for row in found] == [[]] * 9
 
 
+@pytest.mark.parametrize("value", ["x", None, [1], {"a": 1}, True])
+@pytest.mark.parametrize("key", ["error", "wrong", "at", "of", "expected", "device", "failed", "done"])
+def test_any_value_of_any_key_is_read(key: str, value: object) -> None:
+    for check in ("copy", "matmul"):
+        line = {"module": 1, "group": [], "check": check, "of": 4, "wrong": 0, "error": 0.0, key: value}
+        judged(f"gaudi-compute {json.dumps(line)}\n")
+
+
 def test_a_line_that_is_longer_than_any_of_the_program_is_not_parsed() -> None:
     for more, known in ((0, True), (100_000, False)):
         text = line(3, failed="synStatus=26", more=[{}] * more)

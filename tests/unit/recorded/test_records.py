@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -88,11 +91,18 @@ def test_an_archive_is_for_its_owner_alone_and_the_same_each_time(tmp_path: Path
     assert sorted(path.name for path in first.parent.iterdir()) == ["record_x.tar.gz", "record_x_2.tar.gz"]
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "record/../x", "record/host-1/../../x", "record/.x", "x", "link"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("/etc/passwd", "record/../x", "record/host-1/../../x", "record/.x", "x", "link"),
+        # What pytest would run.
+        *("record/conftest.py", "record/host-1/test_x.py", "record/host-1/conftest.py", "record/test_x.txt"),
+    ],
+)
 def test_an_archive_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
-        entry = tarfile.TarInfo("record/a.txt" if name == "link" else name)
+        entry = tarfile.TarInfo("record/run.txt" if name == "link" else name)
         if name == "link":
             entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(entry, io.BytesIO())
@@ -108,3 +118,41 @@ def test_a_description_of_another_form_is_refused(document: object, tmp_path: Pa
     path = write(tmp_path, "x", packed({"record/record.json": json.dumps(document)}))
     with pytest.raises(ValueError, match=r"record\.json"):
         recorded.take(path, tmp_path)
+
+
+def test_a_description_that_names_other_files_is_refused(made: Path, tmp_path: Path) -> None:
+    for about in ({"texts": {"../../../conftest.py": "lsmod"}}, {"cards": "8 |\n| x"}, {"texts": {"a.txt": 7}}):
+        host = {"driver": "1.22.1", "card": "HL-225", "cards": 8, "texts": {}, **about}
+        document = {"format": archive.FORMAT, "date": "2026-11-27", "hosts": {"host-1": host}}
+        path = write(tmp_path, "x", packed({"record/record.json": json.dumps(document)}))
+        with pytest.raises(ValueError, match=r"record\.json"):
+            recorded.take(path, tmp_path)
+
+
+def test_an_archive_of_more_than_a_record_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before tarfile reads a header, which may be as large as it likes."""
+    monkeypatch.setattr(recorded, "MOST_BYTES", 1 << 20)
+    path = write(tmp_path, "x", packed({"record/run.txt": "x" * (2 << 20)}))
+    with pytest.raises(ValueError, match="more than"):
+        recorded.take(path, tmp_path)
+
+
+def test_pytest_collects_nothing_of_a_record(tmp_path: Path) -> None:
+    """A text may look like a file of doctests, which pytest runs."""
+    shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "conftest.py")
+    text = tmp_path / "1.22_HL-225/host-1/test_x.txt"
+    text.parent.mkdir(parents=True)
+    ran = tmp_path / "ran"
+    text.write_text(f">>> open({str(ran)!r}, 'w').close()\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    subprocess.run(command, cwd=tmp_path, check=False, capture_output=True)
+    assert not ran.exists()
+
+
+def test_what_an_archive_says_reaches_a_terminal_as_printable_text(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recorded, "take", lambda path: recorded.ROOT)
+    monkeypatch.setattr(recorded, "read", lambda folder: iter([("host-1/a.txt", "ended with status \x1b]0;x\x07", "")]))
+    assert recorded.main([str(made)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
