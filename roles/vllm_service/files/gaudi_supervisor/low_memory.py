@@ -77,10 +77,14 @@ def _ask(boss: Supervisor, name: str, value: int) -> bool:
     boss.extend(TIMEOUT)
     boss.publish("checking", f"waiting for the kernel ({name})")
     work.start()
-    deadline = time.monotonic() + TIMEOUT
-    while work.is_alive() and time.monotonic() < deadline:
-        boss.ping()
+    now = time.monotonic()
+    deadline, next_watchdog = now + TIMEOUT, now + boss.watchdog
+    while work.is_alive() and now < deadline:
+        if now >= next_watchdog:
+            boss.ping()
+            next_watchdog = now + boss.watchdog
         work.join(min(0.5, boss.watchdog or 0.5))
+        now = time.monotonic()
         if boss.asked_to_stop:
             raise Stopped
     if work.is_alive():
