@@ -106,11 +106,16 @@ def no_space(boot: BootFiles, kernels: Iterable[str]) -> tuple[list[Refusal], li
     where = "" if boot.filesystem == "/boot" else f" (on {boot.filesystem})"
     free = f"{boot.free / MIB:.0f} MiB are free in /boot{where}"
     if size + MARGIN <= boot.free:
-        most = f"{(size * count + MARGIN) / MIB:.0f} MiB"
-        return [], [f"{free}. The initramfs of {count} kernels may take {most} while they are rebuilt. {FREE_BOOT}"]
-    needed = f"{(size + MARGIN) / MIB:.0f} MiB"
-    message = f"{free}, but the initramfs of a kernel takes {needed} while it is rebuilt. {FREE_BOOT} Then run again."
-    return [Refusal("boot_full", message)], []
+        most = f"{size * count / MIB:.0f} MiB while they are rebuilt, and files beside them {MARGIN // MIB} MiB"
+        return [], [f"{free}. The initramfs of {count} kernels may take {most}. {FREE_BOOT}"]
+    return [
+        Refusal(
+            "boot_full",
+            f"{free}, but {(size + MARGIN) / MIB:.0f} MiB are needed: the initramfs of a kernel takes "
+            f"{size / MIB:.0f} MiB while it is rebuilt, and {MARGIN // MIB} MiB are kept for files beside it. "
+            f"{FREE_BOOT} Then run again.",
+        )
+    ], []
 
 
 FREE_BOOT = (
