@@ -147,6 +147,14 @@ def test_what_apt_refuses_is_said(node: Node) -> None:
     assert node.run()["refused_id"] == "apt_failed"
 
 
+def test_sources_of_others_in_conflict_are_found_by_a_check(node: Node) -> None:
+    """playbooks/uninstall.yml makes one before anything goes."""
+    node.run()
+    words = "E: Conflicting values set for option Signed-By regarding source http://others.example/x/ stable: a != b"
+    node.answers["apt-get --simulate --yes --quiet purge"] = (100, "", words)
+    assert node.run(check=True, state="removed")["refused_id"] == "sources_in_conflict"
+
+
 @pytest.mark.parametrize("check", [False, True])
 def test_files_of_packages_that_are_gone_leave_the_cache_of_apt(node: Node, tmp_path: Path, check: bool) -> None:
     names = ["docker.io_20.10_amd64.deb", "docker.io-doc_20.10_all.deb", "runc_1.1_amd64.deb", "curl_7_amd64.deb"]

@@ -1,4 +1,4 @@
-"""What playbooks/uninstall.yml says of weights that stay."""
+"""What playbooks/uninstall.yml says of weights that stay, and what it asks before anything goes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import yaml
+
+from tests.unit.preflight.test_templates import evaluate
 
 ROOT = Path(__file__).parents[3]
 
@@ -26,3 +28,20 @@ def test_weights_are_said_to_stay_only_where_they_are(tmp_path: Path) -> None:
     assert "Stays: weights" in ran.stdout
     assert f"{tmp_path}/there" in ran.stdout
     assert f"{tmp_path}/gone" not in ran.stdout
+
+
+def test_packages_of_every_part_are_judged_before_anything_goes() -> None:
+    removing = {}
+    for file in sorted(ROOT.glob("roles/*/tasks/*.yml")):
+        for task in yaml.safe_load(file.read_text(encoding="utf-8")):
+            given = task.get("brought_packages", {})
+            if given.get("state") == "removed" or (given and "removed" in task.get("loop", [])):
+                removing[given["part"]] = given.get("keep_needed", False)
+    assert {"engine", "driver"} <= removing.keys()
+    (play,) = yaml.safe_load((ROOT / "playbooks/uninstall.yml").read_text(encoding="utf-8"))
+    (at,) = (index for index, task in enumerate(play["tasks"]) if "brought_packages" in task)
+    assert not [task for task in play["tasks"][:at] if "ansible.builtin.include_role" in task or "node_files" in task]
+    asked = play["tasks"][at]
+    assert (asked["brought_packages"]["state"], asked["check_mode"]) == ("removed", True)
+    keep = asked["brought_packages"]["keep_needed"]
+    assert {part: evaluate("container_runtime", keep, item=part) for part in asked["loop"]} == removing
