@@ -117,6 +117,11 @@ proved:
   type: bool
   returned: always
   sample: true
+restart:
+  description: How the engine's owner restarts it, and what that ends, for "Stays" in a message.
+  type: str
+  returned: always
+  sample: systemctl restart docker; without live-restore this ends its containers
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -131,7 +136,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.engine import origin
+from ansible.module_utils.gaudi.engine import configuration, origin
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.node import engine_look
 from ansible.module_utils.gaudi.node.containers import proof_facts
@@ -192,6 +197,7 @@ def main() -> None:
         unit_settled=origin.settled(engine.unit),
         habana=os.access(params["habana_path"], os.X_OK),
         proved=proved(module, engine.client),
+        restart=configuration.at_restart(engine.report["version"]),
     )
 
 

@@ -25,7 +25,8 @@ description:
     fails with the engine's last messages.
   - With V(removed), takes the runtimes out again that were merged into the oldest backup, unless they were changed
     since or are the engine's default; and the keys that O(settings_record) has, unless they were changed since. The
-    owner's later changes and all other keys stay. A file that this module created is removed if nothing is left in it.
+    owner's later changes and all other keys stay. If what remains is what the oldest backup has, the file gets its
+    bytes. A file that this module created is removed if nothing is left in it.
 author: gaudi-serving
 attributes:
   check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
@@ -161,7 +162,7 @@ stays:
   returned: for V(removed)
   type: list
   elements: str
-  sample: ["/etc/docker/daemon.json without our settings"]
+  sample: ["/etc/docker/daemon.json, without our settings"]
 keys:
   description: >-
     Keys that were changed in the file, or that the running engine has not taken up; and variables of its unit that its
@@ -337,7 +338,7 @@ def write(
     module: AnsibleModule,
     engine: configuration.Engine,
     file: engine_config.ConfigFile,
-    text: str,
+    content: bytes,
     restart: list[str],
     changed: dict[str, Any],
 ) -> dict[str, Any]:
@@ -350,8 +351,8 @@ def write(
     # Beside its target, so that it can be put in place by a rename.
     handle, name = tempfile.mkstemp(dir=str(target.parent))
     module.add_cleanup_file(name)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(content)
     report: dict[str, Any] = {"validated": validate(module, engine, name, file.path)}
     exists = target.exists()
     if exists and module.params["backup"]:
@@ -479,7 +480,7 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
         if not module.check_mode:
             changed = {key: decision.merged[key] for key in keys}
             waits = docker_daemon.needs_restart([*keys, *late])
-            result.update(write(module, engine, file, after, waits, changed))
+            result.update(write(module, engine, file, after.encode(), waits, changed))
     if module.params["wish"]:
         text = after if keys else file.raw.decode("utf-8")
         result.update(note(module, decision.desired, str(file.target), text, changed=bool(keys)))
@@ -507,8 +508,8 @@ def plan_removal(
     held = keys if needing else [key for key in keys if key not in desired or docker_daemon.needs_restart([key])]
     why = f", as a reload would keep {', '.join(sorted(needing))} from starting again" if needing else ""
     stays = (
-        f"this site's values of {', '.join(held)} in the running engine, until it is restarted{why} (systemctl restart "
-        "docker; without live-restore this ends its containers)"
+        f"this site's values of {', '.join(held)} in the running engine, until it is restarted{why} "
+        f"({configuration.at_restart(engine.version)})"
     )
     return "nothing" if needing else "reload", [stays] if held else []
 
@@ -553,13 +554,17 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
         return {**result, "notes": [f"{path} was not changed. {refusal}"]}
     # An engine does not start without a file that its flag names.
     gone = record["created"] and not desired and arguments.CONFIG_FILE not in engine.flags
+    # With all that the owner had in it, and nothing else: as the owner wrote it.
+    same = not record["created"] and desired == earlier
+    after = b"" if gone else copies[0].read_bytes() if same else docker_daemon.render(desired).encode()
     if not gone:
-        result["stays"] = [f"{path} without our settings" if keys else f"{path}, unchanged"]
+        changed = "as it was before us" if same else "without our settings"
+        result["stays"] = [f"{path}, {changed if keys else 'unchanged'}"]
     result["stays"] += held
     if keys:
-        after = "" if gone else docker_daemon.render(desired)
         result.update(changed=True, keys=keys, apply=apply)
-        result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
+        shown = docker_daemon.decode(after, path)
+        result["diff"] = {"before": before, "after": shown, "before_header": path, "after_header": path}
     if module.check_mode:
         return result
     if gone:

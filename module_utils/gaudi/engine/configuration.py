@@ -488,6 +488,17 @@ def removes_at_restart(version: str) -> bool:
     return numbers is None or tuple(int(number or 0) for number in numbers.groups()) < _KEEPS_AUTO_REMOVE
 
 
+def at_restart(version: str) -> str:
+    """Return how the owner restarts an engine, and what that ends, for "Stays" in a message.
+
+    version: of the engine or of its package, "" if it is not known.
+    """
+    # A package's number may begin with an epoch.
+    removes = removes_at_restart(version.rpartition(":")[2])
+    also = "; running containers with --rm are removed even with it" if removes else ""
+    return f"systemctl restart docker; without live-restore this ends its containers{also}"
+
+
 def check_restart(
     decision: Decision,
     keys: Sequence[str],

@@ -534,6 +534,26 @@ def test_remove_again_after_a_removal_that_was_cut_off_calls_the_file_unchanged(
     assert json.loads(file.read_text()) == {"debug": True}
 
 
+@pytest.mark.parametrize(
+    "text", ['{"debug":true,\r\n\t"features" : {}}', '\ufeff{"debug": true, "features": {}}\n', ""]
+)
+def test_remove_gives_the_owner_the_bytes_of_the_file(merge: Merge, node: Path, file: Path, text: str) -> None:
+    file.write_bytes(text.encode())
+    file.chmod(0o640)
+    answers, record = docker_info(ServerVersion="24.0.7"), {"settings_record": str(node / "settings.json")}
+    merge(answers, by_others=True, **record)
+    assert file.read_bytes() != text.encode()
+    assert merge(answers, check=True, state="removed", backup=False, **record)["changed"]
+    ran = merge(answers, state="removed", backup=False, **record)
+    assert (file.read_bytes(), ran["apply"], f"{file.stat().st_mode & 0o777:o}") == (text.encode(), "reload", "640")
+    assert ran["stays"][0].startswith(str(file))
+    assert not merge(answers, state="removed", backup=False, **record)["changed"]
+    # What the owner has added since stays, and with it the form in which it is.
+    file.write_text(json.dumps({"runtimes": {"habana": HABANA}, "hosts": []}))
+    merge(answers, state="removed", backup=False, **record)
+    assert json.loads(file.read_text()) == {"hosts": []}
+
+
 def test_remove_file_that_cannot_be_read_stays_with_a_note(merge: Merge, file: Path) -> None:
     file.with_name(f"{file.name}.7.2026-01-02@03:04:05~").write_text("{}")
     file.write_text("{ours")
@@ -587,6 +607,7 @@ def test_remove_names_what_the_running_engine_uses_until_its_next_start(merge: M
     (line,) = ran["stays"][1:]
     assert line.startswith("this site's values of live-restore, log-driver, log-opts in the running engine, until it ")
     assert "without live-restore this ends its containers" in line
+    assert "--rm" in line
 
 
 def test_remove_does_not_reload_an_engine_that_would_forget_a_runtime(merge: Merge, file: Path) -> None:

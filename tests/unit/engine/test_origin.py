@@ -447,9 +447,13 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
 ) -> None:
     tasks = [task for name in ("look", "remove") for task in load(ROLES / f"container_runtime/tasks/{name}.yml")]
     proxy = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env"
+    restart = "systemctl restart docker, with what it ends"
     answers = {
         "brought_packages": {"ours": ours, "stays": [], "kept": ["runc, which podman needs"]},
-        "container_runtime_info": {"origin": {"by_others": by_others, "package": "docker-ce", "program": ""}},
+        "container_runtime_info": {
+            "origin": {"by_others": by_others, "package": "docker-ce", "program": ""},
+            "restart": restart,
+        },
         "ansible.builtin.find": {"files": [], "matched": 0},
         "docker_daemon_json": {"copies": [], "stays": ["/opt/daemon.json, unchanged"]} if by_others else {},
         "node_files": {"written": [proxy]},
@@ -472,10 +476,21 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
     for name in ("docker-ce", "/opt/daemon.json", "the proxy of this site"):
         assert bool([line for line in stays if line.startswith(name)]) is by_others, name
     # Who restarts an engine of others must know what that ends.
-    assert all("without live-restore" in line for line in stays if "restart docker" in line)
+    assert bool([line for line in stays if restart in line]) is by_others
     assert "runc, which podman needs" in stays
     (group,) = (task for task in tasks if "ansible.builtin.group" in task)
     assert evaluate("container_runtime", f"{{{{ {group['when']} }}}}", **given) is came
+
+
+@pytest.mark.parametrize(
+    ("version", "removes"), [("5:28.0.1-1~debian.12~bookworm", False), ("20.10.24+dfsg1-1+deb12u1", True), ("", True)]
+)
+def test_what_a_restart_ends_is_known_by_the_engines_version(node: Node, version: str, removes: bool) -> None:
+    node.engine("docker-ce")
+    node.installed = {"docker-ce": version} if version else {}
+    said = node.read()["restart"]
+    assert "without live-restore" in said
+    assert ("--rm" in said) is removes
 
 
 @pytest.mark.parametrize(
