@@ -121,6 +121,11 @@ def fetched(module: NodeModule) -> bytes:
 
 def not_fetched(url: str, why: str, ca_file: str = "", proxy: Proxy | None = None) -> Refusal:
     """Return the refusal for a key that could not be fetched. ca_file, proxy: as in faults.advice()."""
+    if not certificates.REJECTED.search(why) and (denial := faults.of_proxy(why, proxy)):
+        return Refusal(
+            "repository_behind_proxy",
+            f"{denial} Through it the key of a package repository could not be fetched from {url} ({why}).",
+        )
     todo = faults.advice(why, "Check its address, the proxy, and whether the server is up.", url, ca_file, proxy)
     return Refusal(
         "key_not_fetched",

@@ -367,7 +367,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -383,7 +383,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import users as topology_users
 from ansible.module_utils.gaudi.engine import configuration, daemon, origin
 from ansible.module_utils.gaudi.engine import packages as engine_packages
-from ansible.module_utils.gaudi.engine.transaction import RHEL
+from ansible.module_utils.gaudi.engine.transaction import DEBIAN, RHEL
 from ansible.module_utils.gaudi.fabric import asked, verdict
 from ansible.module_utils.gaudi.node import (
     apt,
@@ -524,6 +524,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
         seen,
         engine_problems=[*damaged, *packages.get("engine_problems", []), *seen.engine_problems],
         engine_notes=[*packages.get("engine_notes", []), *seen.engine_notes],
+        lacking=packages.get("lacking", []),
     )
     space = {path: judgement.Space(*folders.space_at(Path(path))) for path in judgement.places(params, seen)}
     return replace(seen, space=space, unmounted=look_at_mounts(module, seen))
@@ -623,18 +624,55 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
     return {**known, "engine_notes": decision.notes}
 
 
-def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[Any]]:
-    """Return why the engine or the packages of this run are refused, and notes on the engine. Nothing is installed."""
+def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[str]]:
+    """Return the packages that are missing for this run, by the part that installs them, the driver left out."""
     params, given = module.params, module.params["packages"]
-    os_release = read_text("/etc/os-release")
-    family, manage = engine_packages.family_of(os_release), boolean(given["manage"])
-    refusals = engine_look.refusals(module, engine, manage=manage, habana_path=given["habana_path"])
+    family, manage = engine_packages.family_of(read_text("/etc/os-release")), boolean(given["manage"])
     wanted = {"engine": engine.missing if manage else [], "habana": [], "weights": []}
     if manage and (params["habana_source"] or {}).get("repository") and not os.access(given["habana_path"], os.X_OK):
         wanted["habana"] = package_look.missing(module, family, [given["habana_package"]])
     if fetches:
         of_fetch = engine_packages.of_fetches(family, params["weights_python"], params["weights_kinds"])
         wanted["weights"] = package_look.missing(module, family, of_fetch)
+    return wanted
+
+
+def look_outside(
+    module: AnsibleModule, driver: driver_first.DriverFirst, parts: Collection[str]
+) -> tuple[list[Refusal], list[str]]:
+    """Return why packages cannot be fetched, and in check mode repositories of others that cannot be read.
+
+    parts: which parts of this project lack packages. Nothing is asked if none does, and the driver is there.
+    """
+    params = module.params
+    denied = any(problem.id == "repository_behind_proxy" for problem in driver.problems)
+    if not (parts or driver.first) or denied or not params["access_valid"]:
+        return [], []
+    source = (params["habana_source"] or {}) if "habana" in parts else {}
+    repository = source.get("repository", "")
+    rhel = params["packages"].get("rhel_repository", "") if "engine" in parts else ""
+    of_driver = params["driver_repository"] if driver.first else ""
+    debian = engine_packages.family_of(read_text("/etc/os-release")) == DEBIAN
+    coming = [repository, of_driver, "" if debian else rhel]
+    try:
+        refusal = apt.unusable_proxy(module, [address for address in coming if address], params)
+        if refusal is not None:
+            return [refusal], []
+        # A run names them when it reads the lists that it installs from.
+        if not (module.check_mode and debian):
+            return [], []
+        return [], package_look.unread(module, repository, source.get("suite", ""), "container_runtime_habana", params)
+    except Refusal as found:
+        return [found], []
+
+
+def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[Any]]:
+    """Return why the engine or the packages of this run are refused, and notes on the engine. Nothing is installed."""
+    params, given = module.params, module.params["packages"]
+    os_release = read_text("/etc/os-release")
+    family, manage = engine_packages.family_of(os_release), boolean(given["manage"])
+    refusals = engine_look.refusals(module, engine, manage=manage, habana_path=given["habana_path"])
+    wanted = wanted_packages(module, engine, fetches=fetches)
     notes = [origin.note(engine.report)] if engine.report["by_others"] and manage else []
     try:
         if family and any(wanted.values()) and not refusals and params["access_valid"]:
@@ -648,7 +686,9 @@ def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetch
             )
     except Refusal as refusal:
         refusals = [refusal]
-    return {"engine_problems": [checks.Problem(each.id, str(each)) for each in refusals], "engine_notes": notes}
+    problems = [checks.Problem(each.id, str(each)) for each in refusals]
+    lacking = [part for part, names in wanted.items() if names]
+    return {"engine_problems": problems, "engine_notes": notes, "lacking": lacking}
 
 
 def read_indexes(
@@ -937,7 +977,8 @@ def main() -> None:
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
     refusals, coming = look_at_sources(module.params, driver_first=driver.first)
     unreached = apt.unreached_by_owner(module, coming, module.params) if module.params["access_valid"] else []
-    driver = driver_first.with_sources(driver, refusals, unreached)
+    barred, unread = look_outside(module, driver, seen.lacking)
+    driver = driver_first.with_sources(driver, [*refusals, *barred], [*unreached, *unread])
     driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
     if not driver.first:
         cards = inventory.read(module.params["inventory"])[0].expected_cards

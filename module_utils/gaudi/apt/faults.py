@@ -98,7 +98,6 @@ _TUNNEL = re.compile(r"Tunnel connection failed: \d+")
 
 # What to do about these errors if no proxy is known.
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (_DENIED_BY_PROXY, "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy."),
     (re.compile(r"HTTP Error 40[13]\b"), "The server denies access. Check the account in the address."),
     (
         _UNKNOWN_NAME,
@@ -119,15 +118,22 @@ def advice(why: str, otherwise: str, address: str, ca_file: str = "", proxy: Pro
     if certificates.REJECTED.search(why):
         text: str = certificates.advice(why, _host(address) or "the server", ca_file)
         return text
-    if proxy is not None and (said := _of_proxy(why, proxy)):
+    if said := of_proxy(why, proxy):
         return said
     return next((text for pattern, text in _ADVICE if pattern.search(why)), otherwise)
 
 
-def _of_proxy(why: str, proxy: Proxy) -> str:
-    """Return what to do about an error of a proxy; "" if it is none. A request connects to the proxy alone."""
+def of_proxy(why: str, proxy: Proxy | None) -> str:
+    """Return what to do about an error of the proxy that was asked; "" if it is none. proxy: None if it is not known.
+
+    A request connects to the proxy alone.
+    """
     if _DENIED_BY_PROXY.search(why):
-        return proxy.denied()
+        return (
+            proxy.denied() if proxy else "The proxy rejects its account. Check gaudi_http_proxy and gaudi_https_proxy."
+        )
+    if proxy is None:
+        return ""
     says = (
         (_TUNNEL, f"The proxy {proxy.where} answered this. It is set by {proxy.named}."),
         (_UNKNOWN_NAME, f"This node does not resolve the name of the proxy {proxy.where}. Check {proxy.named}."),
@@ -141,6 +147,15 @@ def _of_proxy(why: str, proxy: Proxy) -> str:
         ),
     )
     return next((text for pattern, text in says if pattern.search(why)), "")
+
+
+def unusable(why: str, proxy: Proxy) -> str:
+    """Return why a proxy serves no request, whatever is asked for, and what to do; "" if it may serve others.
+
+    why: the error of a request through it.
+    """
+    final = any(pattern.search(why) for pattern in (_DENIED_BY_PROXY, _UNKNOWN_NAME, _REFUSED))
+    return of_proxy(why, proxy) if final else ""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import ConnectionError as NotConnected
+from ansible.module_utils.urls import open_url
 
 from ..apt import config, faults, sources
 from ..apt.faults import Fault
@@ -17,12 +20,15 @@ from ..base import access
 from ..base.refusal import Refusal
 from ..base.values import without_accounts, without_login
 from ..engine.openpgp import keyring
+from . import web
 
 ETC = Path("/etc/apt")
 OS_RELEASE = Path("/etc/os-release")
 LISTS = Path("/var/lib/apt/lists")
 # Seconds between two attempts while another program has the lock of the lists, for which apt does not wait.
 LOCK_PAUSE = 2
+# Seconds within which a proxy answers; one that does not may be waiting for the server behind it.
+PROXY_SECONDS = 20
 # The last characters of unknown output.
 LAST = 1500
 
@@ -227,6 +233,30 @@ def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[d
             return {**own, "no_proxy": "*"}, None
         return {**own, "http_proxy": value, "https_proxy": value}, _of_site(key, value)
     return own, proxy(module, url)
+
+
+def unusable_proxy(module: AnsibleModule, addresses: Sequence[str], given: Mapping[str, str]) -> Refusal | None:
+    """Ask each proxy of the site once, as packages will be fetched; return the refusal if one serves no request.
+
+    addresses: of repositories, beside the sources of the node. given: as for coming(). Proxies that only apt knows are
+    left to apt, which says of each repository what is wrong.
+    """
+    asked: set[str] = set()
+    for url in dict.fromkeys([*(source.uri for source in read_sources()), *addresses]):
+        variables, through = coming(module, url, given) if url.startswith(("http:", "https:")) else ({}, None)
+        if through is None or not through.ours or through.address in asked:
+            continue
+        asked.add(through.address)
+        try:
+            with web.through(url, given), web.variables(variables), open_url(url, timeout=PROXY_SECONDS):
+                continue
+        # An answer of the server as well: what it says of this address is judged where that is read.
+        except (OSError, ValueError, HTTPException, NotConnected) as error:
+            # The reason of an HTTP answer lacks its number.
+            why = str(error if hasattr(error, "code") else getattr(error, "reason", error))
+        if unusable := faults.unusable(why, through):
+            return Refusal("repository_behind_proxy", f"{unusable} Packages that this run installs come through it.")
+    return None
 
 
 def age() -> float:

@@ -19,7 +19,7 @@ from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
 from ..apt.config import Proxy
-from ..apt.faults import advice
+from ..apt.faults import advice, of_proxy
 from ..base import certificates, paths
 from ..base.documents import Damaged
 from ..base.printable import printable
@@ -123,6 +123,12 @@ def index_of(
         except (OSError, EOFError, ValueError, zlib.error, NotConnected) as error:
             # The reason of an HTTP answer lacks its number.
             seen = str(error if hasattr(error, "code") else getattr(error, "reason", error))
+    if not certificates.REJECTED.search(seen) and (denial := of_proxy(seen, proxy)):
+        raise Refusal(
+            "repository_behind_proxy",
+            f"{denial} Through it the index of packages for {suite} in gaudi_driver_repository could not be read from "
+            f"this node ({seen}).",
+        )
     todo = advice(seen, "Check its address, gaudi_driver_suite, and the node's proxy.", repository, ca_file, proxy)
     raise Refusal(
         "repository_not_read",

@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..apt import faults
+from ..base import certificates
 from ..base.access import apt_conf, apt_hosts, dnf_access
 from ..base.printable import printable
 from ..base.refusal import Refusal
@@ -30,6 +32,9 @@ NOT_OFFERED = "packages_not_offered"
 HALF = ("half-installed", "unpacked")
 GONE = ("not-installed", "config-files")
 _SOURCES = (".list", ".sources")
+# Lists of commands that apt runs with each update, and names behind all others in apt.conf.d.
+_HOOKS = ("Pre-Invoke", "Post-Invoke", "Post-Invoke-Success")
+_MAIN, _LAST = "zzzy-apt.conf", "zzzz-without-commands"
 
 
 def family() -> str:
@@ -194,33 +199,81 @@ def private_lists(
     node's own repositories are read as well, as where they never were. All of it is in a temporary directory of root's.
     None if apt cannot read all of them.
     """
-    proxies, no_proxy = (access.get("http_proxy", ""), access.get("https_proxy", "")), access.get("no_proxy", "")
     with TemporaryDirectory(prefix="gaudi-serving-") as name:
         folder = Path(name)
-        certificates = folder / "ca-certificates.crt"
-        bundle = str(certificates) if access.get("certificates") else ""
-        if bundle:
-            certificates.write_text(web.bundle(access["certificates"]), encoding="utf-8")
         if family == RHEL:
+            bundle, no_proxy = _write_bundle(folder, access), access.get("no_proxy", "")
+            proxies = (access.get("http_proxy", ""), access.get("https_proxy", ""))
             for index, url in indexes.items():
                 _write_secret(folder / f"{index}.repo", section(index, dnf_access(url, *proxies, no_proxy, bundle)))
             yield [f"--setopt=reposdir={YUM},{folder}"]
             return
-        options = ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"]
-        _make_lists(folder, indexes, keep=not update)
+        options = _make_lists(folder, indexes, keep=not update)
         sources = ["-o", f"Dir::Etc::SourceParts={folder / 'sources'}"]
         # The indexes are files here; the node's own repositories are only asked where they have to be.
         only = ["-o", f"Dir::Etc::SourceParts={folder / 'ours'}", "-o", "Dir::Etc::SourceList=/dev/null"]
-        command = ["apt-get", "--quiet", *options, *(sources if update else only), "-o", "APT::Get::List-Cleanup=0"]
-        command += ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "update"]
-        direct = apt_hosts("\n".join(source.uri for source in apt.read_sources()), no_proxy) if any(proxies) else []
-        conf = apt_conf(*proxies, direct, bundle=bundle)
-        if conf:
-            _write_secret(folder / "apt.conf", conf)
-        environment = {"APT_CONFIG": str(folder / "apt.conf")} if conf else {}
-        code, out, err = module.run_command(command, environ_update={**ENVIRONMENT, **environment})
-        whole = code == 0 and "Failed to fetch" not in out + err and "failed to download" not in out + err
+        code, printed = _update(module, folder, access, [*options, *(sources if update else only)])
+        whole = code == 0 and "Failed to fetch" not in printed and "failed to download" not in printed
         yield [*options, *sources] if whole else None
+
+
+def unread(module: AnsibleModule, repository: str, suite: str, options: str, access: Mapping[str, str]) -> list[str]:
+    """Return warnings about repositories of others that apt cannot read; nothing on the node changes.
+
+    repository, suite, options: of ours that packages come from, as apt/faults.judge() takes them, which raises Refusal
+    as it does for the run. access: as in private_lists().
+    """
+    with TemporaryDirectory(prefix="gaudi-serving-") as name:
+        folder = Path(name)
+        lists = _make_lists(folder, {}, keep=False)
+        # any: as in apt.update().
+        how = ["-o", "Acquire::Languages=none", "-o", "APT::Update::Error-Mode=any"]
+        _code, printed = _update(module, folder, access, [*lists, *how])
+    found = faults.parse(printed)
+    ways = {fault.uri: apt.coming(module, fault.uri, access) for fault in found}
+    ca_file = certificates.OPTION if access.get("certificates") else ""
+    proxies = {uri: proxy for uri, (_variables, proxy) in ways.items()}
+    judged: list[str] = faults.judge(
+        found, apt.read_sources(), repository, suite or apt.codename(), options, ca_file, proxies
+    )
+    return judged
+
+
+def _update(module: AnsibleModule, folder: Path, access: Mapping[str, str], options: Sequence[str]) -> tuple[int, str]:
+    """Have apt read repositories into private lists, through the site's proxies; return its status and output.
+
+    Commands that the node has apt run before and after each update are left out, since they change the node.
+    """
+    bundle, no_proxy = _write_bundle(folder, access), access.get("no_proxy", "")
+    proxies = (access.get("http_proxy", ""), access.get("https_proxy", ""))
+    direct = apt_hosts("\n".join(source.uri for source in apt.read_sources()), no_proxy) if any(proxies) else []
+    parts, own = folder / "parts", APT / "apt.conf.d"
+    parts.mkdir()
+    for file in own.iterdir() if own.is_dir() else ():
+        (parts / file.name).symlink_to(file)
+    if (APT / "apt.conf").is_file():
+        (parts / _MAIN).symlink_to(APT / "apt.conf")
+    (parts / _LAST).write_text("".join(f"#clear APT::Update::{name};\n" for name in _HOOKS), encoding="utf-8")
+    # It is read first (apt.conf(5)), so the node's own settings win.
+    before = [f'#include "{os.environ["APT_CONFIG"]}";\n'] if os.environ.get("APT_CONFIG") else []
+    conf = apt_conf(*proxies, direct, bundle=bundle)
+    _write_secret(
+        folder / "apt.conf", "".join([*before, conf, f'Dir::Etc::Parts "{parts}";\nDir::Etc::Main "/dev/null";\n'])
+    )
+    command = ["apt-get", "--quiet", *options, "-o", "APT::Get::List-Cleanup=0", "-o", "APT::Sandbox::User=root"]
+    command += ["-o", "Acquire::Retries=0", "update"]
+    environment = {**ENVIRONMENT, "APT_CONFIG": str(folder / "apt.conf")}
+    code, out, err = module.run_command(command, environ_update=environment)
+    return int(code), f"{out}\n{err}"
+
+
+def _write_bundle(folder: Path, access: Mapping[str, str]) -> str:
+    """Write the certificates that the site's programs trust; return their path, "" without any of the site's."""
+    file = folder / "ca-certificates.crt"
+    if not access.get("certificates"):
+        return ""
+    file.write_text(web.bundle(access["certificates"]), encoding="utf-8")
+    return str(file)
 
 
 def _write_secret(path: Path, text: str) -> None:
@@ -228,8 +281,8 @@ def _write_secret(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def _make_lists(folder: Path, indexes: Mapping[str, str], *, keep: bool) -> None:
-    """Write private lists and sources of apt. keep: with the lists that the node has."""
+def _make_lists(folder: Path, indexes: Mapping[str, str], *, keep: bool) -> list[str]:
+    """Write private lists and sources of apt; return the options that name the lists. keep: with those of the node."""
     for name in ("lists/partial", "cache/archives/partial", "sources", "ours"):
         (folder / name).mkdir(parents=True)
     parts = APT / "sources.list.d"
@@ -246,3 +299,4 @@ def _make_lists(folder: Path, indexes: Mapping[str, str], *, keep: bool) -> None
         line = f"deb [trusted=yes] file:{folder / name} ./\n"
         for place in ("sources", "ours"):
             (folder / place / f"gaudi-serving-{name}.list").write_text(line, encoding="utf-8")
+    return ["-o", f"Dir::State::lists={folder / 'lists'}", "-o", f"Dir::Cache={folder / 'cache'}"]

@@ -65,6 +65,7 @@ class Instance:
     """Facts on the node that one plan depends on."""
 
     lacking: Sequence[str] = ()
+    """Parts of this project, such as the engine, that packages are installed for."""
     """Of its files beside weights, those that are not there."""
     measured: int = 0
     """The files in its folder of measurements."""
@@ -130,6 +131,7 @@ class Seen:
     engine_problems: Sequence[Problem] = ()
     """Why the engine cannot be used, or its configuration cannot be changed."""
     engine_notes: Sequence[str] = ()
+    lacking: Sequence[str] = ()
     """Settings of the engine that are not used."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that a release has a word on."""

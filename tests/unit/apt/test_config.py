@@ -117,7 +117,6 @@ def test_an_index_is_read_through_the_proxy_that_only_apt_knows(
     ("error", "words"),
     [
         ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get local issuer", "gaudi_ca_certif"),
-        ("Tunnel connection failed: 407 Proxy Authentication Required", "rejects its account"),
         ("[Errno -2] Name or service not known", "does not resolve"),
         ("[Errno 111] Connection refused", "Nothing accepts connections"),
         ("timed out", "in time"),
@@ -136,6 +135,18 @@ def test_an_index_that_cannot_be_read_is_refused_with_what_to_do(
         index_of("http://vault.invalid/debian", "jammy", {})
     assert refused.value.id == "repository_not_read"
     assert words in str(refused.value)
+
+
+def test_a_proxy_that_denies_is_at_fault_where_nobody_knows_which_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object, **_options: object) -> None:
+        raise OSError("Tunnel connection failed: 407 Proxy Authentication Required")
+
+    monkeypatch.setattr("socket.create_connection", fails)
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(Refusal) as refused:
+        index_of("http://vault.invalid/debian", "jammy", {})
+    assert refused.value.id == "repository_behind_proxy"
+    assert str(refused.value).startswith("The proxy rejects its account.")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +171,10 @@ def test_a_fault_of_the_proxy_names_it_and_its_option_in_every_language(
     with pytest.raises(Refusal) as refused:
         index_of("http://vault.invalid/debian", "jammy", {}, proxy=Setting("http://p.test:9", "gaudi_https_proxy"))
     said = str(refused.value)
+    assert refused.value.id == "repository_behind_proxy"
     assert words in said and "p.test:9" in said and "gaudi_https_proxy" in said
+    # What is at fault comes first.
+    assert said.index("p.test:9") < said.index("gaudi_driver_repository")
     assert "gaudi_driver_suite" not in said and "gaudi_http_proxy" not in said
 
 

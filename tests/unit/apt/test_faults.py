@@ -19,7 +19,7 @@ from ansible.module_utils.gaudi.base import access
 from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver.troubles import recognised
-from ansible.module_utils.gaudi.node import apt
+from ansible.module_utils.gaudi.node import apt, package_look
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.testing import patch_module_args
 from hypothesis import example, given
@@ -450,3 +450,31 @@ def test_a_proxy_that_denies_the_file_of_a_package_is_named(node: Path, monkeypa
     assert "http://vault.invalid/repository/pool/toy.deb" in str(refusal) and "hidden" not in str(refusal)
     unknown = recognised(said)
     assert unknown is not None and unknown.id == "repository_behind_proxy"
+
+
+def test_repositories_are_read_beforehand_and_the_node_stays_as_it_is(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_look, "APT", node / "etc")
+    (node / "etc/sources.list").write_text(
+        f"deb [trusted=yes] file:{node}/repository jammy main\ndeb [trusted=yes] http://other.invalid/x stable main\n"
+    )
+    for file, name in (("apt.conf.d/50hooks", "Pre-Invoke"), ("apt.conf", "Post-Invoke")):
+        (node / "etc" / file).write_text(f'APT::Update::{name} {{"touch {node}/ran";}};\n')
+    before = sorted(node.rglob("*"))
+    with patch_module_args({}):
+        module = NodeModule(argument_spec={})
+    with serving(Denies) as port:
+        # The node's own setting for the host wins over the site's proxy.
+        own = node / "etc/apt.conf.d/60direct"
+        own.write_text('Acquire::http::Proxy::other.invalid "http://127.0.0.1:9";\n')
+        (said,) = package_look.unread(module, "", "jammy", "", {"http_proxy": f"http://127.0.0.1:{port}"})
+        assert "http://other.invalid/x" in said and "sources.list" in said
+        own.unlink()
+        with pytest.raises(Refusal) as refused:
+            package_look.unread(module, "http://other.invalid/x", "stable", "gaudi_driver", {})
+    assert refused.value.id == "repository_down"
+    assert sorted(node.rglob("*")) == before
+    module.run_command(["apt-get", "update"])
+    # A run of the owner's would have left its mark.
+    assert (node / "ran").exists()

@@ -62,6 +62,7 @@ SHARED = {
     "out_of_range": "a number outside its limits",
     "range_backwards": "a lowest number above the highest",
     "record_damaged": "a JSON file that is there and does not hold what it must",
+    "repository_behind_proxy": "a proxy that keeps packages from the node",
     "repository_down": "a repository that does not answer",
     "request_unreadable": "the request of a job",
     "reservations_damaged": "the file of reservations",

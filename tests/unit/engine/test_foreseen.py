@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import package_look
+from ansible.module_utils.gaudi.node import apt, package_look
 
 from library import gaudi_preflight
 from tests.unit.engine.test_origin import HABANA, Node, node, snap
+from tests.unit.node.outside import Key, proxy, serving
 from tests.unit.preflight.conftest import Answer
 from tests.unit.preflight.test_modules import REAL_READ, preflight
 
@@ -32,10 +33,21 @@ def _debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
     monkeypatch.setattr(package_look, "APT", tmp_path / "no apt")
     monkeypatch.setattr(package_look, "APT_LISTS", tmp_path / "no lists")
+    monkeypatch.setattr(apt, "ETC", tmp_path / "apt")
 
 
-def judged(node: Node, manage: bool = True, engine: Any = None, **answers: Answer) -> dict[str, Any]:
-    """The preflight's result on a node. answers: of apt-get, by simulation or private; of docker info, by info."""
+def judged(
+    node: Node,
+    manage: bool = True,
+    engine: Any = None,
+    access: dict[str, str] | None = None,
+    check: bool = False,
+    **answers: Answer,
+) -> dict[str, Any]:
+    """The preflight's result on a node.
+
+    access: proxies of the site. answers: of apt-get, by simulation or private; of docker info, by info.
+    """
     scripted = {
         INSTALL: answers.get("simulation", (0, "Inst nftables (1.0.6 x [amd64])\n", "")),
         f"{INSTALL} nftables": (0, "Inst nftables (1.0.6 x [amd64])\n", ""),
@@ -48,7 +60,7 @@ def judged(node: Node, manage: bool = True, engine: Any = None, **answers: Answe
         "systemctl show docker.service": (0, node.unit, ""),
         "systemctl show": (0, "", ""),
         "dpkg-query --search": (1, "".join(f"{name}: {path}\n" for path, name in node.owners.items()), ""),
-        "dpkg-query --show": (1, "", ""),
+        "dpkg-query --show": answers.get("show", (1, "", "")),
     }
     given = {
         "engine": [],
@@ -58,7 +70,8 @@ def judged(node: Node, manage: bool = True, engine: Any = None, **answers: Answe
         "habana_package": "habanalabs-container-runtime",
         "rhel_repository": "",
     }
-    found: dict[str, Any] = node.run(gaudi_preflight, preflight(packages=given, engine=engine or {}), scripted).result
+    arguments = preflight(packages=given, engine=engine or {}, **(access or {}))
+    found: dict[str, Any] = node.run(gaudi_preflight, arguments, scripted, check=check).result
     return found
 
 
@@ -127,3 +140,72 @@ def test_lists_that_were_never_read_are_read_into_a_private_folder(
     found = judged(node, simulation=(100, "", NOTHING_OFFERED), private=private, update=update)
     assert ids(found) == problems
     assert bool([line for line in found["findings"] if line.startswith("packages: ")]) is not foreseen
+
+
+def sources(node: Node, *lines: str) -> None:
+    (node.root / "apt").mkdir(exist_ok=True)
+    (node.root / "apt/sources.list").write_text("".join(f"deb {line} bookworm main\n" for line in lines))
+
+
+def test_a_proxy_that_denies_is_found_before_packages_are_fetched_through_it(node: Node) -> None:
+    with serving(Key) as port, proxy() as (address, site):
+        sources(node, f"http://deb.example:{port}/debian", f"http://security.example:{port}/debian", "file:/mirror")
+        refused = judged(node, access={"http_proxy": address.replace("reader", "stranger")})
+        assert ids(refused) == ["repository_behind_proxy"]
+        where = f"127.0.0.1:{address.rpartition(':')[2]}"
+        for word in (f"The proxy {where} rejects its account (407).", "gaudi_http_proxy"):
+            assert word in refused["report"]
+        assert "p%40ss" not in json.dumps(refused) and "p@ss" not in json.dumps(refused)
+        site.asked.clear()
+        assert ids(judged(node, access={"http_proxy": address})) == []
+        # Once, not for each repository.
+        assert len(site.asked) == 1
+        # Hosts that are reached without it.
+        without = {"http_proxy": f"http://{where}", "no_proxy": ".example"}
+        assert ids(judged(node, access=without)) == []
+        # A server that denies or lacks something is not the proxy's fault.
+        sources(node, f"http://deb.example:{port + 1 if port < 65535 else 1}/debian")
+        assert ids(judged(node, access={"http_proxy": address})) == []
+
+
+def test_a_proxy_that_is_not_there_is_found_beforehand(node: Node) -> None:
+    with serving(Key) as port:
+        closed = f"http://127.0.0.1:{port}"
+    sources(node, "http://deb.example/debian")
+    refused = judged(node, access={"http_proxy": closed})
+    assert ids(refused) == ["repository_behind_proxy"]
+    assert "gaudi_http_proxy" in refused["report"]
+
+
+def test_a_node_that_lacks_no_package_asks_no_proxy(node: Node) -> None:
+    node.engine("docker.io")
+    names = ("docker.io", "nftables", "apparmor", "docker-buildx")
+    there = (0, "".join(f"{name} installed 1\n" for name in names), "")
+    with proxy() as (address, site):
+        sources(node, "http://deb.example/debian")
+        access = {"http_proxy": address.replace("reader", "stranger")}
+        for check in (False, True):
+            assert ids(judged(node, access=access, show=there, check=check)) == []
+        assert site.asked == []
+
+
+BROKEN = (
+    "Err:1 http://others.example/x stable InRelease\n"
+    "  Could not connect to others.example:80 (127.0.0.1). - connect (111: Connection refused)\n"
+)
+CONFLICT = (
+    "E: Conflicting values set for option Signed-By regarding source http://others.example/x/ stable: /a.asc != \n"
+    "E: The list of sources could not be read.\n"
+)
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(("printed", "problems"), [(BROKEN, []), (CONFLICT, ["sources_in_conflict"])])
+def test_check_mode_names_what_apt_cannot_read_as_the_run_does(
+    node: Node, check: bool, printed: str, problems: list[str]
+) -> None:
+    sources(node, "http://others.example/x")
+    found = judged(node, check=check, update=(100, printed, ""))
+    assert ids(found) == (problems if check else [])
+    named = [line for line in found["findings"] if "http://others.example/x stable" in line]
+    assert bool(named) is (check and not problems)

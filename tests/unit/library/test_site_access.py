@@ -196,7 +196,7 @@ def test_a_key_comes_through_a_proxy_with_an_account(tmp_path: Path) -> None:
         assert fetch(port, dest, http_proxy=address)["changed"] is False
         assert set(site.accounts) == {"reader:p@ss%:/#$ x"}
         refused = fetch(port, dest, http_proxy=address.replace("reader", "stranger"))
-        assert (refused["refused_id"], "407" in refused["msg"]) == ("key_not_fetched", True)
+        assert (refused["refused_id"], "407" in refused["msg"]) == ("repository_behind_proxy", True)
         assert "p%40ss" not in refused["msg"]
         where = f"127.0.0.1:{address.rpartition(':')[2]}"
         assert f"The proxy {where} rejects its account (407). Check the account in gaudi_http_proxy." in refused["msg"]
