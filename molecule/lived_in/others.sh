@@ -12,11 +12,16 @@ cat >/etc/systemd/system/docker.service.d/site.conf <<'UNIT'
 ExecStart=
 ExecStart=/usr/bin/dockerd -H fd:// --log-driver=json-file --log-opt=max-size=10m --label=owner=others
 UNIT
+# As nobody would write it who renders JSON.
+mkdir -p /etc/docker
+printf '{"max-concurrent-downloads":5}' >/etc/docker/daemon.json
+cp /etc/docker/daemon.json /usr/local/lib/others-daemon.json
 systemctl daemon-reload
 systemctl restart docker.service
 mapfile -t libraries < <(ldd /bin/sleep | grep -o '/[^ ]*')
 tar --create --dereference --absolute-names /bin/sleep "${libraries[@]}" | docker import --change 'CMD ["/bin/sleep", "infinity"]' - others:local
 docker run --detach --name others --restart=always --network=none others:local
+docker run --detach --name passing --rm --network=none others:local
 
 # The vendor's repository under another name and with a keyring of its own; two repositories that do not work.
 python3 - "$VENDOR_KEY" >/usr/share/keyrings/others-vendor.asc <<'FETCH'
