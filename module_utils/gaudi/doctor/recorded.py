@@ -12,8 +12,8 @@ from typing import Any
 
 from ..base import paths
 from ..base.printable import printable_lines
+from ..base.server_log import ACCESS
 from ..cards.hl_smi import parse_bus_id, parse_table
-from ..serving.signs import ACCESS
 from .bundle import COMMANDS as OF_BUNDLE
 from .bundle import FILES as FILES_OF_BUNDLE
 from .bundle import cut

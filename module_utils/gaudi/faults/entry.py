@@ -31,6 +31,8 @@ class Known:
     severity: str = ERROR
     remedies: Mapping[str, str] = field(default_factory=dict)
     """Another remedy for a case, by a word for the case."""
+    cases: bool = False
+    """Whether the words for the cases are statements about facts: the first that is true selects the remedy."""
     limit: int = 0
     """The number that is compared with, where there is one."""
     signs: str = ""
@@ -38,6 +40,12 @@ class Known:
     retry: bool = False
     """Whether a start that ended so is worth another try. A server that had been serving always is: what it served with
     was right, and what it said last may be the words of whoever asked it."""
+    hints: str = ""
+    """A regular expression for a line that has other causes too: it means this fault only where facts prove it."""
+    when: str = ""
+    """The statement about facts (a property of Facts) that proves this fault, and excludes it where it is untrue."""
+    check: str = ""
+    """How a person finds out whether it is this fault, where facts do not tell."""
     asked: str = ""
     """A word of the server's command without which the line means something else."""
     served: bool = False

@@ -16,7 +16,7 @@ _STATIC = "module_utils/gaudi/fabric/static.py"
 _CHECKS = "module_utils/gaudi/preflight/checks.py"
 _COMPATIBILITY = "module_utils/gaudi/preflight/compatibility.py"
 _DOCTOR = "module_utils/gaudi/doctor/findings.py"
-_SIGNS = "module_utils/gaudi/serving/signs.py"
+_CAUSES = "module_utils/gaudi/faults/causes.py"
 _PLAN = "module_utils/gaudi/serving/plan.py"
 _SUPERVISOR = "roles/vllm_service/files/gaudi_supervisor/"
 
@@ -48,6 +48,11 @@ _STILL_TRANSLATES = (
     "example a setting of the firmware"
 )
 _FULL = r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?:device )?memory"
+
+_NOT_ACQUIRED = (
+    r"Device already acquired|Device acquire failed|Device not found|synStatus=(?:8|20)\b"
+    r"|synDeviceAcquire[A-Za-z]*\(.{0,200}? failed|synStatus=26\b.*Device acquire failed"
+)
 
 FAULTS = (
     # Cards and links, as hl-smi, the driver and the PCI bus show them.
@@ -874,7 +879,7 @@ FAULTS = (
     Known(
         "out-of-host-memory",
         HOST,
-        _SIGNS,
+        _CAUSES,
         "The kernel killed {count} process(es) for want of host memory and the server ended with status {status}.",
         "dmesg names them. Free host memory, or lower vm.nr_hugepages.",
         "",
@@ -882,7 +887,7 @@ FAULTS = (
     Known(
         "container-killed",
         INSTANCES,
-        _SIGNS,
+        _CAUSES,
         "The container was killed from outside ({signal}): docker stop, docker kill or kill by somebody.",
         "",
         "",
@@ -890,7 +895,7 @@ FAULTS = (
     Known(
         "crashed",
         INSTANCES,
-        _SIGNS,
+        _CAUSES,
         "The server crashed (SIGSEGV).",
         "Its last lines are in the journal.",
         "",
@@ -898,7 +903,7 @@ FAULTS = (
     Known(
         "engine-died",
         INSTANCES,
-        _SIGNS,
+        _CAUSES,
         "The server's engine process ended, and the server with it (status {status}).",
         "It said {said}",
         "core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1",
@@ -907,7 +912,7 @@ FAULTS = (
     Known(
         "container-not-started",
         INSTANCES,
-        _SIGNS,
+        _CAUSES,
         "docker could not start the container (status {status}).",
         "Its last words: {said}",
         "",
@@ -916,7 +921,7 @@ FAULTS = (
     Known(
         "server-ended",
         INSTANCES,
-        _SIGNS,
+        _CAUSES,
         "The server ended by itself with status {status}.",
         "Its last words: {said}",
         "",
@@ -928,11 +933,26 @@ FAULTS = (
         "card-busy",
         CARDS,
         "",
-        "A card of this instance is held by another process.",
-        "hl-smi names it: stop it, or plan other cards.",
-        "tgi-gaudi 93, a public issue",
+        "A card of this instance is held by another process or container: {holders}.",
+        "Stop it, or plan other cards; containers with HABANA_VISIBLE_DEVICES=all each take every card.",
+        "tgi-gaudi 93, GenAIExamples 137, public issues",
         retry=True,
-        signs=r"Device already acquired|synStatus=20\b|synStatus=26\b.*Device acquire failed",
+        signs=r"Device already acquired|synStatus=20\b",
+        hints=_NOT_ACQUIRED,
+        when="card_held",
+        check="hl-smi shows processes on a card of the plan, or docker ps shows another container with all cards: stop "
+        "it, or give each its own cards",
+    ),
+    Known(
+        "other-release",
+        ENGINE,
+        "",
+        "Driver ({driver}) and software of the image ({image}) are of two releases.",
+        "Install the driver of the image's release (playbooks/driver.yml), or serve with an image of the driver's.",
+        "vllm-fork 484, a public issue: the vendor's image of the driver's release cured it",
+        hints=f"{_NOT_ACQUIRED}|Graph compile failed",
+        when="releases_differ",
+        check="hl-smi and the image are of two releases: install the driver of the image's (playbooks/driver.yml)",
     ),
     Known(
         "engine-ready-timeout",
@@ -967,10 +987,32 @@ FAULTS = (
         "no-verbs",
         CARDS,
         "",
-        "HCCL found no card over verbs.",
-        "Load habanalabs_ib; on Ubuntu it needs linux-modules-extra of the running kernel.",
+        "HCCL found no card over verbs: habanalabs_ib is not loaded.",
+        "Load ib_uverbs, then habanalabs_ib; on Ubuntu it needs linux-modules-extra of the running kernel.",
         _PLUGIN,
-        signs=r"ibv initialization failed",
+        signs=r"ibv initialization failed|failed to find matching Habana IB device",
+        when="verbs_missing",
+        check="lsmod lacks habanalabs_ib: load ib_uverbs, then habanalabs_ib",
+    ),
+    Known(
+        "verbs-not-passed",
+        ENGINE,
+        "",
+        "The module habanalabs_ib is loaded, but /dev/infiniband is not there.",
+        "Load ib_uverbs, and run the playbook again (role container_runtime): its runtime passes /dev/infiniband on.",
+        "habana-container-runtime",
+        hints=r"ibv initialization failed|failed to find matching Habana IB device",
+        when="verbs_not_passed",
+        check="/dev/infiniband is missing: load ib_uverbs",
+    ),
+    Known(
+        "verbs-failed",
+        CARDS,
+        "",
+        "HCCL found no card over verbs, although habanalabs_ib is loaded.",
+        "Check the links of the cards (hl-smi -Q, playbooks/accept.yml), and dmesg | grep habanalabs.",
+        "HCL's own line",
+        signs=r"ibv initialization failed|failed to find matching Habana IB device",
     ),
     Known(
         "wrong-buckets",
@@ -986,9 +1028,14 @@ FAULTS = (
         "lazy-mode",
         INSTANCES,
         "",
-        "This model does not run in lazy mode as it is.",
+        "The server cannot run this model in lazy mode on this card.",
         "Leave lazy_mode out; or set PT_HPUGRAPH_DISABLE_TENSOR_CACHE to false in extra_environment, or enforce_eager.",
         _PLUGIN,
+        remedies={
+            "first_generation": "The card is of the first generation, which the vendor's server does not support. "
+            "Serve from a Gaudi 2 or Gaudi 3."
+        },
+        cases=True,
         signs=r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor",
     ),
     Known(
@@ -1004,20 +1051,40 @@ FAULTS = (
         "graph-compiler",
         INSTANCES,
         "",
-        "The graph compiler could not build a graph. It was seen with models of gated delta layers on "
-        "1.24.1, which ran with plugin 0.24.0.",
-        "Try enforce_eager, or another release.",
-        _PLUGIN,
+        "The graph compiler could not build a graph.",
+        "Check first that driver and image are of one release (hl-smi, playbooks/status.yml). If they are, try "
+        "enforce_eager, or another release.",
+        _PLUGIN + "; vllm-fork 484",
+        remedies={
+            "gated_delta": "It was seen with models of gated delta layers on 1.24.1, which ran with plugin 0.24.0. Try "
+            "enforce_eager, or another release."
+        },
+        cases=True,
         signs=r"Graph compile failed",
     ),
     Known(
         "model-not-for-card",
         INSTANCES,
         "",
-        "The plugin of this release does not run this model on this card.",
-        "gpt-oss is validated on Gaudi 3 only, Gemma 4 from 1.24.1 on.",
-        _PLUGIN,
-        signs=r"Head size \d+ is not supported by PagedAttention|view size is not compatible with input tensor",
+        "The server of this release cannot run this model on Gaudi.",
+        "Serve it with another release, or serve another model; docs/models.md lists what was validated.",
+        _PLUGIN + "; vllm 13054",
+        remedies={
+            "gpt_oss": "gpt-oss is validated on Gaudi 3 only.",
+            "gemma4_too_early": "Gemma 4 is validated from 1.24.1 on.",
+        },
+        cases=True,
+        signs=r"Head size \d+ is not supported by PagedAttention|view size is not compatible with input tensor"
+        r"|NotImplementedError: (?!Medusa).{0,200}not (?:supported|implemented) (?:on|for) HPU",
+    ),
+    Known(
+        "quantization-not-for-card",
+        INSTANCES,
+        "",
+        "This release has no kernel for weights that are quantized so.",
+        "Serve other weights (BF16, or FP8 of the vendor's kind), or take a release with plugin 0.21 or later.",
+        "vllm-gaudi 567, a public issue",
+        signs=r"KeyError: <PlatformEnum\.(?:HPU|OOT)",
     ),
     Known(
         "too-many-at-once",
@@ -1100,6 +1167,7 @@ FAULTS = (
             "max_model_len or the ranges, and max_num_batched_tokens, or raise tensor_parallel_size; then run the "
             "playbook again.",
         },
+        cases=True,
         signs=_FULL,
     ),
     Known(
@@ -1182,7 +1250,20 @@ FAULTS = (
         retry=True,
         remedies={"missing": "Install the driver packages first (playbooks/driver.yml)."},
         signs=r"no habanalabs devices found|driver might not be loaded|requested device does not exist"
-        r"|HABANA_RUNTIME_ERROR|Device not found|synStatus=8\b|failed to find matching Habana IB device",
+        r"|HABANA_RUNTIME_ERROR",
+        hints=_NOT_ACQUIRED,
+        when="card_missing",
+        check="hl-smi lacks a card of the plan: look at dmesg | grep habanalabs",
+    ),
+    Known(
+        "card-not-acquired",
+        CARDS,
+        "",
+        "A card could not be acquired, and this line has several causes.",
+        "Check in this order: {checks}. If it is none of these, look at dmesg | grep habanalabs.",
+        "GenAIExamples 137 and public records: three of three reports of synStatus=8 had a card that was held",
+        retry=True,
+        signs=_NOT_ACQUIRED,
     ),
     Known(
         "cpu-binding",

@@ -15,8 +15,12 @@ def fault(identifier: str) -> Known:
 
 def say(identifier: str, case: str = "", /, **facts: object) -> str:
     """Return what is wrong and what to do, in a sentence or more; ``case`` selects one of the remedies."""
-    said = (fault(identifier).sentence.format(**facts), remedy(identifier, case, **facts))
-    return " ".join(part for part in said if part)
+    return " ".join(part for part in fill(fault(identifier), case, **facts) if part)
+
+
+def fill(known: Known, case: str = "", /, **facts: object) -> tuple[str, str]:
+    """Return the sentence and the remedy of a fault, filled in."""
+    return known.sentence.format(**facts), (known.remedies[case] if case else known.remedy).format(**facts)
 
 
 def remedy(identifier: str, case: str = "", /, **facts: object) -> str:

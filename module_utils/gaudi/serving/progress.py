@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..base.server_log import LOOKED_AT, PREFIX, pieces
 from ..faults.words import fault
 
-# Characters of a text that are searched: patterns take more than linear time, and a line may have 64 KiB.
-LOOKED_AT = 1000
 # Warm-up phases that are kept. Releases have four; a malicious log could name any number.
 PHASES = 16
-# The logging prefix: level, date, time, source line. A repeated message is no sign of life, whatever its prefix.
-PREFIX = re.compile(r"^(?:\([^)]*\) ?)?(?:[A-Z]+ [\d-]+ [\d:.,]+ (?:\[[^\]]{1,80}\] ?|\S+\] ?)?)?")
-
 VALIDATION = "validation/"
 """Begins the name of a phase of the plugin's second warm-up."""
 VALIDATED = {
@@ -43,14 +38,6 @@ ORDER = ("starting", "loading", "warming-up", "warmed-up")
 
 # Forks of vLLM, and the plugin with VLLM_DEVELOPER_MODE: a line for each bucket.
 WARMUP = re.compile(r"\[Warmup\]\[(?P<phase>[\w/() -]{1,40})\]\[(?P<done>\d{1,9})/(?P<total>\d{1,9})\]")
-# The plugin's bars: one for prompts and one for decoding, from every worker, on stderr, separated by carriage returns
-# (warmup_graphs in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0); 0.17.1 has one for unified attention.
-# Only the first drawing has the worker's name. Other text follows the last drawing in the same line. A drawing that was
-# cut within its numbers is none.
-BAR = re.compile(
-    r"(?P<phase>Prompt|Decode|Unified Attention) warmup(?: processing)?:[^|\r\n]{0,20}\|[^|\r\n]{0,300}\| *"
-    r"(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?:[^\[\]\r\n]{0,100}\])?"
-)
 NAMES = {"unified attention": "unified", "unified cfg": "unified"}
 GENERATED = re.compile(r"(?P<total>\d{1,9}) (?P<phase>prompt|decode|unified) buckets", re.IGNORECASE)
 SHAPE = re.compile(r"\(\d{1,9}, (?P<query>\d{1,9}), \d{1,9}\)")
@@ -103,7 +90,7 @@ class Progress:
     def hear(self, line: str) -> bool:
         """Process one line; return True if it is a sign of life (a repeated sentence is not)."""
         alive = False
-        for text, bar in _pieces(line):
+        for text, bar in pieces(line):
             if bar is not None:
                 self._draw(bar)
             else:
@@ -348,20 +335,3 @@ class Progress:
         if self.phase == "loading":
             return f"loading weights: {self.shards[0]}/{self.shards[1]} shards" if self.shards else "weights loaded"
         return "starting the server"
-
-
-def without_bars(line: str) -> list[str]:
-    """Return the texts between the bars in a line, which other processes printed; [] if there are bars alone."""
-    return [text for text, bar in _pieces(line) if bar is None]
-
-
-def _pieces(line: str) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Return the bars in a line and the texts between them, in their order; the line itself without a bar."""
-    end = 0
-    for bar in BAR.finditer(line):
-        if line[end : bar.start()].strip():
-            yield line[end : bar.start()], None
-        yield bar[0], bar
-        end = bar.end()
-    if not end or line[end:].strip():
-        yield line[end:], None

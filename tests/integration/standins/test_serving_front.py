@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.planning import writable
 from ansible.module_utils.gaudi.serving.progress import Progress
-from ansible.module_utils.gaudi.serving.signs import diagnose
 from gaudi_simulated import faults, front, plugin_buckets, surface, written
 
 from plugin_utils import releases
 from simulator import host
 from simulator.standins import description
+from tests.unit.serving.ends import diagnose
 
 SOURCE = Path(front.__file__).parent
 R122 = surface.load(SOURCE.parent / "surface", "1.22")

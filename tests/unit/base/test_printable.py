@@ -14,11 +14,12 @@ from ansible.module_utils.gaudi.base.printable import journal_line, printable, p
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions
 from ansible.module_utils.gaudi.serving.progress import Progress
-from ansible.module_utils.gaudi.serving.signs import Reason, diagnose
+from ansible.module_utils.gaudi.serving.signs import Reason
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.crossings import CROSSINGS, FILES
+from tests.unit.serving.ends import diagnose
 from tests.unit.sources import nodes, tree
 
 ROOT = Path(__file__).resolve().parents[3]

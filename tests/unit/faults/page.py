@@ -22,6 +22,7 @@ def tables() -> list[str]:
     def row(fault: Known) -> str:
         todo = [fault.remedy, *(f"({case}) {text}" for case, text in fault.remedies.items())]
         by = [f"`{fault.seen_by}`"] * bool(fault.seen_by) + [f"a line of the log: `{fault.signs}`"] * bool(fault.signs)
+        by += [f"`{fault.hints}` where {fault.when.replace('_', ' ')}"] * bool(fault.hints)
         name = f"`{fault.id}`" + ("" if fault.severity == "error" else f" ({fault.severity})")
         cells = (name, fault.sentence, " ".join(filter(None, todo)), ", ".join(by), fault.source)
         # A bar within a cell would end it.

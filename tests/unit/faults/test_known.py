@@ -53,7 +53,7 @@ def test_each_fault_is_there_once_and_well_formed() -> None:
     for fault in FAULTS:
         assert fault.part in PARTS
         assert fault.severity in SEVERITIES
-        assert bool(fault.seen_by) or bool(fault.signs), f"{fault.id} is recognised by nothing"
+        assert fault.seen_by or fault.signs or fault.hints, f"{fault.id} is recognised by nothing"
         assert fault.sentence
         for said in (fault.sentence, fault.remedy, *fault.remedies.values()):
             assert said == said.strip()

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.serving.progress import Progress
-from ansible.module_utils.gaudi.serving.signs import diagnose
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.serving.ends import diagnose
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 LARGE = (RECORDED / "start__0.26.0_gaudi2_tp8__qwen3-235b.txt").read_bytes().decode()

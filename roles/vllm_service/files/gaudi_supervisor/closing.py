@@ -6,8 +6,9 @@ import shutil
 import subprocess
 
 from gaudi.faults import words
+from gaudi.faults.causes import quote
 from gaudi.serving.closed_ports import ClosedPorts, closed, is_closed, opened, table_of
-from gaudi.serving.signs import Failure, configuration, quote
+from gaudi.serving.signs import Failure, configuration
 
 from .clock import COMMAND_TIMEOUT
 from .engine import run_command

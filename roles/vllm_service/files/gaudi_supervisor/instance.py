@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from gaudi.base.documents import Damaged, parse
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.faults import words
+from gaudi.faults.causes import quote
+from gaudi.faults.tracebacks import ServerLog
 from gaudi.node import iommu
 from gaudi.node.documents import make_room, read, read_json, read_text
 from gaudi.node.files import write_text
@@ -35,7 +36,7 @@ from gaudi.serving.plan import (
     check_reservation,
 )
 from gaudi.serving.progress import Progress
-from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, quote, transient
+from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, transient
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
 from . import cards, clock, freeing, loaded, low_memory, recipes, starting
@@ -52,8 +53,6 @@ from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
 from .systemd import Notifier, say
-
-TAIL_LINES = 400
 
 
 class Supervisor:
@@ -82,7 +81,7 @@ class Supervisor:
         self.state_lost = False
         self.signals: set[int] = set()
         self.wakeup, self._wakeup_end = socket.socketpair()
-        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.log = ServerLog()
         self.progress = Progress()
         self.ready_at: float | None = None
         self.watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6

@@ -70,6 +70,10 @@ class Past:
             self._starts_from = StartsFrom(self.boss.docker.image_id(plan.image), self._guard, weights, _driver())
         return self._starts_from or StartsFrom("", "", "")
 
+    def driver(self) -> str:
+        """The version of the driver at the first look; empty where it did not say, or the plan is not read yet."""
+        return "" if self._starts_from is None else self._starts_from.driver
+
     def read(self) -> list[Kept]:
         """The plans that are kept; one that cannot be read is passed over."""
         found, damaged = self.place.kept()

@@ -10,21 +10,25 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gaudi.base.documents import Damaged
 from gaudi.base.printable import journal_line, printable
 from gaudi.faults import words
+from gaudi.faults.causes import explain_log, quote
+from gaudi.faults.facts import Facts
+from gaudi.faults.tracebacks import ServerLog
 from gaudi.node.documents import read_text
 from gaudi.serving import load
 from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.progress import Progress, without_bars
-from gaudi.serving.signs import ACCESS, ENGINE_LOST, EngineGone, Failure, Reason, diagnose, quote, transient
+from gaudi.serving.progress import Progress
+from gaudi.serving.signs import EngineGone, Failure, Reason, reason_of, transient
 
-from . import clock, freeing
+from . import clock, facts, freeing
 from .cards import Cards
 from .clock import now_text
 from .closing import Closing
@@ -39,6 +43,10 @@ from .systemd import say
 if TYPE_CHECKING:
     from .instance import Supervisor
 
+# Messages of the docker client if the engine ends during a command.
+ENGINE_LOST = re.compile(
+    r"error waiting for container|unexpected EOF|Cannot connect to the Docker daemon|error during connect"
+)
 # A longer line is cut in two, so that a server's log cannot fill our memory.
 LINE_BYTES = 65536
 
@@ -193,9 +201,7 @@ class Run:
             return
         print(journal_line(line), flush=True)
         boss = self.boss
-        if not ACCESS.match(line):
-            # Lines about clients' requests explain nothing, and would displace those that do.
-            self.keep(line)
+        boss.log.add(line)
         alive = boss.progress.hear(line)
         if self.ending:
             return
@@ -208,13 +214,6 @@ class Run:
             boss.extend(self.starting.silence())
         phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
         boss.publish(phase, self.starting.text())
-
-    def keep(self, line: str) -> None:
-        """Keep what may explain an end: texts between bars, and of bars in a row the last; there are thousands."""
-        tail, texts = self.boss.tail, without_bars(line)
-        if not texts and tail and not without_bars(tail[-1]):
-            tail.pop()
-        tail.extend(texts or [line])
 
     def beat(self) -> None:
         """What is due by the clock: the endpoint, systemd's watchdog, patience."""
@@ -251,6 +250,7 @@ class Run:
             self.shut_since = None
         if problem is None:
             boss.ready_at = now
+            boss.log = ServerLog(served=True)
             self.starting.answered()
             boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now())
             boss.notifier.send(READY=1)
@@ -403,7 +403,7 @@ class Run:
         """Take up a container that goes on although the client has ended; False if it has ended, too."""
         boss = self.boss
         status = self.child.wait()
-        engine_lost = bool(boss.tail and ENGINE_LOST.search(boss.tail[-1])) or not boss.docker.answers()
+        engine_lost = bool(ENGINE_LOST.search(boss.log.last_line)) or not boss.docker.answers()
         if engine_lost and not self.ending:
             say("The container engine is gone; waiting for it to return.", 4)
             self.await_engine_while_serving()
@@ -427,7 +427,7 @@ class Run:
         boss = self.boss
         boss.ready_at, self.unwell_since = None, None
         boss.progress = Progress()
-        boss.tail.clear()
+        boss.log = ServerLog()
         self.last_progress, self.next_poll = time.monotonic(), 0.0
         self.kernel_oom = self.oom_kills()
         self.starting = Starting(boss, self.made_of.digest, self.plan.graphs, own=False)
@@ -492,7 +492,13 @@ class Run:
         gone = self.cards.gone() if ready else None
         if gone is not None:
             return boss.failed(self.card_lost(gone))
-        return boss.failed(diagnose(list(boss.tail), self.status, ready, killed, boss.progress, self.plan.command))
+        return boss.failed(reason_of(explain_log(boss.log, self.facts(ready, killed))))
+
+    def facts(self, ready: bool, killed: int) -> Facts:
+        """What can be read when a server has ended. killed: processes that the kernel killed for want of memory."""
+        now = facts.read(self.boss, self.plan)
+        filling = "" if ready else self.boss.progress.filling
+        return replace(now, status=self.status, served=ready, kernel_oom=killed, filling=filling)
 
     def hand_over(self) -> int | None:
         """Become the program on disk, with the same process id; the container does not notice.

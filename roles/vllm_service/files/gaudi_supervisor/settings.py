@@ -37,6 +37,7 @@ class Paths:
     proc: Path = Path("/proc")
     units: Path = Path(UNITS)
     sys: Path = Path("/sys")
+    dev: Path = Path("/dev")
 
     def plan(self, instance: str) -> Path:
         """The plan document."""

@@ -1,0 +1,97 @@
+"""The form of a server's lines: who prints them, and what in them is of a client's request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Characters of a text that are searched: patterns take more than linear time, and a line may have 64 KiB.
+LOOKED_AT = 1000
+
+# A line of uvicorn's access log. It contains text from clients, even without a key, but only after the client's
+# address; no message of the server itself begins like this. Format: AccessFormatter in uvicorn/logging.py.
+ACCESS = re.compile(r"(?:\([^)]{0,60}\) *)?INFO: +\S{1,60}:\d{1,5} - \"[A-Za-z]{1,20} ")
+
+# What vLLM prints of requests: an engine that fails prints what its scheduler had, and a server that logs requests
+# prints their texts (vllm/logging_utils/dump_input.py, v1/core/sched/output.py, entrypoints/logger.py of 0.9 to 0.26).
+_DUMPED = re.compile(
+    r"Dumping (?:input data|scheduler)|SchedulerOutput\(|NewRequestData|CachedRequestData|scheduled_new_reqs"
+    r"|SamplingParams\(|PoolingParams\(|Received request|Added request|Generated response"
+)
+# Names of what a request holds. Before a server serves, they are in lines of its code.
+_REQUEST = re.compile(
+    r"scheduler_output|num_scheduled_tokens|(?:prompt|token|input|output|block)_ids\b|(?i:\bprompts?['\"]? ?[:=])"
+    r"|prompt_embeds|mm_kwargs|mm_features|\"messages\"|'messages'|\bmessages="
+)
+SERVES = re.compile(r"Application startup complete\.?$")
+"""The line of a server that answers from now on: uvicorn/lifespan/on.py."""
+
+# The plugin's bars: one for prompts and one for decoding, from every worker, on stderr, separated by carriage returns
+# (warmup_graphs in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0); 0.17.1 has one for unified attention.
+# Only the first drawing has the worker's name. Other text follows the last drawing in the same line. A drawing that was
+# cut within its numbers is none.
+BAR = re.compile(
+    r"(?P<phase>Prompt|Decode|Unified Attention) warmup(?: processing)?:[^|\r\n]{0,20}\|[^|\r\n]{0,300}\| *"
+    r"(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?:[^\[\]\r\n]{0,100}\])?"
+)
+# The logging prefix: level, date, time, source line.
+PREFIX = re.compile(
+    r"^(?:\((?P<process>[^)]{1,80})\) ?)?"
+    r"(?:(?P<level>[A-Z]+) [\d-]+ [\d:.,]+ (?:\[(?P<source>[^\]]{1,80})\] ?|(?P<old_source>\S+)\] ?)?)?"
+)
+# Set before a line by PyTorch, journalctl and docker logs --timestamps.
+_RANK = re.compile(r"\[rank(?P<rank>\d{1,4})\]: ?", re.IGNORECASE)
+_JOURNAL = re.compile(
+    r"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}\[\d{1,8}\]: |\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,24}"
+    r"(?: \S{1,64} \S{1,64}\[\d{1,8}\]:)? )"
+)
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+
+
+@dataclass(frozen=True)
+class ServerLine:
+    """One line. level and source: as Python's logging prints them; "" where it did not print the line."""
+
+    process: str
+    source: str
+    level: str
+    text: str
+
+
+def read_line(line: str) -> ServerLine:
+    """Split a line into its prefixes and its text; the text keeps its indentation."""
+    plain = _JOURNAL.sub("", _COLOUR.sub("", line[: 2 * LOOKED_AT]), count=1)
+    found = PREFIX.match(plain)
+    if found is None:  # the pattern matches the empty text as well
+        raise AssertionError(plain)
+    text = plain[found.end() :]
+    process = found["process"] or ""
+    rank = _RANK.match(text)
+    if rank:
+        text = text[rank.end() :]
+        process = process or f"rank{rank['rank']}"
+    source = found["source"] or found["old_source"] or ""
+    return ServerLine(process, source, found["level"] or "", text[:LOOKED_AT].rstrip())
+
+
+def is_of_request(line: str, *, served: bool) -> bool:
+    """Whether a line shows what a client sent, or what was made of it: it is never quoted, stored or bundled."""
+    return bool(ACCESS.match(line) or _DUMPED.search(line) or (served and _REQUEST.search(line)))
+
+
+def without_bars(line: str) -> list[str]:
+    """Return the texts between the bars in a line, which other processes printed; [] if there are bars alone."""
+    return [text for text, bar in pieces(line) if bar is None]
+
+
+def pieces(line: str) -> Iterator[tuple[str, re.Match[str] | None]]:
+    """Return the bars in a line and the texts between them, in their order; the line itself without a bar."""
+    end = 0
+    for bar in BAR.finditer(line):
+        if line[end : bar.start()].strip():
+            yield line[end : bar.start()], None
+        yield bar[0], bar
+        end = bar.end()
+    if not end or line[end:].strip():
+        yield line[end:], None

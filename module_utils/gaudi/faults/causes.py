@@ -1,0 +1,172 @@
+"""Find why a server or a program ended: the cause in its log, decided by facts where one line has several causes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from signal import Signals
+
+from .entry import Known
+from .facts import Facts
+from .tracebacks import SIGNS, Chain, Raised, ServerLog
+from .words import fault, fill
+
+# Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
+DOCKER_REFUSED = (125, 126, 127)
+QUOTED = 300
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a server or a program ended.
+
+    id: that of the fault, "" if the cause is unknown. cause and remedy: sentences for people. retry: whether another
+    attempt may help. lines: at most three lines of the log that matter, without their prefixes; the last one is the
+    error itself. exception: the exception that explains the end, without numbers, for a comparison with another end; ""
+    without one. end: the fault that describes an unknown end.
+    """
+
+    id: str
+    cause: str
+    remedy: str
+    retry: bool
+    lines: tuple[str, ...] = ()
+    exception: str = ""
+    end: str = ""
+
+
+def explain(lines: Iterable[str], facts: Facts) -> Cause:
+    """Return why the server or program with these lines ended."""
+    log = ServerLog()
+    for line in lines:
+        log.add(line)
+    return explain_log(log, facts)
+
+
+def explain_log(log: ServerLog, facts: Facts) -> Cause:
+    """Return why a server ended whose log was collected as it passed."""
+    chains = log.chains()
+    first = _first(chains)
+    found = _known(log, chains, first, facts)
+    if found is not None:
+        known, text = found
+        return _cause(known, facts, (text[:QUOTED],), first)
+    end = _end(log, facts)
+    said = _three_lines(first) if first is not None else _last_words(log)
+    if end in ("out-of-host-memory", "container-killed", "crashed"):
+        return Cause(end, *_sentences(end, facts, said), retry=True, lines=said)
+    cause = " ".join(_sentences(end, facts, said, "" if said else "silent"))
+    return Cause("", cause, "", retry=True, lines=said, exception=_signature(first), end=end)
+
+
+def quote(line: str, limit: int = QUOTED) -> str:
+    """Quote a line of another program in a sentence."""
+    text = line.strip()
+    return f'"{text if len(text) <= limit else text[: limit - 1] + "…"}".'
+
+
+def recognise(text: str, facts: Facts) -> Known | None:
+    """Return the fault that a line shows. What facts prove comes before what the line alone says."""
+    matching = [known for known, pattern in SIGNS if pattern.search(text) and _applies(known, facts)]
+    proven = [known for known in matching if known.when and facts.is_so(known.when)]
+    by_line = [
+        known
+        for known in matching
+        if known.signs and re.search(known.signs, text) and not (known.when and facts.is_so(known.when) is False)
+    ]
+    # A line that has one meaning keeps it, whatever facts were read.
+    return next(iter([*proven, *by_line, *(known for known in matching if known.signs)]), None)
+
+
+def _applies(known: Known, facts: Facts) -> bool:
+    asked = not known.asked or any(known.asked in word for word in facts.command or ())
+    return asked and (not known.served or facts.served is True)
+
+
+def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Facts) -> tuple[Known, str] | None:
+    """Return the known fault that explains the end, and the line that shows it."""
+    for text in log.conditions:
+        if known := recognise(text, facts):
+            return known, text
+    of_chains = [raised for chain in chains for raised in _by_weight(chain)]
+    for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
+        for text in (raised.text, *raised.more):
+            if known := recognise(text, facts):
+                return known, text.strip()
+    for error in (True, False):
+        if not error and first is not None and not first.is_consequence:
+            return None
+        for known, _pattern in SIGNS:
+            text = log.telling.get((known.id, error), "")
+            if text and recognise(text, facts) is known:
+                return known, text
+    return None
+
+
+def _by_weight(chain: Chain) -> list[Raised]:
+    """Return the exceptions of a chain that are no wrappers, the explaining one first."""
+    root = chain.explaining()
+    if root is None:
+        return []
+    return [root, *(each for each in chain.raised if each is not root and not each.is_wrapper)]
+
+
+def _first(chains: list[Chain]) -> Raised | None:
+    """Return the first exception that explains the end; a consequence only where there is nothing else."""
+    found = [root for chain in chains if (root := chain.explaining()) is not None]
+    return next((root for root in found if not root.is_consequence), found[0] if found else None)
+
+
+def _cause(known: Known, facts: Facts, lines: tuple[str, ...], first: Raised | None) -> Cause:
+    case = next((name for name in known.remedies if facts.is_so(name)), "") if known.cases else ""
+    cause, remedy = fill(known, case, **_checks(lines[-1], facts), **facts.words())
+    retry = known.retry or facts.served is True
+    exception = "" if known.retry else _signature(first)
+    return Cause(known.id, cause, remedy, retry, lines, exception)
+
+
+def _checks(text: str, facts: Facts) -> dict[str, str]:
+    """Return what to check, in the order of the list: each fault that the line may mean and facts do not exclude."""
+    open_ = [
+        known.check
+        for known, pattern in SIGNS
+        if known.check and known.when and facts.is_so(known.when) is None and pattern.search(text)
+    ]
+    return {"checks": "; ".join(f"{number}. {check}" for number, check in enumerate(open_, 1))}
+
+
+def _end(log: ServerLog, facts: Facts) -> str:
+    """Return the fault that describes an end whose cause no line gives."""
+    status = facts.status or 0
+    if (facts.kernel_oom or 0) > 0 and (status != 0 or log.died):
+        return "out-of-host-memory"
+    if status in (128 + Signals.SIGKILL, 128 + Signals.SIGTERM):
+        return "container-killed"
+    if status == 128 + Signals.SIGSEGV:
+        return "crashed"
+    if log.died:
+        return "engine-died"
+    return "container-not-started" if status in DOCKER_REFUSED else "server-ended"
+
+
+def _sentences(end: str, facts: Facts, said: tuple[str, ...], case: str = "") -> tuple[str, str]:
+    status = "unknown" if facts.status is None else facts.status
+    signal = Signals(facts.status - 128).name if end == "container-killed" and facts.status is not None else ""
+    quoted = " ".join(quote(line) for line in said)
+    return fill(fault(end), case, said=quoted, status=status, signal=signal, count=facts.kernel_oom or 0)
+
+
+def _three_lines(raised: Raised) -> tuple[str, ...]:
+    return (*raised.frame, raised.text[:QUOTED])
+
+
+def _last_words(log: ServerLog) -> tuple[str, ...]:
+    said = log.before_death if log.died else log.last_error or log.last_line
+    return (said.strip()[:QUOTED],) if said else ()
+
+
+def _signature(raised: Raised | None) -> str:
+    """Return an exception without what differs between two starts: addresses, process ids, sizes."""
+    return "" if raised is None else _VARIES.sub("0", raised.text[:QUOTED])

@@ -1,0 +1,115 @@
+"""What may be known of a server or a program when it ends. Facts decide between the causes of one line of its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# The module of the kernel that offers the cards' links as InfiniBand verbs, which HCL uses.
+VERBS = "habanalabs_ib"
+_RELEASE = re.compile(r"\d{1,3}\.\d{1,3}(?:\.\d{1,3})?")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Each field is None where it is not known.
+
+    release: that of the plan, for example "1.24.1". status: exit status of the container or program. served: whether
+    the server had been ready. driver and image: version of the driver that is loaded, and of the vendor's software in
+    the image. cards: module ids of the plan. visible: module ids that the driver offers. holders: processes other than
+    the instance's own that have one of the cards open, each in words. modules: loaded modules of the kernel.
+    infiniband: whether /dev/infiniband is there. model: name or type of the model. card_type: as in catalog/cards.yml.
+    workers: processes that share the model. command: the argument vector. filling: what was filling the device memory
+    (Progress.filling). kernel_oom: increase of the kernel's count of out-of-memory kills.
+    """
+
+    release: str | None = None
+    status: int | None = None
+    served: bool | None = None
+    driver: str | None = None
+    image: str | None = None
+    cards: tuple[int, ...] | None = None
+    visible: tuple[int, ...] | None = None
+    holders: tuple[str, ...] | None = None
+    modules: frozenset[str] | None = None
+    infiniband: bool | None = None
+    model: str | None = None
+    card_type: str | None = None
+    workers: int | None = None
+    command: tuple[str, ...] | None = None
+    filling: str | None = None
+    kernel_oom: int | None = None
+
+    def is_so(self, name: str) -> bool | None:
+        """Return whether a statement is true: the name of a property below, or what fills the memory; None: unknown."""
+        if name in ("weights", "profiling"):
+            return None if self.filling is None else self.filling == name
+        found: bool | None = getattr(self, name)
+        return found
+
+    @property
+    def card_held(self) -> bool | None:
+        """Whether another process has one of the cards open."""
+        return None if self.holders is None else bool(self.holders)
+
+    @property
+    def releases_differ(self) -> bool | None:
+        """Whether driver and image are of two releases. Their builds may differ."""
+        of_driver, of_image = _RELEASE.search(self.driver or ""), _RELEASE.search(self.image or self.release or "")
+        return None if of_driver is None or of_image is None else of_driver[0] != of_image[0]
+
+    @property
+    def card_missing(self) -> bool | None:
+        """Whether the driver offers fewer cards than are planned."""
+        if self.visible is None:
+            return None
+        return not self.visible if self.cards is None else bool(set(self.cards) - set(self.visible))
+
+    @property
+    def verbs_missing(self) -> bool | None:
+        """Whether the module that offers verbs is not loaded."""
+        return None if self.modules is None else VERBS not in self.modules
+
+    @property
+    def verbs_not_passed(self) -> bool | None:
+        """Whether that module is loaded, and its devices are not there."""
+        if self.verbs_missing or self.infiniband:
+            return False
+        return None if self.verbs_missing is None or self.infiniband is None else True
+
+    @property
+    def first_generation(self) -> bool | None:
+        """Whether the card is of the first generation."""
+        return None if self.card_type is None else self.card_type.lower() in ("gaudi", "gaudi1", "hl-205", "hl-200")
+
+    @property
+    def gated_delta(self) -> bool | None:
+        """Whether it is release 1.24.1 with a model of gated delta layers: Qwen3-Next, Qwen3.5, Qwen3.6."""
+        if self.model is None or self.release is None:
+            return None
+        return self.release == "1.24.1" and bool(re.search(r"(?i)qwen3[._-]?(?:next|5|6)", self.model))
+
+    @property
+    def gpt_oss(self) -> bool | None:
+        """Whether the model is gpt-oss, and the card no Gaudi 3."""
+        if self.model is None:
+            return None
+        return bool(re.search(r"(?i)gpt[_-]?oss", self.model)) and (self.card_type or "").lower() != "gaudi3"
+
+    @property
+    def gemma4_too_early(self) -> bool | None:
+        """Whether the model is Gemma 4, and the release before 1.24.1."""
+        if self.model is None or self.release is None:
+            return None
+        return bool(re.search(r"(?i)gemma[_-]?4", self.model)) and self.release in ("1.22", "1.23", "1.24", "1.24.0")
+
+    def words(self) -> Mapping[str, str]:
+        """Return what a sentence may be filled with."""
+        missing = sorted(set(self.cards or ()) - set(self.visible or ()))
+        return {
+            "holders": "; ".join(self.holders or ()) or "hl-smi and playbooks/status.yml name it",
+            "driver": self.driver or "of an unknown version",
+            "image": self.image or self.release or "of an unknown version",
+            "missing": ", ".join(map(str, missing)) or "of the plan",
+        }

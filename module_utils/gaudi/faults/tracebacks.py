@@ -1,0 +1,250 @@
+"""Collect what a log says of an end, line by line and in bounded memory: tracebacks, telling lines, last words.
+
+Lines of several processes come in any order. They are separated by the prefix that vLLM gives to each process, and by
+the source line of the logging.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ..base.server_log import SERVES, ServerLine, is_of_request, read_line, without_bars
+from .entry import ERROR, Known
+from .known import FAULTS
+
+# Bounds: processes times the places they log from; tracebacks of each; exceptions of each. A server of eight cards has
+# 18 processes. Of a chain the middle is dropped.
+STREAMS, TRACEBACKS, EXCEPTIONS = 128, 4, 8
+# Lines of an exception's message beside the first, and the characters of each that are kept.
+MORE, CHARACTERS = 4, 500
+
+_HEAD = "Traceback (most recent call last):"
+_DIRECT = "The above exception was the direct cause of the following exception:"
+_DURING = "During handling of the above exception, another exception occurred:"
+_NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
+_EXCEPTION = re.compile(rf"{_NAME}(?::? |:?$)")
+# Without a traceback above it only a name that ends so counts.
+_NAMED = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception)(?:: |:?$)")
+_MINOR = ("DEBUG", "INFO", "WARNING")
+
+# HCL's form of a failed condition, in one line or in three.
+_CONDITION = re.compile(
+    r"[\w-]{1,80}\.(?:cpp|cc|h|hpp):\d{1,6}\(\w{1,80}\): *The condition \[ .{0,300}? \] failed\. *\S"
+)
+_CONDITION_BEGINS = re.compile(r"[\w-]{1,80}\.(?:cpp|cc|h|hpp):\d{1,6}\(\w{1,80}\): *$")
+_CONDITION_LINES = 3
+
+# vLLM's server ends with status 0 when its engine dies. These lines are a consequence.
+# Texts: core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1 of 0.32.0 and of earlier releases.
+ENGINE_DIED = re.compile(
+    r"[Ee]ngine core (?:proc(?:ess)? \S+ )?(?:died|exited) unexpectedly|Worker proc \S+ died unexpectedly"
+    r"|EngineDeadError|Engine core initialization failed"
+)
+# Exceptions that only report that another process, or a part of this one, has failed.
+# The V0 engine: vllm/entrypoints/openai/api_server.py, engine/multiprocessing, engine/async_llm_engine.py,
+# executor/multiproc_worker_utils.py of the fork of 1.16 to 1.22. The V1 engine: vllm/v1/engine/core_client.py,
+# exceptions.py and utils.py, v1/executor/multiproc_executor.py, v1/utils.py of 0.9 to 0.32. Ray: exceptions.py.
+WRAPPER = re.compile(
+    r"See (?:the )?(?:stack ?trace|root cause)|[Ss]tack trace above|Inspect the stacktrace|Engine (?:process )?failed"
+    r" to start|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
+    r"|EngineDeadError|Engine loop (?:is not running|has died)"
+    r"|Background loop (?:has errored|is (?:not running|stopped))"
+    r"|Task finished unexpectedly|EngineGenerateError|Executor failed|died with exit code|died unexpectedly"
+    r"|^(?:\w+\.)*(?:SystemExit|KeyboardInterrupt|CancelledError|ProcessRaisedException|ProcessExitedException"
+    r"|BrokenProcessPool|ActorDiedError|RayActorError|RayTaskError\S*|ChildFailedError)\b"
+)
+# Exceptions of a process whose partner has gone, or that waited for it in vain: they explain only where nothing else
+# does.
+CONSEQUENCE = re.compile(
+    r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistNetworkError|DistBackendError)\b"
+    r"|Connection (?:closed|reset) by peer|Timed out waiting for (?:engine|clients)|Broken pipe"
+)
+_LAST_WORDS = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: )")
+
+
+@dataclass
+class Raised:
+    """One exception: its line, further lines of its message, and the last frame (place and code)."""
+
+    text: str
+    frame: tuple[str, ...] = ()
+    follows: str = ""
+    """How it follows from the exception before it in the chain: "direct", "during" or "" for the first."""
+    more: list[str] = field(default_factory=list)
+
+    @property
+    def is_wrapper(self) -> bool:
+        """Whether it reports the failure of something else."""
+        return bool(WRAPPER.search(self.text))
+
+    @property
+    def is_consequence(self) -> bool:
+        """Whether a failure elsewhere is its usual reason."""
+        return bool(CONSEQUENCE.search(self.text))
+
+
+@dataclass
+class Chain:
+    """The exceptions of one traceback, the earliest first. number: its place in the log."""
+
+    process: str
+    number: int
+    raised: list[Raised] = field(default_factory=list)
+
+    def explaining(self) -> Raised | None:
+        """Return the exception that explains the others; None where all report a failure elsewhere.
+
+        A direct cause is followed to its first exception. Of "during handling" the later one counts, because it is what
+        ended the process, unless it is a wrapper.
+        """
+        at = len(self.raised) - 1
+        while at > 0:
+            raised = self.raised[at]
+            if raised.follows != "direct" and not raised.is_wrapper and not raised.is_consequence:
+                break
+            at -= 1
+        return None if at < 0 or self.raised[at].is_wrapper else self.raised[at]
+
+    def add(self, raised: Raised) -> None:
+        """Add an exception; of a long chain the middle is dropped."""
+        self.raised.append(raised)
+        if len(self.raised) > EXCEPTIONS:
+            gone, after = self.raised.pop(EXCEPTIONS // 2), self.raised[EXCEPTIONS // 2]
+            after.follows = "during" if "during" in (gone.follows, after.follows) else "direct"
+
+
+@dataclass
+class _Stream:
+    """One place from which one process prints: where in a traceback it is."""
+
+    chains: list[Chain] = field(default_factory=list)
+    frames: list[str] = field(default_factory=list)
+    inside: bool = False
+    """Whether the frames of a traceback are being printed."""
+    follows: str = ""
+    goes_on: bool = False
+    """Whether the lines that follow are of the last exception's message."""
+
+    def read(self, line: ServerLine, number: int) -> bool:
+        """Read a line as a part of a traceback; return whether it is one. number: its place in the log."""
+        text = line.text
+        if text.endswith(_HEAD):
+            if not self.follows or not self.chains:
+                self._begin(line.process, number)
+            self.inside, self.goes_on, self.frames = True, False, []
+        elif text.strip() in (_DIRECT, _DURING):
+            self.follows = "direct" if text.strip() == _DIRECT else "during"
+            self.goes_on = False
+        elif text.startswith(" "):
+            if not self._continue(text):
+                self.frames = [*self.frames[-1:], text.strip()[:CHARACTERS]]
+        elif self.inside or _NAMED.match(text):
+            if not self.inside:
+                self._begin(line.process, number)
+            self.chains[-1].add(Raised(text[:CHARACTERS], _place(self.frames), self.follows))
+            self.inside, self.follows, self.goes_on, self.frames = False, "", True, []
+        else:
+            self._continue(text)
+            return False
+        return True
+
+    def _begin(self, process: str, number: int) -> None:
+        """Begin a traceback; of many the first ones and the last one are kept."""
+        self.chains[TRACEBACKS - 1 :] = [Chain(process, number)]
+
+    def _continue(self, text: str) -> bool:
+        """Take a line as one of the last exception's message; return whether it is."""
+        more = self.chains[-1].raised[-1].more if self.goes_on and self.chains and self.chains[-1].raised else None
+        self.goes_on = more is not None and len(more) < MORE
+        if more is None or not self.goes_on:
+            return False
+        more.append(text.strip()[:CHARACTERS])
+        return True
+
+
+SIGNS: tuple[tuple[Known, re.Pattern[str]], ...] = tuple(
+    (each, re.compile("|".join(f"(?:{part})" for part in (each.signs, each.hints) if part)))
+    for each in FAULTS
+    if (each.signs or each.hints) and each.severity == ERROR
+)
+_ANY = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in SIGNS))
+
+
+class ServerLog:
+    """What may explain an end, collected from a log as it passes."""
+
+    def __init__(self, *, served: bool = False) -> None:
+        self.served = served
+        """Whether the server has answered: from then on its lines may hold requests."""
+        self._number = 0
+        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._condition: list[str] = []
+        self.conditions: list[str] = []
+        """Failed conditions of HCL, the first ones."""
+        self.telling: dict[tuple[str, bool], str] = {}
+        """The first line that shows a known fault, by the fault's id and whether the line is an error."""
+        self.last_error = ""
+        self.last_line = ""
+        self.died = ""
+        """The first line that says that the engine is gone."""
+        self.before_death = ""
+        """The last error before that line."""
+
+    def add(self, raw: str) -> None:
+        """Read one line. Lines of requests are left out."""
+        for text in without_bars(raw) or [raw]:
+            if not is_of_request(text, served=self.served):
+                self._read(text)
+
+    def chains(self) -> list[Chain]:
+        """Return the tracebacks, in the order in which they began."""
+        found = [chain for stream in self._streams.values() for chain in stream.chains]
+        return sorted(found, key=lambda chain: chain.number)
+
+    def _read(self, raw: str) -> None:
+        line = read_line(raw)
+        if not line.text.strip():
+            return
+        self._number += 1
+        self.served = self.served or bool(SERVES.search(line.text))
+        self.last_line = line.text[:CHARACTERS]
+        if not self.died and ENGINE_DIED.search(line.text):
+            self.died, self.before_death = line.text, self.last_error
+        self._read_condition(line)
+        in_traceback = line.level not in _MINOR and self._stream(line).read(line, self._number)
+        error = not in_traceback and line.level not in _MINOR and not line.text.startswith("    ")
+        severe = line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text)
+        if severe and not line.text.startswith(" ") and not WRAPPER.search(line.text):
+            self.last_error = line.text[:CHARACTERS]
+        if _ANY.search(line.text):
+            for known, pattern in SIGNS:
+                if (known.id, error) not in self.telling and pattern.search(line.text):
+                    self.telling[known.id, error] = line.text.strip()[:CHARACTERS]
+
+    def _read_condition(self, line: ServerLine) -> None:
+        if _CONDITION_BEGINS.search(line.text):
+            self._condition = [line.text.strip()]
+            return
+        if self._condition:
+            self._condition.append(line.text.strip())
+        text = " ".join(self._condition) if self._condition else line.text
+        if found := _CONDITION.search(text):
+            if len(self.conditions) < EXCEPTIONS:
+                self.conditions.append(text[found.start() :][:CHARACTERS])
+            self._condition = []
+        elif len(self._condition) > _CONDITION_LINES:
+            self._condition = []
+
+    def _stream(self, line: ServerLine) -> _Stream:
+        """Return where a line is from; beyond the bound all others are one."""
+        key = (line.process, line.source)
+        if key not in self._streams and len(self._streams) >= STREAMS:
+            key = ("", "")
+        return self._streams.setdefault(key, _Stream())
+
+
+def _place(frames: list[str]) -> tuple[str, ...]:
+    """Return the last frame: where, and the code."""
+    at = next((number for number in range(len(frames) - 1, -1, -1) if frames[number].startswith("File ")), None)
+    return tuple(frames[at : at + 2]) if at is not None else tuple(frames[-1:])

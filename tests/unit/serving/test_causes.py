@@ -1,0 +1,251 @@
+"""Why a server ended: the first exception that explains it, in a log of several processes, and what facts decide."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.faults.causes import Cause, explain
+from ansible.module_utils.gaudi.faults.facts import Facts
+from ansible.module_utils.gaudi.faults.tracebacks import EXCEPTIONS, STREAMS, TRACEBACKS, ServerLog
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT_CAUSE = "NotImplementedError: a layer of this model is missing"
+# One of each family: the V0 fork, V1 with several workers, an engine that ran.
+WRAPPERS = (
+    "RuntimeError: Engine process failed to start. See stack trace for the root cause.",
+    "vllm.engine.multiprocessing.MQEngineDeadError: Engine loop is not running. Inspect the stacktrace to find the"
+    " original error: RuntimeError().",
+    "vllm.engine.async_llm_engine.AsyncEngineDeadError: Background loop has errored already.",
+    "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root"
+    " cause.",
+    "RuntimeError: Worker failed with error 'x', please check the stack trace above for the root cause",
+    "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore_0': 1}",
+    "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root"
+    " cause.",
+)
+DIRECT = "The above exception was the direct cause of the following exception:"
+DURING = "During handling of the above exception, another exception occurred:"
+
+
+def traceback(*chain: tuple[str, str]) -> list[str]:
+    """The lines of a chain: pairs of how an exception follows, and its line."""
+    lines: list[str] = []
+    for follows, text in chain:
+        lines += ["", follows, ""] if follows else []
+        lines += [
+            "Traceback (most recent call last):",
+            '  File "/x/model.py", line 7, in forward',
+            "    return layer()",
+        ]
+        lines += [text]
+    return lines
+
+
+def printed(process: str, lines: list[str]) -> list[str]:
+    return [f"({process} pid=7) ERROR 11-26 10:00:00 [core.py:844] {line}" for line in lines]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_explain_wrapper_above_a_cause_is_skipped(wrapper: str) -> None:
+    lines = [*printed("Worker_TP1", traceback(("", ROOT_CAUSE))), *printed("EngineCore", traceback(("", wrapper)))]
+    cause = explain([*lines, *traceback(("", wrapper))], Facts(status=1))
+    assert (cause.id, cause.lines) == (
+        "",
+        ('File "/x/model.py", line 7, in forward', "return layer()", ROOT_CAUSE),
+    )
+    assert ROOT_CAUSE in cause.cause
+
+
+@pytest.mark.parametrize(
+    ("chain", "explains"),
+    [
+        ((("", ROOT_CAUSE), (DIRECT, "ValueError: b"), (DIRECT, "RuntimeError: c")), ROOT_CAUSE),
+        ((("", "KeyError: 'a'"), (DURING, ROOT_CAUSE)), ROOT_CAUSE),
+        ((("", ROOT_CAUSE), (DURING, WRAPPERS[0])), ROOT_CAUSE),
+        ((("", "KeyError: 'a'"), (DURING, ROOT_CAUSE), (DIRECT, "ValueError: c")), ROOT_CAUSE),
+        ((("", ROOT_CAUSE), (DIRECT, "ValueError: c"), (DURING, WRAPPERS[5])), ROOT_CAUSE),
+    ],
+)
+def test_explain_chain_is_followed_to_what_explains_it(chain: tuple[tuple[str, str], ...], explains: str) -> None:
+    assert explain(traceback(*chain), Facts(status=1)).lines[-1] == explains
+
+
+@given(
+    workers=st.integers(1, 8),
+    failing=st.integers(0, 7),
+    wrappers=st.lists(st.sampled_from(WRAPPERS), min_size=1, max_size=4),
+    links=st.lists(st.sampled_from([DIRECT, DURING]), max_size=3),
+    seed=st.integers(0, 2**32),
+)
+def test_explain_processes_in_any_order_names_the_one_that_failed(
+    workers: int, failing: int, wrappers: list[str], links: list[str], seed: int
+) -> None:
+    """Each process prints its lines in order; lines of others come between them."""
+    chain = [("", ROOT_CAUSE), *((link, wrapper) for link, wrapper in zip(links, wrappers * 3, strict=False))]
+    streams = [printed(f"Worker_TP{failing % workers}", traceback(*chain))]
+    streams += [
+        printed(f"Worker_TP{worker}", traceback(("", "ConnectionResetError: [Errno 104] Connection reset by peer")))
+        for worker in range(workers)
+        if worker != failing % workers
+    ]
+    streams += [printed(f"EngineCore_DP{number}", traceback(("", text))) for number, text in enumerate(wrappers)]
+    streams += [traceback(("", wrappers[0]))]
+    choose = random.Random(seed)
+    lines = []
+    while streams := [stream for stream in streams if stream]:
+        lines.append(choose.choice(streams).pop(0))
+    assert explain(lines, Facts(status=1)).lines[-1] == ROOT_CAUSE
+
+
+@given(st.lists(st.sampled_from(["a b", "Traceback (most recent call last):", "  File x", "E: y", "", DIRECT, DURING])))
+def test_explain_any_lines_gives_at_most_three(lines: list[str]) -> None:
+    assert len(explain(lines, Facts(status=1)).lines) <= 3
+
+
+def test_explain_long_log_keeps_the_first_traceback_of_each_process_in_bounded_memory() -> None:
+    log = ServerLog()
+    for line in printed("Worker_TP1", traceback(("", ROOT_CAUSE))):
+        log.add(line)
+    for number in range(3000):
+        for line in printed(f"Worker_TP{number % 500}", traceback(*[("", f"OSError: {number} {'x' * 9000}")] * 3)):
+            log.add(line)
+    chains = log.chains()
+    assert len(chains) <= (STREAMS + 1) * TRACEBACKS
+    assert max(len(chain.raised) for chain in chains) <= EXCEPTIONS
+    assert chains[0].raised[0].text == ROOT_CAUSE
+
+
+ACQUIRE = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."
+CONDITION = (
+    "hcl_device_control_factory.cpp:84(initDevice): The condition [ g_ibv.init(deviceConfig) == hcclSuccess ] failed. "
+    "ibv initialization failed"
+)
+GRAPH = "RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure]."
+LOADED = frozenset(("habanalabs", "habanalabs_ib"))
+
+
+@pytest.mark.parametrize("line", [ACQUIRE, "RuntimeError: synStatus=26 [Generic failure] Device acquire failed."])
+@pytest.mark.parametrize(
+    ("facts", "identifier", "names"),
+    [
+        (Facts(), "card-not-acquired", "in this order: 1. "),
+        (Facts(holders=("python3 (pid 42) has module 3",)), "card-busy", "python3 (pid 42) has module 3"),
+        (Facts(holders=(), driver="1.24.1-482", image="1.23.0"), "other-release", "1.23.0"),
+        (Facts(holders=(), driver="1.24.1", image="1.24.1", cards=(0, 1), visible=(0,)), "driver-silent", "hl-smi"),
+    ],
+)
+def test_explain_card_not_acquired_is_decided_by_facts(line: str, facts: Facts, identifier: str, names: str) -> None:
+    cause = explain([line], facts)
+    assert cause.id == identifier
+    assert names in f"{cause.cause} {cause.remedy}"
+
+
+def test_explain_open_causes_are_checked_in_order_without_those_that_facts_exclude() -> None:
+    unknown = explain([ACQUIRE], Facts()).remedy
+    assert unknown.index("docker ps") < unknown.index("two releases") < unknown.index("lacks a card")
+    known = explain([ACQUIRE], Facts(holders=(), visible=(0,), cards=(0,))).remedy
+    assert "docker ps" not in known
+    assert "two releases" in known
+
+
+@pytest.mark.parametrize(
+    ("facts", "identifier"),
+    [
+        (Facts(), "no-verbs"),
+        (Facts(modules=frozenset(("habanalabs",))), "no-verbs"),
+        (Facts(modules=LOADED, infiniband=False), "verbs-not-passed"),
+        (Facts(modules=LOADED, infiniband=True), "verbs-failed"),
+    ],
+)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [ACQUIRE.replace("8", "26"), CONDITION],
+        [ACQUIRE, *CONDITION.replace(": The", ":\n  The").replace("failed. ", "failed.\n  ").split("\n")],
+    ],
+)
+def test_explain_hcls_own_line_comes_before_any_code(lines: list[str], facts: Facts, identifier: str) -> None:
+    assert explain(lines, facts).id == identifier
+
+
+def test_explain_graph_compile_failed_asks_first_for_one_release() -> None:
+    unknown = explain([GRAPH], Facts())
+    assert unknown.id == "graph-compiler"
+    assert unknown.remedy.startswith("Check first that driver and image are of one release")
+    assert explain([GRAPH], Facts(driver="1.18.0", image="1.19.0")).id == "other-release"
+    assert explain([GRAPH], Facts(driver="1.18.0-12", image="1.18.0")).id == "graph-compiler"
+
+
+@pytest.mark.parametrize(
+    ("line", "word", "facts"),
+    [
+        (GRAPH, "gated delta", Facts(release="1.24.1", model="qwen3-next-80b")),
+        ("RuntimeError: view size is not compatible with input tensor's size", "gpt-oss", Facts(model="gpt-oss-120b")),
+        ("ERROR ValidateSyncInputTensors tensor_data is empty", "first generation", Facts(card_type="gaudi")),
+    ],
+)
+def test_explain_names_model_release_and_card_only_where_the_plan_has_them(line: str, word: str, facts: Facts) -> None:
+    assert word in explain([line], facts).remedy
+    for other in (Facts(), Facts(release="1.22", model="llama", card_type="gaudi3")):
+        cause = explain([line], other)
+        assert word not in f"{cause.cause} {cause.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("line", "identifier"),
+    [
+        ("KeyError: <PlatformEnum.HPU: 4>", "quantization-not-for-card"),
+        ("NotImplementedError: Sparse Attention is not supported on HPU.", "model-not-for-card"),
+    ],
+)
+def test_explain_what_a_release_cannot_do_is_not_tried_again(line: str, identifier: str) -> None:
+    cause = explain(printed("Worker_TP0", traceback(("", line))), Facts(status=1))
+    assert (cause.id, cause.retry) == (identifier, False)
+
+
+# As vllm/logging_utils/dump_input.py prints when an engine fails, with the prompt in it.
+DUMP = (
+    "(EngineCore pid=7) ERROR 11-26 10:00:00 [dump_input.py:76] Dumping scheduler output for model execution: "
+    "SchedulerOutput(scheduled_new_reqs=[NewRequestData(req_id=a,prompt_token_ids=[1, 2],mm_kwargs=[])])"
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        DUMP,
+        "(EngineCore pid=7) ERROR 11-26 10:00:00 [x.py:7] ValueError: prompt: 'my secret'",
+        "ValueError: token_ids [1, 2, 3] my secret",
+        "INFO 11-26 10:00:00 [logger.py:39] Received request chatcmpl-1: prompt: 'my secret Error: x'",
+        "KeyError: {'messages': ['my secret']}",
+    ],
+)
+def test_explain_after_readiness_nothing_of_a_request_is_quoted(line: str) -> None:
+    def texts(cause: Cause) -> str:
+        return " ".join((cause.cause, cause.remedy, cause.exception, *cause.lines))
+
+    ready = "(APIServer pid=1) INFO:     Application startup complete."
+    own = explain([ready, "RuntimeError: its own", line], Facts(status=1))
+    assert own.lines == ("RuntimeError: its own",)
+    alone = texts(explain([ready, line], Facts(status=1, served=True)))
+    assert "secret" not in alone
+    assert "SchedulerOutput" not in alone
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("RuntimeError: at 0x7f00 of pid 17", "RuntimeError: at 0x7e01 of pid 99", True),
+        ("RuntimeError: a", "RuntimeError: b", False),
+        ("RuntimeError: a", "ValueError: a", False),
+    ],
+)
+def test_explain_exception_is_compared_without_what_differs_between_starts(first: str, second: str, same: bool) -> None:
+    found: list[Any] = [explain([line], Facts(status=1)).exception for line in (first, second)]
+    assert all(found)
+    assert (found[0] == found[1]) is same
+    # A cause that passes is never compared.
+    assert explain([ACQUIRE], Facts()).exception == ""
