@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -30,18 +32,52 @@ def test_weights_are_said_to_stay_only_where_they_are(tmp_path: Path) -> None:
     assert f"{tmp_path}/gone" not in ran.stdout
 
 
+def tasks_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The tasks of a file, with those of files of its role that it imports."""
+    for task in yaml.safe_load(path.read_text(encoding="utf-8")):
+        file = task.get("ansible.builtin.import_tasks")
+        yield from tasks_of(path.parent / file) if file else [task]
+
+
+def parts_of(task: dict[str, Any]) -> dict[str, bool]:
+    """The parts whose packages a task removes, and whether packages that others need stay."""
+    given: dict[str, Any] = task["brought_packages"]
+    found: dict[str, bool] = {}
+    for item in task.get("loop", [""]):
+        values = {
+            name: evaluate("container_runtime", value, item=item) if isinstance(value, str) else value
+            for name, value in given.items()
+            if name in ("part", "state", "keep_needed")
+        }
+        if values["state"] == "removed":
+            found[values["part"]] = values.get("keep_needed", False)
+    return found
+
+
+def asked(tasks: Iterable[dict[str, Any]]) -> tuple[dict[str, bool], dict[str, bool]]:
+    """The parts that are judged before anything changes, and those that are removed later."""
+    judged: dict[str, bool] = {}
+    removed: dict[str, bool] = {}
+    begun = False
+    for task in tasks:
+        if "brought_packages" not in task:
+            reads = {"ansible.builtin.assert", "ansible.builtin.find", "ansible.builtin.stat"}
+            info = any(name.endswith("_info") or name in reads for name in task)
+            begun = begun or not (info or task.get("ansible.builtin.import_role", {}).get("tasks_from") == "idle")
+        elif task.get("check_mode"):
+            judged.update({} if begun else parts_of(task))
+        else:
+            begun = True
+            removed.update(parts_of(task))
+    return judged, removed
+
+
 def test_packages_of_every_part_are_judged_before_anything_goes() -> None:
-    removing = {}
-    for file in sorted(ROOT.glob("roles/*/tasks/*.yml")):
-        for task in yaml.safe_load(file.read_text(encoding="utf-8")):
-            given = task.get("brought_packages", {})
-            if given.get("state") == "removed" or (given and "removed" in task.get("loop", [])):
-                removing[given["part"]] = given.get("keep_needed", False)
-    assert {"engine", "driver"} <= removing.keys()
+    removing: dict[str, bool] = {}
+    for file in sorted(ROOT.glob("roles/*/tasks/remove.yml")):
+        judged, removed = asked(tasks_of(file))
+        assert judged == removed, file
+        removing.update(removed)
+    assert {"engine", "driver", "kernel", "weights"} <= removing.keys()
     (play,) = yaml.safe_load((ROOT / "playbooks/uninstall.yml").read_text(encoding="utf-8"))
-    (at,) = (index for index, task in enumerate(play["tasks"]) if "brought_packages" in task)
-    assert not [task for task in play["tasks"][:at] if "ansible.builtin.include_role" in task or "node_files" in task]
-    asked = play["tasks"][at]
-    assert (asked["brought_packages"]["state"], asked["check_mode"]) == ("removed", True)
-    keep = asked["brought_packages"]["keep_needed"]
-    assert {part: evaluate("container_runtime", keep, item=part) for part in asked["loop"]} == removing
+    assert asked(play["tasks"]) == (removing, {})
