@@ -11,7 +11,8 @@ author: gaudi-serving
 description:
   - Looks at what neither M(gaudi_preflight) nor M(host_tuning_info) looks at - who holds the cards, the last verdict on
     cards and links, the container engine, the driver's errors in the kernel's log, the host's low memory, whether
-    what instances need can be written, and whether each instance serves what lies on the node.
+    what instances need can be written, whether each instance serves what lies on the node, and what its supervisor
+    has counted while it served.
   - Never fails because of a fault; C(playbooks/doctor.yml) puts all faults of a node together.
 options:
   host:
@@ -76,7 +77,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor import findings, while_serving
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
@@ -140,6 +141,12 @@ def of_requests(module: AnsibleModule, instance: str) -> list[Finding]:
     return findings.of_server_log(instance, out.splitlines())
 
 
+def of_serving(module: AnsibleModule, found: dict[str, Any], plans: dict[str, dict[str, Any]]) -> list[Finding]:
+    """Return notes on what goes badly while an instance serves: request errors, and its supervisor's counts."""
+    name = found["instance"]
+    return [*of_requests(module, name), *while_serving.of_counts(name, found["state"], plans.get(name))]
+
+
 def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None) -> list[str]:
     """How a running instance differs from the files on the node, a sentence each; nothing if it is stopped."""
     container = containers.look(module, f"vllm-{instance}") if plan else None
@@ -200,7 +207,7 @@ def main() -> None:
         *silent,
         *findings.of_room({each["instance"]: instances.lacks_room(each["instance"]) for each in there}),
         *findings.of_instances(there, module.params["host"]),
-        *(found for each in there if running[each["instance"]] for found in of_requests(module, each["instance"])),
+        *(found for each in there if running[each["instance"]] for found in of_serving(module, each, plans)),
     ]
     module.exit_json(changed=False, found=[each.as_dict() for each in found])
 

@@ -83,6 +83,15 @@ lost_weights:
   type: list
   elements: str
   sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json."]
+while_serving:
+  description: >-
+    A sentence for each thing that goes badly while an instance serves, such as shapes that were not warmed up, with
+    what to do; counted by its supervisor since the start.
+  returned: always
+  type: list
+  elements: str
+  sample:
+    - "chat: since 2026-01-31T08:00:00Z, requests waited at 3 of 41 checks with requests, at most 2 at once."
 jobs:
   description: >-
     A line for each job of the node that runs, failed or was cut off, with how far it is or why it ended. Work that
@@ -116,9 +125,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.cards.text import describe_node
+from ansible.module_utils.gaudi.doctor import while_serving
 from ansible.module_utils.gaudi.fabric import asked
 from ansible.module_utils.gaudi.jobs.decisions import unfinished
-from ansible.module_utils.gaudi.node import instances, links, long_work
+from ansible.module_utils.gaudi.node import instances, links, long_work, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.driver_look import kernel_waits, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -152,6 +162,17 @@ def kernels_wait(module: AnsibleModule) -> tuple[str, str]:
     return kernel_waits(), lost_at_reboot(module)
 
 
+def counted(found: list[dict[str, Any]]) -> list[str]:
+    """What the supervisors of running instances counted while these served, a sentence each."""
+    plans = weight_folders.plans_on_node(instances.PLANS)
+    running = [each for each in found if each["active"] in instances.RUNNING]
+    return [
+        note.sentence
+        for each in running
+        for note in while_serving.of_counts(each["instance"], each["state"], plans.get(each["instance"]))
+    ]
+
+
 def main() -> None:
     """Read, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -167,6 +188,7 @@ def main() -> None:
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),
         lost_weights=list(filter(None, map(instances.lost_weights, found))),
+        while_serving=counted(found),
         jobs=unfinished(long_work.read_all(lambda *words: systemctl(module, *words))),
         instances=[{**each, "said": instances.said_last(module, each)} for each in found],
         strangers="\n".join(map(instances.say_stranger, instances.strangers())),

@@ -38,10 +38,10 @@ class Finding:
         return asdict(self)
 
 
-def known(identifier: str, **facts: object) -> Finding:
-    """Return the finding for an entry of the list of faults, with its sentence filled in."""
+def known(identifier: str, case: str = "", /, **facts: object) -> Finding:
+    """Return the finding for an entry of the list of faults, with its sentence filled in; ``case``: which remedy."""
     entry = fault(identifier)
-    return Finding(identifier, entry.part, printable(say(identifier, **facts)), fault=entry.severity == ERROR)
+    return Finding(identifier, entry.part, printable(say(identifier, case, **facts)), fault=entry.severity == ERROR)
 
 
 def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str]) -> list[Finding]:

@@ -17,6 +17,7 @@ _CHECKS = "module_utils/gaudi/preflight/checks.py"
 _COMPATIBILITY = "module_utils/gaudi/preflight/compatibility.py"
 _DOCTOR = "module_utils/gaudi/doctor/findings.py"
 _CAUSES = "module_utils/gaudi/faults/causes.py"
+_SERVING = "module_utils/gaudi/doctor/while_serving.py"
 _PLAN = "module_utils/gaudi/serving/plan.py"
 _SUPERVISOR = "roles/vllm_service/files/gaudi_supervisor/"
 
@@ -1304,5 +1305,56 @@ FAULTS = (
         _MANUAL + "; the lines: aiohttp, with which vllm/connections.py fetches, and its own of 1.24.1",
         WARNING,
         signs=r"raise asyncio\.TimeoutError from|HTTP fetch failed for \S+ \(attempt [^)]*\):  -- retrying",
+    ),
+    # What the supervisor counts while an instance serves.
+    Known(
+        "not-warmed-up",
+        INSTANCES,
+        _SERVING,
+        "{instance}: since {since}, shapes that were not warmed up compiled while requests waited for them: {count}; "
+        "most often {shape}.",
+        "",
+        "_check_config in the model runner of each release's vllm-fork or vllm-gaudi, which logs each such shape",
+        WARNING,
+        remedies={
+            "variable": "{option} in extra_environment covers it. A warm-up then takes {more} more, {total} in all; "
+            "input_range and output_range of the request set such variables, too.",
+            "option": "{option} covers it. A warm-up then takes {more} more, {total} in all.",
+            "file": "{option} that has the plan's shapes and those in the log covers it. A warm-up then takes {more} "
+            "more, {total} in all.",
+            "skipped": "Its plan skips the warm-up ({option}). Without that option each start captures {more}.",
+            "unknown": "No option is known to cover it: {why}. playbooks/plan.yml shows the plan's shapes.",
+        },
+    ),
+    Known(
+        "preempted",
+        INSTANCES,
+        _SERVING,
+        "{instance}: since {since}, the server interrupted requests because its KV cache was full, and computed them "
+        "again: {count}.",
+        "Lower max_num_seqs or max_model_len, or give it more memory: gpu_memory_utilization, or more cards "
+        "(tensor_parallel_size).",
+        "vllm:num_preemptions_total, vllm/engine/metrics.py of the forks and vllm/v1/metrics/loggers.py",
+        WARNING,
+    ),
+    Known(
+        "requests-wait",
+        INSTANCES,
+        _SERVING,
+        "{instance}: since {since}, requests waited at {waited} of {checks} checks with requests, at most {most} at "
+        "once.",
+        "If they wait for long, raise max_num_seqs as far as the KV cache allows, or serve the model more than once.",
+        "vllm:num_requests_waiting, which the supervisor reads every ten seconds",
+        WARNING,
+    ),
+    Known(
+        "answers-cut",
+        INSTANCES,
+        _SERVING,
+        "{instance}: since {since}, {cut} of {count} answers were cut at their length.",
+        "Clients raise max_tokens; without it an answer ends at max_model_len. Runs of site.yml count as well: they "
+        "ask for answers of a fixed length.",
+        "vllm:request_success_total with finished_reason length",
+        WARNING,
     ),
 )

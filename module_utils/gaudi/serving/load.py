@@ -1,4 +1,4 @@
-"""A server's load by its own metrics: requests, tokens and the use of its KV cache."""
+"""A server's load by its own metrics: requests, tokens and the use of its KV cache; and how its requests ended."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ _NAMES = {
     "gpu_cache_usage_perc": "cache",
     "kv_cache_usage_perc": "cache",
     "generation_tokens_total": "generated",
+    "num_preemptions_total": "preemptions",
 }
 _LINE = re.compile(rf"^vllm:({'|'.join(_NAMES)})(?:\{{[^}}]*\}})? (\S+)$", re.MULTILINE)
+# Finished requests, a counter for each reason (labelname_finish_reason in vllm/engine/metrics.py of every fork, and
+# vllm/v1/metrics/loggers.py). "length": the limit of the request, or of the server.
+_ENDED = re.compile(r"^vllm:request_success_total\{([^}]*)\} (\S+)$", re.MULTILINE)
+_CUT = 'finished_reason="length"'
 
 
 @dataclass(frozen=True)
@@ -27,13 +32,17 @@ class Load:
     """The load of all engines of a server together.
 
     running, waiting: requests. cache: share of the KV cache in use, 0 to 1, of the fullest engine; None if not
-    reported. generated: tokens since the start; None if not counted.
+    reported. generated: tokens since the start; None if not counted. preemptions: since the start. finished, cut:
+    requests that have ended since the start, and those of them that ended at their length. 0 if not counted.
     """
 
     running: int
     waiting: int
     cache: float | None
     generated: float | None
+    preemptions: int = 0
+    finished: int = 0
+    cut: int = 0
 
     @property
     def requests(self) -> int:
@@ -52,13 +61,22 @@ def read(metrics: str) -> Load | None:
     requests = found["running"] + found["waiting"]
     if not requests or not all(map(math.isfinite, requests)):
         return None
+    ended = [(_CUT in labels, _number(value)) for labels, value in _ENDED.findall(metrics)]
     cache, generated = max(found["cache"], default=math.nan), sum(found["generated"])
     return Load(
         running=int(sum(found["running"])),
         waiting=int(sum(found["waiting"])),
         cache=min(cache, 1.0) if math.isfinite(cache) else None,
         generated=generated if found["generated"] and math.isfinite(generated) else None,
+        preemptions=_total(found["preemptions"]),
+        finished=_total([count for _, count in ended]),
+        cut=_total([count for cut, count in ended if cut]),
     )
+
+
+def _total(counts: list[float]) -> int:
+    """Add counts up; 0 if one of them is no finite number."""
+    return int(sum(counts)) if all(map(math.isfinite, counts)) else 0
 
 
 def _number(text: str) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..faults.words import say
-from . import loading, starts
+from . import counts, loading, starts
 from .kept import SHOWN
 
 # Phases in which a server does not answer, although its unit may be active.
@@ -44,6 +44,7 @@ FORM = {
     "loading?": loading.FORM,
     "low_memory?": (dict, type(None)),
     "load?": (dict, type(None)),
+    "counts?": counts.FORM,
     "sockets?": [int],
 }
 """The form of state.json (see base.documents.misfit); a program that reads more of it names more."""

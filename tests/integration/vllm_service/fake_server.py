@@ -45,11 +45,12 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         unwell = (NODE / "unwell").exists()
-        told = json.loads((NODE / "scenario.json").read_text()).get("metrics", True)
+        scenario = json.loads((NODE / "scenario.json").read_text())
+        told = scenario.get("metrics", True)
         count = told if isinstance(told, str) else f"{Handler.slow}.0"
         running = f'vllm:num_requests_running{{engine="0"}} {count}'
-        metrics = f"{running}\nvllm:num_requests_waiting 0\n" if told else ""
-        names = [{"id": json.loads((NODE / "scenario.json").read_text()).get("model", "tiny")}]
+        metrics = f"{running}\nvllm:num_requests_waiting 0\n{scenario.get('more_metrics', '')}" if told else ""
+        names = [{"id": scenario.get("model", "tiny")}]
         body = {"/v1/models": json.dumps({"data": names}), "/metrics": metrics}.get(self.path, "ok").encode()
         self.send_response(503 if unwell else 200)
         self.send_header("Content-Length", str(len(body)))

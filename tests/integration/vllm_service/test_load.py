@@ -1,7 +1,8 @@
-"""What a supervisor writes of its server's load."""
+"""What a supervisor writes of its server's load, and counts while it serves."""
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,3 +25,46 @@ def test_a_server_without_metrics_has_no_load(node: Node) -> None:
     node.wait_ready()
     node.wait_for(lambda: "/metrics" in node.requests, "a look at its load")
     assert node.state.get("load") is None
+
+
+BUSY = """vllm:num_requests_waiting{engine="1"} 3.0
+vllm:num_preemptions_total{engine="0"} 2.0
+vllm:request_success_total{engine="0",finished_reason="length"} 4.0
+vllm:request_success_total{engine="0",finished_reason="stop"} 5.0
+"""
+UNPREPARED = "(Worker_TP0 pid=7) WARNING 11-24 08:00:00 [hpu_model_runner.py:1] Configuration: {} was not warmed-up!"
+
+
+def test_shapes_without_a_warm_up_are_counted_and_survive_the_next_supervisor(node: Node) -> None:
+    """A start by systemd begins anew: the server compiles them again."""
+    process = node.start()
+    node.wait_ready()
+    said = ("('prompt', 1, 3200, 0)", "('prompt', 1, 3200, 0)", "('decode', 40, 1, 128)")
+    node.say("\n".join(map(UNPREPARED.format, said)))
+    shapes = {"prompt 1 3200 0": 2, "decode 40 1 128": 1}
+    node.wait_for(lambda: node.state["counts"]["shapes"] == shapes, "three lines about shapes")
+    node.messages.clear()
+    process.send_signal(signal.SIGHUP)
+    node.wait_ready()
+    assert node.state["counts"]["shapes"] == shapes
+    node.say(UNPREPARED.format("('decode', 40, 1, 128)"))
+    node.wait_for(lambda: node.state["counts"]["shapes"]["decode 40 1 128"] == 2, "one more line")
+    process.terminate()
+    process.communicate(timeout=60)
+    node.messages.clear()
+    second = node.start()
+    node.wait_ready()
+    assert node.state["counts"]["shapes"] == {}
+    second.terminate()
+    second.communicate(timeout=60)
+
+
+def test_what_waits_is_cut_or_computed_again_is_counted(node: Node) -> None:
+    node.scenario(lines=["INFO hello"], metrics="1.0", more_metrics=BUSY)
+    node.start()
+    node.wait_ready()
+    node.wait_for(lambda: node.state["counts"]["waited"] > 1, "two checks with waiting requests")
+    counted = node.state["counts"]
+    assert counted["checks"] == counted["waited"]
+    assert (counted["most_waiting"], counted["preemptions"]) == (3, 2)
+    assert (counted["finished"], counted["cut"]) == (9, 4)

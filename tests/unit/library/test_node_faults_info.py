@@ -19,6 +19,7 @@ from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
 from ansible.module_utils.gaudi.node import containers, instances, iommu, links
 from ansible.module_utils.gaudi.node.containers import Container
 from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.serving.counts import Counts
 from ansible.module_utils.gaudi.serving.kept import Back, StartsFrom, serves
 
 from library import node_faults_info
@@ -306,6 +307,14 @@ def test_what_the_kernel_says_of_the_drivers_parts_is_explained(
     elif words:
         assert of_kernel[0][0] == "symbols_missing"
     assert [words in sentence for _, sentence in of_kernel] == [True] * bool(words)
+
+
+def test_what_went_badly_while_an_instance_served_is_noted(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"phase": "serving", "counts": Counts({"decode 4 1 64": 1}, checks=9, waited=2, most_waiting=1).document()}
+    (node / "states/tiny/state.json").write_text(json.dumps(state))
+    assert [found for found, _ in faults()] == ["not-warmed-up", "requests-wait"]
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=inactive\n")
+    assert not {"not-warmed-up", "requests-wait"} & {found for found, _ in faults()}
 
 
 def test_of_what_is_stopped_nobody_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

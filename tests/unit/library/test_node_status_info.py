@@ -11,6 +11,7 @@ import yaml
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
 from ansible.module_utils.gaudi.node import instances, links, long_work
+from ansible.module_utils.gaudi.serving.counts import Counts
 
 from library import gaudi_preflight, node_status_info
 from tests.unit.host.modules import run_main
@@ -96,6 +97,18 @@ def test_drop_ins_of_an_administrator_are_shown(node: Path, monkeypatch: pytest.
     assert answer["instances"][0]["drop_ins"] == [own]
     assert answer["drop_ins"] == [f"vllm-tiny.service runs with drop-ins that are not ours and are kept: {own}"]
     assert "node.drop_ins" in (ROOT / "playbooks/status.yml").read_text()
+
+
+def test_what_went_badly_while_an_instance_served_is_said(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"phase": "serving", "counts": Counts({"decode 4 1 64": 1}, preemptions=3).document()}
+    (node / "states/tiny/state.json").write_text(json.dumps(state))
+    shapes, preempted = status(node / "none.py")["while_serving"]
+    assert shapes.startswith("tiny: ")
+    assert "decode: batch 4, 64 blocks" in shapes
+    assert "computed them again: 3" in preempted
+    assert "node.while_serving" in (ROOT / "playbooks/status.yml").read_text()
+    monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=failed\n")
+    assert status(node / "none.py")["while_serving"] == []
 
 
 def test_what_runs_and_has_lost_its_weights_is_said(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,23 @@ def test_all_engines_count() -> None:
     assert read(METRICS) == Load(3, 4, 0.25, 150.0)
 
 
+def test_ends_of_requests_and_preemptions_count_as_well() -> None:
+    """V0 has one engine and no label for it; a reason comes up with its first request."""
+    more = """vllm:num_preemptions_total{engine="0",model_name="tiny"} 3.0
+vllm:num_preemptions_total{engine="1",model_name="tiny"} 1.0
+vllm:request_success_total{engine="0",finished_reason="stop",model_name="tiny"} 7.0
+vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 2.0
+vllm:request_success_total{finished_reason="length",model_name="tiny"} 1.0
+vllm:request_success_created{engine="0",finished_reason="length",model_name="tiny"} 1.7e+09
+"""
+    found = read(METRICS + more)
+    assert found is not None
+    assert (found.preemptions, found.finished, found.cut) == (4, 10, 3)
+    odd = read(METRICS + more.replace(" 2.0", " nan").replace(" 3.0", " many"))
+    assert odd is not None
+    assert (odd.preemptions, odd.finished, odd.cut) == (0, 0, 0)
+
+
 def test_every_release_names_what_is_read(subtests: pytest.Subtests) -> None:
     for release in RELEASES:
         with subtests.test(release=release):
@@ -37,6 +54,7 @@ def test_every_release_names_what_is_read(subtests: pytest.Subtests) -> None:
             found = read("".join(f'{name}{{model_name="x"}} 0.5\n' for name in names))
             assert found is not None
             assert (found.cache, found.generated) == (0.5, 0.5)
+            assert {"vllm:num_preemptions_total", "vllm:request_success_total"} <= set(names)
 
 
 def test_a_request_that_lost_its_slot_waits() -> None:

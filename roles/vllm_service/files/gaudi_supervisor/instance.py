@@ -25,6 +25,7 @@ from gaudi.node.files import write_text
 from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.node.weight_folders import changed_weights, missing_weights
+from gaudi.serving.counts import Counts
 from gaudi.serving.keys import read as parse_keys
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
@@ -83,6 +84,7 @@ class Supervisor:
         self.wakeup, self._wakeup_end = socket.socketpair()
         self.log = ServerLog()
         self.progress = Progress()
+        self.counts = Counts()
         self.ready_at: float | None = None
         self.watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
 
@@ -100,6 +102,7 @@ class Supervisor:
             "warm_up": {name: list(counts) for name, counts in self.progress.warm_up.items()},
             "warm_up_seconds": self.progress.warm_up_seconds,
             "memory": self.progress.memory,
+            "counts": self.counts.document(),
         }
         known = all(self.state.get(name) == value for name, value in learned.items())
         if not changed and known and text == self.state.get("status") and not extra:
@@ -324,6 +327,8 @@ class Supervisor:
         self.progress.warm_up = {name: (pair[0], pair[1]) for name, pair in counts if len(pair) == 2}
         self.progress.warm_up_seconds = self.earlier.get("warm_up_seconds")
         self.progress.memory = dict(self.earlier.get("memory", {}))
+        # The supervisor of an earlier release counted nothing.
+        self.counts = Counts.from_document(self.earlier["counts"]) if "counts" in self.earlier else Counts()
 
     def read_plan(self) -> tuple[Plan, MadeOf]:
         """The plan, and everything that makes the container what it is. Raises Failure."""

@@ -22,6 +22,7 @@ from gaudi.faults.facts import Facts
 from gaudi.faults.tracebacks import ServerLog
 from gaudi.node.documents import read_text
 from gaudi.serving import load
+from gaudi.serving.counts import Counts
 from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
@@ -203,6 +204,7 @@ class Run:
         boss = self.boss
         boss.log.add(line)
         alive = boss.progress.hear(line)
+        boss.counts.hear(line)
         if self.ending:
             return
         if boss.ready_at is not None:
@@ -343,6 +345,8 @@ class Run:
             seen = self.endpoint.load()
         except (OSError, http.client.HTTPException):
             seen = None
+        if seen is not None:
+            self.boss.counts.check(seen)
         before, since = self.load or (None, now)
         self.load = None if seen is None else (seen, now)
         told = None if seen is None else load.document(seen, before, now - since)
@@ -426,7 +430,7 @@ class Run:
         """Follow a start that somebody else made (docker restart), with all the patience that a start has."""
         boss = self.boss
         boss.ready_at, self.unwell_since = None, None
-        boss.progress = Progress()
+        boss.progress, boss.counts = Progress(), Counts()
         boss.log = ServerLog()
         self.last_progress, self.next_poll = time.monotonic(), 0.0
         self.kernel_oom = self.oom_kills()
