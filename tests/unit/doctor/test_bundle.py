@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import time
 
 import pytest
 from ansible.module_utils.gaudi.base import paths
@@ -130,12 +129,10 @@ def test_text_of_any_depth_is_masked(levels: int) -> None:
     "word", ["\\", '"\\', "token=\\", "token", "token-", "://", "proxy=", "--api-key", "a:b@", "'", "authorization"]
 )
 @pytest.mark.parametrize("of", ["line", "value"])
-def test_text_of_any_length_is_masked_at_once(word: str, of: str) -> None:
-    """Fifty times more would take hours, if the time grew with the square of the length."""
+def test_text_of_any_length_is_masked(word: str, of: str) -> None:
+    """A search whose time grows with the square of the length would not end while anybody waits."""
     long = f"x {word * 200_000} end"
-    started = time.process_time()
     shown = masked_text(json.dumps({"a": long}) if of == "value" else long)
-    assert time.process_time() - started < 5
     assert len(shown) < 2 * LONGEST_LINE
     assert CUT in shown
 

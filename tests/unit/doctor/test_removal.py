@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import re
 import string
-import time
 
 import pytest
 from ansible.module_utils.gaudi.doctor.removal import names_of, remove, report
@@ -144,9 +143,8 @@ def test_many_different_addresses_are_all_removed() -> None:
 
 
 @pytest.mark.parametrize("piece", ["a:", "1.", "serial: ", "q0", "://", "/home/", "0a:", "a.b", "://a@"])
-def test_text_of_any_length_is_done_in_time(piece: str) -> None:
-    """Twenty times more would take hours, if the time grew with the square of the length."""
+def test_a_long_text_of_half_a_pattern_ends_and_keeps_its_lines(piece: str) -> None:
+    """A search whose time grows with the square of the length would not end while anybody waits."""
     node = {"host": [f"qhost{number}" for number in range(500)], "serial": [f"q{number:09}" for number in range(500)]}
-    started = time.process_time()
-    one("\n".join([piece * 2000] * 20), **node)
-    assert time.process_time() - started < 10
+    kept = one("\n".join([piece * 100_000] * 2), **node)
+    assert kept.count("\n") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,12 +65,10 @@ def test_what_is_missing_ends_acceptance(seen: Seen, id_: str, words: str) -> No
     assert words in nics.faults[0].sentence
 
 
-def test_an_image_that_prints_line_breaks_alone_costs_no_time() -> None:
-    """Looking through them again and again took six seconds, and with ten times as many ten minutes."""
-    breaks = "\n" * 40_000
-    begun = time.process_time()
-    judge_nics(replace(WHOLE, info_text=breaks, loader_text=breaks), "verbs", WELL)
-    assert time.process_time() - begun < 1
+def test_an_image_may_print_line_breaks_alone() -> None:
+    """Looking through these again and again would take ten minutes."""
+    breaks = "\n" * 400_000
+    assert ids(judge_nics(replace(WHOLE, info_text=breaks, loader_text=breaks), "verbs", WELL))
 
 
 def test_the_least_libfabric_is_enough() -> None:

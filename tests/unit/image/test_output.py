@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.image.output import Follower, failure
@@ -268,10 +266,8 @@ def test_a_build_that_says_nothing() -> None:
     assert "Its last words: nothing" in str(failure("the base image", []))
 
 
-def test_a_line_without_end_holds_nobody() -> None:
-    begun = time.monotonic()
-    failure("x", [f"#7 1.0 {'ERROR: Cannot install ' * 100_000}"])
-    assert time.monotonic() - begun < 5
+def test_a_line_without_end_is_quoted_in_part() -> None:
+    assert len(str(failure("x", [f"#7 1.0 {'ERROR: Cannot install ' * 100_000}"]))) < 10_000
 
 
 @pytest.mark.parametrize(
