@@ -44,7 +44,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         """Read the release and the facts, and call the module."""
         super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        name = str(arguments.pop("release"))
+        name = releases.named(str(arguments.pop("release")))
         if name not in releases.names():
             raise AnsibleActionFail(
                 f"The catalogue has no release {name!r}. Set gaudi_release to one of {', '.join(releases.names())}."

@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema
 
-from plugin_utils import brain
+from plugin_utils import brain, releases
 
 brain.on_path()
 
@@ -195,7 +195,7 @@ def resolve(folder: str, word: str, name: object) -> Path:
     Raises Refusal: there is none; with the names that are near.
     """
     known = names(folder)
-    text = str(name)
+    text = releases.named(str(name)) if folder == "releases" else str(name)
     if isinstance(name, str) and _NAME.match(text) and text in known:
         return CATALOG / folder / f"{text}.yml"
     sentence = absent(text[:100])

@@ -25,6 +25,25 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yml"))
 
 
+def named(text: str) -> str:
+    """The name of the release that a version stands for, as the vendor's manuals print them: 1.21 for 1.21.3, v1.21
+    or 1.21.3-57, and 1.24.1 for v1.24.1. The text itself where it stands for none of the catalogue.
+
+    Several releases have the same software (deepseek-r1 is 1.21.3 as well); a version stands for the one that is
+    named after it.
+    """
+    version = text.removeprefix("v")
+    known = names()
+    if version in known:
+        return version
+    numbers = version.partition("-")[0]
+    for name in {numbers, numbers.rpartition(".")[0]}.intersection(known):
+        software = read(name)["software"]
+        if version in (software["release"], software["driver"]):
+            return name
+    return text
+
+
 @functools.cache
 def _parsed(text: str) -> Any:
     return yaml.load(text, Loader=_LOADER)  # noqa: S506  # a safe loader, in C or in Python

@@ -292,9 +292,15 @@ def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registr
     )
 
 
-def pins_of_the_fork(wish: Wish, build: Build) -> list[str]:
-    """Return the site's pins of vLLM's fork that a build of another kind does not use."""
-    return [name for name in wish.pins if name in OF_KIND["fork"]] if build.kind != "fork" else []
+def pins_of_other_releases(release: ReleaseEntry, build: Build, way: str, pins: Mapping[str, object]) -> list[str]:
+    """Return the site's pins that are for other releases: of vLLM's fork, where this release is not built from it, and
+    commits of a repository that neither this release nor the pin names.
+    """
+    if build.kind != "fork":
+        return [name for name in pins if name in OF_KIND["fork"]]
+    named = {*release.pins, *(build.ways[way].pins if way in build.ways else ())}
+    optional = set(OF_KIND["fork"]) - set(_REQUIRED["fork"]) - named
+    return [name for name, pin in pins.items() if name in optional and "repository" not in mapping(pin, name)]
 
 
 def _tried(refused: dict[str, Refusal], option: str, otherwise: _T, ask: Callable[[], _T]) -> _T:

@@ -17,7 +17,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
 from ..catalogue.surface import CHECKED, Surface, normal
 from ..families.registry import family_of
-from ..image.recipe import OF_KIND, Wish, pins_of_the_fork
+from ..image.recipe import Wish, pins_of_other_releases
 from ..plugin_buckets.variables import is_number
 from ..request.options import Request
 from ..rules.draft import Draft
@@ -108,19 +108,19 @@ def _arguments(
     return tuple(kept)
 
 
-def without_fork(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
-    """A site's pins without those of the fork, where the release is not built from it: a line each, so that a plan of
-    another release can be read. A build refuses them, and a site that builds nothing need not hear of them.
+def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
+    """A site's image settings without the pins of other releases: a line each, so that a plan of another release can be
+    read. A build refuses them, and a site that builds nothing need not hear of them.
     """
     if release.build is None:
         return wish
-    forks = pins_of_the_fork(wish, release.build)
-    for name in forks if wish.build else ():
+    others = pins_of_other_releases(release, release.build, wish.way, wish.pins)
+    for name in others if wish.build else ():
         draft.change(
-            f"serving_image_pins.{name}: take it out before the image is built; release {release.name} is built from "
-            f"{' and '.join(OF_KIND[release.build.kind])}"
+            f"serving_image_pins.{name}: take it out before the image is built; release {release.name} has no "
+            f"repository {name}"
         )
-    return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in forks})
+    return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in others})
 
 
 def check_values(wanted: Request, release: ReleaseEntry) -> None:

@@ -26,7 +26,7 @@ from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, base_image, check_places, container, image, requires
 from .memory import memory_part
-from .moved import without_fork
+from .moved import for_release
 from .refusals import (
     check_kv_cache,
     check_lazy_mode,
@@ -168,7 +168,7 @@ def _document(
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
     media = entry.limit_mm_per_prompt if entry is not None else ()
     needs = needed(bool(binding), media, fabric is not None, release.build)
-    reference = image(release, replace(node, image=without_fork(node.image, release, draft)), needs)
+    reference = image(release, replace(node, image=for_release(node.image, release, draft)), needs)
     check_lazy_mode(draft, release, reference)
     check_ready_image(draft, release, reference)
     mode = execution_mode(draft, request, release)

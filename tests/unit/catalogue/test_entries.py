@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from action_plugins import serving_plan
-from plugin_utils import catalogue_files, yaml_files
+from plugin_utils import catalogue_files, releases, yaml_files
 from plugin_utils.catalogue_files import close_matches, findings, load_checked, names, resolve
 from plugin_utils.yaml_files import load_yaml
 
@@ -181,6 +181,31 @@ def test_an_unknown_model_is_answered_with_near_names(name: str, hint: str) -> N
 def test_an_unknown_release_is_answered_with_all_names() -> None:
     with pytest.raises(Refusal, match=r"There is no release \"9\" in catalog/releases\. Known: 1\.16, 1\.18"):
         resolve("releases", "release", "9")
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        ("1.16.0", "1.16"),
+        ("1.18.0", "1.18"),
+        ("1.21.3", "1.21"),
+        ("1.21.3-57", "1.21"),
+        ("v1.22.2", "1.22"),
+        ("v1.22", "1.22"),
+        ("v1.24", "1.24"),
+        ("1.24.0", "1.24"),
+        ("v1.24.1", "1.24.1"),
+        ("1.24.1-482", "1.24.1"),
+        ("deepseek-r1", "deepseek-r1"),
+    ],
+)
+def test_a_version_as_the_manuals_print_it_names_its_release(version: str, name: str) -> None:
+    assert resolve("releases", "release", version).stem == releases.named(version) == name
+
+
+@pytest.mark.parametrize("version", ["1.21.4", "1.24.1-581", "1.24.2", "v", "", "../1.22", "1.22.2-32-1"])
+def test_a_version_of_no_release_stays_as_it_is(version: str) -> None:
+    assert releases.named(version) == version
 
 
 @pytest.mark.parametrize("name", ["../releases/1.22", "/etc/passwd", "qwen3-8b\n", "", "x" * 100000, None, 1.22, ["a"]])

@@ -574,6 +574,18 @@ def test_a_sites_pins_of_the_fork_are_a_line_of_what_changes() -> None:
     assert "refused" in vendor.plan_request("1.24", MODEL, image={**site, "pins": {"vllm_frok": {"commit": "a" * 40}}})
 
 
+@pytest.mark.parametrize("release", ["1.16", "1.18"])
+def test_a_commit_for_other_releases_does_not_keep_a_plan_from_being_read(release: str) -> None:
+    model = {"model": "llama-2-7b"}
+    site = {"build": True, "pins": {"vllm_hpu_extension": {"commit": "a" * 40}}}
+    made = vendor.plan_request(release, model, image=site)
+    assert any(line.startswith("serving_image_pins.vllm_hpu_extension: take it out") for line in made["changes"])
+    assert made["image"] == vendor.plan_request(release, model, image={"build": True})["image"]
+    given = {"repository": "https://git.example/extension", "commit": "a" * 40}
+    whole = vendor.plan_request(release, model, image={**site, "pins": {"vllm_hpu_extension": given}})
+    assert whole["image"] != made["image"]
+
+
 def test_arguments_that_buckets_and_checks_follow_from_are_read_as_their_options() -> None:
     speculation = {"method": "eagle", "model": "/data/models/eagle", "num_speculative_tokens": 2}
     options = {"num_gpu_blocks_override": 3000, "enable_expert_parallel": True, "enable_chunked_prefill": False}
