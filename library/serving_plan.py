@@ -61,7 +61,7 @@ options:
       dtype:
         description: How it is computed. Left out, it follows weights that are stored quantised (FP8, AWQ, GPTQ).
         type: str
-        choices: [auto, bfloat16, float32, fp8, awq, gptq]
+        choices: [auto, bfloat16, float16, float32, fp8, awq, gptq]
       quantization_config:
         description: Absolute path of an INC configuration on the node; means FP8.
         type: str

@@ -130,6 +130,8 @@ class Family:
     ) = None
     # Default values of its server for bucket variables that the script does not set.
     bucket_defaults: Callable[[Lengths, int], Mapping[str, str]] = _no_variables
+    # Whether decode shapes of more blocks than the KV cache has are left out.
+    cache_ends_buckets: bool = False
     # The source file of its bucketing, below vllm_hpu_extension; {strategy} is linear or exponential.
     bucket_code: str = "bucketing/{strategy}.py"
     # Filters the prompt lengths of its bucketing to those that it warms up.
@@ -154,10 +156,10 @@ class Family:
         return Origin(self.code(release), release.constants.get("start_script"), self.without_script)
 
     def bucket_source(self, release: ReleaseEntry, strategy: str) -> str:
-        """Return the code that makes a release's buckets; 1.18 has no extension, its documentation says the same."""
+        """Return the code that makes a release's buckets; 1.18 has no extension."""
         pin = release.pins.get("vllm_hpu_extension")
         if pin is None:
-            return "vLLM documentation, Intel Gaudi, release 1.18.0, bucketing"
+            return f"{self.code(release)} vllm/worker/habana_model_runner.py"
         return f"vllm-hpu-extension {pin.commit[:9]} vllm_hpu_extension/{self.bucket_code.format(strategy=strategy)}"
 
     def is_on(self, text: str | None) -> bool:

@@ -52,8 +52,8 @@ def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
 
 
 def _bucket_defaults(lengths: Lengths, block_size: int) -> Mapping[str, str]:
-    """Return the server's own bucket defaults, as no script sets the variables; the length is known at this point."""
-    return buckets.defaults(lengths.max_num_seqs, int(lengths.max_model_len or 0), block_size)
+    """Return the server's own bucket defaults, as no script sets the variables."""
+    return buckets.defaults(lengths.max_num_seqs, block_size)
 
 
 DEFAULTS = Family(
@@ -72,4 +72,5 @@ DEFAULTS = Family(
     ),
     memory_code="vllm/worker/habana_worker.py determine_num_available_blocks",
     bucket_defaults=_bucket_defaults,
+    cache_ends_buckets=True,
 )

@@ -48,6 +48,9 @@ KNOBS = {
     "graph_prompt_strategy": "VLLM_GRAPH_PROMPT_STRATEGY",
     "graph_decode_strategy": "VLLM_GRAPH_DECODE_STRATEGY",
     "exponential_bucketing": "VLLM_EXPONENTIAL_BUCKETING",
+}
+# Switches that every fork reads as on for any text but "0" (habana_model_runner.py, hpu_model_runner.py).
+LOG_SWITCHES = {
     "log_step_graph_compilation": "VLLM_HPU_LOG_STEP_GRAPH_COMPILATION",
     "log_step_graph_compilation_all": "VLLM_HPU_LOG_STEP_GRAPH_COMPILATION_ALL",
     "log_step_cpu_fallbacks": "VLLM_HPU_LOG_STEP_CPU_FALLBACKS",
@@ -60,6 +63,10 @@ def knobs(draft: Draft, resolved: ResolvedRequest) -> None:
     """Set the options that are one variable each, if the request has them; they override the script's values."""
     for option, variable in KNOBS.items():
         draft.variable(variable, resolved.said(option))
+    for option, variable in LOG_SWITCHES.items():
+        wanted = getattr(resolved.request, option)
+        if wanted is not None:
+            draft.variable(variable, resolved.source(option)(value="true" if wanted else "0"))
     for option, variable in BRIDGE_SWITCHES.items():
         wanted = getattr(resolved.request, option)
         if wanted is not None:
@@ -80,10 +87,10 @@ def quantization(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def dtype(draft: Draft, resolved: ResolvedRequest) -> None:
-    """bfloat16 for everything but float32; nothing where the model's own configuration decides."""
+    """bfloat16 for weights of fewer bits, else the type as requested; nothing where the model's own decides."""
     if resolved.dtype != "auto":
-        float32 = resolved.dtype == "float32"
-        draft.option("--dtype", resolved.said("dtype") if float32 else resolved.script("bfloat16"))
+        own = resolved.dtype in ("float16", "float32")
+        draft.option("--dtype", resolved.said("dtype") if own else resolved.script("bfloat16"))
 
 
 def model_and_cards(draft: Draft, resolved: ResolvedRequest) -> None:

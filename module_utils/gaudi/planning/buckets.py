@@ -55,6 +55,11 @@ def buckets_part(
         lists = {name: found.values(honour_limit=limits) for name, found in ranges.items()}
         for name, found in ranges.items():
             inputs[name] = [found.minimum, found.step, found.maximum, found.limit]
+        known = (memory or {}).get("kv_cache_blocks") if family.cache_ends_buckets else None
+        if known:
+            last = buckets.ceil_to(int(str(known)), ranges["DECODE_BLOCK"].step)
+            lists["DECODE_BLOCK"] = [blocks for blocks in lists["DECODE_BLOCK"] if blocks <= last]
+            inputs["kv_cache_blocks"] = known
         _warn_about_batches(draft, lengths, lists["PROMPT_BS"])
     lists["PROMPT_SEQ"] = family.prompt_lengths(lists["PROMPT_SEQ"], environment)
     _warn_about_long_inputs(draft, resolved, lengths, lists["PROMPT_SEQ"][-1])
@@ -172,11 +177,14 @@ def _warn_about_long_inputs(draft: Draft, resolved: ResolvedRequest, lengths: Le
         (_, longest), (_, longest_out) = resolved.ranges
         if length <= buckets.ceil_to(longest + longest_out, resolved.block_size):
             return
+    wider = "Raise input_range (or the bucket variable)"
+    if "input_range" in family_of(resolved.release).without_effect:
+        wider = "Set VLLM_PROMPT_SEQ_BUCKET_MAX (and VLLM_DECODE_BLOCK_BUCKET_MAX, in blocks) in extra_environment"
     # One token at least is the answer.
     if last < length - 1:
         draft.warn(
             f"max_model_len {length} takes inputs beyond the last bucket of {last} tokens: they compile at run time. "
-            f"Raise input_range (or the bucket variable) to what the clients send, or lower max_model_len."
+            f"{wider} to what the clients send, or lower max_model_len."
         )
 
 

@@ -26,7 +26,7 @@ GPU_MEMORY_UTILIZATION = "0.9"
 # What the catalogue calls a dtype, and what safetensors calls it.
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32", "float8_e4m3fn": "F8_E4M3", "mxfp4": "MXFP4"}
 # Bytes of a weight in the dtypes that can be asked for.
-WIDTHS_ASKED = {"bfloat16": 2, "float32": 4}
+WIDTHS_ASKED = {"bfloat16": 2, "float16": 2, "float32": 4}
 # What is loaded in the dtype that is asked for; FP8 and integers stay as they are.
 FLOATS = ("F64", "F32", "F16", "BF16")
 

@@ -14,7 +14,7 @@ from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
-from ..families.shared import KNOBS
+from ..families.shared import KNOBS, LOG_SWITCHES
 from ..image.pytorch import UPSTREAM
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
@@ -105,7 +105,7 @@ def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
                 f"out, or use another release.",
             )
     surface = Surface(release)
-    for option, variable in KNOBS.items():
+    for option, variable in {**KNOBS, **LOG_SWITCHES}.items():
         if option in asked and not surface.reads(variable):
             raise Refusal(
                 "without_effect",
@@ -209,6 +209,16 @@ def check_quantization(resolved: ResolvedRequest) -> None:
             "dtype_not_as_stored",
             f"{model.name} is stored in {method}, but dtype is {resolved.dtype}. Set dtype to {method}, or leave dtype "
             f"and quantization_config out.",
+        )
+
+
+def check_float16(resolved: ResolvedRequest) -> None:
+    """float16 is served where the release's file says so; the other servers and scripts make it bfloat16."""
+    if resolved.dtype == "float16" and not resolved.release.constants.get("float16"):
+        raise Refusal(
+            "unsupported_dtype",
+            f"dtype is float16, but release {resolved.release.name} serves bfloat16 and float32. Set dtype to "
+            f"bfloat16.",
         )
 
 

@@ -23,6 +23,7 @@ from .moved import check_values, moved
 from .refusals import (
     check_block_size,
     check_card_type,
+    check_float16,
     check_fp8,
     check_hub,
     check_missing,
@@ -124,6 +125,7 @@ def settled(
     check_named_models(weights, draft)
     check_fp8(resolved, entry, weights, card_type, label)
     check_block_size(resolved, draft)
+    check_float16(resolved)
     return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
 
 

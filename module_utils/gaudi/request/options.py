@@ -42,7 +42,7 @@ INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 METHOD = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
-DTYPES = ("auto", "bfloat16", "float32", "fp8", "awq", "gptq")
+DTYPES = ("auto", "bfloat16", "float16", "float32", "fp8", "awq", "gptq")
 STRATEGIES = ("min_tokens", "max_bs")
 # Whose shared memory a container has.
 IPC = ("private", "host")
@@ -252,16 +252,6 @@ def _weights(value: object, what: str) -> str:
     return matching(result, what, HUB_ID, form)
 
 
-def _dtype(value: object, what: str) -> str:
-    if value in ("float16", "half"):
-        raise Refusal(
-            "unsupported_dtype",
-            f"{what} is {value}, but these cards serve bfloat16 and float32: the vendor's script takes float16 and "
-            f"then serves bfloat16 without a word. Ask for bfloat16.",
-        )
-    return choice(value, what, DTYPES)
-
-
 def _pair(value: object, what: str) -> tuple[int, int]:
     if isinstance(value, str):
         value = value.split(",")
@@ -433,7 +423,7 @@ READERS = {
     "served_model_name": _matching(NAME, "a name of letters, digits and ._/:@+-"),
     "tensor_parallel_size": _integer(1, 16),
     "modules": _modules,
-    "dtype": _dtype,
+    "dtype": _choice(DTYPES),
     "quantization_config": _file,
     "kv_cache_dtype": _choice(KV_CACHE_DTYPES),
     "max_model_len": _integer(1, LONGEST),

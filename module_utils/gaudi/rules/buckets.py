@@ -251,13 +251,19 @@ def document(
     }
 
 
-def defaults(max_num_seqs: int, max_model_len: int, block_size: int) -> dict[str, str]:
-    """The variables' defaults in the documentation of release 1.18, for servers nobody sets them for."""
+def defaults(max_num_seqs: int, block_size: int) -> dict[str, str]:
+    """The bucket variables that the server of release 1.18 takes where nobody sets them. They end at prompts of 1024
+    tokens and answers of 2048, whatever max_model_len is.
+
+    Source: vllm-fork 84922944d vllm/worker/habana_model_runner.py (_setup_buckets). The documentation of the release
+    says otherwise (max_model_len, and batches from 1).
+    """
+    step = min(max_num_seqs, 32)
     numbers = {
-        "PROMPT_BS": (1, min(max_num_seqs, 32), min(max_num_seqs, 64)),
-        "PROMPT_SEQ": (block_size, block_size, max(max_model_len, block_size)),
-        "DECODE_BS": (1, min(max_num_seqs, 32), max_num_seqs),
-        "DECODE_BLOCK": (block_size, block_size, max(128, max_num_seqs * max_model_len // block_size)),
+        "PROMPT_BS": (1, step, min(max_num_seqs, 64)),
+        "PROMPT_SEQ": (block_size, block_size, 1024),
+        "DECODE_BS": (step, step, max_num_seqs),
+        "DECODE_BLOCK": (128, 128, max(128, max_num_seqs * 2048 // block_size)),
     }
     return {
         f"VLLM_{name}_BUCKET_{key}": str(value)

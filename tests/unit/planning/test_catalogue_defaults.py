@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.golden import canonical_plans
 from tests.golden.serving_cases import vendor
 
 RELEASES_OF = {model: vendor.content("models", model).get("releases") or ["1.22"] for model in sorted(vendor.MODELS)}
@@ -120,6 +121,23 @@ def long_inputs(release: str, **options: object) -> list[str]:
     return [sentence for sentence in plan["warnings"] if "compile at run time" in sentence]
 
 
+@pytest.mark.parametrize(("model", "graphs"), [("llama-2-7b", 75), ("mistral-7b-instruct-v0.3", 224)])
+def test_1_18_warms_up_what_the_pinned_server_does_by_itself(model: str, graphs: int) -> None:
+    """Counted with _setup_buckets and generate_*_buckets of vllm-fork 84922944d for the plan's KV blocks."""
+    ((_, plan),) = canonical_plans.plans(model, {f"{model} 1.18 HL-225"})
+    assert plan["buckets"]["graphs"] == graphs
+    assert not [name for name in plan["environment"] if "_BUCKET_" in name]
+    (sentence,) = [sentence for sentence in plan["warnings"] if "compile at run time" in sentence]
+    assert "VLLM_PROMPT_SEQ_BUCKET_MAX" in sentence
+    assert "VLLM_DECODE_BLOCK_BUCKET_MAX" in sentence
+
+
+def test_1_18_warns_of_nothing_where_the_longest_prompt_has_a_bucket() -> None:
+    wide = {"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "8192"}}
+    assert long_inputs("1.18", max_model_len=8192, max_num_batched_tokens=8192, **wide) == []
+    assert long_inputs("1.18", max_model_len=1024) == []
+
+
 def test_inputs_that_no_bucket_holds_are_said() -> None:
     # The manual's own command: 8192 tokens are taken, inputs of 1152 warmed up.
     sizes = {"max_model_len": 8192, "max_num_batched_tokens": 8192}
@@ -138,6 +156,6 @@ def test_a_length_made_of_the_ranges_takes_no_longer_inputs(release: str) -> Non
     assert long_inputs(release, max_model_len=8192) == []
 
 
-@pytest.mark.parametrize("release", ["1.18", "deepseek-r1", "deepseek-r1-2025.11"])
+@pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
 def test_a_server_that_warms_up_its_whole_length_has_none(release: str) -> None:
     assert long_inputs(release, max_model_len=8192, max_num_batched_tokens=8192) == []

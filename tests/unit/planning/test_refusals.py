@@ -164,9 +164,16 @@ def test_what_vllm_would_refuse_after_loading() -> None:
     sentence("max_num_seqs 4096", max_num_seqs=4096, max_model_len=128)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "half"])
-def test_float16(dtype: str) -> None:
-    sentence("float16" if dtype == "float16" else "half", "bfloat16", dtype=dtype)
+@pytest.mark.parametrize("release", [name for name in releases.names() if name != "1.21"])
+def test_float16_is_refused_where_it_is_not_served_as_such(release: str) -> None:
+    sentence("float16", "bfloat16", release=release, dtype="float16")
+
+
+def test_float16_is_passed_on_by_the_script_of_1_21() -> None:
+    made = plan(release="1.21", dtype="float16")
+    assert made["arguments"][made["arguments"].index("--dtype") + 1] == "float16"
+    assert made["memory"] == plan(release="1.21", dtype="bfloat16")["memory"]
+    sentence("half", "float16", release="1.21", dtype="half")
 
 
 def test_experts_decide_about_expert_parallelism() -> None:
@@ -622,7 +629,7 @@ def test_the_knobs_of_the_documentation() -> None:
         "VLLM_HPU_LOG_STEP_GRAPH_COMPILATION": "true",
         "VLLM_HPU_LOG_STEP_GRAPH_COMPILATION_ALL": "true",
         "VLLM_HPU_LOG_STEP_CPU_FALLBACKS": "true",
-        "VLLM_HPU_LOG_STEP_CPU_FALLBACKS_ALL": "false",
+        "VLLM_HPU_LOG_STEP_CPU_FALLBACKS_ALL": "0",
         "PT_HPU_METRICS_GC_DETAILS": "1",
     }
     assert {name: environment[name] for name in expected} == expected

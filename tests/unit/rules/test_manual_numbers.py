@@ -51,23 +51,23 @@ def test_its_memory_log() -> None:
     assert memory.blocks(split.kv_cache, per_token, 128) == 1519
 
 
-def test_its_defaults_of_the_twelve_variables() -> None:
-    assert buckets.defaults(256, 4096, 128) == {
+def test_the_pinned_servers_defaults_of_the_twelve_variables() -> None:
+    assert buckets.defaults(256, 128) == {
         "VLLM_PROMPT_BS_BUCKET_MIN": "1",
         "VLLM_PROMPT_BS_BUCKET_STEP": "32",
         "VLLM_PROMPT_BS_BUCKET_MAX": "64",
         "VLLM_PROMPT_SEQ_BUCKET_MIN": "128",
         "VLLM_PROMPT_SEQ_BUCKET_STEP": "128",
-        "VLLM_PROMPT_SEQ_BUCKET_MAX": "4096",
-        "VLLM_DECODE_BS_BUCKET_MIN": "1",
+        "VLLM_PROMPT_SEQ_BUCKET_MAX": "1024",
+        "VLLM_DECODE_BS_BUCKET_MIN": "32",
         "VLLM_DECODE_BS_BUCKET_STEP": "32",
         "VLLM_DECODE_BS_BUCKET_MAX": "256",
         "VLLM_DECODE_BLOCK_BUCKET_MIN": "128",
         "VLLM_DECODE_BLOCK_BUCKET_STEP": "128",
-        "VLLM_DECODE_BLOCK_BUCKET_MAX": "8192",
+        "VLLM_DECODE_BLOCK_BUCKET_MAX": "4096",
     }
-    assert buckets.defaults(4, 1024, 128)["VLLM_DECODE_BLOCK_BUCKET_MAX"] == "128"
-    assert buckets.defaults(4, 1024, 128)["VLLM_PROMPT_BS_BUCKET_STEP"] == "4"
+    assert buckets.defaults(4, 128)["VLLM_DECODE_BLOCK_BUCKET_MAX"] == "128"
+    assert buckets.defaults(4, 128)["VLLM_PROMPT_BS_BUCKET_STEP"] == "4"
 
 
 @pytest.mark.parametrize(
