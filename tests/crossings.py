@@ -303,6 +303,15 @@ CROSSINGS = (
         },
     ),
     Crossing(
+        "why a program failed, by its log",
+        "a log on the controller, from anywhere",
+        "a page on the terminal; a JSON file on the controller, at the operator's path",
+        "at most 32 MiB of text; of it at most three lines of 300 characters and a sentence are shown, printable. No "
+        "name or path is the log's",
+        ("module_utils/gaudi/doctor/log_file.py", "line = printable(part)"),
+        {"action_plugins/explain_log.py": (FILES,)},
+    ),
+    Crossing(
         "plans and support bundle of a node",
         "modules that only read",
         "a page on the terminal; a JSON file or a text on the controller, at the operator's path",

@@ -14,4 +14,4 @@ MARK = re.compile(r"\bmark\.report\((?P<ids>[^)]*)\)")
 def test_each_case_is_named_by_a_test() -> None:
     cases = {case["id"] for file in (TESTS / "reports").glob("*.json") for case in json.loads(file.read_text())}
     marks = [mark["ids"] for file in TESTS.rglob("test_*.py") for mark in MARK.finditer(file.read_text())]
-    assert {name for ids in marks for name in re.findall(r'"(\w+)"', ids)} == cases
+    assert {name for ids in marks for name in re.findall(r'"([\w-]+)"', ids)} == cases

@@ -219,7 +219,7 @@ def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Fi
 
 # x86 kernels: pgtable_bad in arch/x86/mm/fault.c, whose first line begins with the process's name.
 PAGE_TABLES = "Corrupted page table at address|Bad pagetable: "
-_CORRUPTED = re.compile(r"(?:^|\] )(?P<name>[^\]\n]+): Corrupted page table at address")
+CORRUPTED_BY = re.compile(r"(?:^|\] )(?P<name>[^\]\n]+): Corrupted page table at address")
 _BAD = "Bad pagetable: "
 
 
@@ -230,7 +230,7 @@ def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Seque
     translates. running: words of /proc/cmdline.
     """
     translated = translating(groups, running)
-    corrupted = [found["name"].strip() for line in lines if (found := _CORRUPTED.search(line))]
+    corrupted = [found["name"].strip() for line in lines if (found := CORRUPTED_BY.search(line))]
     count = max(len(corrupted), sum(_BAD in line for line in lines))
     if not translated or not count:
         return []

@@ -100,7 +100,7 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
             return None
         for known, _pattern in SIGNS:
             text = log.telling.get((known.id, error), "")
-            if text and recognise(text, facts) is known:
+            if text and recognise(text, facts) is known and not (known.consequence and first is not None):
                 return known, text
     return None
 

@@ -50,3 +50,7 @@ class Known:
     """A word of the server's command without which the line means something else."""
     served: bool = False
     """Whether the line means this only of a server that had been serving."""
+    consequence: bool = False
+    """Whether the line only follows from another failure: it explains nothing where an exception does."""
+    example: str = ""
+    """Lines of a log that show it, recorded or put together: the test of ``signs``."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from .entry import CARDS, ENGINE, HOST, INFO, INSTANCES, KERNEL, WARNING, Known
 
 # The code that finds the fault.
+_LOG_FILE = "module_utils/gaudi/doctor/log_file.py"
 _FINDINGS = "module_utils/gaudi/cards/findings.py"
 _STATIC = "module_utils/gaudi/fabric/static.py"
 _CHECKS = "module_utils/gaudi/preflight/checks.py"
@@ -214,7 +215,7 @@ FAULTS = (
         WARNING,
     ),
     Known("sources_disagree", CARDS, _FINDINGS, "{what}.", "{advice}", "", WARNING),
-    Known("unreadable", CARDS, _FINDINGS, "{what}.", "", "", WARNING),
+    Known("unreadable", CARDS, _FINDINGS, "{what}.", "Run the command by hand, as root, and compare.", "", WARNING),
     Known(
         "hl_smi_mismatch",
         CARDS,
@@ -334,7 +335,7 @@ FAULTS = (
         CARDS,
         _DOCTOR,
         "Module {module} is used by {who}, which is no instance.",
-        "",
+        "Nothing, unless an instance is to have this card: stop the process then.",
         "",
         INFO,
     ),
@@ -376,6 +377,19 @@ FAULTS = (
         "then.",
         "public records of two owners: YpS-YpS/gaudi-images-port and JChen-318/gaudi2-single-card-driver",
         remedies={"started-so": "Stop the instances. " + _STILL_TRANSLATES + ". Trust no answer until then."},
+    ),
+    # The same lines in a log of which nothing else is known.
+    Known(
+        "page-tables-corrupted",
+        CARDS,
+        _LOG_FILE,
+        "The kernel's log has {count} message(s) of corrupted page tables, of {who}. With the driver of 1.24 "
+        "and 1.24.1 this was seen where an IOMMU translates what cards address: the driver then overwrites "
+        "other memory.",
+        "Read /sys/kernel/iommu_groups/*/type of the cards' groups: identity is required, which "
+        "playbooks/tune_host.yml sets (iommu=pt). Trust no answer until then. Where it is identity already, "
+        "test the host's memory: it gives the same lines.",
+        "public records of two owners: YpS-YpS/gaudi-images-port and JChen-318/gaudi2-single-card-driver",
     ),
     # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
     Known(
@@ -641,7 +655,7 @@ FAULTS = (
         KERNEL,
         _DOCTOR,
         "Serving is refused. {refused}",
-        "",
+        "Run playbooks/tune_host.yml after that.",
         "catalog/host.yml",
     ),
     # The engine.
@@ -813,7 +827,7 @@ FAULTS = (
         INSTANCES,
         _SUPERVISOR + "run.py",
         "The supervisor has nothing to ask its server with: {why}.",
-        "",
+        "Run the playbook again, which writes the instance's files anew.",
         "",
     ),
     Known(
@@ -890,7 +904,7 @@ FAULTS = (
         INSTANCES,
         _CAUSES,
         "The container was killed from outside ({signal}): docker stop, docker kill or kill by somebody.",
-        "",
+        "It starts again by itself. journalctl -u docker and dmesg show who did it.",
         "",
     ),
     Known(
@@ -943,6 +957,7 @@ FAULTS = (
         when="card_held",
         check="hl-smi shows processes on a card of the plan, or docker ps shows another container with all cards: stop "
         "it, or give each its own cards",
+        example="RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.",
     ),
     Known(
         "other-release",
@@ -954,6 +969,7 @@ FAULTS = (
         hints=f"{_NOT_ACQUIRED}|Graph compile failed",
         when="releases_differ",
         check="hl-smi and the image are of two releases: install the driver of the image's (playbooks/driver.yml)",
+        example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
     ),
     Known(
         "engine-ready-timeout",
@@ -963,6 +979,7 @@ FAULTS = (
         "Raise VLLM_ENGINE_READY_TIMEOUT_S in extra_environment, or warm up fewer buckets.",
         _PLUGIN,
         signs=r"Timed out waiting for (?:engine core processes to start|engines to send ?initial message)",
+        example="TimeoutError: Timed out waiting for engine core processes to start.",
     ),
     Known(
         "no-plugin",
@@ -973,6 +990,7 @@ FAULTS = (
         _PLUGIN,
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|No module named 'habana_frameworks"
         r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
+        example="RuntimeError: Failed to infer device type",
     ),
     Known(
         "context-not-created",
@@ -983,6 +1001,7 @@ FAULTS = (
         _PLUGIN,
         retry=True,
         signs=r"ctx_init failed|Failed to create context -12\b",
+        example="habanalabs 0000:33:00.0: Failed to create context -12",
     ),
     Known(
         "no-verbs",
@@ -994,6 +1013,8 @@ FAULTS = (
         signs=r"ibv initialization failed|failed to find matching Habana IB device",
         when="verbs_missing",
         check="lsmod lacks habanalabs_ib: load ib_uverbs, then habanalabs_ib",
+        example="hcl_device_control_factory.cpp:84(initDevice): The condition [ g_ibv.init(deviceConfig) == "
+        "hcclSuccess ] failed. ibv initialization failed",
     ),
     Known(
         "verbs-not-passed",
@@ -1005,6 +1026,7 @@ FAULTS = (
         hints=r"ibv initialization failed|failed to find matching Habana IB device",
         when="verbs_not_passed",
         check="/dev/infiniband is missing: load ib_uverbs",
+        example="ibv initialization failed",
     ),
     Known(
         "verbs-failed",
@@ -1014,6 +1036,7 @@ FAULTS = (
         "Check the links of the cards (hl-smi -Q, playbooks/accept.yml), and dmesg | grep habanalabs.",
         "HCL's own line",
         signs=r"ibv initialization failed|failed to find matching Habana IB device",
+        example="ibv initialization failed",
     ),
     Known(
         "wrong-buckets",
@@ -1024,13 +1047,15 @@ FAULTS = (
         _PLUGIN,
         signs=r"_lru_cache_wrapper' object has no attribute|Generated 0 (?:prompt|decode) buckets"
         r"|Min\. batch size cannot be greater than max|bucketing_strategy: .* is not in allowed options",
+        example="AssertionError: Min. batch size cannot be greater than max",
     ),
     Known(
         "lazy-mode",
         INSTANCES,
         "",
         "The server cannot run this model in lazy mode on this card.",
-        "Leave lazy_mode out; or set PT_HPUGRAPH_DISABLE_TENSOR_CACHE to false in extra_environment, or enforce_eager.",
+        "Leave lazy_mode out; or set PT_HPUGRAPH_DISABLE_TENSOR_CACHE to false in extra_environment, or "
+        "enforce_eager. A card of the first generation (HL-205) serves with no release.",
         _PLUGIN,
         remedies={
             "first_generation": "The card is of the first generation, which the vendor's server does not support. "
@@ -1038,6 +1063,7 @@ FAULTS = (
         },
         cases=True,
         signs=r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor",
+        example="RuntimeError: Neither storage attached to input tensor, not its view.",
     ),
     Known(
         "scale-patching",
@@ -1047,6 +1073,7 @@ FAULTS = (
         "Set RUNTIME_SCALE_PATCHING to 0 in extra_environment, or calibrate with another scaling method.",
         _PLUGIN,
         signs=r"Scaling method \S+ is not supported for runtime scale patching",
+        example="ValueError: Scaling method MAXABS_HW is not supported for runtime scale patching",
     ),
     Known(
         "graph-compiler",
@@ -1062,6 +1089,7 @@ FAULTS = (
         },
         cases=True,
         signs=r"Graph compile failed",
+        example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
     ),
     Known(
         "model-not-for-card",
@@ -1077,6 +1105,7 @@ FAULTS = (
         cases=True,
         signs=r"Head size \d+ is not supported by PagedAttention|view size is not compatible with input tensor"
         r"|NotImplementedError: (?!Medusa).{0,200}not (?:supported|implemented) (?:on|for) HPU",
+        example="NotImplementedError: Sparse Attention is not supported on HPU.",
     ),
     Known(
         "quantization-not-for-card",
@@ -1086,6 +1115,7 @@ FAULTS = (
         "Serve other weights (BF16, or FP8 of the vendor's kind), or take a release with plugin 0.21 or later.",
         "vllm-gaudi 567, a public issue",
         signs=r"KeyError: <PlatformEnum\.(?:HPU|OOT)",
+        example="KeyError: <PlatformEnum.HPU: 4>",
     ),
     Known(
         "too-many-at-once",
@@ -1097,6 +1127,7 @@ FAULTS = (
         _PLUGIN,
         retry=True,
         signs=r"AssertionError: req_id: ",
+        example="AssertionError: req_id: chatcmpl-1",
     ),
     Known(
         "speculation",
@@ -1107,6 +1138,7 @@ FAULTS = (
         _PLUGIN,
         asked="ngram",
         signs=r"IndexError: index \d+ is out of bounds",
+        example="IndexError: index 8 is out of bounds for dimension 0 with size 8",
     ),
     Known(
         "no-drafter",
@@ -1116,6 +1148,7 @@ FAULTS = (
         "Leave speculative_config out, or try eagle.",
         _PLUGIN,
         signs=r"Medusa speculative decoding is not supported|Unknown speculative decoding method",
+        example="NotImplementedError: Medusa speculative decoding is not supported",
     ),
     Known(
         "profiled",
@@ -1125,6 +1158,7 @@ FAULTS = (
         "Leave VLLM_PROFILE_PROMPT, VLLM_PROFILE_DECODE and VLLM_PT_PROFILE out of extra_environment.",
         _PLUGIN,
         signs=r"AssertionError: Finished profiling",
+        example="AssertionError: Finished profiling",
     ),
     Known(
         "kv-cache-too-small",
@@ -1136,6 +1170,7 @@ FAULTS = (
         "the workers and kv_cache_utils.py of vLLM",
         signs=r"No available memory for the cache blocks|can be stored in KV cache"
         r"|KV cache is needed, which is larger",
+        example="ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
     ),
     Known(
         "picture-too-large",
@@ -1150,6 +1185,7 @@ FAULTS = (
         asked='"image"',
         served=True,
         signs=_FULL,
+        example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
     ),
     Known(
         "out-of-device-memory",
@@ -1170,6 +1206,131 @@ FAULTS = (
         },
         cases=True,
         signs=_FULL,
+        example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
+    ),
+    # A hub that the server asks by itself: huggingface_hub's errors, and what transformers and datasets say of them.
+    Known(
+        "hub-gated",
+        INSTANCES,
+        "",
+        "The hub gives this repository only to accounts that have accepted its licence, and the server asked without a "
+        "token, or with one of another account.",
+        "Accept the licence on the repository's page with the account of the token. Then fetch the weights with that "
+        "token (docs/weights.md, Sources) and serve the folder: its server asks no hub.",
+        "tgi-gaudi 93, a public issue; huggingface_hub/errors.py",
+        signs=r"GatedRepoError|[Cc]annot access gated repo|[Yy]ou are trying to access a gated repo"
+        r"|\bis (?:restricted|gated)\. You must (?:have access to it|be authenticated)"
+        r"|(?:is restricted and )?you are not in the authorized list",
+        example="huggingface_hub.errors.GatedRepoError: 401 Client Error.",
+    ),
+    Known(
+        "hub-not-found",
+        INSTANCES,
+        "",
+        "The hub knows no such repository, file or revision, or does not show it to this account: it answers the same "
+        "for a private repository.",
+        "Compare the name with the repository's page. Give a token that may read it, or serve a folder of the node "
+        "(docs/weights.md).",
+        "huggingface_hub/errors.py and transformers/utils/hub.py",
+        signs=r"(?:Repository|Revision|\bEntry)NotFoundError|(?:Repository|Revision|Entry) Not Found for url"
+        r"|is not a local folder and is not a valid model identifier"
+        r"|401 Client Error: Unauthorized for url|Invalid (?:username or password|user token|credentials in Auth)",
+        example="huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1-a;b)",
+    ),
+    Known(
+        "hub-busy",
+        INSTANCES,
+        "",
+        "The hub answers this address no further for now: too many requests.",
+        "Wait some minutes. Fetch the weights once, and serve the folder (docs/weights.md): then no start asks "
+        "the hub.",
+        "huggingface_hub, which quotes HTTP's status 429",
+        retry=True,
+        signs=r"429 Client Error|429 Too Many Requests|[Ww]e had to rate limit your IP",
+        example="huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: "
+        "https://huggingface.co/api/models/a/b",
+    ),
+    Known(
+        "hub-offline",
+        INSTANCES,
+        "",
+        "The server may not ask a hub (HF_HUB_OFFLINE), and what it looks for is neither a folder of the container nor "
+        "in its cache.",
+        "Fetch the weights, and name the folder (docs/weights.md). Where a folder is named, mind its spelling.",
+        "huggingface_hub/errors.py: OfflineModeIsEnabled",
+        signs=r"OfflineModeIsEnabled|[Oo]ffline mode is enabled|outgoing traffic has been disabled"
+        r"|HF_HUB_OFFLINE=1|to run the library in offline mode",
+        example="huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/models/a/b: "
+        "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE` environment variable.",
+    ),
+    Known(
+        "hub-unreachable",
+        INSTANCES,
+        "",
+        "The server does not reach its hub.",
+        "Fetch the weights through the site's proxy or mirror (docs/weights.md), and serve the folder: its server asks "
+        "no hub. A data set for a calibration is named with fp8_calibration_dataset.",
+        "transformers/utils/hub.py, datasets/load.py, and urllib3",
+        retry=True,
+        signs=r"[Ww]e couldn't connect to '|Couldn't reach '?\S+'? on the Hub|LocalEntryNotFoundError"
+        r"|(?:host='|://)(?:[\w.-]+\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com|modelscope\.cn)\b.*"
+        r"(?:Max retries exceeded|[Tt]imed out|resol|refused|unreachable|SSLError|ProxyError)",
+        example="OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in "
+        "the cached files.",
+    ),
+    # The calibration tool: calibrate_model.sh of vllm-hpu-extension, run_example_tp.py of the fork.
+    Known(
+        "calibration-versions",
+        INSTANCES,
+        "",
+        "The fork of vLLM and vllm-hpu-extension, or Intel Neural Compressor, are of two versions: one calls the other "
+        "with other arguments than it takes.",
+        "Install the pair of one release: the fork's requirements for HPU name the commit of the "
+        "extension. An image that serving_image_build makes has both from one release.",
+        "vllm-hpu-extension 68, 164 and vllm-fork 453, public issues",
+        signs=r"Patched\w+\.\w+\(\) (?:missing|takes|got an unexpected)"
+        r"|cannot import name '\w+' from '(?:vllm_hpu_extension|neural_compressor)"
+        r"|No module named '(?:vllm_hpu_extension|neural_compressor)"
+        r"|module '(?:vllm_hpu_extension|neural_compressor)[\w.]*' has no attribute"
+        r"|(?:EngineArgs|LLM)\.__init__\(\) got an unexpected keyword argument",
+        example="[rank0]: TypeError: PatchedVLLMKVCache.forward_measure() missing 2 required positional arguments: "
+        "'block_indices' and 'block_offset'",
+    ),
+    Known(
+        "calibration-tool-missing",
+        INSTANCES,
+        "",
+        "The image does not have the vendor's calibration tool where it is looked for.",
+        "Serve with an image that has vllm-hpu-extension (serving_image_build), or name its folder in "
+        "fp8_calibration_extension_directory.",
+        "bash and python3, of the commands in calibration/run.py",
+        signs=r"calibrate_model\.sh: (?:No such file|not found)"
+        r"|can't open file '?[^']*(?:run_example_tp|step-\d-[\w-]+)\.py",
+        example="bash: /opt/vllm-hpu-extension/calibration/calibrate_model.sh: No such file or directory",
+    ),
+    Known(
+        "calibration-dataset",
+        INSTANCES,
+        "",
+        "The data set for the calibration could not be read.",
+        "On a site without its hub name a folder of the node with fp8_calibration_dataset.",
+        "datasets/load.py, and scripts/run_example_tp.py of the fork",
+        retry=True,
+        signs=r"Failed to load prompts|DatasetNotFoundError|Dataset '[^']*' doesn't exist on the Hub"
+        r"|No such file or directory: '?[^']*calibration-dataset\.pkl",
+        example="datasets.exceptions.DatasetNotFoundError: Dataset 'NeelNanda/pile-10k' doesn't exist on the Hub or "
+        "cannot be accessed.",
+    ),
+    Known(
+        "calibration-not-measured",
+        INSTANCES,
+        "",
+        "A later step of the calibration found no measurements: the step that measures failed, and the script went on.",
+        "Read the first error above this line, of step 2.",
+        "calibrate_model.sh of vllm-hpu-extension 7717587, whose steps go on after a failed one",
+        consequence=True,
+        signs=r"cannot stat '[^']*inc_tmp/|No such file or directory: '[^']*(?:inc_tmp|inc_output)",
+        example="cp: cannot stat 'inc_tmp/llama-3.1-8b-instruct/g2/*': No such file or directory",
     ),
     Known(
         "unknown-argument",
@@ -1181,6 +1342,7 @@ FAULTS = (
         signs=r"error: .* knows no |error: unrecognized arguments|error: argument \S+: "
         r"|error: the following arguments|(?i:unknown|unrecognized|unsupported) (?:argument|option"
         r"|variable|environment variable)s?\b",
+        example="api_server.py: error: unrecognized arguments: --swap-space 4",
     ),
     Known(
         "refused-configuration",
@@ -1190,6 +1352,7 @@ FAULTS = (
         "Correct the request; then run the playbook again.",
         "pydantic, which vllm/config is made of",
         signs=r"(?:^|\) ) *Value error, ",
+        example="  Value error, max_model_len is larger than the model takes",
     ),
     Known(
         "chat-template-missing",
@@ -1200,6 +1363,7 @@ FAULTS = (
         "run the playbook again.",
         "load_chat_template in vllm/entrypoints or vllm/renderers/chat_utils.py",
         signs=r"The supplied chat template .*(?:path-like|looks like a file path), but",
+        example="ValueError: The supplied chat template (/t.jinja) looks like a file path, but it cannot be opened.",
     ),
     Known(
         "port-taken",
@@ -1211,6 +1375,7 @@ FAULTS = (
         retry=True,
         remedies={"instance": "Stop it (systemctl stop vllm-{other}), or give one of the two another port."},
         signs=r"\[Errno 98\]|[Aa]ddress already in use",
+        example="OSError: [Errno 98] Address already in use",
     ),
     Known(
         "weights-incomplete",
@@ -1222,6 +1387,59 @@ FAULTS = (
         signs=r"SafetensorError|MetadataIncompleteBuffer|InvalidHeaderDeserialization|HeaderTooLarge"
         r"|Cannot find any model weights|does not appear to have a file named"
         r"|No such file or directory: .*\.(?:safetensors|json|bin)",
+        example="safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+    ),
+    Known(
+        "pipeline-parallel",
+        INSTANCES,
+        "",
+        "With pipeline parallelism a worker that is not the last returns no tokens, and this server expects them from "
+        "all.",
+        "Leave --pipeline-parallel-size out, and use the cards of one node (tensor_parallel_size).",
+        "vllm-gaudi 728, a public issue; plans of this project are refused with it",
+        signs=r"'NoneType' object has no attribute 'sampled_token_ids'",
+        example="AttributeError: 'NoneType' object has no attribute 'sampled_token_ids'",
+    ),
+    # Docker and the runtime that it starts a container with.
+    Known(
+        "registry-unreachable",
+        ENGINE,
+        "",
+        "Docker does not reach the registry of the image.",
+        "Check the address, and the engine's proxy (container_runtime_https_proxy): it does not read that of "
+        "your shell. Or bring the image as a file (playbooks/save_image.yml, playbooks/load_image.yml).",
+        "a record of an owner of eight Gaudi 3: dockerd without a proxy",
+        retry=True,
+        signs=r"failed to resolve reference|\bdial tcp\b.*(?:timeout|refused|no such host|unreachable)"
+        r"|Error response from daemon: Get \"?https?://\S+/v2/|net/http: (?:TLS handshake timeout|request canceled)",
+        example="Error response from daemon: failed to resolve reference "
+        '"vault.habana.ai/gaudi-docker/1.24.1": failed to do request: Head "https://vault.habana.ai/v2/": dial '
+        "tcp 198.18.0.30:443: i/o timeout",
+    ),
+    Known(
+        "runtime-too-old",
+        ENGINE,
+        "",
+        "The container runtime does not know an option that this Docker gives it: habana-container-runtime is older "
+        "than Docker.",
+        "Install habanalabs-container-runtime of the driver's release (playbooks/driver.yml), then run again.",
+        "Model-References 5, a public issue: cured by the runtime of the next release",
+        signs=r"flag provided but not defined: -",
+        example="docker: Error response from daemon: OCI runtime create failed: flag provided but not defined: "
+        "-console-socket: unknown.",
+    ),
+    Known(
+        "runtime-not-installed",
+        ENGINE,
+        "",
+        "Docker has the runtime in its configuration, but its program is not on the node.",
+        "Install habanalabs-container-runtime of the driver's release (playbooks/driver.yml), then run again.",
+        "Docker and containerd, when they start a runtime",
+        signs=r"habana-container-runtime\W+(?:executable file not found|no such file or directory)"
+        r"|habana-container-runtime\S*: (?:no such file|not found|permission denied)",
+        example="docker: Error response from daemon: failed to create task for container: failed to create shim task: "
+        "OCI runtime create failed: unable to retrieve OCI runtime error: fork/exec /usr/bin/habana-container-runtime: "
+        "no such file or directory: unknown.",
     ),
     Known(
         "image-missing",
@@ -1231,6 +1449,7 @@ FAULTS = (
         "Run the playbook again, which pulls it.",
         "docker's command line",
         signs=r"No such image|Unable to find image|pull access denied|manifest unknown",
+        example="docker: Error response from daemon: No such image: gaudi-serving/vllm:1.",
     ),
     Known(
         "runtime-missing",
@@ -1240,6 +1459,7 @@ FAULTS = (
         "Run the playbook again (role container_runtime).",
         "docker's command line",
         signs=r"[Uu]nknown (?:or invalid )?runtime",
+        example="docker: Error response from daemon: Unknown runtime specified habana.",
     ),
     Known(
         "driver-silent",
@@ -1255,6 +1475,7 @@ FAULTS = (
         hints=_NOT_ACQUIRED,
         when="card_missing",
         check="hl-smi lacks a card of the plan: look at dmesg | grep habanalabs",
+        example="habana-container-runtime: no habanalabs devices found",
     ),
     Known(
         "card-not-acquired",
@@ -1265,6 +1486,7 @@ FAULTS = (
         "GenAIExamples 137 and public records: three of three reports of synStatus=8 had a card that was held",
         retry=True,
         signs=_NOT_ACQUIRED,
+        example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
     ),
     Known(
         "cpu-binding",
@@ -1274,6 +1496,7 @@ FAULTS = (
         "Run the playbook again, which plans anew.",
         "numactl and libnuma",
         signs=r"^libnuma: Warning: (?:cpu|node) argument|^<[^>]*> is invalid$|^usage: numactl",
+        example="libnuma: Warning: cpu argument 56-69 is out of range",
     ),
     Known(
         "shared-memory",
@@ -1284,6 +1507,7 @@ FAULTS = (
         "PyTorch, and the C library",
         retry=True,
         signs=r"Insufficient space in /dev/shm|No space left on device",
+        example="RuntimeError: Insufficient space in /dev/shm",
     ),
     Known(
         "mount",
@@ -1293,6 +1517,30 @@ FAULTS = (
         "Run the playbook again, which makes it.",
         "docker's command line",
         signs=r"invalid mount config|bind source path does not exist|Read-only file system",
+        example='docker: Error response from daemon: invalid mount config for type "bind": bind source path does '
+        "not exist: /data",
+    ),
+    # Logs that playbooks/explain.yml reads, and that none of the above explains.
+    Known(
+        "unknown",
+        INSTANCES,
+        _LOG_FILE,
+        "The cause is not known: no entry of docs/faults.md is in this log.",
+        "Read the lines below, and the first error in the log. If a part of it was given, give all of it, from "
+        "the start of the program, with its standard error. Then open an issue with the log.",
+        "",
+        WARNING,
+    ),
+    Known(
+        "no-failure",
+        INSTANCES,
+        _LOG_FILE,
+        "The log shows no failure.",
+        "If the program runs, wait for its next line. A warm-up or a load that prints nothing for half an hour has "
+        "stalled: read dmesg | grep habanalabs and hl-smi then. If it ended, give all of its log, and -e "
+        "status=NUMBER.",
+        "",
+        INFO,
     ),
     # Messages of a server about a request, after which it goes on.
     Known(
@@ -1305,6 +1553,7 @@ FAULTS = (
         _MANUAL + "; the lines: aiohttp, with which vllm/connections.py fetches, and its own of 1.24.1",
         WARNING,
         signs=r"raise asyncio\.TimeoutError from|HTTP fetch failed for \S+ \(attempt [^)]*\):  -- retrying",
+        example="raise asyncio.TimeoutError from e",
     ),
     # What the supervisor counts while an instance serves.
     Known(

@@ -192,6 +192,7 @@ EXITS = {
 # Files on the controller with what nodes report (tests/crossings.py finds them): a person opens them in a terminal.
 WRITTEN = {
     "action_plugins/batch_answers.py": "data for programs, with the bytes that the node sends",
+    "action_plugins/explain_log.py": "JSON of printable texts (doctor/log_file.py: document)",
     "action_plugins/record_archive.py": "texts of printable lines (doctor/archive.py), in a tar",
     "playbooks/doctor.yml": "to_nice_json, which writes escapes",
     "playbooks/image.yml": "to_nice_json",

@@ -65,7 +65,7 @@ def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> No
     item = {"item": "vm.nr_hugepages", "wanted": "1024", "now": "0", "after_reboot": "0", "state": "wrong"}
     barred, wrong, note = findings.of_tuning([item], "iommu=pt is missing.", ["tuned runs, too."])
     assert (barred.id, wrong.id) == ("serving_refused", "not_in_effect")
-    assert barred.sentence == "Serving is refused. iommu=pt is missing."
+    assert barred.sentence.startswith("Serving is refused. iommu=pt is missing. ")
     assert wrong.sentence.startswith("vm.nr_hugepages is 0, and 1024 is wanted (after a reboot: 0).")
     assert not note.fault
 

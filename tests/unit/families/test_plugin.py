@@ -501,6 +501,7 @@ def test_experts_have_to_divide() -> None:
     assert "into whole parts" in hybrid({**config, "moe_intermediate_size": 1540}, 440, **eight)["refused"]
 
 
+@pytest.mark.report("genaicomps-1557")
 def test_the_engine_has_time_to_warm_up() -> None:
     made = plan("1.24")
     graphs = made["buckets"]["graphs"]

@@ -3,37 +3,58 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from plugin_utils import brain
+
+if TYPE_CHECKING:
+    from ansible.module_utils.gaudi.faults.entry import Known
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "faults.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
 BAR = "\\|"
-HEAD = ("| id | what is said | what to do | recognised by | source |", "| --- | --- | --- | --- | --- |")
+HEAD = "| {} | what is wrong | what to do | again | recognised by | source |"
+RULE = "| --- | --- | --- | --- | --- | --- |"
+# Where a fault follows from what this project reads and writes itself.
+OURS = "this project"
 
 
 def tables() -> list[str]:
-    """The lines of the tables, one for each part of a node."""
+    """The lines of the tables: for each subject the faults that a log shows, then those that a check finds."""
     brain.on_path()
-    from ansible.module_utils.gaudi.faults.entry import PARTS, Known
+    from ansible.module_utils.gaudi.faults.entry import ERROR, PARTS
     from ansible.module_utils.gaudi.faults.known import FAULTS
 
     def row(fault: Known) -> str:
         todo = [fault.remedy, *(f"({case}) {text}" for case, text in fault.remedies.items())]
-        by = [f"`{fault.seen_by}`"] * bool(fault.seen_by) + [f"a line of the log: `{fault.signs}`"] * bool(fault.signs)
-        by += [f"`{fault.hints}` where {fault.when.replace('_', ' ')}"] * bool(fault.hints)
-        name = f"`{fault.id}`" + ("" if fault.severity == "error" else f" ({fault.severity})")
-        cells = (name, fault.sentence, " ".join(filter(None, todo)), ", ".join(by), fault.source)
+        by = [f"`{fault.seen_by}`"] * bool(fault.seen_by) + [f"a line such as `{shown(fault)}`"] * bool(fault.example)
+        by += [f"where {fault.when.replace('_', ' ')}"] * bool(fault.hints and not fault.signs)
+        name = f'<a id="{fault.id}"></a>`{fault.id}`' + ("" if fault.severity == ERROR else f" ({fault.severity})")
+        again = "" if not fault.example or fault.severity != ERROR else "yes" if fault.retry else "no"
+        cells = (name, fault.sentence, " ".join(filter(None, todo)), again, ", ".join(by), fault.source or OURS)
         # A bar within a cell would end it.
         return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
     lines: list[str] = []
     for part in PARTS:
-        lines += ["", f"## {part[0].upper()}{part[1:]}", "", *HEAD]
-        lines += [row(fault) for fault in FAULTS if fault.part == part]
+        of_part = [fault for fault in FAULTS if fault.part == part]
+        in_logs = [fault for fault in of_part if fault.example]
+        found = [fault for fault in of_part if not fault.example]
+        lines += ["", f"## {part[0].upper()}{part[1:]}"]
+        for title, faults in (("in a log", in_logs), ("found by a check", found)):
+            lines += ["", HEAD.format(title), RULE, *map(row, faults)] if faults else []
     # In a template {{ stands for a brace.
     return [line.replace("{{", "{").replace("}}", "}").rstrip() for line in lines[1:]]
+
+
+def shown(fault: Known) -> str:
+    """The line of a fault's example that shows it, short and without what would end a cell of code."""
+    line = next((line.strip() for line in fault.example.splitlines() if line.strip()), "")
+    return (line if len(line) <= LONGEST else f"{line[:LONGEST]}…").replace("`", "'")
+
+
+LONGEST = 160
 
 
 def tables_in(text: str) -> list[str]:

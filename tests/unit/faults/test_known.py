@@ -198,7 +198,17 @@ def test_a_fault_is_said_with_its_remedy() -> None:
     assert words.say("crashed") == "The server crashed (SIGSEGV). Its last lines are in the journal."
     assert "Stop it (systemctl stop vllm-a), or give" in words.say("port-taken", "instance", other="a")
     # What fills a hole is not read again.
-    assert words.say("probe", why="{x}") == "The supervisor has nothing to ask its server with: {x}."
+    assert words.say("probe", why="{x}").startswith("The supervisor has nothing to ask its server with: {x}. ")
+
+
+def test_each_fault_has_a_remedy_and_each_line_of_a_log_an_example() -> None:
+    assert [fault.id for fault in FAULTS if not (fault.remedy or fault.remedies) and fault.severity != "info"] == []
+    assert [fault.id for fault in FAULTS if bool(fault.signs or fault.hints) != bool(fault.example)] == []
+
+
+def test_each_fault_has_an_anchor() -> None:
+    text = page.DOCUMENT.read_text(encoding="utf-8")
+    assert {fault.id for fault in FAULTS if text.count(f'<a id="{fault.id}"></a>') == 1} == KNOWN
 
 
 def test_the_page_is_the_list() -> None:

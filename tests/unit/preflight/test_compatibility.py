@@ -183,6 +183,7 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
 ]
 
 
+@pytest.mark.report("media-delivery-172", "genaiinfra-200")
 @pytest.mark.parametrize(("name", "changes", "against", "words"), FAULTS)
 def test_each_fault_is_found_by_its_check_alone(
     name: str, changes: dict[str, Any], against: Release | None, words: list[str]

@@ -1,0 +1,312 @@
+"""Explain a log that somebody has from anywhere: of a server, an image's build, hccl_demo, packages or the kernel.
+
+Nothing is read from a node. Which program wrote it is seen by its lines; the part of the project that reads this
+program's output says what it means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ..base.printable import printable
+from ..base.refusal import Refusal
+from ..cards.hl_smi import parse_table
+from ..driver import build_log, troubles
+from ..fabric import output as hccl
+from ..faults.causes import Cause, explain, explain_log, quote
+from ..faults.facts import Facts
+from ..faults.known import FAULTS
+from ..faults.tracebacks import ServerLog
+from ..faults.words import fault, fill
+from ..image.output import failure
+from ..serving.progress import Progress
+from .findings import CORRUPTED_BY, of_kernel_log
+
+# Bytes of a log. A start of eight cards with a warm-up of hundreds of graphs writes some 10 MB.
+LARGEST = 32 * 1024 * 1024
+# Lines that are quoted, and characters of each.
+QUOTED, CHARACTERS = 3, 300
+# Share of characters that are no text, above which a file is no log.
+_STRANGE = 0.05
+
+# What docker, journald, kubernetes, compose and playbooks/logs.yml put before each line.
+_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_BEFORE = re.compile(
+    r"^(?:"
+    rf"(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d) \S{{1,64}} [^\s:\[\]]{{1,64}}(?:\[\d{{1,8}}\])?: "
+    rf"|{_TIME} (?:std(?:out|err) [FP] )?"
+    r"|[\w.-]{1,64}[-_]\d{1,3} +\| "
+    r"|\[[\w.-]{1,64}: [\w.-]{1,64}\] "
+    r"|> "
+    r")"
+)
+_DOCKER_JSON = re.compile(r'^\{"log": ?"')
+
+_BUILD = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] |gaudi-image refused |failed to solve: ", re.MULTILINE)
+_STEP = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] (?P<title>[^\n]{1,200})", re.MULTILINE)
+_HCCL = re.compile(r"HCCL[ _]demo|HCCL_RANK=|\[BENCHMARK\] +hccl|run_hccl_demo", re.IGNORECASE)
+_MAKE_LOG = re.compile(r"^DKMS \S{0,20}make\.log for ", re.MULTILINE)
+_PACKAGES = re.compile(
+    r"^(?:[EW]: |Err:\d|dpkg(?:-deb)?: |Setting up |Reading package lists|Error! |Consult /|modprobe: "
+    r"|modinfo: |insmod: |dkms\b|Failed to update apt cache|No package matching|DKMS tree already contains"
+    r"|Sub-process )|\bpackage [a-z-]+ script subprocess returned error|update-initramfs: |mkinitramfs: ",
+    re.MULTILINE,
+)
+_KERNEL = re.compile(
+    r"Direct firmware load for|Firmware file habanalabs/|habanalabs\w*: Unknown symbol|Corrupted page table at address"
+    r"|Bad pagetable: |Out of memory: Killed process|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14})?(?: hbl_\d+)?: "
+)
+_KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|not usable|timeout|timed out|stuck)\b")
+_OUT_OF_MEMORY = "Out of memory: Killed process"
+
+
+def read(data: bytes) -> list[str]:
+    """Return the lines of a log's bytes, printable and without what other programs put before each.
+
+    Raises Refusal for what is no text, is empty, or has more than LARGEST bytes.
+    """
+    if len(data) > LARGEST:
+        raise Refusal(
+            "log_too_large",
+            f"It has more than {LARGEST // 2**20} MiB. Give the part around the failure, for example what "
+            f"tail -c {LARGEST // 2**20}M FILE prints.",
+        )
+    if data[:2] == b"\x1f\x8b" or data[:3] == b"BZh" or data[:6] == b"\xfd7zXZ\x00" or data[:4] == b"\x28\xb5\x2f\xfd":
+        raise Refusal("log_compressed", "It is compressed. Unpack it, and give the text.")
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    text = data.decode(encoding, "replace")
+    strange = sum(text.count(letter) for letter in map(chr, (*range(7), *range(14, 27), 0xFFFD)))
+    if "\x00" in text or strange > max(8, _STRANGE * len(text)):
+        raise Refusal("log_is_no_text", "It is no text. Give what the program printed, or its log.")
+    if not text.strip():
+        raise Refusal("log_is_empty", "It is empty. Give what the program printed, with its standard error (2>&1).")
+    return [line for raw in text.split("\n") for line in _lines(raw)]
+
+
+def _lines(raw: str) -> Iterator[str]:
+    """Yield what a program printed in a line of a file, without the prefixes of other programs."""
+    if _DOCKER_JSON.match(raw):
+        try:
+            kept = json.loads(raw)
+        except (ValueError, RecursionError):
+            kept = {}
+        if isinstance(kept, dict) and isinstance(kept.get("log"), str):
+            raw = kept["log"].rstrip("\n")
+    # A bar is drawn over with a carriage return; journald and GitHub show text behind it.
+    for part in raw.rstrip("\r").split("\r"):
+        line = printable(part)
+        for _ in range(3):
+            found = _BEFORE.match(line)
+            if found is None:
+                break
+            line = line[found.end() :]
+        yield line
+
+
+def explain_file(lines: Sequence[str], release: str = "", status: int | None = None) -> Cause:
+    """Return why the program ended that printed these lines; read() makes them.
+
+    release: the release that ran, "" if it is not known. status: exit status of the program. The id of a cause that
+    nobody knows is "unknown", of a log without a failure "no-failure".
+    """
+    text = "\n".join(line[:_LONGEST] for line in lines)
+    facts = Facts(release=release or None, status=status)
+    if _BUILD.search(text):
+        return _of_build(lines, text, facts)
+    found = _of_packages(text) if _PACKAGES.search(text) or _MAKE_LOG.search(text) else None
+    if found is None and _KERNEL.search(text):
+        found = _of_kernel(lines, facts)
+    if found is None and _HCCL.search(text):
+        found = _of_hccl(lines, text, facts)
+    return found or _of_server(lines, facts)
+
+
+# Characters of a line that are searched; patterns take more than linear time.
+_LONGEST = 2000
+
+
+def _of_build(lines: Sequence[str], text: str, facts: Facts) -> Cause:
+    """Return why an image's build failed; what a step of it could not do may be in the list of faults."""
+    steps = [printable(found["title"]) for found in _STEP.finditer(text)]
+    title = f"the step {steps[-1][:CHARACTERS]}" if steps else "an unknown step"
+    refusal = failure(title, lines)
+    if refusal.id == "build_failed" and (known := explain(lines, facts)).id:
+        return known
+    if refusal.id == "build_failed" and not _BUILD_ENDED.search(text):
+        return _without_failure(f"The last step that began: {steps[-1][:CHARACTERS]}." if steps else "")
+    return _of_refusal(refusal, _telling(lines, refusal))
+
+
+_BUILD_ENDED = re.compile(
+    r"(?im)^(?:#\d+ )?ERROR|failed to solve|did not complete successfully|returned a non-zero code"
+)
+
+
+def _of_packages(text: str) -> Cause | None:
+    """Return why packages were not installed, or the driver not built or loaded; None if no pattern matches."""
+    _kernel, attempt = build_log.last_attempt(text)
+    built = build_log.cause(attempt, _kernel or "of the log") if _MAKE_LOG.search(text) else None
+    refusal = built or troubles.recognised(text)
+    return _of_refusal(refusal, _telling(text.split("\n"), refusal)) if refusal else None
+
+
+def _of_kernel(lines: Sequence[str], facts: Facts) -> Cause | None:
+    """Return the driver's fault in the kernel's log, or that it was short of memory; None without one."""
+    killed = [line for line in lines if _OUT_OF_MEMORY in line]
+    if killed:
+        entry = fault("out-of-host-memory")
+        status = "unknown" if facts.status is None else facts.status
+        return _cause(entry.id, *fill(entry, count=len(killed), status=status), killed, retry=True)
+    corrupted = [line for line in lines if "Corrupted page table at address" in line or "Bad pagetable: " in line]
+    if corrupted:
+        who = [found["name"].strip() for found in map(CORRUPTED_BY.search, corrupted) if found]
+        named = ", ".join(dict.fromkeys(who)) or "an unnamed process"
+        entry = fault("page-tables-corrupted")
+        return _cause(entry.id, *fill(entry, count=len(who) or len(corrupted), who=named), corrupted)
+    errors = [line for line in lines if _KERNEL.search(line) and _KERNEL_ERROR.search(line)]
+    found = of_kernel_log(errors, [line for line in lines if _KERNEL.search(line)])
+    if not found:
+        return None
+    if found[0].id == "driver_errors" and (known := explain(lines, facts)).id:
+        return known
+    remedy = fault(found[0].id).remedy
+    return _cause(found[0].id, found[0].sentence.removesuffix(remedy).rstrip(), remedy, errors or list(lines))
+
+
+def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
+    """Return why a run of hccl_demo does not count; None where the list of faults says more, or nothing failed."""
+    known = explain(lines, facts)
+    if known.id:
+        return known
+    ended = re.search(r"Exiting HCCL demo with code: (\d{1,3})|ended with exit code (\d{1,6})", text)
+    status = facts.status if facts.status is not None else int(ended[1] or ended[2]) if ended else None
+    run = hccl.parse_output(text, ranks=_MOST_RANKS, status=status)
+    if run.figures and (status is None or run.failure is None or run.failure.id == "figures_wrong"):
+        return _without_failure(f"It has {len(run.figures)} figures of hccl_demo.")
+    if run.failure is None:
+        return None
+    return _cause(run.failure.id, *_halves(run.failure.sentence), _telling_words(lines, _HCCL_ERROR), retry=True)
+
+
+_MOST_RANKS = 8
+# pip prints it before it succeeds.
+_HARMLESS = "pip's dependency resolver does not currently take into account"
+_HCCL_ERROR = re.compile(r"(?i)error|fail|exit code|abort|bad\b|HCCL demo")
+
+
+def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
+    """Return why a server ended, or that nothing failed."""
+    log = ServerLog()
+    progress = Progress()
+    for line in lines:
+        log.add(line)
+        progress.hear(line)
+    found = explain_log(log, facts)
+    if found.id:
+        return found
+    is_server = progress.phase != "starting"
+    failed = (
+        log.died
+        or log.last_error
+        or (not is_server and any(_FAILED.search(line) for line in lines if _HARMLESS not in line))
+    )
+    if not failed and not facts.status:
+        return _without_failure(f"As far as it goes: {progress.text()}." if is_server else _of_table(lines))
+    entry = fault("unknown")
+    said = found.lines or tuple(line for line in lines if line.strip())[-QUOTED:]
+    return _cause(entry.id, f"{entry.sentence} {quote(said[-1])}", entry.remedy, said, retry=found.retry)
+
+
+_FAILED = re.compile(r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b")
+
+
+def _of_table(lines: Sequence[str]) -> str:
+    """Return a sentence on the cards in a table of hl-smi; "" if there is none."""
+    try:
+        table = parse_table("\n".join(lines))
+    except ValueError:
+        return ""
+    names = Counter(f"{card.name} ({card.memory_total_mib} MiB)" for card in table.cards)
+    cards = ", ".join(f"{count} x {name}" for name, count in names.items()) or "no card"
+    return f"It is a table of hl-smi: {cards}; driver {table.driver_version or 'of an unknown version'}."
+
+
+def _without_failure(how_far: str) -> Cause:
+    entry = fault("no-failure")
+    return Cause(entry.id, f"{entry.sentence} {how_far}".strip(), entry.remedy, retry=True)
+
+
+def _of_refusal(refusal: Refusal, lines: Sequence[str]) -> Cause:
+    return _cause(refusal.id, *_halves(str(refusal)), lines)
+
+
+def _cause(id: str, cause: str, remedy: str, lines: Sequence[str], *, retry: bool = False) -> Cause:
+    """Return a cause with its first and last lines."""
+    said = [line.strip()[:CHARACTERS] for line in lines if line.strip()]
+    few = said if len(said) <= QUOTED else [*said[: QUOTED - 1], said[-1]]
+    return Cause(id, cause, remedy, retry, tuple(few))
+
+
+def _halves(sentence: str) -> tuple[str, str]:
+    """Return what is wrong and what to do, of a sentence that has both."""
+    found = re.search(r"(?<=[\w)'\"]\.) (?=[A-Z])", sentence)
+    return (sentence[: found.start()], sentence[found.end() :]) if found else (sentence, "")
+
+
+# Lines of a log that a sentence of a refusal may quote.
+_TELLING = re.compile(
+    r"(?i)^(?:E|W|Err:\d+|dpkg|Error!|modprobe|modinfo|fatal)\b|\berror\b|\bfailed\b|not found|cannot|could not"
+    r"|unknown symbol|no space|no such file|locked|already contains|refused|unable"
+)
+
+
+def _telling(lines: Sequence[str], refusal: Refusal) -> list[str]:
+    """Return the lines of errors; a value that the sentence quotes makes a line tell more than others."""
+    quoted = {word for word in re.findall(r"[\w./-]{6,}", str(refusal)) if re.search(r"[\d/_]", word)}
+    errors = _telling_words(lines, _TELLING)
+    return [line for line in errors if any(word in line for word in quoted)] or errors
+
+
+def _telling_words(lines: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
+    found = [line for line in lines if pattern.search(line[:_LONGEST])]
+    return found or [line for line in lines if line.strip()][-1:]
+
+
+def page(cause: Cause) -> list[str]:
+    """Return a cause as lines for people, at most WIDTH characters each but for the log's own."""
+    again = "it may help." if cause.retry else "it fails in the same way until that is done."
+    where = f"docs/faults.md#{cause.id}" if cause.id in _LISTED else "docs/refusals.md"
+    return [
+        *_wrapped(f"[{cause.id}] {cause.cause}"),
+        *(_wrapped(f"What to do: {cause.remedy}") if cause.remedy else []),
+        *(_wrapped(f"Trying again without a change: {again}") if cause.id not in _NO_END else []),
+        *(["The lines that matter:"] if cause.lines else []),
+        *(f"  | {printable(line)}" for line in cause.lines),
+        f"More: {where}",
+    ]
+
+
+WIDTH = 110
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(printable(text), WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+_NO_END = ("no-failure", "unknown")
+_LISTED = frozenset(known.id for known in FAULTS)
+
+
+def document(cause: Cause) -> dict[str, object]:
+    """Return a cause as plain data, for programs. Its texts are printable."""
+    return {
+        "id": cause.id,
+        "cause": printable(cause.cause),
+        "remedy": printable(cause.remedy),
+        "retry": cause.retry,
+        "lines": [printable(line) for line in cause.lines],
+    }

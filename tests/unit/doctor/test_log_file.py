@@ -1,0 +1,381 @@
+"""A log from anywhere: public reports, neighbours of them, prefixes of other programs, and files that are no log."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.doctor import log_file
+from ansible.module_utils.gaudi.faults.causes import Cause, explain
+from ansible.module_utils.gaudi.faults.facts import Facts
+from ansible.module_utils.gaudi.faults.known import FAULTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+TESTS = Path(__file__).resolve().parents[2]
+REPORTS = {case["id"]: case for case in json.loads((TESTS / "reports/gaudi_logs.json").read_text(encoding="utf-8"))}
+
+
+def explained(text: str, **known: Any) -> Cause:
+    return log_file.explain_file(log_file.read(text.encode()), **known)
+
+
+# By report: the id, words of cause, remedy and lines, and whether it is tried again.
+CASES: dict[str, tuple[str, tuple[str, ...], bool]] = {
+    "vllm-gaudi-1549-log": ("model-not-for-card", ("Sparse Attention is not supported on HPU", "release"), False),
+    "genaiexamples-1119": ("unknown", ("'NoneType' object has no attribute 'device'",), True),
+    "vllm-gaudi-567-log": ("quantization-not-for-card", ("0.21", "PlatformEnum.HPU"), False),
+    "vllm-13054": ("model-not-for-card", ("view size",), False),
+    "vllm-fork-710-log": ("lazy-mode", ("enforce_eager",), False),
+    "vllm-fork-776-log": ("lazy-mode", ("enforce_eager",), False),
+    "genaiexamples-137": ("card-not-acquired", ("another container with all cards", "its own cards"), True),
+    "pub-55976238066-busy": ("card-not-acquired", ("processes on a card",), True),
+    "vllm-fork-484": ("graph-compiler", ("driver and image are of one release",), False),
+    "optimum-habana-1426": ("graph-compiler", ("driver and image are of one release",), False),
+    "model-references-5": ("runtime-too-old", ("habanalabs-container-runtime", "-console-socket"), False),
+    "model-references-28": ("runtime-missing", ("container_runtime",), False),
+    "tgi-gaudi-93-gated": ("hub-gated", ("Accept the licence", "token"), False),
+    "fmwork-44": ("no-plugin", ("ready-made",), False),
+    "vllm-gaudi-728-log": ("pipeline-parallel", ("--pipeline-parallel-size", "sampled_token_ids"), False),
+    "vllm-fork-201": ("no-failure", ("prompt 1/56",), True),
+    "vllm-gaudi-1331": ("no-failure", ("prompt 0/108", "stalled"), True),
+    "hccl-demo-22": ("hangs", ("waits for another one",), True),
+    "pub-60013763179-hccl": ("no-verbs", ("habanalabs_ib is not loaded", "linux-modules-extra", "ib_uverbs"), False),
+    "vllm-hpu-extension-68": ("calibration-versions", ("of two versions", "pair of one release"), False),
+    "tgi-3139-hl-smi": ("no-failure", ("3 x HL-225 (98304 MiB)", "1.20.0-bd87f71"), True),
+    "vllm-fork-484-hl-smi": ("no-failure", ("3 x HL-225 (98304 MiB)", "1.18.0-ee698fb"), True),
+}
+
+
+@pytest.mark.report("vllm-gaudi-1549-log", "genaiexamples-1119", "vllm-gaudi-567-log", "vllm-13054")
+@pytest.mark.report("vllm-fork-710-log", "vllm-fork-776-log", "genaiexamples-137", "pub-55976238066-busy")
+@pytest.mark.report("vllm-fork-484", "optimum-habana-1426", "model-references-5", "model-references-28")
+@pytest.mark.report("tgi-gaudi-93-gated", "fmwork-44", "vllm-gaudi-728-log", "vllm-fork-201", "vllm-gaudi-1331")
+@pytest.mark.report("hccl-demo-22", "pub-60013763179-hccl", "vllm-hpu-extension-68", "tgi-3139-hl-smi")
+@pytest.mark.report("vllm-fork-484-hl-smi")
+@pytest.mark.parametrize("report", CASES)
+def test_a_report_is_explained(report: str) -> None:
+    found = explained(REPORTS[report]["input"])
+    identifier, words, retry = CASES[report]
+    assert (found.id, found.retry) == (identifier, retry)
+    said = " ".join((found.cause, found.remedy, *found.lines))
+    assert [word for word in words if word not in said] == []
+    # What did not exist, or is not known to be there, is not named.
+    assert "gpt-oss" not in said
+    assert "See stack trace" not in said
+
+
+WORKERS = ["(Worker_TP0 pid=17)", "(Worker_TP3 pid=4017)", "(Worker_DP1_TP7_EP15 pid=9)", "(VllmWorker rank=5 pid=5)"]
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+@pytest.mark.parametrize(
+    ("line", "identifier"),
+    [
+        ("NotImplementedError: Sparse Attention is not supported on HPU.", "model-not-for-card"),
+        ("huggingface_hub.errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-2;3)", "hub-gated"),
+        ("KeyError: <PlatformEnum.HPU: 4>", "quantization-not-for-card"),
+        ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", "card-busy"),
+    ],
+)
+@pytest.mark.parametrize("colour", [("", ""), ("\x1b[0;36m", "\x1b[0;0m"), ("\x1b[1;31m", "\x1b[0m")])
+def test_an_exception_of_any_worker_is_the_cause(
+    worker: str, line: str, identifier: str, colour: tuple[str, str]
+) -> None:
+    begin, end = colour
+    at = f"{begin}{worker}{end} ERROR 11-26 10:00:00 [multiproc_executor.py:671] "
+    wrapper = "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace"
+    lines = [
+        f"{at}WorkerProc failed to start.",
+        f"{at}Traceback (most recent call last):",
+        f'{at}  File "/opt/vllm/worker.py", line 3, in load',
+        f"{at}    raise it",
+        f"{at}{line}",
+        f"(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [core.py:844] {wrapper} for root cause.",
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
+        "proc(s): {}",
+    ]
+    assert explained("\n".join(lines)).id == identifier
+
+
+BEFORE = [
+    "{}",
+    "2025-11-26T10:00:00.123456789Z {}",
+    "2025-11-26T10:00:00.123456789+01:00 stderr F {}",
+    "Nov 26 10:00:00 gaudi-01 gaudi-vllm[4242]: {}",
+    "2025-11-26T10:00:00+0000 gaudi-01 vllm-chat[4242]: {}",
+    "vllm-server-1  | {}",
+    "[gaudi-01: chat] {}",
+    "> {}",
+    "{}\r",
+    "\x1b[31m{}\x1b[0m",
+]
+
+
+@pytest.mark.parametrize("form", [*BEFORE, "json"])
+@pytest.mark.parametrize(
+    ("text", "identifier"),
+    [
+        (REPORTS["vllm-gaudi-1549-log"]["input"], "model-not-for-card"),
+        (REPORTS["genaiexamples-1119"]["input"], "unknown"),
+        (REPORTS["pub-60013763179-hccl"]["input"], "no-verbs"),
+        (REPORTS["model-references-5"]["input"], "runtime-too-old"),
+        ("Error! DKMS tree already contains: habanalabs-1.24.0-1007", "dkms_left_over"),
+        ("habanalabs_ib: Unknown symbol uverbs_idr_class", "symbols_missing"),
+    ],
+)
+def test_what_other_programs_put_before_a_line_does_not_count(form: str, text: str, identifier: str) -> None:
+    lines = text.split("\n")
+    if form == "json":
+        kept = [json.dumps({"log": f"{line}\n", "stream": "stderr", "time": "2025-11-26T10:00:00Z"}) for line in lines]
+    else:
+        kept = [form.format(line) for line in lines]
+    found = explained("\n".join(kept))
+    assert found.id == identifier
+    assert found == explained(text)
+
+
+NEIGHBOURS = [
+    # Hubs.
+    ("OSError: You are trying to access a gated repo.", "hub-gated"),
+    ("Access to model a/b is restricted. You must have access to it and be authenticated to access it.", "hub-gated"),
+    ("Access to model a/b is restricted and you are not in the authorized list. Visit its page to ask.", "hub-gated"),
+    ("Repo model a/b is gated. You must be authenticated to access it.", "hub-gated"),
+    ("huggingface_hub.utils._errors.GatedRepoError: 401 Client Error.", "hub-gated"),
+    ("huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error.", "hub-not-found"),
+    (
+        "OSError: a/b is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+        "hub-not-found",
+    ),
+    ("huggingface_hub.errors.RevisionNotFoundError: 404 Client Error.", "hub-not-found"),
+    ("huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://h/a", "hub-busy"),
+    ("huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/a", "hub-offline"),
+    (
+        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache and "
+        "outgoing traffic has been disabled. To enable hf.co look-ups set 'local_files_only' to False.",
+        "hub-offline",
+    ),
+    ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate it.", "hub-unreachable"),
+    ("OSError: We couldn't connect to 'https://huggingface.co' to load the files.", "hub-unreachable"),
+    (
+        "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max "
+        "retries exceeded with url: /api/models/a/b (Caused by NameResolutionError('Failed to resolve'))",
+        "hub-unreachable",
+    ),
+    (
+        "requests.exceptions.ReadTimeout: (HTTPSConnectionPool(host='huggingface.co'): Read timed out.",
+        "hub-unreachable",
+    ),
+    # The container runtime and its registry.
+    (
+        "docker: Error response from daemon: OCI runtime create failed: flag provided but not defined: "
+        "-systemd-cgroup: unknown.",
+        "runtime-too-old",
+    ),
+    (
+        "Error response from daemon: failed to create shim task: OCI runtime create failed: flag provided but "
+        "not defined: -root: unknown",
+        "runtime-too-old",
+    ),
+    ("docker: Error response from daemon: unknown or invalid runtime name: habana.", "runtime-missing"),
+    (
+        "Error response from daemon: OCI runtime create failed: fork/exec /usr/bin/habana-container-runtime: "
+        "no such file or directory: unknown.",
+        "runtime-not-installed",
+    ),
+    ('docker: exec: "habana-container-runtime": executable file not found in $PATH', "runtime-not-installed"),
+    (
+        'Error response from daemon: Get "https://vault.habana.ai/v2/": dial tcp: lookup vault.habana.ai: no such host',
+        "registry-unreachable",
+    ),
+    ("Error response from daemon: net/http: TLS handshake timeout", "registry-unreachable"),
+    # Calibration.
+    (
+        "TypeError: PatchedVLLMKVCache.forward() missing 2 required positional arguments: 'a' and 'b'",
+        "calibration-versions",
+    ),
+    (
+        "[rank3]: TypeError: PatchedMoeMatmul.forward_quant() takes 3 positional arguments but 4 were given",
+        "calibration-versions",
+    ),
+    (
+        "ImportError: cannot import name 'VLLMKVCache' from 'vllm_hpu_extension.utils' (/opt/u.py)",
+        "calibration-versions",
+    ),
+    ("ModuleNotFoundError: No module named 'vllm_hpu_extension.flags'", "calibration-versions"),
+    ("TypeError: EngineArgs.__init__() got an unexpected keyword argument 'scheduling_policy'", "calibration-versions"),
+    (
+        "bash: /opt/vllm-hpu-extension/calibration/calibrate_model.sh: No such file or directory",
+        "calibration-tool-missing",
+    ),
+    (
+        "python3: can't open file '/workspace/step-2-measure-scales.py': [Errno 2] No such file or directory",
+        "calibration-tool-missing",
+    ),
+    ("cp: cannot stat 'inc_tmp/qwen3-8b/g3/*': No such file or directory", "calibration-not-measured"),
+    (
+        "FileNotFoundError: [Errno 2] No such file or directory: 'inc_output/measure_hooks_maxabs_0_8.json'",
+        "calibration-not-measured",
+    ),
+    ("datasets.exceptions.DatasetNotFoundError: Dataset 'a/b' doesn't exist on the Hub", "calibration-dataset"),
+    # Pipelines.
+    ("(EngineCore pid=3) AttributeError: 'NoneType' object has no attribute 'sampled_token_ids'", "pipeline-parallel"),
+]
+
+
+@pytest.mark.parametrize(("line", "identifier"), NEIGHBOURS)
+def test_other_wordings_are_the_same_cause(line: str, identifier: str) -> None:
+    assert explained(f"INFO 11-26 10:00:00 [x.py:1] starting\n{line}\n").id == identifier
+
+
+def test_a_later_step_of_a_calibration_does_not_hide_what_failed_before() -> None:
+    measuring = "[rank0]: ValueError: this model has a layer of no kind that can be measured"
+    copying = "cp: cannot stat 'inc_tmp/m/g2/*': No such file or directory"
+    assert explained(copying).id == "calibration-not-measured"
+    assert "no kind that can be measured" in " ".join(explained(f"{measuring}\nStep 2/4 done\n{copying}").lines)
+
+
+BUILD = """#8 [ 3/12] RUN pip install vllm
+#8 1.234 Looking in indexes: https://pypi.example.com/simple
+#8 2.500 ERROR: No matching distribution found for vllm==9.9
+#8 ERROR: process "/bin/sh -c pip install vllm" did not complete successfully: exit code: 1
+"""
+OTHER_LOGS = [
+    (
+        "[  540.942980] python3.12: Corrupted page table at address 798d48680000\nBad pagetable: 000f [#1]\n",
+        "page-tables-corrupted",
+        "of python3.12",
+    ),
+    (
+        "Direct firmware load for habanalabs/gaudi2/gaudi2-boot-fit.itb failed with error -2\n",
+        "firmware_missing",
+        "gaudi2-boot-fit.itb",
+    ),
+    (BUILD, "no_wheel", "vllm==9.9"),
+    (BUILD.replace("ERROR: No matching distribution found for vllm==9.9", "No space left on device"), "disk_full", ""),
+    ("#8 [ 3/12] RUN make\n#8 1.2 make: *** [all] Error 2\n", "not_compiled", "[all] Error 2"),
+    ("#8 [ 3/12] RUN make\n#8 1.2 compiling a.c\n", "no-failure", "RUN make"),
+    (
+        "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (apt)\n",
+        "packages_locked",
+        "77 (apt)",
+    ),
+    (
+        "Reading package lists...\nE: Version '1.24.1-482' for 'habanalabs-dkms' was not found\n",
+        "package_version_nowhere",
+        "habanalabs-dkms",
+    ),
+    (
+        "DKMS make.log for habanalabs-1.24.1 for kernel 6.8.0-1-generic (x86_64)\n/bin/sh: 1: gcc: not found\n",
+        "no_compiler",
+        "gcc",
+    ),
+    (
+        "modprobe: ERROR: could not insert 'habanalabs': Key was rejected by service\n",
+        "module_not_signed",
+        "Secure Boot",
+    ),
+    (
+        "[   12.345678] habanalabs_ib: Unknown symbol ib_uverbs_get_ucontext_file (err -2)\n",
+        "symbols_missing",
+        "ib_uverbs",
+    ),
+    ("[  900.000001] Out of memory: Killed process 4242 (python3) total-vm:1kB\n", "out-of-host-memory", "Killed"),
+    (
+        "[   99.000001] habanalabs 0000:33:00.0: CPU boot: Failed to boot device CPU\n",
+        "driver_errors",
+        "boot device CPU",
+    ),
+    (
+        "python3 run_hccl_demo.py --nranks 8\nHCCL demo error: In function main(): hcclAllReduce(a) failed: "
+        "hcclInternalError\nExiting HCCL demo with code: 1\n",
+        "collective_failed",
+        "hcclInternalError",
+    ),
+    ("(HCCL_RANK=3 x) ended with exit code 256\nHCCL demo runs in pure mode\n", "rank_ended", "Rank 3"),
+]
+
+
+@pytest.mark.parametrize(("text", "identifier", "word"), OTHER_LOGS)
+def test_logs_of_other_programs(text: str, identifier: str, word: str) -> None:
+    found = explained(text)
+    assert found.id == identifier
+    assert word in " ".join((found.cause, found.remedy, *found.lines))
+    assert found.cause.endswith(".") or identifier == "no-failure"
+
+
+def test_a_status_without_a_reason_is_no_success() -> None:
+    assert explained("INFO 11-26 10:00:00 [x.py:1] starting").id == "no-failure"
+    assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=1).id == "unknown"
+    assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=137).id == "container-killed"
+
+
+@pytest.mark.parametrize(
+    ("data", "identifier"),
+    [
+        (b"", "log_is_empty"),
+        (b" \n\n\t", "log_is_empty"),
+        (b"\x7fELF\x00\x00\x01", "log_is_no_text"),
+        (bytes(range(256)) * 40, "log_is_no_text"),
+        (b"\x1f\x8b\x08\x00", "log_compressed"),
+        (b"x" * (log_file.LARGEST + 1), "log_too_large"),
+    ],
+)
+def test_what_is_no_log_is_refused(data: bytes, identifier: str) -> None:
+    with pytest.raises(Refusal) as refusal:
+        log_file.read(data)
+    assert refusal.value.id == identifier
+
+
+def test_encodings_of_other_systems_are_read() -> None:
+    line = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        assert log_file.explain_file(log_file.read(line.encode(encoding))).id == "card-busy"
+    # A few bytes of another encoding do not make a log unreadable.
+    assert log_file.explain_file(log_file.read(line.encode() + b"\n\xe4\xf6\xfc")).id == "card-busy"
+
+
+@given(st.text())
+def test_nothing_in_a_log_controls_a_terminal(text: str) -> None:
+    hostile = f"{text}\x1b[2J\x1b]0;owned\x07\nValueError: {text}\x9b31m\u202e"
+    try:
+        lines = log_file.read(hostile.encode("utf-8", "surrogatepass"))
+    except Refusal as refusal:
+        assert refusal.id == "log_is_no_text"
+        return
+    found = log_file.explain_file(lines)
+    assert all(line.isprintable() for line in log_file.page(found))
+    plain = log_file.document(found)
+    assert all(str(plain[key]).isprintable() for key in ("id", "cause", "remedy"))
+    assert all(line.isprintable() for line in found.lines)
+
+
+def test_the_page_says_what_to_do_and_where_more_stands() -> None:
+    busy = log_file.page(explained("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."))
+    assert busy[0].startswith("[card-busy] ")
+    assert any(line.startswith("What to do: ") for line in busy)
+    assert busy[-1] == "More: docs/faults.md#card-busy"
+    assert explained(BUILD).id not in {fault.id for fault in FAULTS}
+    assert log_file.page(explained(BUILD))[-1] == "More: docs/refusals.md"
+
+
+# Facts without which a line means another fault of the list.
+FACTS = {
+    "other-release": Facts(driver="1.24.1-482", image="1.22.2-32"),
+    "verbs-not-passed": Facts(modules=frozenset(("habanalabs_ib",)), infiniband=False),
+    "verbs-failed": Facts(modules=frozenset(("habanalabs_ib",)), infiniband=True),
+    "speculation": Facts(command=("--speculative-config", '{"method": "ngram"}')),
+    "picture-too-large": Facts(command=("--limit-mm-per-prompt", '{"image": 1}'), served=True),
+}
+
+
+@pytest.mark.parametrize("known", [each for each in FAULTS if each.example], ids=lambda known: known.id)
+def test_the_example_of_a_fault_is_explained_by_it(known: Any) -> None:
+    assert re.search(known.signs or known.hints, known.example)
+    if known.severity == "error":
+        assert explain(known.example.splitlines(), FACTS.get(known.id, Facts())).id == known.id
+        assert known.id in FACTS or explained(known.example).id == known.id
