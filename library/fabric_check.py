@@ -386,8 +386,8 @@ def measure(
         why_not, outputs = (ended[0].sentence, []) if ended else (asked.left_out(work, kept.measurements), outputs)
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
-            # Over several groups a fault is that of host NICs, not of a card.
-            if not result.passed and not result.run.over_host_nics and result.failure not in OF_ALL_CARDS:
+            # Over several groups a fault is that of what joins them, not of a card.
+            if not result.passed and not result.run.between_groups and result.failure not in OF_ALL_CARDS:
                 located += locate(module, node, fabric, result)
         if given["host_nics"] and asked.shows_host_nics(work):
             host_nics = nics.judge_nics(seen_nics(node.image), given["provider"], direct)

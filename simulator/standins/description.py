@@ -64,6 +64,9 @@ _GROUPS = {
     "HL-325L": (8, 512.957298),
     "HL-338": (4, 427.5),
 }
+# What PCIe and UPI of the host carry between groups without host NICs, for all cards: published for PCIe cards of
+# Gaudi 2 ("about 18 GB/s", README of vllm-fork 016b6bd20 scripts/quickstart). Eight HL-338 fail (hccl_demo issue 47).
+_OVER_HOST = {"HL-288E": 18.0}
 _CARDS: dict[str, dict[str, Any]] = {
     "HL-225": {
         "pci_id": "1020", "revision": "01", "device_type": "GAUDI2", "family": "gaudi2", "uuid": "01P0-HL2080A0-15",
@@ -307,6 +310,7 @@ def _fabric(description: dict[str, Any]) -> dict[str, Any]:
         # Nobody has published a figure over two nodes.
         "across": said.get("across", bandwidth / 2),
         "ways": said.get("ways", []),
+        "over_host": said.get("over_host", _OVER_HOST.get(description["card"])),
         "host_nics": {"provider": "verbs", "gaudi_direct": True, **said["host_nics"]} if "host_nics" in said else None,
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.cpulist import format_ranges, parse_ranges
@@ -147,7 +147,7 @@ def _users(users: object, instance: str | None, is_held: bool, leaving: Sequence
 class Joined:
     """Groups of module ids that the cards' own links join; no groups means that the links join all cards of a node.
 
-    ``across``: something else (host NICs) also joins the groups, so an instance may use cards of several.
+    ``across``: something else (host NICs, or the host) also joins the groups, so an instance may use cards of several.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
@@ -157,9 +157,10 @@ class Joined:
         """Return the position of a module's group; -1 if it is in none."""
         return next((place for place, group in enumerate(self.groups) if module_id in group), -1)
 
-    def spans(self, modules: Iterable[int]) -> bool:
-        """Whether the modules belong to several groups."""
-        return len({self.group_of(module_id) for module_id in modules}) > 1
+    def spans(self, modules: Sequence[int], together: int) -> bool:
+        """Whether cards that communicate are of several groups: each ``together`` modules in a row do."""
+        sets = (modules[at : at + together] for at in range(0, len(modules), together))
+        return any(len({self.group_of(module_id) for module_id in each}) > 1 for each in sets)
 
 
 ALL_JOINED = Joined()
@@ -189,8 +190,7 @@ def choose(
     by_id = {card.module_id: card for card in cards}
     if wanted is not None:
         _check_listed(by_id, wanted, what, "modules")
-        size = count // copies
-        if not joined.across and any(joined.spans(wanted[at : at + size]) for at in range(0, count, size)):
+        if not joined.across and joined.spans(wanted, count // copies):
             raise _not_joined(f"{what}: modules names {', '.join(map(str, wanted))}", joined, copies)
         return [by_id[module_id] for module_id in wanted]
     if within is not None:

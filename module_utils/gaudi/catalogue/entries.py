@@ -606,8 +606,6 @@ class CardType:
     power_watts: int | None
     internal_ports: int | None
     external_ports: int | None
-    # The most cards that communicate over their own links; more cards need host NICs with libfabric.
-    cards_without_host_nics: int | None
     # Largest finite value of the card's FP8 format: 240 where published weights (448) must be converted.
     fp8_max: int | None
     # Which cards are joined, and published bandwidths; None for a card type that is not measured.
@@ -622,20 +620,10 @@ class CardType:
         "power_watts",
         "internal_ports",
         "external_ports",
-        "cards_without_host_nics",
         "fp8_max",
         "fabric",
         "sources",
     )
-
-    @property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """Return groups of module ids that the cards' own links join; () if these join all cards of a node.
-
-        Inferred groups are left out: they refuse no plan, and a measurement of the links decides.
-        """
-        known = self.fabric is not None and self.fabric.groups_confidence == "published"
-        return self.fabric.groups if self.fabric and known and len(self.fabric.groups) > 1 else ()
 
     @classmethod
     def table(cls, value: object) -> dict[str, CardType]:
@@ -658,7 +646,6 @@ class CardType:
                 power_watts=optional("power_watts"),
                 internal_ports=optional("internal_ports"),
                 external_ports=optional("external_ports"),
-                cards_without_host_nics=optional("cards_without_host_nics"),
                 fp8_max=optional("fp8_max"),
                 fabric=Fabric.from_mapping(reader.raw("fabric"), f"{where}: {key}") if reader.has("fabric") else None,
             )

@@ -6,7 +6,7 @@ Bandwidth is in GB/s of 10^9 bytes, as hccl_demo prints it; sizes are in bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..base.checks import Reader, integer, matching, sequence
@@ -23,6 +23,8 @@ FACTORS: Mapping[str, Callable[[int], float]] = {
     "reduce": lambda _n: 1.0,
 }
 CONFIDENCES = ("published", "inferred")
+# What joins groups of cards without host NICs: PCIe and the links between the host's sockets (UPI), or nothing.
+HOST, NOTHING = "host", "nothing"
 
 # Where a built image has libfabric (the default of hccl_ofi_wrapper's Makefile).
 LIBFABRIC = "/opt/libfabric"
@@ -130,19 +132,20 @@ class Fabric:
     """The links of a card type.
 
     groups: module ids joined by the cards' own links; each group is measured alone. groups_confidence: ``inferred`` if
-    nobody published which modules these are. external_ports: port numbers by module id; hl-smi's own answer (``hl-smi
-    -n ports``) takes precedence. tests: the default tests; the first one always runs. samples: figures of healthy
-    cards. pass_limits: published limits, valid only for their sizes.
+    nobody published which modules these are. between_groups: what joins them without host NICs. external_ports: port
+    numbers by module id; hl-smi's own answer (``hl-smi -n ports``) takes precedence. tests: the default tests; the
+    first one always runs. samples: figures of healthy cards. pass_limits: published limits, valid only for their sizes.
     """
 
     groups: tuple[tuple[int, ...], ...]
     groups_confidence: str
+    between_groups: str
     external_ports: Mapping[int, tuple[int, ...]]
     tests: tuple[Measurement, ...]
     samples: tuple[Bandwidth, ...]
     pass_limits: tuple[Bandwidth, ...]
 
-    KEYS = ("groups", "groups_confidence", "external_ports", "tests", "samples", "pass_limits")
+    KEYS = ("groups", "groups_confidence", "between_groups", "external_ports", "tests", "samples", "pass_limits")
 
     @classmethod
     def from_mapping(cls, value: object, where: str) -> Fabric:
@@ -175,6 +178,7 @@ class Fabric:
         return cls(
             groups=groups,
             groups_confidence=reader.choice("groups_confidence", CONFIDENCES),
+            between_groups=reader.choice("between_groups", (HOST, NOTHING), NOTHING),
             external_ports=external,
             tests=tests,
             samples=bandwidths("samples"),
@@ -189,9 +193,23 @@ class Fabric:
         """Return the published limit of exactly this measurement, or None."""
         return _of(self.pass_limits, collective, ranks, size)
 
-    def group_of(self, modules: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the group that contains all these modules; None if their own links do not join them."""
-        return next((group for group in self.groups if set(modules) <= set(group)), None)
+    def grouped(self, modules: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of a node's cards, by their module ids: cards of one group are joined by their own links.
+
+        Cards of a type that has one group are all joined. Of other types, a card that is in no known group is alone in
+        its own. The cards of an instance, the runs that prove links, and so the verdict go by these groups.
+        """
+        present = sorted(set(modules))
+        if len(self.groups) == 1:
+            return (tuple(present),) if present else ()
+        known = [tuple(module for module in group if module in present) for group in self.groups]
+        alone = [(module,) for module in present if not any(module in group for group in self.groups)]
+        return tuple(group for group in (*known, *alone) if group)
+
+    def over_host(self) -> Bandwidth | None:
+        """Return the published figure of cards of several groups without host NICs, None if there is none."""
+        most = max(map(len, self.groups))
+        return next((each for each in self.samples if self.between_groups == HOST and each.ranks > most), None)
 
 
 def _of(table: tuple[Bandwidth, ...], collective: str, ranks: int, size: int) -> Bandwidth | None:

@@ -12,7 +12,7 @@ from ..catalogue.compute import ComputeBounds
 from ..catalogue.fabric import Fabric, size_text
 from . import compute
 from .classes import modules_are, modules_text
-from .runs import Run, runs_for, seconds, wished_tests
+from .runs import Run, over, runs_for, same_path, seconds, wished_tests
 from .static import Fault
 from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, rows, to_measure
 
@@ -109,7 +109,7 @@ def with_compute(
     drained = options["drain"] and due.allowed and not work.why_not
     known = rows(before) if work.adds or not due.allowed else ()
     modules = sorted(card["module_id"] for card in cards if card["module_id"] is not None)
-    groups = fabric.groups if fabric else ()
+    groups = fabric.grouped(modules) if fabric else ()
     return replace(
         work, numbers=compute.plan(known, modules, groups, busy(cards, drain=drained), boot, copy_mib=copy_mib)
     )
@@ -138,8 +138,7 @@ def _asked_for(run: Run, busy: Collection[int], plans: Sequence[Mapping[str, Any
 def covered(run: Run, verdict: Mapping[str, Any]) -> bool:
     """Whether a verdict has a figure that covers these cards over the same kind of link."""
     return any(
-        each["over_host_nics"] == run.over_host_nics and set(run.modules) <= set(each["modules"])
-        for each in verdict["measurements"]
+        same_path(run.as_dict(), each) and set(run.modules) <= set(each["modules"]) for each in verdict["measurements"]
     )
 
 
@@ -272,7 +271,8 @@ def _of_last(
         return Answer(not lacks, "host_nics_new", f"{new} {lacks}".rstrip())
     if added and not why_not:
         modules = tuple({module for run in added for module in run.modules})
-        return Answer(True, _ADDED, f"{modules_are(modules, 'were')} not measured last time. Now they can be.")
+        paths = "".join(sorted({f" {over(run.as_dict())}" for run in added})).rstrip()
+        return Answer(True, _ADDED, f"{modules_are(modules, 'were')} not measured{paths} last time. Now they can be.")
     return answer
 
 
@@ -348,7 +348,16 @@ def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str]
     if fabric is None or not runs or why_not:
         return f"{burning}nothing{' else' if burning else ''}" + (f": {why_not.rstrip('.')}" if why_not else "")
     said = [
-        f"{run.collective} of {size_text(run.size)} over modules {', '.join(map(str, run.modules))} ({run.loop} loops)"
+        " ".join(
+            filter(
+                None,
+                (
+                    f"{run.collective} of {size_text(run.size)} over modules {', '.join(map(str, run.modules))}",
+                    over(run.as_dict()) if run.over_host else "",
+                    f"({run.loop} loops)",
+                ),
+            )
+        )
         for run in runs
     ]
     again = ", with one run made again where there is no Gaudi Direct" if _tries_direct(runs) else ""

@@ -15,7 +15,7 @@ from typing import Any
 from ..base.checks import Reader, sequence
 from ..catalogue.fabric import FACTORS, MOST_RANKS, Fabric, size_bytes, size_text
 from .output import Figure, Output
-from .runs import Run
+from .runs import Run, over
 
 # Share of healthy cards' bandwidth. The vendor allows a loss of 10 % over more boxes and spines (docs.habana.ai,
 # Collectives Performance); that less is slow within one box too is our rule.
@@ -124,7 +124,7 @@ def _judge(
     if nw is None:
         said = f"{_name(run)}: hccl_demo printed no NW Bandwidth for this size. Its log is kept."
         return replace(result, sentence=said, failure="no_figure")
-    # Published figures were measured over the cards' own links.
+    # No figure over host NICs is published: it follows the NICs.
     limit = None if run.over_host_nics else fabric.pass_limit(run.collective, run.ranks, run.size)
     if limit is not None and nw <= limit.nw_gb_s:
         said = f"{_name(run)}: {nw:.1f} GB/s, not above the published pass limit of {limit.nw_gb_s:g} GB/s."
@@ -192,8 +192,8 @@ def _earlier(run: Run, record: Sequence[Earlier]) -> list[float]:
 
 def _name(run: Run) -> str:
     """Return a run in words: ``all_reduce of 32m over modules 0-7``."""
-    over = ", over host NICs" if run.over_host_nics else ""
-    return f"{run.collective} of {size_text(run.size)} over modules {modules_text(run.modules)}{over}"
+    path = over(run.as_dict())
+    return f"{run.collective} of {size_text(run.size)} over modules {modules_text(run.modules)}{path and ', '}{path}"
 
 
 def modules_are(modules: Sequence[int], verb: str = "are") -> str:

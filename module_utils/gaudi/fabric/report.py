@@ -16,6 +16,7 @@ from .classes import PASSING, modules_text
 from .drawing import BAD, DOUBT, GOOD, SIGNS, UNKNOWN, Group, draw, trend
 from .markup import Html, element, joined
 from .nics import DIRECT
+from .runs import over, same_path
 from .verdict import ACCEPTED, FAILED, NOT_MEASURED, rows
 
 _STATES = {
@@ -221,7 +222,7 @@ def _groups(verdict: Mapping[str, Any]) -> list[Group]:
     for each in verdict["measurements"]:
         key = tuple(each["modules"])
         # Of several measurements of a group, one that did not pass is drawn.
-        if not each["over_host_nics"] and (key not in groups or each["class"] not in PASSING):
+        if not over(each) and (key not in groups or each["class"] not in PASSING):
             groups[key] = each
     drawn = [_group(verdict, sorted(key), each) for key, each in groups.items()]
     rest = sorted(modules - {module for key in groups for module in key})
@@ -252,7 +253,7 @@ def _measurements(measured: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         (
             f"{each['collective']} of {size_text(each['size'])}, {each['loop']} loops",
-            modules_text(each["modules"]) + (" over host NICs" if each["over_host_nics"] else ""),
+            f"{modules_text(each['modules'])} {over(each)}".rstrip(),
             _gb_s(each["nw_gb_s"]),
             _gb_s(each["algo_gb_s"]),
             _gb_s(each["floor_gb_s"]),
@@ -367,18 +368,23 @@ def _history(verdict: Mapping[str, Any]) -> Html:
 
 def _curve(verdict: Mapping[str, Any], measured: Mapping[str, Any]) -> Html:
     """Return a measurement's figures over time; nothing if it was made only once."""
-    keys = ("modules", "collective", "size", "over_host_nics")
+    keys = ("modules", "collective", "size")
     values = [
         each["nw_gb_s"]
         for entry in (*reversed(verdict["history"]), verdict)
         for each in entry["measurements"]
-        if all(each[key] == measured[key] for key in keys)
+        if all(each[key] == measured[key] for key in keys) and same_path(each, measured)
     ]
     if len(values) == 1:
         return Html("")
-    over = ", over host NICs" if measured["over_host_nics"] else ""
+    path = over(measured)
     name = f"{measured['collective']} of {size_text(measured['size'])} over modules {modules_text(measured['modules'])}"
-    return element("figure", None, element("figcaption", None, f"{name}{over}"), trend(values, measured["floor_gb_s"]))
+    return element(
+        "figure",
+        None,
+        element("figcaption", None, f"{name}{path and ', '}{path}"),
+        trend(values, measured["floor_gb_s"]),
+    )
 
 
 def _folded(summary: str, *children: str) -> Html:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..base.checks import choice, integer, sequence
 from ..base.refusal import Refusal
-from ..catalogue.fabric import FACTORS, HOST_NICS_VARIABLES, MOST_LOOPS, Fabric, Measurement, size_bytes, size_text
+from ..catalogue.fabric import (
+    FACTORS,
+    HOST,
+    HOST_NICS_VARIABLES,
+    MOST_LOOPS,
+    Fabric,
+    Measurement,
+    size_bytes,
+    size_text,
+)
 
 # Bytes of a float; if data is split among ranks, hccl_demo needs one float for each rank (validate_size of
 # run_hccl_demo.py).
 _ELEMENT = 4
 _SPLIT = ("reduce_scatter", "all2all")
 LARGEST_MODULE = 255
+PATHS: Mapping[str, str] = {"over_host_nics": "over host NICs", "over_host": "over PCIe and UPI"}
+"""What carries traffic between groups: the key in a run's data, and its name."""
 # Seconds to start all ranks and their communicator, and to check the result: a guess, no run on hardware was timed.
 START_SECONDS = 60
 # Expected bandwidth without a published figure: a tenth of the slowest published sample.
@@ -25,7 +36,8 @@ _SLOWEST_GB_S = 25.0
 class Run:
     """One run of hccl_demo: module ids, collective, size in bytes, and loop (repetitions).
 
-    over_host_nics: the cards are of several groups, so host NICs carry the traffic between them.
+    The cards of several groups have no links of their own to each other: host NICs carry the traffic between them
+    (over_host_nics), or PCIe and the links between the host's sockets do (over_host).
     """
 
     modules: tuple[int, ...]
@@ -33,6 +45,7 @@ class Run:
     size: int
     loop: int
     over_host_nics: bool = False
+    over_host: bool = False
 
     @property
     def ranks(self) -> int:
@@ -41,11 +54,26 @@ class Run:
 
     def over(self, modules: Sequence[int]) -> Run:
         """Return the same measurement over other cards."""
-        return Run(tuple(modules), self.collective, self.size, self.loop, self.over_host_nics)
+        return replace(self, modules=tuple(modules))
+
+    @property
+    def between_groups(self) -> bool:
+        """Whether something else than the cards' own links carries traffic."""
+        return self.over_host_nics or self.over_host
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, for a module's result."""
         return {**asdict(self), "modules": list(self.modules), "ranks": self.ranks}
+
+
+def same_path(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two runs, as plain data, go over the same kind of link. Earlier verdicts have no over_host."""
+    return all(bool(one.get(key)) == bool(other.get(key)) for key in PATHS)
+
+
+def over(measured: Mapping[str, Any]) -> str:
+    """Return what carries the traffic of a run between groups, in words, "" for the cards' own links."""
+    return next((words for key, words in PATHS.items() if measured.get(key)), "")
 
 
 def check_tests(wishes: object) -> None:
@@ -90,13 +118,14 @@ def _wishes(wishes: object) -> Iterator[dict[str, Any]]:
 def runs_for(
     fabric: Fabric, modules: Sequence[int], tests: Sequence[Measurement], *, host_nics: bool, ranks: int | None = None
 ) -> tuple[Run, ...]:
-    """Return the runs that prove a node's cards: every group alone, and with host NICs all cards together.
+    """Return the runs that prove a node's cards: each group alone, and all cards together if anything joins the groups.
 
     modules: those of the node's cards. ranks: how many cards of a group take part, None for all. Missing cards are left
     out here; the static checks report them. A single card of a group is not measured, as it has no partner. Raises
     Refusal for more ranks than a group has cards.
     """
-    groups = [tuple(module for module in group if module in modules) for group in fabric.groups]
+    groups = list(fabric.grouped(modules))
+    several = len(groups) > 1
     most = max((len(group) for group in groups), default=0)
     if ranks is not None and not 2 <= ranks <= most:
         raise Refusal(
@@ -107,8 +136,11 @@ def runs_for(
     groups = [group[:ranks] for group in groups if len(group) > 1]
     runs = [Run(group, test.collective, test.size, test.loop) for test in tests for group in groups]
     together = tuple(sorted(modules))
-    if host_nics and len(groups) > 1 and ranks is None:
-        runs += [Run(together, test.collective, test.size, test.loop, True) for test in tests]
+    if several and ranks is None and (host_nics or fabric.between_groups == HOST):
+        runs += [
+            Run(together, test.collective, test.size, test.loop, over_host_nics=host_nics, over_host=not host_nics)
+            for test in tests
+        ]
     for run in runs:
         check_size(run)
     return tuple(runs)
@@ -172,7 +204,7 @@ def seconds(run: Run, fabric: Fabric) -> int:
 
     The rate is that of the published sample of this measurement, else a tenth of the slowest card type's.
     """
-    sample = fabric.sample(run.collective, run.ranks, run.size)
+    sample = None if run.over_host_nics else fabric.sample(run.collective, run.ranks, run.size)
     rate = sample.algo_gb_s if sample else _SLOWEST_GB_S / FACTORS[run.collective](run.ranks)
     return START_SECONDS + round(run.size * run.loop / (rate * 1e9))
 

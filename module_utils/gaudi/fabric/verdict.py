@@ -16,7 +16,7 @@ from . import compute
 from .classes import CLASSES, PASSING, Earlier, Result, modules_text
 from .locating import Located
 from .nics import DIRECT, HostNics
-from .runs import Run
+from .runs import PATHS, Run, over, same_path
 from .static import Fault
 
 SCHEMA = 1
@@ -32,6 +32,8 @@ _MEASUREMENT = {
     "size": int,
     "loop": int,
     "over_host_nics": bool,
+    # Verdicts of earlier releases have none.
+    "over_host?": bool,
     "class": str,
     "nw_gb_s": (*_NUMBER, _NONE),
 }
@@ -61,7 +63,10 @@ _FORM = {
     # Verdicts of earlier releases have none, and hold.
     "compute_check?": dict,
     "record": [
-        {"modules": [int], "collective": str, "size": int, "loop": int, "over_host_nics": bool, "nw_gb_s": _NUMBER}
+        {
+            **{"modules": [int], "collective": str, "size": int, "loop": int},
+            **{"over_host_nics": bool, "over_host?": bool, "nw_gb_s": _NUMBER},
+        }
     ],
     "history": [{"time": str, "state": str, "measurements": [_MEASUREMENT]}],
 }
@@ -138,16 +143,13 @@ class Kept:
 def keep(verdict: Mapping[str, Any], runs: Sequence[Run]) -> Kept:
     """Return the part of a valid verdict that these runs do not replace: measurements of other cards."""
 
-    def again(modules: Sequence[int], over: bool) -> bool:
-        return any(over == run.over_host_nics and set(modules) <= set(run.modules) for run in runs)
+    def again(each: Mapping[str, Any]) -> bool:
+        return any(same_path(run.as_dict(), each) and set(each["modules"]) <= set(run.modules) for run in runs)
 
+    # What was located is of the cards' own links.
     return Kept(
-        measurements=[
-            {"time": verdict["time"], **each}
-            for each in verdict["measurements"]
-            if not again(each["modules"], each["over_host_nics"])
-        ],
-        located=[each for each in verdict["located"] if not again(each["modules"], False)],
+        measurements=[{"time": verdict["time"], **each} for each in verdict["measurements"] if not again(each)],
+        located=[each for each in verdict["located"] if not again(each)],
         host_nics=verdict["host_nics"],
     )
 
@@ -242,7 +244,8 @@ def _history(before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return the verdicts before this one, newest first, each with its figures."""
     if before is None:
         return []
-    figures = [{key: each[key] for key in _MEASUREMENT} for each in before["measurements"]]
+    keys = [key.rstrip("?") for key in _MEASUREMENT]
+    figures = [{key: each[key] for key in keys if key in each} for each in before["measurements"]]
     last = {"time": before["time"], "state": before["state"], "measurements": figures}
     return [last, *before["history"]][:MOST_HISTORY]
 
@@ -268,7 +271,8 @@ def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...
     then = verdict["made_of"]["serials"] if verdict else {}
     found = []
     for row in verdict["record"] if verdict else ():
-        run = Run(tuple(row["modules"]), row["collective"], row["size"], row["loop"], row["over_host_nics"])
+        paths = {key: bool(row.get(key)) for key in PATHS}
+        run = Run(tuple(row["modules"]), row["collective"], row["size"], row["loop"], **paths)
         if all(then.get(str(module)) == now.serials.get(str(module)) for module in run.modules):
             found.append(Earlier(run, row["nw_gb_s"]))
     return tuple(found)
@@ -407,7 +411,7 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
         return Answer(False, "fabric_no_host_nics", f"{said} {_AGAIN}")
     if not verdict["measurements"]:
         return Answer(False, "fabric_not_measured", f"Nothing was measured. {verdict['not_measured']}".strip())
-    covering = [each for each in verdict["measurements"] if set(needs.modules) <= set(each["modules"])]
+    covering = _covering(verdict["measurements"], needs)
     missing = set(needs.modules).difference(*(each["modules"] for each in verdict["measurements"]))
     if missing:
         said = f"Modules {modules_text(tuple(missing))} were not measured. {verdict['not_measured']}".strip()
@@ -417,7 +421,8 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
         return Answer(
             False,
             "fabric_across_groups",
-            f"{said} Choose cards of one group, or configure host NICs (fabric_check_host_nics: true) and measure.",
+            f"{said} Choose cards of one group, or measure all cards together, which needs them free; where host NICs "
+            "are to join the groups, with fabric_check_host_nics: true.",
         )
     # Cards of one group use their own links, so the smallest measurement that covers them counts.
     least = min(len(each["modules"]) for each in covering)
@@ -428,6 +433,13 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
         return Answer(False, "fabric_failed", f"The node failed at {at}. {' '.join(why)} {_AGAIN}")
     best = covering[0]
     return Answer(True, "fabric_accepted", f"Measured at {best.get('time', verdict['time'])}: {best['sentence']}")
+
+
+def _covering(measurements: Sequence[Mapping[str, Any]], needs: Needs) -> list[Mapping[str, Any]]:
+    """Return the measurements of an instance's cards together: those of their own links, else of the path it uses."""
+    found = [each for each in measurements if set(needs.modules) <= set(each["modules"])]
+    linked = [each for each in found if not over(each)]
+    return linked or [each for each in found if each["over_host_nics"] == needs.host_nics]
 
 
 def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[int]) -> Answer:

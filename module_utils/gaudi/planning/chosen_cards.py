@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.refusal import Refusal
-from ..cards.placement import Card, Joined, choose, cpu_binding, read_cards
+from ..cards.placement import Card, choose, cpu_binding, read_cards
 from ..catalogue.entries import CardType, ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
 from ..request.node import Node
 from ..request.options import Request
 from ..rules.draft import Draft, given, rule
-from .refusals import cards_together, check_card_names, check_heads, inputs_of, one_node_only
+from .links import cards_together, joined_cards
+from .refusals import check_card_names, check_heads, inputs_of, one_node_only
 
 # More cards than this on one node are beyond every manual and script.
 MOST_TRIED = 8
@@ -79,7 +80,7 @@ def place(
     own = node.reservations.modules.get(request.instance or "", ())
     _check_serials(cards, own, node.reservations.serials, label)
     within = _within(request, label, draft, count, fixed=fixed is not None)
-    joined = Joined(card_type.groups if card_type else (), node.host_nics)
+    joined = joined_cards(card_type, cards, node)
     apart = count // cards_together(model, size, copies)
     chosen = choose(
         cards, count, what=label, wanted=request.modules, within=within, own=own, joined=joined, copies=apart

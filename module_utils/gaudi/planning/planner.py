@@ -25,6 +25,7 @@ from .arguments import check_environment, check_parsers, check_planned, join_arg
 from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, base_image, check_places, container, image, requires
+from .links import CardPath, path_between
 from .memory import memory_part
 from .moved import for_release
 from .refusals import (
@@ -32,7 +33,6 @@ from .refusals import (
     check_lazy_mode,
     check_lengths,
     check_ready_image,
-    fabric_warning,
     scale_once,
 )
 from .server import (
@@ -140,8 +140,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     model_options(draft, resolved, subject.entry, surface)
     shutdown(draft, release, surface)
     module_variables(draft, subject.cards, subject.node_cards, release)
-    host_nics = fabric_warning(resolved, subject.card_type) is not None
-    network_variables(draft, request, release, host, node, host_nics)
+    network_variables(draft, request, release, host, node, _path(subject, node).host_nics)
     own_ports_variable(draft, subject.cards, surface)
     if not family.scales_while_loading:
         scale_once(draft, subject.weights, subject.card_type, surface)
@@ -161,13 +160,13 @@ def _document(
 ) -> dict[str, Any]:
     """The plan document without its explanation and warnings."""
     resolved, request, release, entry = subject.resolved, subject.request, subject.release, subject.entry
-    fabric = fabric_warning(resolved, subject.card_type)
-    setting = _setting(subject, node, host_nics=fabric is not None)
+    path = _path(subject, node)
+    setting = _setting(subject, node, host_nics=path.host_nics)
     check_places(setting)
     memory = memory_part(draft, subject, lengths)
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
     media = entry.limit_mm_per_prompt if entry is not None else ()
-    needs = needed(bool(binding), media, fabric is not None, release.build)
+    needs = needed(bool(binding), media, path.host_nics, release.build)
     reference = image(release, replace(node, image=for_release(node.image, release, draft)), needs)
     check_lazy_mode(draft, release, reference)
     check_ready_image(draft, release, reference)
@@ -197,12 +196,17 @@ def _document(
         "execution_mode": mode,
         "buckets": buckets,
         "memory": memory,
-        "requires": {**requires(setting), "host_nics": fabric is not None, **_parts(node, needs)},
+        "requires": {**requires(setting), "host_nics": path.host_nics, **_parts(node, needs)},
     }
     document["buckets"] = buckets_of_start(draft, resolved, lengths, memory, buckets, _logged(node, document))
-    if fabric is not None:
-        draft.warn(fabric)
+    if path.warning:
+        draft.warn(path.warning)
     return document
+
+
+def _path(subject: Subject, node: Node) -> CardPath:
+    """What carries the data between the cards of a plan."""
+    return path_between(subject.resolved, subject.cards, subject.node_cards, subject.card_type, node)
 
 
 def _ask(subject: Subject, draft: Draft, request: Request) -> dict[str, Any]:

@@ -25,9 +25,6 @@ from ..rules.draft import Draft, given
 from ..serving.plan import OFFLINE
 from .arguments import value_in
 
-# FP8 models above this many parameters span cards that only host NICs connect well (manual v1.22 §3.1.1).
-LARGE_FP8_PARAMETERS = 300 * 10**9
-
 # A commit's full name; all else can be moved.
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -438,32 +435,6 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
             f"{label}: {path} lacks {', '.join(weights.missing[:3])}{more}, which its index names. "
             f"Fetch the model again.",
         )
-
-
-def cards_together(model: ModelFacts, size: int, copies: int) -> int:
-    """Cards that talk to each other: those of one copy, of a model with experts those of all.
-
-    Such copies gather each other's tokens before the experts (dispatch and combine, hpu_communicator.py of the plugin).
-    """
-    return size * copies if model.shape.num_experts else size
-
-
-def fabric_warning(resolved: ResolvedRequest, card_type: CardType | None) -> str | None:
-    """The warning of a plan whose cards need host NICs with libfabric; None for others. The start refuses it."""
-    alone = card_type.cards_without_host_nics if card_type else None
-    parameters = resolved.model.shape.parameters
-    together = cards_together(resolved.model, resolved.cards, resolved.request.data_parallel_size or 1)
-    if alone is not None and together > alone:
-        return (
-            f"More than {alone} {resolved.card_name} cards talk over host NICs: libfabric and hccl_ofi_wrapper must be "
-            f"in the image and the NICs verified before {together} cards start."
-        )
-    if resolved.model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
-        return (
-            f"{resolved.model.name} is an FP8 model above 300 B parameters: host NICs with libfabric must be verified "
-            f"before it starts."
-        )
-    return None
 
 
 def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft: Draft) -> None:

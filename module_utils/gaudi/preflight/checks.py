@@ -336,8 +336,8 @@ def host_nics(plan: Mapping[str, Any]) -> Problem:
     """Refuse a plan that needs host NICs that the site has not declared."""
     return Problem(
         "host_nics",
-        f"{plan['instance']}: so many cards, or an FP8 model of this size, talk over host NICs with libfabric, and the "
-        "inventory does not say that this node has them configured. Configure them, then set "
+        f"{plan['instance']}: so many PCIe cards, or an FP8 model of this size on them, talk over host NICs with "
+        "libfabric, and the inventory does not say that this node has them configured. Configure them, then set "
         "fabric_check_host_nics: true for the node: site.yml measures all its cards over them before this starts.",
     )
 

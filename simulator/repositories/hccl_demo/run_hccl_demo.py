@@ -79,11 +79,11 @@ class Run:
         fabric = self.node["fabric"]
         groups = {module // fabric["group"] for module in self.modules}
         if len(groups) > 1:
-            host_nics = fabric["host_nics"]
-            if host_nics is None:
+            between = fabric["over_host"] if fabric["host_nics"] is None else fabric["host_nics"]["bandwidth"]
+            if between is None:
                 raise Failed(LOST)
             self.check_direct()
-            full = float(host_nics["bandwidth"])
+            full = float(between)
         else:
             full = fabric["bandwidth"] * (len(self.cards) - 1) / (fabric["group"] - 1)
         return float(full * self.share())

@@ -206,15 +206,23 @@ def plan_case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def plan_request(
-    release: str, request: dict[str, Any], where: str = "oam8", image: dict[str, Any] | None = None
+    release: str,
+    request: dict[str, Any],
+    where: str = "oam8",
+    image: dict[str, Any] | None = None,
+    *,
+    host_nics: bool = False,
 ) -> dict[str, Any]:
-    """The plan, or refusal, of one request on a topology of the cases; ``image`` is what the site says of its own."""
+    """The plan, or refusal, of one request on a topology of the cases.
+
+    ``image`` is what the site says of its own, ``host_nics`` whether those of the node were verified.
+    """
     model = request.get("model")
     known = isinstance(model, str) and model in MODELS
     found = catalogue(release, model if known else None)
     cards = on_its_cards(str(model), topology(where)) if known else topology(where)
     answers: list[dict[str, Any]] = plan_all(
-        [said_openly(request)], found, cards, weights_root="/data/models", image=image
+        [said_openly(request)], found, cards, weights_root="/data/models", image=image, host_nics=host_nics
     )
     return answers[0]
 

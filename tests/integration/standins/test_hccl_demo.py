@@ -153,17 +153,19 @@ def test_a_rank_that_hangs_prints_no_result_and_does_not_end(demo: Any, describe
     assert b"BENCHMARK" not in (hung.value.stdout or b"")
 
 
-def test_nothing_joins_two_groups_of_four_but_host_nics() -> None:
+def test_two_groups_of_four_are_joined_by_host_nics_or_on_hl_288e_by_the_host() -> None:
     program = importlib.util.spec_from_file_location("run_hccl_demo", PROGRAM)
     assert program is not None
     assert program.loader is not None
     demo = importlib.util.module_from_spec(program)
     sys.modules["run_hccl_demo"] = demo
     program.loader.exec_module(demo)
+    quads = description.load("gaudi3-pcie8")
+    with pytest.raises(demo.Failed, match="hcclCommInitRank"):
+        demo.Run(quads, quads["cards"], "all_reduce", 1 << 25, 1000, "bw").network()
     node = description.load("gaudi2e-pcie8")
     cards = node["cards"]
-    with pytest.raises(demo.Failed, match="hcclCommInitRank"):
-        demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network()
+    assert demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network() == 18.0
     node["fabric"]["host_nics"] = {"provider": "verbs", "bandwidth": 40.0, "gaudi_direct": True}
     assert demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network() == 40.0
     four = [card for card in cards if card["module_id"] < 4]

@@ -49,12 +49,12 @@ def test_all_cards_of_a_group_are_measured_with_what_the_catalogue_says() -> Non
 
 
 def test_two_groups_are_measured_apart() -> None:
-    assert [run.modules for run in asked.planned(fabric("HL-288E"), range(8), WISH)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [run.modules for run in asked.planned(fabric("HL-338"), range(8), WISH)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
 
 
 def test_the_time_said_beforehand_counts_the_one_run_that_may_be_made_again() -> None:
     """Gaudi Direct is tried once, whatever number of runs goes over host NICs."""
-    kind = fabric("HL-288E")
+    kind = fabric("HL-338")
     over = {**WISH, "tests": ["all_reduce", "all_gather"], "host_nics": True}
     runs, apart = (asked.planned(kind, range(8), wish) for wish in (over, {**over, "host_nics": False}))
     first, second = (seconds(run, kind) for run in runs if run.over_host_nics)

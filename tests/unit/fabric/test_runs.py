@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.catalogue.fabric import FACTORS, HOST_NICS_VARIABLES, size_bytes, size_text
+from ansible.module_utils.gaudi.catalogue.fabric import FACTORS, HOST, HOST_NICS_VARIABLES, size_bytes, size_text
 from ansible.module_utils.gaudi.fabric.runs import Run, command, limit_seconds, runs_for, seconds, wished_tests
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,19 +21,37 @@ def test_eight_cards_of_an_oam_board_are_one_group(name: str) -> None:
     assert runs_for(fabric(name), EIGHT, wished_tests(None, fabric(name)), host_nics=True) == runs
 
 
-@pytest.mark.parametrize("name", ["HL-288", "HL-288E", "HL-338"])
-def test_pcie_cards_are_two_groups_and_all_eight_only_with_host_nics(name: str) -> None:
+@pytest.mark.parametrize(("name", "over_host"), [("HL-288", True), ("HL-288E", True), ("HL-338", False)])
+def test_pcie_cards_are_two_groups_and_all_eight_over_what_joins_them(name: str, over_host: bool) -> None:
     tests = wished_tests(None, fabric(name))
     alone = runs_for(fabric(name), EIGHT, tests, host_nics=False)
-    assert [run.modules for run in alone] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [run.modules for run in alone[:2]] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [(run.modules, run.over_host, run.over_host_nics) for run in alone[2:]] == [(EIGHT, True, False)] * over_host
     together = runs_for(fabric(name), EIGHT, tests, host_nics=True)
     assert [(run.modules, run.over_host_nics) for run in together[2:]] == [(EIGHT, True)]
+    assert not any(run.over_host for run in together)
 
 
-def test_the_groups_of_a_card_are_as_many_cards_as_it_has_without_host_nics() -> None:
+def test_where_the_host_joins_groups_a_figure_is_published_for_all_cards() -> None:
     for card in TYPES.values():
-        if card.fabric is not None:
-            assert {len(group) for group in card.fabric.groups} == {card.cards_without_host_nics or 8}
+        figure = card.fabric.over_host() if card.fabric else None
+        joined = card.fabric is not None and card.fabric.between_groups == HOST
+        assert (figure is not None) == joined == (card.name in ("HL-288", "HL-288E"))
+        assert figure is None or (figure.nw_gb_s, figure.ranks) == (18, 8)
+
+
+@given(st.sampled_from(sorted(TYPES)), st.sets(st.integers(0, 15)))
+def test_each_card_is_in_one_group(name: str, modules: set[int]) -> None:
+    known = TYPES[name].fabric
+    groups = known.grouped(modules) if known else (tuple(sorted(modules)),)
+    assert sorted(module for group in groups for module in group) == sorted(modules)
+    for group in groups:
+        assert (
+            known is None
+            or len(known.groups) == 1
+            or len(group) == 1
+            or any(set(group) <= set(g) for g in known.groups)
+        )
 
 
 def test_external_ports_are_as_many_as_the_card_has_and_no_internal_ones() -> None:

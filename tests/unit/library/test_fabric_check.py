@@ -566,13 +566,55 @@ def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytes
     assert "Somebody ended" in located["sentence"]
 
 
-def test_two_groups_are_measured_apart_and_not_together(node: Node) -> None:
-    node.name = "HL-288E"
+def test_two_groups_that_nothing_joins_are_measured_apart_only(node: Node) -> None:
+    node.name = "HL-338"
     node.tells_ports = False
     said = check(plans=[plan(0, 1, 2, 3), plan(2, 5, instance="across")])
     assert [each["modules"] for each in node.verdict()["measurements"]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     (refused,) = said["held_back"]
     assert refused.startswith("across: ")
+
+
+def over_host(modules: list[int], across: float = 17.9) -> float:
+    """GB/s of an HL-288E: its own links join modules 0 to 3 and 4 to 7, and the host joins the two groups."""
+    return across if len({module // 4 for module in modules}) > 1 else full(modules)
+
+
+ACROSS_HL_288E = [plan(0, 1, 2, 3), plan(2, 5, instance="two"), plan(*range(8), instance="all")]
+
+
+def test_two_groups_that_the_host_joins_are_measured_together_as_well(node: Node) -> None:
+    node.name, node.tells_ports, node.bandwidth = "HL-288E", False, over_host
+    said = check(plans=ACROSS_HL_288E)
+    assert (groups(node), said["held_back"]) == ([[0, 1, 2, 3], [4, 5, 6, 7], list(range(8))], [])
+    last = node.verdict()["measurements"][-1]
+    assert (last["over_host"], last["class"], last["floor_gb_s"]) == (True, "good", pytest.approx(16.2))
+    assert not any("HCCL_OVER_OFI=1" in command for command in node.measured())
+
+
+def test_a_slow_host_holds_back_what_spans_the_groups_and_names_no_card(node: Node) -> None:
+    node.name, node.tells_ports, node.bandwidth = "HL-288E", False, lambda modules: over_host(modules, 16.1)
+    said = check(plans=ACROSS_HL_288E)
+    assert [sentence[:4] for sentence in said["held_back"]] == ["two:", "all:"]
+    assert (len(node.measured()), node.verdict()["located"]) == (3, [])
+
+
+def test_a_verdict_of_before_is_completed_once_all_cards_are_free(node: Node) -> None:
+    """Earlier releases measured the groups alone; the figures that they have stay."""
+    node.name, node.tells_ports, node.bandwidth = "HL-288E", False, over_host
+    check(plans=ACROSS_HL_288E)
+    before = node.verdict()
+    before["measurements"] = [
+        {key: value for key, value in each.items() if key != "over_host"} for each in before["measurements"][:2]
+    ]
+    (node.folder / "acceptance.json").write_text(json.dumps(before))
+    node.users = {5: [STRANGER]}
+    waits = check(plans=ACROSS_HL_288E)
+    assert (waits["measured"], len(waits["held_back"])) == (False, 2)
+    node.users = {}
+    said = check(plans=ACROSS_HL_288E)
+    assert (len(node.measured()), groups(node)[-1], said["held_back"]) == (4, list(range(8)), [])
+    assert [each.get("time") for each in node.verdict()["measurements"][:2]] == [before["time"]] * 2
 
 
 def test_a_mistyped_image_takes_no_verdict_away(node: Node) -> None:
@@ -619,8 +661,8 @@ def groups(node: Node) -> list[list[int]]:
 
 @pytest.fixture
 def quads(node: Node) -> Node:
-    """A node of two groups of four."""
-    node.name, node.tells_ports = "HL-288E", False
+    """A node of two groups of four, which nothing but host NICs joins."""
+    node.name, node.tells_ports = "HL-338", False
     return node
 
 

@@ -42,7 +42,7 @@ def test_nothing_else_is_an_ipc(value: object) -> None:
 
 def test_cards_that_talk_over_host_nics_have_what_the_manuals_ask_for() -> None:
     request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
-    plan = vendor.plan_request("1.22", request, "pcie8")
+    plan = vendor.plan_request("1.22", request, "pcie8", host_nics=True)
     assert plan["requires"]["host_nics"] is True
     assert plan["container"]["ipc"] == "host"
     given = plan["container"]["environment"]
@@ -50,22 +50,24 @@ def test_cards_that_talk_over_host_nics_have_what_the_manuals_ask_for() -> None:
     assert {**given, **plan["environment"]}["HCCL_SOCKET_IFNAME"] not in ("", "lo")
     assert plan["container"]["capabilities"] == ["SYS_NICE", "IPC_LOCK"]
     assert plan["container"]["ulimits"]["memlock"] == -1
-    wished = vendor.plan_request("1.22", {**request, "ipc": "private"}, "pcie8")
+    wished = vendor.plan_request("1.22", {**request, "ipc": "private"}, "pcie8", host_nics=True)
     assert wished["container"]["ipc"] == "private"
 
 
 def test_every_release_says_over_which_interface_host_nics_meet(subtests: pytest.Subtests) -> None:
     for release in RELEASES:
         with subtests.test(release=release):
-            request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
-            plan = vendor.plan_request(release, {**request, "extra_environment": {"MLX5_SCATTER_TO_CQE": "1"}}, "pcie8")
+            request: dict[str, Any] = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
+            request["extra_environment"] = {"MLX5_SCATTER_TO_CQE": "1"}
+            plan = vendor.plan_request(release, request, "pcie8", host_nics=True)
             both = {**plan["container"]["environment"], **plan["environment"]}
             assert both["HCCL_SOCKET_IFNAME"] not in ("", "lo")
             assert plan["container"]["capabilities"].count("IPC_LOCK") == 1
 
 
 def test_cards_that_need_no_host_nics_are_given_nothing_of_them() -> None:
-    plan = vendor.plan_request("1.22", {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 4}, "pcie8")
+    request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 4}
+    plan = vendor.plan_request("1.22", request, "pcie8", host_nics=True)
     assert not HOST_NICS_VARIABLES.keys() & plan["container"]["environment"].keys()
     assert plan["container"]["capabilities"] == ["SYS_NICE"]
 
@@ -89,7 +91,7 @@ def test_a_servers_processes_talk_over_loopback(release: str, host: str) -> None
 
 def test_host_nics_keep_the_network_of_the_releases_script() -> None:
     request = {"instance": "a", "weights": "/models/x", "tensor_parallel_size": 8}
-    plan = vendor.plan_request("1.21", request, "pcie8")
+    plan = vendor.plan_request("1.21", request, "pcie8", host_nics=True)
     assert plan["requires"]["host_nics"] is True
     assert plan["environment"]["VLLM_HOST_IP"] != "127.0.0.1"
 

@@ -17,6 +17,7 @@ from ansible.module_utils.gaudi.planning.network import Network, read_addresses
 from ansible.module_utils.gaudi.planning.network import network as network_of_script
 
 from plugin_utils import releases
+from tests.golden import canonical_plans
 from tests.golden.serving_cases import vendor
 
 LLAMA_70B = {
@@ -320,14 +321,36 @@ def test_published_fp8_is_refused_on_gaudi2_and_served_on_gaudi3() -> None:
         assert ("holds FP8 weights without .gaudi-serving/fp8.json" in answer.get("refused", "")) == refused, answer
 
 
-def test_more_than_four_pcie_cards_need_host_nics() -> None:
-    assert warned(plan(where="pcie8", tensor_parallel_size=8), "libfabric")
-    assert plan(where="pcie8", tensor_parallel_size=8)["requires"]["host_nics"] is True
-    assert warned(plan(where="gaudi2e-doc", tensor_parallel_size=8), "libfabric")
-    for answer in (plan(where="pcie8", tensor_parallel_size=4), plan(tensor_parallel_size=8)):
-        assert not warned(answer, "libfabric")
+@pytest.mark.parametrize("where", ["pcie8", "gaudi2e-doc"])
+@pytest.mark.parametrize("options", [{"tensor_parallel_size": 8}, {"modules": [3, 4]}])
+def test_pcie_cards_of_two_groups_talk_over_the_host_or_over_verified_nics(where: str, options: Any) -> None:
+    without = vendor.plan_request("1.22", {"weights": "/models/x", **options}, where)
+    assert without["requires"]["host_nics"] is False
+    assert warned(without, "about 18 GB/s", "fabric_check_host_nics")
+    over = vendor.plan_request("1.22", {"weights": "/models/x", **options}, where, host_nics=True)
+    assert over["requires"]["host_nics"] is True
+    assert warned(over, "libfabric")
+
+
+@pytest.mark.parametrize("where", ["pcie8", "gaudi2e-doc", "oam8"])
+def test_cards_of_one_group_have_their_own_links(where: str) -> None:
+    request = {"weights": "/models/x", "tensor_parallel_size": 8 if where == "oam8" else 4}
+    for host_nics in (True, False):
+        answer = vendor.plan_request("1.22", request, where, host_nics=host_nics)
         assert answer["requires"]["host_nics"] is False
-    assert warned(plan("deepseek-r1", model="deepseek-r1-0528"), "300 B")
+        assert not warned(answer, "groups only")
+
+
+@pytest.mark.parametrize("card", ["HL-225", "HL-288E", "HL-325"])
+@pytest.mark.parametrize("host_nics", [True, False])
+def test_fp8_above_300_b_needs_host_nics_on_pcie_cards_only(card: str, host_nics: bool) -> None:
+    name = "qwen3-coder-480b-a35b-instruct-fp8"
+    found = vendor.catalogue("1.24.1", name)
+    answer = plan_all(
+        [{"model": name}], found, canonical_plans.topology(card), weights_root="/data/models", host_nics=host_nics
+    )[0]
+    assert answer["requires"]["host_nics"] is (card == "HL-288E")
+    assert warned(answer, "300 B") is (card == "HL-288E")
 
 
 @pytest.mark.parametrize("release", ["1.16", "1.18"])

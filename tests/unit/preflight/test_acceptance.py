@@ -167,7 +167,7 @@ def test_a_fault_that_is_still_there_is_refused_and_one_that_is_gone_is_not(node
 
 
 def test_cards_across_groups_are_refused_where_the_groups_were_measured(node: Node) -> None:
-    node.name, node.tells_ports = "HL-288E", False
+    node.name, node.tells_ports = "HL-338", False
     said = check(plans=[served(2, 5)])["held_back"]
     assert refused(node, served(2, 5)) == said
     assert "several groups" in said[0]
