@@ -76,7 +76,7 @@ def recognise(text: str, facts: Facts) -> Known | None:
         for known in matching
         if known.signs and re.search(known.signs, text) and not (known.when and facts.is_so(known.when) is False)
     ]
-    # A line that has one meaning keeps it, whatever facts were read.
+    # What facts exclude comes last: a line that has only this meaning keeps it.
     return next(iter([*proven, *by_line, *(known for known in matching if known.signs)]), None)
 
 

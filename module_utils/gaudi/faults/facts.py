@@ -108,7 +108,8 @@ class Facts:
         """Return what a sentence may be filled with."""
         missing = sorted(set(self.cards or ()) - set(self.visible or ()))
         return {
-            "holders": "; ".join(self.holders or ()) or "hl-smi and playbooks/status.yml name it",
+            "holders": "; ".join(self.holders or ())
+            or ("hl-smi names it" if self.holders is None else "nobody has it open by now"),
             "driver": self.driver or "of an unknown version",
             "image": self.image or self.release or "of an unknown version",
             "missing": ", ".join(map(str, missing)) or "of the plan",

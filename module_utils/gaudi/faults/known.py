@@ -53,7 +53,7 @@ _FULL = r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|[Oo]ut of (?
 
 _NOT_ACQUIRED = (
     r"Device already acquired|Device acquire failed|Device not found|synStatus=(?:8|20)\b"
-    r"|synDeviceAcquire[A-Za-z]*\(.{0,200}? failed|synStatus=26\b.*Device acquire failed"
+    r"|synDeviceAcquire[A-Za-z]*\(.{0,200}? failed"
 )
 
 FAULTS = (
@@ -1485,7 +1485,8 @@ FAULTS = (
         "Check in this order: {checks}. If it is none of these, look at dmesg | grep habanalabs.",
         "GenAIExamples 137 and public records: three of three reports of synStatus=8 had a card that was held",
         retry=True,
-        signs=_NOT_ACQUIRED,
+        signs=r"(?<!already acquired\] )Device acquire failed|Device not found|synStatus=8\b"
+        r"|synDeviceAcquire[A-Za-z]*\(.{0,200}? failed",
         example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
     ),
     Known(
