@@ -16,6 +16,8 @@ from typing import Any
 
 from ..base.printable import printable
 from ..catalogue.fabric import FACTORS
+from ..faults.causes import explain, quote
+from ..faults.facts import Facts
 
 # hccl_demo prints six decimals; this is the tolerance for NW = Algo x factor.
 _TOLERANCE = 0.005
@@ -88,13 +90,14 @@ def parse_output(
     host_nics: bool = False,
     no_memory: bool = False,
     silent: bool = False,
+    facts: Facts | None = None,
 ) -> Output:
     """Parse the stdout and stderr of a run over ``ranks`` ranks.
 
     status: exit status, None if the run was stopped after ``limit`` seconds. host_nics: the run should use host NICs,
     so a fallback is a failure even if a bandwidth was printed. no_memory: the kernel killed it for lack of memory.
-    silent: rank 0 runs on another node, which prints the figures. Never raises: unreadable output is a failure with a
-    sentence.
+    silent: rank 0 runs on another node, which prints the figures. facts: what is known of the node. Never raises:
+    unreadable output is a failure with a sentence.
     """
     lines = _COLOUR.sub("", text).splitlines()
     figures = tuple(sorted({*_benchmarks(lines), *_summaries(lines)}, key=_by_size))
@@ -102,7 +105,7 @@ def parse_output(
     ended = _hangs(text, limit) if status is None else _ended(text, status, no_memory=no_memory)
     if silent and not figures and ended is None:
         return Output((), None)
-    return Output(figures, _failure(text, figures, ranks, ended, host_nics=host_nics))
+    return Output(figures, _failure(text, figures, ranks, ended, host_nics=host_nics, facts=facts or Facts()))
 
 
 def _by_size(figure: Figure) -> tuple[int, str]:
@@ -201,12 +204,6 @@ _FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "cache, /tmp/affinity_topology_output, and look at hl-smi topo -c -N.",
     ),
     (
-        "card_busy",
-        re.compile(r"(Device already acquired|synDeviceAcquire[A-Za-z]*\([^\n]{0,200}? failed[^\n]{0,80})"),
-        "A card could not be acquired ({0}): something else uses it, or driver and image are of two releases. Look at "
-        "playbooks/status.yml, then at the release of both.",
-    ),
-    (
         "queue_pair",
         re.compile(r"Source:\s*QPC|QPC,? error"),
         "The cards' network reported a queue pair error. The usual cause is a stale gaudinet.json, or a card with a "
@@ -228,12 +225,6 @@ _FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
         re.compile(r"(Error loading OFI wrapper)"),
         "HCL could not load libhccl_ofi_wrapper.so, so that it went on without host NICs. Build the image with the "
         "part host_nics.",
-    ),
-    (
-        "no_infiniband",
-        re.compile(r"(failed to find matching Habana IB device[^\n]{0,60})"),
-        "The driver offers no network device for a card ({0}): habanalabs_ib is not loaded. Load ib_uverbs, then "
-        "habanalabs_ib.",
     ),
     (
         "no_host",
@@ -264,6 +255,8 @@ _FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
         "The card's software failed: {0}. Look at dmesg | grep habanalabs.",
     ),
 )
+# After this one come the faults that a server has as well.
+_BEFORE_CAUSES = "affinity"
 _RANK_ENDED = re.compile(r"HCCL_RANK=(?P<rank>[0-9]{1,5}) [^\n]{0,2000}? ended with exit code (?P<status>[0-9]{1,6})")
 _ERROR = re.compile(r"HCCL demo (?:error|exception): ([^\n]{1,300})")
 _EXIT = re.compile(r"Exiting HCCL demo with code: ([0-9]{1,3})")
@@ -276,7 +269,7 @@ _FALLBACKS = frozenset(("gaudi_direct", "no_provider", "no_wrapper"))
 
 
 def _failure(
-    text: str, figures: tuple[Figure, ...], ranks: int, ended: Failure | None, *, host_nics: bool
+    text: str, figures: tuple[Figure, ...], ranks: int, ended: Failure | None, *, host_nics: bool, facts: Facts
 ) -> Failure | None:
     """Return why a run does not count, the most specific reason first; ended: how it ended, None for success."""
     well = ended is None and bool(figures)
@@ -286,7 +279,17 @@ def _failure(
         if found:
             said = next((group for group in found.groups() if group), found.group())
             return Failure(id_, sentence.format(printable(said.strip().rstrip("."))), _rank(text))
+        if not well and id_ == _BEFORE_CAUSES and (cause := _cause(text, facts)) is not None:
+            return cause
     return ended or _unusable(figures, ranks)
+
+
+def _cause(text: str, facts: Facts) -> Failure | None:
+    """Return the fault that a server would end with as well: faults/known.py has it."""
+    cause = explain(text.splitlines(), facts)
+    if not cause.id:
+        return None
+    return Failure(cause.id, printable(f"{quote(cause.lines[-1])} {cause.cause} {cause.remedy}"), _rank(text))
 
 
 def _hangs(text: str, limit: int | None) -> Failure:
@@ -304,7 +307,9 @@ KILLED = 137
 # Ids of failures that say nothing about cards and links.
 NOT_OF_CARDS = frozenset(("killed", "no_memory"))
 # Ids of failures that any set of cards would have, so no faulty card is searched.
-OF_ALL_CARDS = frozenset(("affinity", "refused_arguments", "not_built"))
+OF_ALL_CARDS = frozenset(
+    ("affinity", "refused_arguments", "not_built", "no-verbs", "verbs-not-passed", "other-release")
+)
 
 
 def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:

@@ -952,7 +952,7 @@ FAULTS = (
         "Stop it, or plan other cards; containers with HABANA_VISIBLE_DEVICES=all each take every card.",
         "tgi-gaudi 93, GenAIExamples 137, public issues",
         retry=True,
-        signs=r"Device already acquired|synStatus=20\b",
+        signs=r"Device already acquired|synStatus=20\b|synDeviceAcquire.{0,200}synapse error: 20\b",
         hints=_NOT_ACQUIRED,
         when="card_held",
         check="hl-smi shows processes on a card of the plan, or docker ps shows another container with all cards: stop "

@@ -36,6 +36,7 @@ from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
 from . import containers, engine_look, instances
 from .documents import read
+from .open_cards import read_facts
 from .reader import read_interfaces, read_ports, read_topology
 
 VERDICT = Path(paths.ACCEPTANCE)
@@ -334,6 +335,7 @@ def perform(
         host_nics=run.over_host_nics,
         no_memory=ended.no_memory,
         silent=node > 0,
+        facts=read_facts({index: each for each, index in indexes.items() if each in run.modules}),
     )
 
 

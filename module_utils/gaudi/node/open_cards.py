@@ -1,15 +1,19 @@
-"""Which processes of a node have which card open. Without Ansible: the supervisor asks too."""
+"""Which processes of a node have which card open, and what else decides between the causes of one line of a log.
+
+Without Ansible: the supervisor asks too.
+"""
 
 from __future__ import annotations
 
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..base.printable import printable
 from ..cards.sources import Holder
-from ..cards.users import device_index, is_reader
+from ..cards.users import device_index, is_reader, owner_of
+from ..faults.facts import Facts
 
 
 def read_open(proc: Path) -> Iterator[Holder]:
@@ -23,6 +27,28 @@ def read_open(proc: Path) -> Iterator[Holder]:
                 cgroup = text(process / "cgroup")
                 account = account_of(process)
                 yield from (Holder(index, int(process.name), name, cgroup, account) for index in sorted(indexes))
+
+
+def read_facts(indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> Facts:
+    """Return who has one of these cards open, which modules are loaded, and whether there are verbs.
+
+    indexes: the module id of each card by its device index. What cannot be read is unknown.
+    """
+    modules = text(proc / "modules").splitlines()
+    return Facts(
+        holders=tuple(_in_words(indexes, proc)),
+        modules=frozenset(line.split()[0] for line in modules if line.strip()) or None,
+        infiniband=(dev / "infiniband").is_dir(),
+    )
+
+
+def _in_words(indexes: Mapping[int, int], proc: Path) -> Iterator[str]:
+    init = text(proc / "1/cgroup")
+    for holder in read_open(proc):
+        if holder.index in indexes:
+            unit, container = owner_of(holder.cgroup, init)
+            where = f" in container {container[:12]}" if container else f" of {unit}" if unit else ""
+            yield f"{holder.name} (pid {holder.pid}){where} has module {indexes[holder.index]}"
 
 
 def account_of(process: Path) -> str | None:

@@ -30,7 +30,7 @@ SHOWN = 12
 _OF_THE_NODE = (
     *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
     *("guard-missing", "container-name-taken", "container-killed", "port-shut", "iommu-translates"),
-    "card-memory-held",
+    *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
 )
 # After these reasons no further attempt is made: the server had all the time that it can get.
 _PATIENCE_SPENT = ("stalled", "over-budget")

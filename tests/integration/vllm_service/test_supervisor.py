@@ -305,7 +305,7 @@ def test_an_end_has_a_reason(node: Node, line: str, status: int, kind: str, code
     reason = node.state["reason"]
     assert reason["kind"] == kind
     assert reason["message"] in output
-    assert node.statuses[-1] == reason["message"]
+    assert node.statuses[-1] == f"{reason['message']} [{kind}]"
     assert node.state["phase"] == "failed"
 
 
@@ -1302,7 +1302,7 @@ def test_no_engine_at_the_start(node: Node) -> None:
 
 
 def test_a_crash_loop_slows_down_and_ends(node: Node) -> None:
-    node.scenario(lines=["ValueError: boom"], exit=1)
+    node.scenario(lines=["OSError: [Errno 98] address already in use"], exit=1)
     codes = []
     for _ in range(3):
         codes.append(node.run("--attempts", "3")[0])

@@ -95,16 +95,25 @@ def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
             "HCCL demo error: In function initDevice(): synDeviceAcquire(&resources.deviceHandle, nullptr) failed with "
             "synapse error: 20\n",
             255,
-            "card_busy",
-            "status.yml",
+            "card-busy",
+            "another process",
         ),
-        ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.\n", 1, "card_busy", "acquired"),
+        ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.\n", 1, "card-busy", "acquired"),
         ("[HCL][error] Source: QPC, error (syndrome 0x83)\n", 255, "queue_pair", "gaudinet.json"),
         ("Gaudi-direct not supported due to missing symbols in kernel version 5.4\n", 1, "gaudi_direct", "ib_uverbs"),
         ("Gaudi-direct not supported due to libfabric version 1.17\n", 1, "gaudi_direct", "libfabric version 1.17"),
         ("Could not find any matching provider. Gaudi-direct was set to: 1\n", 1, "no_provider", "fi_info"),
+        (
+            "hcl_device_control_factory.cpp:84(initDevice): The condition [ g_ibv.init(deviceConfig) == hcclSuccess ] "
+            "failed. ibv initialization failed\n"
+            "HCCL demo error: In function initDevice(): synDeviceAcquire(&resources.deviceHandle, nullptr) failed with "
+            "synapse error: 26\n",
+            1,
+            "no-verbs",
+            "habanalabs_ib",
+        ),
         ("Error loading OFI wrapper.\n", 1, "no_wrapper", "went on without"),
-        ("hcl_ibverbs_t::init failed to find matching Habana IB device (hlib_6)\n", 1, "no_infiniband", "hlib_6"),
+        ("hcl_ibverbs_t::init failed to find matching Habana IB device (hlib_6)\n", 1, "no-verbs", "hlib_6"),
         ("ssh: Could not resolve hostname gaudi-02: Name or service not known\n", 255, "no_host", "gaudi-02"),
         (
             "HCCL demo error: [validate_size] Requested size: 4B was less than supported minimum size: 32B\n",

@@ -100,7 +100,7 @@ def test_faults_of_the_node_are_no_reason_to_give_a_plan_up_and_two_of_the_serve
     assert {kind for kind in KNOWN if not given_up(kind, retry=False, tries=9)} == {
         *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
         *("guard-missing", "container-name-taken", "container-killed", "port-shut", "iommu-translates"),
-        "card-memory-held",
+        *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
     }
     assert {kind for kind in KNOWN if given_up(kind, retry=True, tries=1)} == {"stalled", "over-budget"}
 

@@ -26,6 +26,18 @@ def failures_so_far(earlier: dict[str, Any], digest: str, boot: str) -> int:
     return failures if (earlier.get("reason") or {}).get("retry") and not earlier.get("gave_up") else 0
 
 
+def repeats(earlier: dict[str, Any] | None, facts: dict[str, Any], failures: int) -> bool:
+    """Whether a start ended with the same exception as the one before it, so that another try would end so too.
+
+    earlier: the reason of the last start; facts: that of this one, both with "exception", "plan" and "driver".
+    failures: those in a row before this one; 0 where a new plan, a boot or a person began again. A reason without an
+    exception may pass.
+    """
+    if not earlier or not failures or not facts.get("exception"):
+        return False
+    return all(earlier.get(name) == facts.get(name) for name in ("exception", "plan", "driver"))
+
+
 def last_reason(earlier: dict[str, Any]) -> dict[str, Any] | None:
     """Why the last start ended; None if it served, was stopped as asked, or left no reason.
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, tran
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
 from . import cards, clock, freeing, loaded, low_memory, recipes, starting
-from .attempts import failures_so_far, last_reason, pause_before
+from .attempts import failures_so_far, last_reason, pause_before, repeats
 from .clock import now_text
 from .door import Door
 from .emptying import Emptying
@@ -596,19 +597,33 @@ class Supervisor:
         say("Stopped as asked.")
         return EXIT_STOPPED
 
+    def facts_of(self, reason: Reason) -> dict[str, Any]:
+        """What state.json has of an end. The exception counts before readiness only: later it may hold a request."""
+        facts: dict[str, Any] = {"kind": reason.kind, "message": reason.message, "time": now_text()}
+        facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
+        if self.ready_at is None and reason.exception:
+            facts |= {"exception": reason.exception, "driver": self.past.driver()}
+        return facts
+
     def failed(self, reason: Reason) -> int:
         """Any other end."""
         served = 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
-        failures = 1 if served >= clock.STABLE_SECONDS else int(self.state.get("failures", 0)) + 1
+        before = int(self.state.get("failures", 0))
+        failures = 1 if served >= clock.STABLE_SECONDS else before + 1
+        facts = self.facts_of(reason)
+        again = ""
+        if reason.retry and repeats(self.state.get("last_reason"), facts, before):
+            reason = replace(reason, retry=False)
+            again = f" It ended so twice in a row, so it is not tried again; systemctl start vllm-{self.instance} does."
         going, said = self.past.give_up(reason, failures) if self.ready_at is None else (False, "")
         gave_up = reason.retry and failures >= self.settings.attempts and not going
-        text = reason.message + (said or (self.past.both() if self.ready_at is None else ""))
+        also = said or (self.past.both() if self.ready_at is None else "")
+        text = f"{reason.message} [{reason.kind}]{'' if going else again}{also}"
         if gave_up:
             text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."
         say(text, 3)
         self.notifier.send(STOPPING=1)
-        facts = {"kind": reason.kind, "message": reason.message, "retry": reason.retry, "time": now_text()}
-        facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
+        facts["retry"] = reason.retry
         self.publish("going-back" if going else "failed", text, failures=failures, gave_up=gave_up, reason=facts)
         if gave_up:
             return EXIT_GAVE_UP

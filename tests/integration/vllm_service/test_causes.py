@@ -1,0 +1,105 @@
+"""What a supervisor makes of a failed server: the cause, told apart by the node, and when it is not tried again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.vllm_service.node import PATIENCE, Node
+
+ROOT_CAUSE = "RuntimeError: Generated 0 prompt buckets. Please increase the maximum"
+NOT_MADE = (
+    "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root"
+    " cause."
+)
+NOT_STARTED = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"
+
+
+def traced(process: str, error: str, depth: int = 1) -> list[str]:
+    """A traceback as the logging of one process prints it."""
+    frames = ['  File "/vllm/model.py", line 7, in forward', "    return layer()"] * depth
+    lines = ["EngineCore failed to start.", "Traceback (most recent call last):", *frames, error]
+    return [f"({process} pid=7) ERROR 11-26 10:00:00 [core.py:844] {line}" for line in lines]
+
+
+def fails(node: Node, *lines: str) -> int:
+    """Run a server that prints these lines and ends; return the supervisor's exit status."""
+    node.scenario(lines=list(lines), exit=1)
+    return node.run()[0]
+
+
+def test_supervisor_fault_of_the_second_worker_of_four_is_named_however_much_follows(node: Node) -> None:
+    own = traced("Worker_TP1", ROOT_CAUSE)
+    others = [line for worker in (0, 2, 3) for line in traced(f"Worker_TP{worker}", "EOFError", depth=150)]
+    wrapped = [*traced("EngineCore", NOT_MADE), *traced("APIServer", NOT_STARTED)]
+    node.scenario(lines=[*own, *others, *wrapped], exit=1)
+    code, output = node.run()
+    assert code == 78
+    reason = node.state["reason"]
+    assert (reason["kind"], reason["retry"]) == ("wrong-buckets", False)
+    assert ROOT_CAUSE in reason["message"]
+    assert f"{reason['message']} [wrong-buckets]" in output
+    assert node.state["status"].endswith("[wrong-buckets]")
+    assert node.statuses[-1] == node.state["status"]
+
+
+def test_supervisor_same_exception_twice_before_readiness_is_not_tried_a_third_time(node: Node) -> None:
+    boom = "ValueError: boom at 0x7f{}"
+    assert fails(node, boom.format("01")) == 75
+    # A process has other addresses each time.
+    assert fails(node, boom.format("02")) == 78
+    assert "twice in a row" in node.state["status"]
+    assert not node.state["reason"]["retry"]
+    # Somebody starts it: the count begins again.
+    assert fails(node, boom.format("03")) == 75
+    assert fails(node, boom.format("04")) == 78
+
+
+def test_supervisor_another_exception_is_tried_again(node: Node) -> None:
+    assert [fails(node, f"ValueError: {word}") for word in ("a", "b", "a")] == [75, 75, 75]
+
+
+def test_supervisor_transient_cause_is_tried_again(node: Node) -> None:
+    line = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
+    assert [fails(node, line) for _ in range(3)] == [75, 75, 75]
+
+
+@pytest.mark.parametrize("change", ["plan", "boot", "driver"])
+def test_supervisor_new_plan_boot_or_driver_begins_again(node: Node, change: str) -> None:
+    assert fails(node, "ValueError: boom") == 75
+    if change == "plan":
+        node.plan["served_model_name"] = "another"
+        node.write_plan()
+    elif change == "boot":
+        (node.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
+    else:
+        (node.root / "driver").write_text("1.24.2-17\n")
+    assert fails(node, "ValueError: boom") == 75
+    assert fails(node, "ValueError: boom") == 78
+
+
+def test_supervisor_names_who_has_the_card(node: Node) -> None:
+    line = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."
+    assert fails(node, line) == 75
+    assert node.state["reason"]["kind"] == "card-not-acquired"
+    holder = node.worker("python3", "user.slice")
+    assert fails(node, line) == 75
+    assert node.state["reason"]["kind"] == "card-busy"
+    assert f"(pid {holder.pid})" in node.state["reason"]["message"]
+
+
+def test_supervisor_after_readiness_nothing_of_a_request_is_told_or_stored(node: Node) -> None:
+    process = node.start()
+    node.wait_ready()
+    node.crash(
+        *traced("EngineCore", "ValueError: a fault of its own"),
+        "(EngineCore pid=7) ERROR 11-26 10:00:00 [dump_input.py:76] Dumping scheduler output for model execution: "
+        "SchedulerOutput(scheduled_new_reqs=[NewRequestData(req_id=a,prompt_token_ids=[1],prompt='secret')])",
+        "ValueError: prompt_token_ids [1, 2] secret",
+    )
+    output, _ = process.communicate(timeout=PATIENCE)
+    told = [line for line in output.splitlines() if "gaudi-serving: " in line]
+    assert any("a fault of its own" in line for line in told)
+    assert "secret" not in " ".join(told) + json.dumps(node.state) + " ".join(node.messages)
+    assert "exception" not in node.state["reason"]
