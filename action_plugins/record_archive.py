@@ -74,7 +74,11 @@ def printed(path: str) -> str:
     if not path:
         return ""
     with Path(path).open("rb") as there:
-        there.seek(max(0, there.seek(0, os.SEEK_END) - MOST_OF_RUN))
+        size = there.seek(0, os.SEEK_END)
+        there.seek(max(0, size - MOST_OF_RUN))
+        if size > MOST_OF_RUN:
+            # Of a line that is cut the beginning may be missing that says what is a secret.
+            there.readline()
         return there.read().decode("utf-8", "replace")
 
 

@@ -34,14 +34,18 @@ def make(records: Mapping[str, Any], run: str, date: str) -> Archive:
     of_nodes, given = list[dict[str, str]](), list[dict[str, list[str]]]()
     for name, record in records.items():
         report = record if isinstance(record, Mapping) else {}
-        of_nodes.append(recorded.texts_of(report.get("texts")))
-        names = removal.names_of(report.get("names"))
+        texts, names = recorded.texts_of(report.get("texts")), removal.names_of(report.get("names"))
+        if removal.too_many(names):
+            texts = {f"text {number}": removal.TOO_MANY for number in range(1, len(texts) + 1)}
+        of_nodes.append(texts)
         given.append({**names, removal.HOST: [str(name), *names[removal.HOST]]})
     if run:
         of_nodes.append({recorded.RUN: recorded.texts_of({recorded.RUN: masked_text(run)})[recorded.RUN]})
     # Names of texts have the site's words too, such as an instance called after a person.
     names_of = [name for texts in of_nodes for name in texts]
-    removed = removal.remove([*(text for texts in of_nodes for text in texts.values()), *names_of], given)
+    senders = [number for number, texts in enumerate(of_nodes) for _ in texts]
+    values = [text for texts in of_nodes for text in texts.values()]
+    removed = removal.remove([*values, *names_of], given, [*senders, *senders])
     clean, clean_names = iter(removed.texts[: len(names_of)]), iter(removed.texts[len(names_of) :])
     files, hosts = dict[str, str](), dict[str, Any]()
     for number, texts in enumerate(of_nodes, start=1):

@@ -6,13 +6,15 @@ listens may hold requests, and is in no record.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import paths
-from ..base.printable import printable_lines
-from ..base.server_log import ACCESS
+from ..base.documents import parse
+from ..base.printable import printable, printable_lines
+from ..base.server_log import ACCESS, LISTENS
 from ..cards.hl_smi import parse_bus_id, parse_table
 from .bundle import COMMANDS as OF_BUNDLE
 from .bundle import FILES as FILES_OF_BUNDLE
@@ -68,6 +70,10 @@ COMMANDS: Sequence[Sequence[str]] = (
 OF_CARD: Sequence[Sequence[str]] = (("hl-smi", "-n", "link", "-i"), ("hl-smi", "-n", "ports", "-i"))
 MOST_CARDS = 64
 
+# Where the state of an instance quotes lines of its server.
+_QUOTES = {"status": "", "reason": "message", "last_reason": "message", "back": "reason"}
+QUOTED = "(left out: it may quote a request)"
+
 # Names under which a record has what no file and no command is.
 GROUPS = "iommu_group type of each card"
 DURATIONS = "state, beginning and end of each job"
@@ -83,10 +89,8 @@ MOST_OF_TEXT = 4 << 20
 MOST_OF_NODE = 16 << 20
 MOST_TEXTS = 1000
 
-# A server listens before the supervisor knows, and from then on a line may hold a request. Uvicorn prints these.
-_LISTENS = re.compile(
-    r"Started server process|Application startup complete|Uvicorn running on|Received request|Serving "
-)
+# A server listens before the supervisor knows, and from then on a line may hold a request.
+_LISTENS = re.compile(rf"{LISTENS.pattern}|Received request|Serving ")
 # Lines of the supervisor itself (roles/vllm_service/files/gaudi_supervisor/systemd.py).
 _BEGINS = re.compile(r"gaudi-serving: Starting container vllm-\S{1,255} on modules? ")
 _GOES_ON = re.compile(r"gaudi-serving: Attached to the running container ")
@@ -112,6 +116,23 @@ def before_readiness(lines: Iterable[str]) -> Iterator[str]:
             return
         if begun:
             yield line
+
+
+def without_quotes(state: str) -> str:
+    """Return the text of an instance's state.json without what it quotes of its server, which may have had requests.
+
+    The reason of a start that failed before stands in the journal of that start, as the supervisor's last line.
+    """
+    try:
+        document = parse(state)
+    except ValueError:
+        return f"{QUOTED}\n"
+    for name, part in _QUOTES.items():
+        if part and isinstance(document.get(name), dict) and part in document[name]:
+            document[name] = {**document[name], part: QUOTED}
+        elif document.get(name) is not None:
+            document[name] = QUOTED
+    return json.dumps(document) + "\n"
 
 
 def without_labels(metrics: str) -> str:
@@ -148,7 +169,7 @@ def texts_of(report: object) -> dict[str, str]:
             continue
         # Patterns of parsers take longer than its length for a line without an end.
         lines = cut(text, min(MOST_OF_TEXT, left)).split("\n")
-        found[name[:255]] = printable_lines("\n".join(map(cut, lines)))
+        found[printable(name[:255])] = printable_lines("\n".join(map(cut, lines)))
         left -= len(text)
     return found
 

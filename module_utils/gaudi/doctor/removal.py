@@ -7,9 +7,10 @@ masked on the node, by bundle.py. Addresses of PCI devices stay, and so do words
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +20,15 @@ HOST, DOMAIN, USER, ADDRESS, MAC, SERIAL, UUID = "host", "domain", "user", "addr
 KINDS = (HOST, DOMAIN, USER, ADDRESS, MAC, SERIAL, UUID)
 NAMES = (HOST, DOMAIN, USER)
 """Kinds that are replaced as whole words; the others anywhere."""
-MOST_GIVEN = 512
-# Each of them is looked for in every text: more of these would take hours in texts of many MiB.
-MOST_DOMAINS, MOST_LEARNED = 8, 2000
+MOST_GIVEN, MOST_NUMBERS = 4096, 512
+"""Values that a node may name of each kind, those of NAMES and the others: /etc/hosts of a cluster has thousands."""
+MOST_LEARNED = 2000
+"""Values that the texts of one node may show beside those, and values of any kind in one text: each of them is looked
+for at every letter of the text, so that more would take hours."""
 TOO_MANY = "(left out: it has more names and numbers than a record can remove)\n"
-"""Values of one kind that a node may name. Each of them is looked for at every letter of all texts."""
 LONGEST_GIVEN = 255
+MOST_SHOWN = 100
+"""Words that stay and are named."""
 SHORTEST_NUMBER = 5
 """Characters. A shorter serial is a usual word of every text."""
 
@@ -61,6 +65,8 @@ _LEARNED = (
     # A registry in front of an image's name.
     (HOST, re.compile(r"(?<![\w./@:-])((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,63})(?::\d{1,5})?/[\w./-]{1,200}[:@]\w")),
 )
+_DOTTED = re.compile(r"(?<![\w.-])(?:[\w-]{1,63}\.){1,12}[\w-]{1,63}(?!\w)")
+_WORD = re.compile(r"[a-z0-9]+")
 _MAC = re.compile(r"(?<![\w:.-])[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18}(?![\w]|[:-][0-9a-f])", re.I)
 _IPV4 = re.compile(r"(?<![\w.])(?<!fw-)(?<!hl-)\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,8}(?:\.\d{1,3}){0,3}(?![\w:])", re.I)
@@ -112,55 +118,72 @@ class Removed:
 
 
 def names_of(report: object) -> dict[str, list[str]]:
-    """Return the values that a node names, by kind. It may report anything: what is no short text is left out."""
+    """Return the values that a node names, by kind. It may report anything: what is no short text is left out.
+
+    Of each kind at most one more than is removed, by which too_many() knows it.
+    """
     found: dict[str, list[str]] = {}
     for kind in KINDS:
         values = report.get(kind, []) if isinstance(report, Mapping) else []
         texts = [each.strip() for each in values if isinstance(each, str)] if isinstance(values, list) else []
-        found[kind] = [each for each in texts if each and len(each) <= LONGEST_GIVEN and each.isprintable()][
-            :MOST_GIVEN
-        ]
+        kept = dict.fromkeys(each for each in texts if each and len(each) <= LONGEST_GIVEN and each.isprintable())
+        found[kind] = list(kept)[: _most(kind) + 1]
     return found
 
 
-def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]]) -> Removed:
+def too_many(names: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a node names more than is removed, so that nothing that it sent may be in a record."""
+    return any(len(values) > _most(kind) for kind, values in names.items())
+
+
+def _most(kind: str) -> int:
+    return MOST_GIVEN if kind in NAMES else MOST_NUMBERS
+
+
+def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]], senders: Sequence[int] = ()) -> Removed:
     """Remove names, addresses, serials and UUIDs from printable texts.
 
-    nodes: what each node gave, by kind. All hosts of one node are one, and get its number.
+    nodes: what each node gave, by kind. All hosts of one node are one, and get its number. senders: who sent each text,
+    as a number of any kind; without it one node sent all. What one node sends leaves no text of another one out.
     """
-    found, values, stays = _Placeholders(), dict[str, str](), list[str]()
-    placed: dict[tuple[str, str], str] = {}
-    for node in nodes:
-        own = found.next(HOST)
-        for kind in KINDS:
-            for value in sorted(node.get(kind, ()), key=len):
-                low = value.translate(_LOWER)
-                if _is_address(value):
-                    continue
-                if not _tells(kind, low):
-                    stays.append(value)
-                    continue
-                values.setdefault(low, kind)
-                if kind == HOST:
-                    placed.setdefault((HOST, low), own)
-    found.named.update(placed)
-    domains, kept = [value for value, kind in values.items() if kind == DOMAIN][:MOST_DOMAINS], list[str]()
-    left = MOST_LEARNED
-    for text in texts:
+    found, stays = _Placeholders(), set[str]()
+    values = _given(nodes, found, stays)
+    lower = (value.translate(_LOWER) for node in nodes for value in node.get(DOMAIN, ()))
+    domains = {value.strip(".") for value in lower if _tells(DOMAIN, value)}
+    kept, left = list[str](), dict[int, int]()
+    for sender, text in zip(senders or [0] * len(texts), texts):
         learned = {value: kind for kind, value in _learned(text, domains) if value not in values}
-        if len(learned) > left:
+        if len(learned) > left.setdefault(sender, MOST_LEARNED):
             kept.append(TOO_MANY)
             continue
-        left -= len(learned)
+        left[sender] -= len(learned)
         values.update(learned)
         kept.append(text)
-    texts = kept
-    pattern = _pattern(values)
-    return Removed(
-        [found.shown(_without_addresses(_without(text, pattern, values, found), found)) for text in texts],
-        _table(found, texts),
-        sorted(set(stays)),
-    )
+    words = {value: frozenset(_WORD.findall(value)) for value in values}
+    texts = [found.shown(_cleaned(text, values, words, found)) for text in kept]
+    return Removed(texts, _table(found, texts), sorted(stays))
+
+
+def _given(nodes: Sequence[Mapping[str, Sequence[str]]], found: _Placeholders, stays: set[str]) -> dict[str, str]:
+    """Return the kinds of the values that nodes gave, in lower case, and add those that tell nothing to ``stays``."""
+    values, placed = dict[str, str](), dict[tuple[str, str], str]()
+    for node in nodes:
+        own = found.next(HOST)
+        given = ((kind, value) for kind in KINDS for value in sorted(node.get(kind, ()), key=len))
+        for kind, value in given:
+            low = value.translate(_LOWER)
+            if _is_address(value):
+                continue
+            if not _tells(kind, low):
+                stays.add(value)
+                continue
+            # Numbers are removed anywhere, so one that another node calls a name stays a number.
+            if low not in values or kind not in NAMES:
+                values[low] = kind
+            if kind == HOST:
+                placed.setdefault((HOST, low), own)
+    found.named.update(placed)
+    return values
 
 
 def _tells(kind: str, value: str) -> bool:
@@ -183,24 +206,41 @@ def _ip(value: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _learned(text: str, domains: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Values that only their surroundings show, and hosts below a domain that was given, in lower case."""
-    below = [
-        (HOST, re.compile(rf"(?<![\w.-])((?:[\w-]{{1,63}}\.){{1,8}}{re.escape(domain)})(?!\w)", re.I))
-        for domain in domains
-    ]
-    for kind, pattern in (*_LEARNED, *below):
-        for value in pattern.findall(text):
-            plain = value.rstrip(".-").translate(_LOWER)
-            if kind == HOST and (_is_address(plain) or _is_public(plain)):
-                continue
-            # "Serial Number: not available" is none.
-            if _tells(kind, plain) and (kind in NAMES or re.search(r"\d", plain)):
-                yield kind, plain
+def _learned(text: str, domains: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield values that only their surroundings show, and hosts below a domain that was given, in lower case."""
+    shown = ((kind, value) for kind, pattern in _LEARNED for value in pattern.findall(text))
+    below = ((HOST, host) for name in _DOTTED.findall(text) for host in _below(name.translate(_LOWER), domains))
+    for kind, value in itertools.chain(shown, below):
+        plain = value.rstrip(".-").translate(_LOWER)
+        if kind == HOST and (_is_address(plain) or _is_public(plain)):
+            continue
+        # "Serial Number: not available" is none.
+        if _tells(kind, plain) and (kind in NAMES or re.search(r"\d", plain)):
+            yield kind, plain
+
+
+def _below(name: str, domains: Collection[str]) -> Iterator[str]:
+    """Yield the part of a dotted name that is a host below a domain."""
+    labels = name.split(".")
+    for end in range(2, len(labels) + 1):
+        if any(".".join(labels[start:end]) in domains for start in range(1, end)):
+            yield ".".join(labels[:end])
 
 
 def _is_public(host: str) -> bool:
     return host in USUAL or any(host == public or host.endswith(f".{public}") for public in _PUBLIC)
+
+
+def _cleaned(text: str, values: Mapping[str, str], words: Mapping[str, frozenset[str]], found: _Placeholders) -> str:
+    """Return a text without the known values, their kinds by value, and without addresses. words: those of a value."""
+    low = text.translate(_LOWER)
+    there = set(_WORD.findall(low))
+    present = {
+        value: kind for value, kind in values.items() if (words[value] <= there if kind in NAMES else value in low)
+    }
+    if len(present) > MOST_LEARNED:
+        return TOO_MANY
+    return _without_addresses(_without(text, low, _pattern(present), values, found), found)
 
 
 def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
@@ -216,12 +256,14 @@ def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
     return re.compile("|".join(parts)) if parts else None
 
 
-def _without(text: str, pattern: re.Pattern[str] | None, values: Mapping[str, str], found: _Placeholders) -> str:
-    """Replace known values. Upper and lower case are the same: hosts and hexadecimal numbers come in both."""
+def _without(
+    text: str, low: str, pattern: re.Pattern[str] | None, values: Mapping[str, str], found: _Placeholders
+) -> str:
+    """Replace known values in a text; low: the same in lower case, as hosts and hexadecimal numbers come in both."""
     if pattern is None:
         return text
     parts, position = list[str](), 0
-    for match in pattern.finditer(text.translate(_LOWER)):
+    for match in pattern.finditer(low):
         parts += [text[position : match.start()], found.put(values[match[0]], match[0])]
         position = match.end()
     return "".join([*parts, text[position:]])
@@ -270,5 +312,7 @@ def report(removed: Removed) -> list[str]:
             shown = ", ".join(f"{row['placeholder']} ({row['times']})" for row in rows)
             lines.append(f"{kind:<8} {sum(row['times'] for row in rows):>6}  {shown}")
     if removed.stays:
-        lines.append(f"Not removed, because these are common words or too short: {', '.join(removed.stays)}")
+        more = f" and {len(removed.stays) - MOST_SHOWN} more" if len(removed.stays) > MOST_SHOWN else ""
+        shown = ", ".join(removed.stays[:MOST_SHOWN])
+        lines.append(f"Not removed, because these are common words or too short: {shown}{more}")
     return lines or ["Nothing was removed."]

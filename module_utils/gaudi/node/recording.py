@@ -97,7 +97,11 @@ def durations() -> str:
 def texts() -> dict[str, str]:
     """Return all texts of a record by name, secrets masked. What cannot be read says why."""
     found = {str(file): text_of(file) for file in map(Path, recorded.FILES)}
-    found |= {f"{file.name} of {file.parent.name}": text_of(file) for file in files_of_instances()}
+    for file in files_of_instances():
+        text = text_of(file)
+        found[f"{file.name} of {file.parent.name}"] = (
+            recorded.without_quotes(text) if file.name in bundle.OF_STATE and file.exists() else text
+        )
     found[recorded.DURATIONS] = durations()
     groups = iommu.read_groups()
     found[recorded.GROUPS] = "".join(f"{group.bus_id} {group.type or 'none'}\n" for group in groups)

@@ -110,8 +110,25 @@ def test_an_archive_names_no_node_and_says_what_it_is() -> None:
     assert archive.make(records, "", "2026-11-27") == archive.make(records, "", "2026-11-27")
 
 
-@pytest.mark.parametrize("record", [None, 7, "x", {}, {"texts": 1, "names": 2}, {"texts": {"../../x": "y"}}])
+@pytest.mark.parametrize(
+    "record",
+    [None, 7, "x", {}, {"texts": 1, "names": 2}, {"texts": {"../../x": "y", "\ue0009999\ue001": "\ue0009999\ue001"}}],
+)
 def test_a_node_may_report_anything(record: object) -> None:
     made = archive.make({"n1": record}, "", "2026-11-27")
     assert made.name == "record_unknown_unknown_2026-11-27"
     assert all(re.fullmatch(r"record/[\w.-]+(/[\w.-]+)?", name) for name in made.files)
+
+
+def test_nothing_of_a_node_is_recorded_that_names_more_than_is_removed() -> None:
+    names = {"host": [f"qhost{number}" for number in range(10_000)]}
+    made = archive.make({"n1": {"texts": {"start of qhost9999": "on qhost9999"}, "names": names}}, "", "2026-11-27")
+    assert "qhost" not in json.dumps(made.files)
+    assert made.files["record/host-1/text_1.txt"].startswith("(left out")
+
+
+def test_a_node_leaves_no_text_of_others_out() -> None:
+    many = "".join(f"/home/u{number}x/ " for number in range(1999))
+    records = {"n1": {"texts": {"a": many}}, "n2": {"texts": {"a": "/home/carol /home/dave"}}}
+    made = archive.make(records, "", "2026-11-27")
+    assert made.files["record/host-2/a.txt"].startswith("/home/user-")

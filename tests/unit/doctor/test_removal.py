@@ -7,7 +7,7 @@ import re
 import string
 
 import pytest
-from ansible.module_utils.gaudi.doctor.removal import names_of, remove, report
+from ansible.module_utils.gaudi.doctor.removal import names_of, remove, report, too_many
 from hypothesis import given as examples
 from hypothesis import strategies as st
 
@@ -118,12 +118,19 @@ def test_a_word_that_stays_is_named() -> None:
     assert report(shown)[-1].endswith(": gaudi, ubuntu")
 
 
+def test_few_of_the_words_that_stay_are_named() -> None:
+    last = report(remove([""], [{"user": [str(number) for number in range(1000)]}]))[-1]
+    assert last.endswith(" and 900 more")
+
+
 def test_what_a_node_names_is_bounded_and_may_be_anything() -> None:
     assert set(map(tuple, names_of("x").values())) == {()}
     found = names_of({"host": ["a\nb", 7, None, "", "x" * 300, "fine", *map(str, range(10_000))], "user": "root"})
     assert found["host"][0] == "fine"
-    assert len(found["host"]) < 1000
+    assert len(found["host"]) < 5000
     assert found["user"] == []
+    assert too_many(found)
+    assert not too_many({**found, "host": found["host"][:-1]})
 
 
 def test_a_text_with_more_names_than_can_be_removed_is_left_out() -> None:
@@ -133,6 +140,24 @@ def test_a_text_with_more_names_than_can_be_removed_is_left_out() -> None:
     assert "someone" not in kept[0] + kept[2]
     assert "u7x" not in kept[1]
     assert kept[1].startswith("(")
+
+
+def test_a_name_of_a_large_cluster_is_removed() -> None:
+    assert one("qnode3999 asks QNODE0001", host=[f"qnode{number:04}" for number in range(4000)]) == "host-1 asks host-1"
+
+
+def test_a_node_leaves_no_text_of_others_out_and_no_name_of_others_in() -> None:
+    many = "".join(f"/home/u{number}x/ " for number in range(1999))
+    evil = {
+        "domain": [f"evil{number}.zone" for number in range(40)],
+        "host": ["corp.zone"],
+        "user": ["AM50016138"],
+    }
+    good = {"domain": ["corp.zone"], "serial": ["AM50016138"]}
+    text = "/home/carol /home/dave on proxy.lab.corp.zone with xAM50016138y"
+    shown = remove([many, text], [evil, good], [0, 1]).texts[1]
+    assert [word for word in ("carol", "dave", "proxy", "lab", "corp", "AM5") if word in shown] == []
+    assert shown.startswith("/home/user-")
 
 
 def test_many_different_addresses_are_all_removed() -> None:

@@ -73,6 +73,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: http.server.HT
         "phase": "serving",
         "started": "2026-12-02T12:00:00Z",
         "endpoint": f"http://127.0.0.1:{port}",
+        # It had requests, and printed one as its last line.
+        "status": f'serving; before: "prompt: {PROMPT}".',
+        "last_reason": {"kind": "server-ended", "message": f'It ended: "prompt: {PROMPT}".', "retry": True},
+        "reason": None,
+        "back": {"reason": f'"prompt: {PROMPT}".', "before": "0", "after": "1"},
         "sockets": [listener.inode for listener in listening.listeners_at("127.0.0.1", int(port))],
     }
     files = {
@@ -139,6 +144,19 @@ def test_a_record_has_the_start_of_an_instance_and_no_request(answer: dict[str, 
     )
     assert texts["metrics of tiny"] == "vllm:num_requests_running 1.0\n"
     assert PROMPT not in json.dumps(answer)
+
+
+def test_a_record_has_the_state_of_an_instance_without_what_it_quotes(answer: dict[str, dict[str, str]]) -> None:
+    state = json.loads(answer["texts"]["state.json of tiny"])
+    assert (state["phase"], state["last_reason"]["kind"], state["reason"]) == ("serving", "server-ended", None)
+
+
+@pytest.mark.parametrize(
+    "state", ["", "{", "[]", f'{{"reason": "{PROMPT}"}}', f'{{"phase": "x", "back": ["{PROMPT}"]}}']
+)
+def test_a_damaged_state_is_recorded_without_what_it_quotes(node: Path, state: str) -> None:
+    (node / "states/tiny/state.json").write_text(f"{state} {PROMPT}" if "}" not in state else state)
+    assert PROMPT not in json.dumps(run_main("library.node_record_info", {}))
 
 
 def test_metrics_are_asked_for_with_the_supervisors_token(answer: dict[str, dict[str, str]]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.doctor import archive
 
-from action_plugins.record_archive import packed, write
+from action_plugins.record_archive import MOST_OF_RUN, packed, printed, write
 from tests import recorded
 
 UNIT = Path(__file__).resolve().parent.parent
@@ -45,6 +45,17 @@ def made(tmp_path: Path) -> Path:
 def taken(made: Path, root: Path) -> Path:
     root.mkdir(exist_ok=True)
     return recorded.take(made, root)
+
+
+def test_no_part_of_a_line_is_taken_from_what_a_run_printed(tmp_path: Path) -> None:
+    """The part that is missing may say that the rest is a secret."""
+    line = "HF_TOKEN: " + "s3cret" * 40 + "\n"
+    (tmp_path / "run.log").write_text(line * (MOST_OF_RUN // len(line) + 2))
+    found = printed(str(tmp_path / "run.log"))
+    assert len(found) > MOST_OF_RUN // 2
+    assert set(found.splitlines()) == {line.rstrip()}
+    (tmp_path / "run.log").write_text(line)
+    assert printed(str(tmp_path / "run.log")) == line
 
 
 def test_index_has_every_record_and_no_other() -> None:
