@@ -18,6 +18,9 @@ from ansible.module_utils.gaudi.driver.troubles import build_failed, recognised
 
 # The end of long output, in characters: where the reason stands.
 LAST = 1500
+# What is looked at, and of each line: patterns take longer than its length for a line without an end, and a node can
+# print anything.
+LOOKED_AT, LINE = 1 << 20, 4096
 
 
 def driver_trouble(
@@ -33,7 +36,7 @@ def driver_trouble(
     recognised(). build_failure: what the node's make.log shows, as gaudi_driver_info returns it. No account of an
     address is returned: dnf quotes the address of each repository that it cannot read, whosever it is.
     """
-    said = without_accounts(said)
+    said = without_accounts("\n".join(line[:LINE] for line in said[-LOOKED_AT:].split("\n")))
     trouble: object = recognised(said, without_login(repository), OPTION if certificates else "", denials)
     if build_failure and build_failed(said):
         trouble = printable_lines(build_failure["message"])

@@ -224,11 +224,11 @@ CROSSINGS = (
         "instances that serve the model of a batch",
         "module batch_instance_info",
         "which node answers the batch: the first of the play; the name is an argument on this node alone",
-        "at most 48 of a-z, 0-9 and -",
-        ("roles/offline_batch/vars/main.yml", "reported('instance')"),
+        "at most 1024 names of at most 48 of a-z, 0-9 and -, a truth value, 1024 lines of 2000 characters",
+        ("roles/offline_batch/tasks/preflight.yml", "reported('batch')"),
         {
-            "roles/offline_batch/vars/main.yml": ("__offline_batch_here",),
-            "roles/offline_batch/tasks/preflight.yml": ("__offline_batch_here",),
+            "roles/offline_batch/vars/main.yml": ("__offline_batch_report",),
+            "roles/offline_batch/tasks/preflight.yml": ("__offline_batch_report",),
         },
     ),
     Crossing(

@@ -121,6 +121,60 @@ def test_a_node_vetoes_no_measurement_of_an_instance_of_other_nodes(nodes: Nodes
     assert "No node of this play has an instance other. There are: qwen." in said
 
 
+def test_a_node_vetoes_no_batch_of_other_nodes(nodes: Nodes) -> None:
+    request = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "tiny", "prompt": "x"}}
+    (nodes.folder / "input.jsonl").write_text(json.dumps(request) + "\n")
+    honest = {"instances": [], "others": ["embed, of bge-m3: serving"], "own": False, "mine": False}
+    odd: list[dict[str, Any]] = [{"instances": [{"x": 1}]}, {"instances": "tiny"}, {"mine": []}, {"others": 7}]
+    answers = {f"evil{n}": {"batch_instance_info": {**honest, **changes}} for n, changes in enumerate(odd)}
+    answers |= {"evil9": {"batch_instance_info": {"own": False}}, "good1": {"batch_instance_info": honest}}
+    # Modules of tasks that are not reached.
+    answers["good1"] |= dict.fromkeys(path.stem for path in (ROOT / "library").glob("*.py")) | answers["good1"]
+    said, _ = nodes.run("batch.yml", answers, input=str(nodes.folder / "input.jsonl"))
+    assert "No instance that runs serves tiny." in said
+    assert "There are: embed, of bge-m3: serving." in said
+    checked = said.partition("Check what the node reports]")[2].partition("TASK [")[0]
+    assert re.findall(r"fatal: \[(\w+)\]: FAILED!", checked) == [node for node in answers if node != "good1"]
+
+
+@pytest.mark.parametrize("found", [{"lines": []}, {"verdict": 7}, {"verdict": {"state": "accepted"}}])
+def test_a_node_without_a_verdict_ends_no_page_of_other_nodes(tmp_path: Path, found: dict[str, Any]) -> None:
+    play = [
+        {
+            "hosts": "all",
+            "gather_facts": False,
+            "connection": "local",
+            "tasks": [
+                {
+                    "ansible.builtin.set_fact": dict.fromkeys(
+                        ("fabric_check_found", "__fabric_check_seen"), "{{ found }}"
+                    )
+                },
+                {
+                    "ansible.builtin.include_role": {"name": "fabric_check", "tasks_from": "page"},
+                    "vars": {"fabric_check_page": str(tmp_path / "page.html")},
+                },
+                {
+                    "ansible.builtin.include_role": {"name": "fabric_check", "tasks_from": "page"},
+                    "vars": {
+                        "fabric_check_page": str(tmp_path / "pairs.html"),
+                        "__fabric_check_verdicts": "{{ __fabric_check_verdicts_of_pairs }}",
+                    },
+                },
+            ],
+        }
+    ]
+    hosts = {"evil1": {"found": found}, "good1": {"found": {"verdict": {}}}}
+    (tmp_path / "play.yml").write_text(json.dumps(play))
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(tmp_path / "hosts.json")]
+    command += ["-e", json.dumps({"ansible_python_interpreter": sys.executable}), str(tmp_path / "play.yml")]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "page.html").exists()
+    assert (tmp_path / "pairs.html").exists()
+
+
 KEYS = {
     "keys": [{"name": "alice", "origin": "playbook", "ends": None}],
     "lines": ["alice (playbook)"],

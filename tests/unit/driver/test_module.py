@@ -644,6 +644,12 @@ def test_words_of_a_tool_come_with_what_they_mean() -> None:
     assert driver_trouble("nobody knows\n") == "nobody knows"
 
 
+def test_no_end_of_a_long_line_and_no_beginning_of_a_long_text_is_looked_at() -> None:
+    """Patterns would take hours for a line of some MiB, which a node may print."""
+    for long in ("x" * 5000 + " dpkg was interrupted", "dpkg was interrupted\n" + "x\n" * (1 << 20)):
+        assert "It said: " not in driver_trouble(long)
+
+
 def test_what_dnf_quotes_has_no_account() -> None:
     said = driver_trouble(
         "Failed to download metadata for repo 'habana': Cannot download repomd.xml: Curl error (6): Couldn't resolve "
