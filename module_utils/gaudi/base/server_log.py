@@ -26,6 +26,8 @@ _REQUEST = re.compile(
 )
 SERVES = re.compile(r"Application startup complete\.?$")
 """The line of a server that answers from now on: uvicorn/lifespan/on.py."""
+LISTENS = re.compile(r"Started server process|Application startup complete|Uvicorn running on")
+"""A line of uvicorn, once engines are done. From then on a line may have text of a client."""
 
 # The plugin's bars: one for prompts and one for decoding, from every worker, on stderr, separated by carriage returns
 # (warmup_graphs in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0); 0.17.1 has one for unified attention.

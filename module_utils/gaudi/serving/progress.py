@@ -10,7 +10,7 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..base.server_log import LOOKED_AT, PREFIX, pieces
+from ..base.server_log import LISTENS, LOOKED_AT, PREFIX, pieces
 from ..faults.words import fault
 
 # Warm-up phases that are kept. Releases have four; a malicious log could name any number.
@@ -74,6 +74,8 @@ class Progress:
     memory: dict[str, str] = field(default_factory=dict)
     # What the processes that answer requests said when they gave up waiting for the engines; None while they wait.
     gave_up: str | None = None
+    # Whether the server listens, or has before this process followed it.
+    listens: bool = False
     _heard: deque[str] = field(default_factory=lambda: deque(maxlen=256))
     # Totals that the server announced, by phase: engines of one server may differ.
     _announced: dict[str, set[int]] = field(default_factory=dict)
@@ -155,7 +157,9 @@ class Progress:
             self._version = found["version"]
         elif found := TYPE.search(line):
             self._type = found["type"]
-        elif found := GAVE_UP.search(line):
+        elif LISTENS.search(line):
+            self.listens = True
+        elif not self.listens and (found := GAVE_UP.search(line)):
             waited = f" after {found[1]} s" if found[1] else ""
             self.gave_up = f"the API servers gave up waiting{waited}"
 

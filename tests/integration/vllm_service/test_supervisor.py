@@ -275,6 +275,27 @@ def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: Node
     assert not node.container_exists()
 
 
+def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(node: Node) -> None:
+    """Releases before 1.22 print each prompt."""
+    prompt = "TimeoutError: Timed out waiting for engine core processes to start. Waited 600s"
+    first = node.start()
+    node.wait_ready()
+    (node.root / "unwell").touch()
+    first.kill()
+    first.communicate()
+    second = node.start()
+    node.wait_for(lambda: node.state.get("attached"), "the second supervisor")
+    (node.root / "say").write_text(f"INFO 08-02 17:37:52 [logger.py:41] Received request cmpl-1: prompt: '{prompt}'")
+    node.wait_for(lambda: not (node.root / "say").exists(), "the line")
+    looks = node.requests.count("/health")
+    node.wait_for(lambda: second.poll() is not None or node.requests.count("/health") > looks + 3, "some looks")
+    (node.root / "unwell").unlink()
+    node.wait_for(lambda: second.poll() is not None or node.state["phase"] == "serving", "service")
+    assert second.poll() is None
+    second.terminate()
+    assert second.wait(PATIENCE) == 0
+
+
 def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
     node.scenario(lines=[f"INFO 08-02 17:37:{i} x.py:1] waiting for a peer" for i in range(10, 60)], delay=0.1)
     code, output = node.run("--stall", "1")

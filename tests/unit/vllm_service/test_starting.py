@@ -97,6 +97,17 @@ def test_servers_that_gave_up_end_the_start_with_their_reason(clock: Any) -> Non
     assert "VLLM_ENGINE_READY_TIMEOUT_S" in reason.message
 
 
+GAVE_UP = "TimeoutError: Timed out waiting for engine core processes to start. Waited 600s"
+
+
+@pytest.mark.parametrize("listens", ["INFO:     Started server process [1]", "INFO:     Application startup complete."])
+def test_text_of_a_client_gives_no_start_up(clock: Any, listens: str) -> None:
+    begun = Begun()
+    begun.hear(listens)
+    begun.hear(f"INFO 09-10 17:57:55 [logger.py:41] Received request cmpl-1: prompt: '{GAVE_UP}'")
+    assert begun.starting.over() is None
+
+
 def test_what_the_server_says_counts_more_than_the_plan(clock: Any) -> None:
     """A plan may expect other graphs than the server makes of its memory."""
     begun = Begun(graphs=900)

@@ -330,6 +330,8 @@ class Supervisor:
         self.progress.memory = dict(self.earlier.get("memory", {}))
         # The supervisor of an earlier release counted nothing.
         self.counts = Counts.from_document(self.earlier["counts"]) if "counts" in self.earlier else Counts()
+        # It has clients, whose text its lines may have.
+        self.progress.listens = "ready" in self.state
 
     def read_plan(self) -> tuple[Plan, MadeOf]:
         """The plan, and everything that makes the container what it is. Raises Failure."""
