@@ -129,7 +129,8 @@ def test_a_node_vetoes_no_batch_of_other_nodes(nodes: Nodes) -> None:
     answers = {f"evil{n}": {"batch_instance_info": {**honest, **changes}} for n, changes in enumerate(odd)}
     answers |= {"evil9": {"batch_instance_info": {"own": False}}, "good1": {"batch_instance_info": honest}}
     # Modules of tasks that are not reached.
-    answers["good1"] |= dict.fromkeys(path.stem for path in (ROOT / "library").glob("*.py")) | answers["good1"]
+    unused: dict[str, Any] = dict.fromkeys(path.stem for path in (ROOT / "library").glob("*.py"))
+    answers["good1"] = unused | answers["good1"]
     said, _ = nodes.run("batch.yml", answers, input=str(nodes.folder / "input.jsonl"))
     assert "No instance that runs serves tiny." in said
     assert "There are: embed, of bge-m3: serving." in said

@@ -128,7 +128,7 @@ def test_nothing_of_a_node_is_recorded_that_names_more_than_is_removed() -> None
 
 
 def test_a_node_leaves_no_text_of_others_out() -> None:
-    many = "".join(f"/home/u{number}x/ " for number in range(1999))
+    many = "".join(f"/home/u{number}x/\n" for number in range(1999))
     records = {"n1": {"texts": {"a": many}}, "n2": {"texts": {"a": "/home/carol /home/dave"}}}
     made = archive.make(records, "", "2026-11-27")
     assert made.files["record/host-2/a.txt"].startswith("/home/user-")
