@@ -22,6 +22,9 @@ description:
   - A model that writes text is asked once more, streamed and with a fixed number of tokens. How long the first token
     took, and how many came a second, is written down below the instance's state by O(label). Less than half as good as
     the record there is a warning. An instance that has other requests is not measured.
+  - With O(long_prompt) the instance is given one prompt as long as the longest that its plan warms up, with a number at
+    its beginning. An answer that nobody can read fails. One without the number is a warning, and so is none within 60
+    seconds. An embedding or rerank model gets the text beside a short one, and its numbers are checked as above.
   - Waits until the supervisor runs with the program, the library and the unit on the disk, and fails where it does not.
   - Waits until its supervisor has closed the ports of the server's own processes to others; fails where it does not.
   - Fails where another process than the container's listens at the port. That is checked before and after each
@@ -54,6 +57,10 @@ options:
     description: How many seconds the server may take for a reply.
     type: int
     default: 300
+  long_prompt:
+    description: Whether to ask with a prompt that fills the longest bucket as well.
+    type: bool
+    default: false
 requirements:
   - root (C(become))
 attributes:
@@ -90,6 +97,13 @@ pace:
   type: dict
   returned: always
   sample: {first_token_seconds: 0.21, tokens_per_second: 38.5}
+long_prompt:
+  description:
+    - What came of the long prompt. V(right), V(doubtful) for an answer without the number, V(unanswered) for none in
+      time, V(none) where the plan warms up no prompt that is long enough; empty when it was not asked.
+  type: str
+  returned: always
+  sample: right
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -106,7 +120,9 @@ models:
 import contextlib
 import http.client
 import json
+import secrets
 import shlex
+import socket
 import time
 from functools import partial
 from pathlib import Path
@@ -121,7 +137,7 @@ from ansible.module_utils.gaudi.node import containers, instances, listening
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.serving import answers, load, pace
+from ansible.module_utils.gaudi.serving import answers, load, long_prompt, pace
 from ansible.module_utils.gaudi.serving.closed_ports import ClosedPorts, is_closed, table_of
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -131,6 +147,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "question": {"type": "str", "default": ""},
     "tokens": {"type": "int", "default": 32, "no_log": False},
     "timeout": {"type": "int", "default": 300},
+    "long_prompt": {"type": "bool", "default": False},
 }
 
 # How long a hand-over may take, in seconds: with another unit, systemd starts the supervisor again after five.
@@ -199,14 +216,14 @@ def check_guard(module: AnsibleModule, container: containers.Container, plan: di
 
 
 def connection_to(
-    module: AnsibleModule, container: containers.Container
+    module: AnsibleModule, container: containers.Container, timeout: float | None = None
 ) -> contextlib.closing[http.client.HTTPConnection]:
     """A connection to the container, without proxies and redirections: no other process or host may receive the token.
 
-    Raises OSError.
+    timeout: seconds; None for those of the module's option. Raises OSError.
     """
     own = partial(own_sockets, module, container)
-    connection, _ = listening.connected(module.params["url"], own, module.params["timeout"])
+    connection, _ = listening.connected(module.params["url"], own, timeout or module.params["timeout"])
     return contextlib.closing(connection)
 
 
@@ -222,10 +239,11 @@ def reply_of(
     path: str,
     headers: dict[str, str],
     body: dict[str, Any] | None = None,
+    timeout: float | None = None,
 ) -> tuple[int, bytes]:
     """The status and the body of a reply. Raises OSError and http.client.HTTPException."""
     data = None if body is None else json.dumps(body).encode()
-    with connection_to(module, container) as connection:
+    with connection_to(module, container, timeout) as connection:
         return listening.answer(connection, path, headers, LONGEST_REPLY, data)
 
 
@@ -351,6 +369,49 @@ def answer_to(module: AnsibleModule, container: containers.Container) -> str:
     return said[0]
 
 
+def tokens_of_sentences(module: AnsibleModule, container: containers.Container) -> int:
+    """The tokens of the sentences that a long prompt is made of; an estimate where the server counts none."""
+    body = long_prompt.counting(module.params["plan"])
+    if body is None:
+        return long_prompt.ESTIMATE
+    asked = (long_prompt.TOKENIZE, headers_of(module), body, long_prompt.TIMEOUT)
+    try:
+        _status, said = reply_of(module, container, *asked)
+        return int(long_prompt.counted(dict(json.loads(said))))
+    except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError):
+        # The prompt itself shows whether the server answers.
+        return long_prompt.ESTIMATE
+
+
+def check_long_prompt(module: AnsibleModule, container: containers.Container) -> str:
+    """What came of a prompt that fills the longest bucket. Raises Refusal for an answer that nobody can read.
+
+    Ends the module where the server fails with it.
+    """
+    plan, marker = module.params["plan"], str(100_000 + secrets.randbelow(900_000))
+    name, url = plan["instance"], module.params["url"]
+    asked = long_prompt.exchange(plan, tokens_of_sentences(module, container), marker)
+    if asked is None:
+        module.warn(f"{name} was not given a long prompt, because its plan warms up none that is long enough.")
+        return "none"
+    sent = (asked.path, headers_of(module), dict(asked.body), long_prompt.TIMEOUT)
+    try:
+        status, said = reply_of(module, container, *sent)
+        if status != http.client.OK:
+            raise ValueError(f"status {status}: {said[:300].decode(errors='replace')}")
+        reply = dict(json.loads(said))
+    except (TimeoutError, socket.timeout):  # two classes before Python 3.10
+        module.warn(f"{name} did not answer a prompt that fills its longest bucket within {long_prompt.TIMEOUT} s.")
+        return "unanswered"
+    except (OSError, http.client.HTTPException, ValueError, TypeError, RecursionError) as error:
+        module.fail_json(msg=f"{url} failed with a prompt that fills its longest bucket: {printable(str(error))}")
+        raise AssertionError("fail_json ends the module") from error
+    warning = long_prompt.judge(asked, reply, marker, name)
+    if warning:
+        module.warn(printable(warning))
+    return "doubtful" if warning else "right"
+
+
 def main() -> None:
     """Look, ask, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -370,9 +431,10 @@ def main() -> None:
             module.fail_json(msg=f"{params['url']} serves {printable(', '.join(models))}, but not {model}.")
         answer = answer_to(module, container) if params["question"] else ""
         figures = keep_pace(module, container) if params["question"] else {}
+        long = check_long_prompt(module, container) if params["long_prompt"] else ""
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    module.exit_json(changed=False, answer=answer, models=models, pace=figures)
+    module.exit_json(changed=False, answer=answer, models=models, pace=figures, long_prompt=long)
 
 
 if __name__ == "__main__":

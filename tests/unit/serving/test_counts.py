@@ -28,7 +28,7 @@ WORKER = "(Worker_TP3 pid=812) WARNING 11-24 08:00:00 [hpu_model_runner.py:3588]
         ),
         (f"{V0}Configuration: (decode, 8, 640) {{}}", "decode 8 1 640"),
         (f"{V0}Configuration: (prefix_prefill, 2, 512, 16) {{}}", "prompt 2 512 16"),
-        # 1.21 without prefix caching, and 1.22, whose V0 runner calls the blocks of a decode batch its length as well.
+        # 1.21 and 1.22 without prefix caching. Models with an encoder of 1.22 name the blocks of a batch twice.
         (f"{V0}Configuration: ('prompt', 16, 896) {{}}", "prompt 16 896 0"),
         (f"{V0}Configuration: ('decode', 32, 1664, 1664) {{}}", "decode 32 1 1664"),
         # The plugin.

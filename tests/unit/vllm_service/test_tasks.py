@@ -67,6 +67,15 @@ def test_a_start_limit_does_not_outlive_the_repair(given: dict[str, bool], forge
     assert settled is False, "or the file with this task is not even looked at"
 
 
+@pytest.mark.parametrize(
+    ("asked", "settled", "long"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_only_what_a_run_has_started_or_changed_gets_a_long_prompt(asked: bool, settled: bool, long: bool) -> None:
+    (task,) = [task for task in tasks("verify.yml") if "vllm_service_verify" in task]
+    given = {"vllm_service_long_prompt": asked, "__vllm_service_settled": settled}
+    assert evaluate(task["vllm_service_verify"]["long_prompt"], PLAN, **given) is long
+
+
 @pytest.mark.parametrize("left_over", [True, False])
 def test_a_container_with_what_was_replaced_is_removed_before_the_start_would_take_it_over(left_over: bool) -> None:
     names = [task["name"] for task in tasks("run.yml")]

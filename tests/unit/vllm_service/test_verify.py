@@ -6,6 +6,8 @@ import copy
 import itertools
 import json
 import os
+import secrets
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -382,6 +384,111 @@ def test_a_server_that_refuses_a_picture_is_told_with_the_question(server: Serve
     server.replies["/v1/chat/completions"] = (400, {"error": "tiny is not a multimodal model"})
     said = verify(server, plan=plan)["msg"]
     assert said.endswith('{"error": "tiny is not a multimodal model"} It was asked: Capital?')
+
+
+WARM: dict[str, Any] = {
+    **PLAN,
+    "paths": [*PLAN["paths"], "/tokenize"],
+    "buckets": {"prompt_graphs": 1, "prompt_bs": [1], "prompt_seq": [4096]},
+}
+
+
+def saying(server: Server, monkeypatch: pytest.MonkeyPatch, content: str) -> list[str]:
+    """Have the server say so to every question, and count tokens; returns the texts of warnings, as they come."""
+    said = {**REPLY, "choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+    server.replies |= {"/v1/chat/completions": (200, said), "/tokenize": (200, {"count": 340})}
+    warned: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
+    monkeypatch.setattr(secrets, "randbelow", lambda _most: 382913)
+    return warned
+
+
+@pytest.mark.parametrize(
+    ("content", "outcome", "warns"), [("482913", "right", 0), ("The number is 17.", "doubtful", 1)]
+)
+def test_long_prompt_is_judged(
+    server: Server, monkeypatch: pytest.MonkeyPatch, content: str, outcome: str, warns: int
+) -> None:
+    warned = saying(server, monkeypatch, content)
+    assert verify(server, plan=WARM, question="", long_prompt=True)["long_prompt"] == outcome
+    assert len(warned) == warns
+    (counted, _, _), (asked, _, body) = server.asked[-2:]
+    assert (counted, asked) == ("/tokenize", "/v1/chat/completions")
+    assert body is not None
+    assert len(body["messages"][0]["content"]) > 10_000
+
+
+def test_long_prompt_that_is_answered_with_garbage_fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    saying(server, monkeypatch, "!" * 256)
+    answer = verify(server, plan=WARM, question="", long_prompt=True)
+    assert (answer["failed"], answer["refused_id"]) == (True, "answer_unreadable")
+
+
+@pytest.mark.parametrize("reply", [(500, {"error": "x"}), (200, b"no JSON"), (200, b"[]")])
+def test_long_prompt_that_the_server_fails_with_fails(
+    server: Server, monkeypatch: pytest.MonkeyPatch, reply: tuple[int, Any]
+) -> None:
+    saying(server, monkeypatch, "x")
+    server.replies["/v1/chat/completions"] = reply
+    answer = verify(server, plan=WARM, question="", long_prompt=True)
+    assert answer["failed"]
+    assert "a prompt that fills its longest bucket" in answer["msg"]
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, socket.timeout])
+def test_long_prompt_without_an_answer_in_time_is_a_warning(
+    server: Server, monkeypatch: pytest.MonkeyPatch, kind: type[OSError]
+) -> None:
+    warned = saying(server, monkeypatch, "482913")
+    answer = listening.answer
+
+    def late(connection: Any, path: str, *rest: Any) -> tuple[int, bytes]:
+        if path == "/v1/chat/completions":
+            raise kind("timed out")
+        return answer(connection, path, *rest)
+
+    monkeypatch.setattr(listening, "answer", late)
+    assert verify(server, plan=WARM, question="", long_prompt=True)["long_prompt"] == "unanswered"
+    assert "within 60 s" in warned[0]
+
+
+def test_long_prompt_takes_the_time_of_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other questions have that of the option."""
+    saying(server, monkeypatch, "482913")
+    waited = []
+    connected = listening.connected
+
+    def kept(url: str, sockets: Any, timeout: float) -> Any:
+        waited.append(timeout)
+        return connected(url, sockets, timeout)
+
+    monkeypatch.setattr(listening, "connected", kept)
+    verify(server, plan=WARM, question="", long_prompt=True, timeout=7)
+    assert waited == [7, 60, 60]
+
+
+def test_long_prompt_of_a_plan_without_a_warm_up_is_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    warned = saying(server, monkeypatch, "x")
+    assert verify(server, question="", long_prompt=True)["long_prompt"] == "none"
+    assert "warms up none that is long enough" in warned[0]
+    assert [path for path, _, _ in server.asked] == ["/v1/models"]
+
+
+def test_long_prompt_for_a_server_that_cannot_count_is_shorter(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    saying(server, monkeypatch, "482913")
+    assert verify(server, plan=WARM, question="", long_prompt=True)["long_prompt"] == "right"
+    server.replies["/tokenize"] = (200, b"no JSON")
+    assert verify(server, plan=WARM, question="", long_prompt=True)["long_prompt"] == "right"
+    counted, estimated = (body for path, _, body in server.asked if path == "/v1/chat/completions")
+    assert counted is not None
+    assert estimated is not None
+    assert len(estimated["messages"][0]["content"]) < len(counted["messages"][0]["content"])
+
+
+def test_long_prompt_is_off_by_default(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    saying(server, monkeypatch, "!" * 256)
+    assert verify(server, plan=WARM, question="")["long_prompt"] == ""
+    assert [path for path, _, _ in server.asked] == ["/v1/models"]
 
 
 def test_an_embedding_of_another_size_than_the_plan_says_is_refused(server: Server) -> None:
