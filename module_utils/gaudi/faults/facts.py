@@ -102,7 +102,8 @@ class Facts:
         """Whether the model is Gemma 4, and the release before 1.24.1."""
         if self.model is None or self.release is None:
             return None
-        return bool(re.search(r"(?i)gemma[_-]?4", self.model)) and self.release in ("1.22", "1.23", "1.24", "1.24.0")
+        numbers = [int(number) for number in re.findall(r"\d{1,6}", self.release.partition("-")[0])]
+        return bool(re.search(r"(?i)gemma[_-]?4", self.model) and numbers) and numbers < [1, 24, 1]
 
     def words(self) -> Mapping[str, str]:
         """Return what a sentence may be filled with."""
