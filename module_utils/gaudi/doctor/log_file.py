@@ -23,6 +23,7 @@ from ..faults.known import FAULTS
 from ..faults.tracebacks import ServerLog
 from ..faults.words import fault, fill
 from ..image.output import failure
+from ..serving.counts import DECODE, PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
 from .findings import CORRUPTED_BY, of_kernel_log
 
@@ -185,7 +186,7 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
     ended = re.search(r"Exiting HCCL demo with code: (\d{1,3})|ended with exit code (\d{1,6})", text)
     status = facts.status if facts.status is not None else int(ended[1] or ended[2]) if ended else None
     run = hccl.parse_output(text, ranks=_MOST_RANKS, status=status)
-    if run.figures and (status is None or run.failure is None or run.failure.id == "figures_wrong"):
+    if run.figures and (status is None or run.failure is None or run.failure.id == "inconsistent"):
         return _without_failure(f"It has {len(run.figures)} figures of hccl_demo.")
     if run.failure is None:
         return None
@@ -215,13 +216,49 @@ def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
         or (not is_server and any(_FAILED.search(line) for line in lines if _HARMLESS not in line))
     )
     if not failed and not facts.status:
-        return _without_failure(f"As far as it goes: {progress.text()}." if is_server else _of_table(lines))
+        return _of_shapes(lines) or _without_failure(
+            f"As far as it goes: {progress.text()}." if is_server else _of_table(lines)
+        )
     entry = fault("unknown")
     said = found.lines or tuple(line for line in lines if line.strip())[-QUOTED:]
     return _cause(entry.id, f"{entry.sentence} {quote(said[-1])}", entry.remedy, said, retry=found.retry)
 
 
 _FAILED = re.compile(r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b")
+
+
+# A line of the plugin about a prompt (vllm_gaudi, bucketing), beside the one about each shape.
+_NOT_PREPARED = re.compile(
+    r"(?i)(?P<phase>prompt|decode) bucket for \((?P<numbers>\d{1,9}, \d{1,9}, \d{1,9})\) was not prepared"
+)
+_VARIABLES = {PROMPT: ("VLLM_PROMPT_BS", "VLLM_PROMPT_SEQ"), DECODE: ("VLLM_DECODE_BS", "VLLM_DECODE_BLOCK")}
+
+
+def _of_shapes(lines: Sequence[str]) -> Cause | None:
+    """Return that a server got shapes that were not warmed up, with the variables that cover them; None without one."""
+    shapes, said = Counter[ComputedShape](), []
+    for line in lines:
+        found = _NOT_PREPARED.search(line)
+        numbers = [int(number) for number in found["numbers"].split(", ")] if found else []
+        shape = ComputedShape(found["phase"].lower(), *numbers) if found else shape_of(line)
+        if shape is not None:
+            shapes[shape] += 1
+            said.append(line)
+    if not shapes:
+        return None
+    options = []
+    for phase, names in _VARIABLES.items():
+        of_phase = [shape for shape in shapes if shape.phase == phase]
+        largest = (
+            max((shape.batch for shape in of_phase), default=0),
+            max((shape.query if phase == PROMPT else shape.blocks for shape in of_phase), default=0),
+        )
+        options += [f"{name}_BUCKET_MAX of at least {number}" for name, number in zip(names, largest) if number]
+    case = "log" if options else "unknown"
+    facts = {"count": sum(shapes.values()), "shape": shapes.most_common(1)[0][0], "option": " and ".join(options)}
+    why = "they are of unified attention"
+    cause = fill(fault("not-warmed-up"), case, instance="This server", since="the log's begin", why=why, **facts)
+    return _cause("not-warmed-up", *cause, said, retry=True)
 
 
 def _of_table(lines: Sequence[str]) -> str:

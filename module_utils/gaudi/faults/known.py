@@ -982,6 +982,19 @@ FAULTS = (
         example="TimeoutError: Timed out waiting for engine core processes to start.",
     ),
     Known(
+        "vendor-libraries",
+        INSTANCES,
+        "",
+        "The vendor's plugin for PyTorch does not load: the image lacks its libraries, or has another PyTorch "
+        "than the one that it was built for.",
+        "Use the vendor's image of the driver's release as it is. Where packages are added to it, keep its torch "
+        "(serving_image_constraints): pip replaces it when a package asks for another version.",
+        "the dynamic linker; docs/images.md",
+        signs=r"lib(?:Synapse|SynapseMme|hcl|hl-thunk|synapse_logger|tpc\w*)\w*\.so[.\d]*: cannot open shared object"
+        r"|habana\S*\.so\S*: undefined symbol",
+        example="OSError: libSynapse.so: cannot open shared object file: No such file or directory",
+    ),
+    Known(
         "no-plugin",
         INSTANCES,
         "",
@@ -1133,7 +1146,7 @@ FAULTS = (
         "speculation",
         INSTANCES,
         "",
-        "A warm-up of 1.24.1 with n-gram speculation was seen to end so.",
+        "A server with n-gram speculation was seen to end so in its warm-up.",
         "Leave speculative_config out, or try eagle.",
         _PLUGIN,
         asked="ngram",
@@ -1224,6 +1237,18 @@ FAULTS = (
         example="huggingface_hub.errors.GatedRepoError: 401 Client Error.",
     ),
     Known(
+        "weights-path-missing",
+        INSTANCES,
+        "",
+        "The server finds no folder at the path that it was given, and takes the path for a name on a hub.",
+        "Correct the path. In a container it has to be the path there: mount the folder of the weights (plans of this "
+        "project do).",
+        "huggingface_hub/utils/_validators.py and transformers/utils/hub.py",
+        signs=r"HFValidationError|Repo id must (?:be in the form|use alphanumeric)|Incorrect path_or_model_id",
+        example="huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
+        "'namespace/repo_name': '/models/x'.",
+    ),
+    Known(
         "hub-not-found",
         INSTANCES,
         "",
@@ -1232,8 +1257,8 @@ FAULTS = (
         "Compare the name with the repository's page. Give a token that may read it, or serve a folder of the node "
         "(docs/weights.md).",
         "huggingface_hub/errors.py and transformers/utils/hub.py",
-        signs=r"(?:Repository|Revision|\bEntry)NotFoundError|(?:Repository|Revision|Entry) Not Found for url"
-        r"|is not a local folder and is not a valid model identifier"
+        signs=r"(?:Repository|Revision|\bEntry)NotFoundError|modelscope\.\S+\.NotExistError|(?:Repository"
+        r"|Revision|Entry) Not Found for url|is not a local folder and is not a valid model identifier"
         r"|401 Client Error: Unauthorized for url|Invalid (?:username or password|user token|credentials in Auth)",
         example="huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1-a;b)",
     ),
@@ -1264,6 +1289,18 @@ FAULTS = (
         "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE` environment variable.",
     ),
     Known(
+        "hub-certificate",
+        INSTANCES,
+        "",
+        "The server does not trust the certificate of its hub, as behind a proxy that reads what passes.",
+        "Fetch the weights with gaudi_ca_certificates set, and serve the folder: its server asks no hub "
+        "(docs/network.md). In another container name the certificates with SSL_CERT_FILE and REQUESTS_CA_BUNDLE.",
+        "the ssl module of Python",
+        signs=r"CERTIFICATE_VERIFY_FAILED",
+        example="ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed "
+        "certificate in certificate chain",
+    ),
+    Known(
         "hub-unreachable",
         INSTANCES,
         "",
@@ -1272,7 +1309,7 @@ FAULTS = (
         "no hub. A data set for a calibration is named with fp8_calibration_dataset.",
         "transformers/utils/hub.py, datasets/load.py, and urllib3",
         retry=True,
-        signs=r"[Ww]e couldn't connect to '|Couldn't reach '?\S+'? on the Hub|LocalEntryNotFoundError"
+        signs=r"[Ww]e couldn't connect to '|CAS service error|Couldn't reach '?\S+'? on the Hub|LocalEntryNotFoundError"
         r"|(?:host='|://)(?:[\w.-]+\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com|modelscope\.cn)\b.*"
         r"(?:Max retries exceeded|[Tt]imed out|resol|refused|unreachable|SSLError|ProxyError)",
         example="OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in "
@@ -1325,8 +1362,10 @@ FAULTS = (
         "calibration-not-measured",
         INSTANCES,
         "",
-        "A later step of the calibration found no measurements: the step that measures failed, and the script went on.",
-        "Read the first error above this line, of step 2.",
+        "No measurements are where they are looked for.",
+        "In a calibration, the step that measures failed and the script went on: read the first error above "
+        "this line. Of a server, QUANT_CONFIG names another folder or card type, or the measurements are of "
+        "another number of cards (playbooks/calibrate.yml makes them).",
         "calibrate_model.sh of vllm-hpu-extension 7717587, whose steps go on after a failed one",
         consequence=True,
         signs=r"cannot stat '[^']*inc_tmp/|No such file or directory: '[^']*(?:inc_tmp|inc_output)",
@@ -1415,6 +1454,27 @@ FAULTS = (
         example="Error response from daemon: failed to resolve reference "
         '"vault.habana.ai/gaudi-docker/1.24.1": failed to do request: Head "https://vault.habana.ai/v2/": dial '
         "tcp 198.18.0.30:443: i/o timeout",
+    ),
+    Known(
+        "other-vendors-option",
+        ENGINE,
+        "",
+        "Docker was asked for the cards of another vendor (--gpus).",
+        "Leave --gpus out, and give --runtime=habana with HABANA_VISIBLE_DEVICES instead.",
+        "docker's command line",
+        signs=r"could not select device driver .* with capabilities: \[\[gpu\]\]",
+        example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+    ),
+    Known(
+        "engine-forbidden",
+        ENGINE,
+        "",
+        "This user may not use Docker.",
+        "Run it as root (sudo), or have an administrator add the user to the group docker, which is as much as root.",
+        "docker's command line",
+        signs=r"permission denied while trying to connect to the (?:Docker daemon socket|docker API)",
+        example="docker: permission denied while trying to connect to the Docker daemon socket at "
+        "unix:///var/run/docker.sock",
     ),
     Known(
         "runtime-too-old",
@@ -1507,7 +1567,7 @@ FAULTS = (
         "make room (df -h), /dev/shm included.",
         "PyTorch, and the C library",
         retry=True,
-        signs=r"Insufficient space in /dev/shm|No space left on device",
+        signs=r"Insufficient space in /dev/shm|No space left on device|Bus error",
         example="RuntimeError: Insufficient space in /dev/shm",
     ),
     Known(
@@ -1573,6 +1633,7 @@ FAULTS = (
             "file": "{option} that has the plan's shapes and those in the log covers it. A warm-up then takes {more} "
             "more, {total} in all.",
             "skipped": "Its plan skips the warm-up ({option}). Without that option each start captures {more}.",
+            "log": "{option} cover it; each takes more graphs of the warm-up, which playbooks/plan.yml shows.",
             "unknown": "No option is known to cover it: {why}. playbooks/plan.yml shows the plan's shapes.",
         },
     ),

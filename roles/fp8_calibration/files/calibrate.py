@@ -29,7 +29,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -39,6 +38,9 @@ from gaudi.base.documents import Damaged
 from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.calibration.run import OWN, WRITTEN
+from gaudi.faults.causes import explain_log
+from gaudi.faults.facts import Facts
+from gaudi.faults.tracebacks import ServerLog
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.long_work import lines_of
@@ -54,7 +56,8 @@ LABEL = "gaudi-serving.calibration"
 ROOM = 2_000_000_000
 # A bar of the tool: "Processed prompts:  12%|#2        | 61/512 [...]".
 BAR = re.compile(r"prompts[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
-TAIL = 40
+# Characters of the tool's last line that are quoted.
+LAST = 200
 # What a description has to say.
 DESCRIBED = (
     "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
@@ -62,16 +65,6 @@ DESCRIBED = (
 )  # fmt: skip
 # The form of the record of a measurement.
 MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}
-# What the last words of a tool mean, first match first.
-SIGNS = (
-    (re.compile(r"already acquired|synStatus=20\b"), "a card is held by another process; hl-smi names it"),
-    (re.compile(r"No space left on device"), "there is no room left; free some and run this again"),
-    (re.compile(r"PT_DEVMEM|Allocation failed|out of memory", re.IGNORECASE), "the cards' memory does not suffice"),
-    (re.compile(r"Couldn't reach|ConnectionError|LocalEntryNotFound|Failed to load prompts"),
-     "the data set could not be read; on a site without its hub name a folder with fp8_calibration_dataset"),
-    (re.compile(r"Unable to find image|No such image"), "the image is not on the node; run the role serving_image"),
-    (re.compile(r"can't open file|No such file or directory"), "the image does not hold the vendor's tool"),
-)  # fmt: skip
 
 
 class Stopped(Exception):
@@ -247,9 +240,9 @@ class Progress:
         self.path = long_work.progress_file()
         self.started = time.monotonic()
         self.total = prompts
-        self.say("load the model", 0)
+        self.report("load the model", 0)
 
-    def say(self, phase: str, done: int) -> None:
+    def report(self, phase: str, done: int) -> None:
         """Write it."""
         seconds = time.monotonic() - self.started
         rate = done / seconds if seconds else 0.0
@@ -268,7 +261,7 @@ class Progress:
         bars = BAR.findall(line)
         if bars:
             self.total = int(bars[-1][1])
-            self.say("measure", int(bars[-1][0]))
+            self.report("measure", int(bars[-1][0]))
 
 
 def remove_left_over(document: dict[str, Any]) -> None:
@@ -289,14 +282,14 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
     """Run the tool's container to its end; Refusal with its last words when it fails."""
     name = document["container"]["name"]
     progress = Progress(document["prompts"])
-    tail: deque[str] = deque(maxlen=TAIL)
+    log = ServerLog()
     work = subprocess.Popen(
         command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         for line in map(printable, filter(str.strip, lines_of(work.stdout))):
             print(line, flush=True)
-            tail.append(line)
+            log.add(line)
             progress.read(line)
         status = work.wait()
     except Stopped:
@@ -304,10 +297,10 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
         work.wait()
         raise
     if status:
-        text = "\n".join(tail)
-        why = next((words for pattern, words in SIGNS if pattern.search(text)), "its last words are above")
-        last = next((line.strip() for line in reversed(tail) if line.strip()), "it printed nothing")
-        raise Refusal("tool_failed", f"{document['tool']} ended with status {status}: {why} ({last[-200:]})")
+        cause = explain_log(log, Facts(release=document["release"], status=status))
+        known = f"[{cause.id}] {cause.cause} {cause.remedy}" if cause.id else "its last words are above."
+        last = cause.lines[-1] if cause.lines else "it printed nothing"
+        raise Refusal("tool_failed", f"{document['tool']} ended with status {status}: {known} ({last[-LAST:]})")
 
 
 def check_before(document: dict[str, Any], target: Path) -> None:

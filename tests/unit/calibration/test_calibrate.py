@@ -300,15 +300,21 @@ def test_dated_names_do_not_meet(tmp_path: Path) -> None:
 # --- what goes wrong ---------------------------------------------------------------------------------------
 
 
+TOOL = "/opt/vllm/scripts/run_example_tp.py"
+
+
 @pytest.mark.parametrize(
     ("orders", "said"),
     [
         ({"writes": NAMES, "status": 1, "says": "boom"}, "run_example_tp.py ended with status 1: its last words"),
         ({"writes": [], "status": 1, "says": "synStatus=20 [Device already acquired]"}, "held by another process"),
-        ({"writes": [], "status": 1, "says": "OSError: No space left on device"}, "there is no room left"),
-        ({"writes": [], "status": 1, "says": "Couldn't reach 'NeelNanda/pile-10k'"}, "fp8_calibration_dataset"),
-        ({"writes": [], "status": 2, "says": "python3: can't open file"}, "does not hold the vendor's tool"),
-        ({"writes": [], "status": 125, "says": "Unable to find image"}, "the image is not on the node"),
+        ({"writes": [], "status": 1, "says": "OSError: No space left on device"}, "[shared-memory]"),
+        (
+            {"writes": [], "status": 1, "says": "Couldn't reach 'NeelNanda/pile-10k' on the Hub"},
+            "fp8_calibration_dataset",
+        ),
+        ({"writes": [], "status": 2, "says": f"python3: can't open file '{TOOL}'"}, "[calibration-tool-missing]"),
+        ({"writes": [], "status": 125, "says": "Unable to find image"}, "[image-missing]"),
         ({"writes": NAMES[:-1]}, "1 of 6 measurement files are missing or empty, first m_hooks_maxabs_1_2_mod_list"),
         ({"writes": []}, "6 of 6 measurement files are missing"),
         ({"writes": NAMES, "damaged": {NAMES[1]: ""}}, "1 of 6 measurement files are missing or empty"),

@@ -46,11 +46,13 @@ CASES: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "hccl-demo-22": ("hangs", ("waits for another one",), True),
     "pub-60013763179-hccl": ("no-verbs", ("habanalabs_ib is not loaded", "linux-modules-extra", "ib_uverbs"), False),
     "vllm-hpu-extension-68": ("calibration-versions", ("of two versions", "pair of one release"), False),
+    "pub-68317971951": ("not-warmed-up", ("batch 40, 128 blocks", "VLLM_PROMPT_SEQ_BUCKET_MAX of at least 2108"), True),
     "tgi-3139-hl-smi": ("no-failure", ("3 x HL-225 (98304 MiB)", "1.20.0-bd87f71"), True),
     "vllm-fork-484-hl-smi": ("no-failure", ("3 x HL-225 (98304 MiB)", "1.18.0-ee698fb"), True),
 }
 
 
+@pytest.mark.report("pub-68317971951")
 @pytest.mark.report("vllm-gaudi-1549-log", "genaiexamples-1119", "vllm-gaudi-567-log", "vllm-13054")
 @pytest.mark.report("vllm-fork-710-log", "vllm-fork-776-log", "genaiexamples-137", "pub-55976238066-busy")
 @pytest.mark.report("vllm-fork-484", "optimum-habana-1426", "model-references-5", "model-references-28")
@@ -193,6 +195,21 @@ NEIGHBOURS = [
         "registry-unreachable",
     ),
     ("Error response from daemon: net/http: TLS handshake timeout", "registry-unreachable"),
+    (
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        "other-vendors-option",
+    ),
+    ("docker: permission denied while trying to connect to the Docker daemon socket at unix:///d", "engine-forbidden"),
+    ("ImportError: /usr/lib/habanalabs/libhabana_pytorch_plugin.so: undefined symbol: _ZN3c10", "vendor-libraries"),
+    ("OSError: libhcl.so.1: cannot open shared object file: No such file or directory", "vendor-libraries"),
+    ("OSError: Incorrect path_or_model_id: '/models/x'. Please provide a local folder.", "weights-path-missing"),
+    (
+        "requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+        "exceeded with url: /a (Caused by SSLError(SSLCertVerificationError(1, '[SSL: "
+        "CERTIFICATE_VERIFY_FAILED] certificate verify failed')",
+        "hub-certificate",
+    ),
+    ("RuntimeError: Data processing error: CAS service error : Reqwest Error", "hub-unreachable"),
     # Calibration.
     (
         "TypeError: PatchedVLLMKVCache.forward() missing 2 required positional arguments: 'a' and 'b'",
