@@ -18,6 +18,11 @@ class Reason:
     exception: str = ""
     """The exception that ended the server, for a comparison with its next end; "" if it may pass."""
 
+    @property
+    def told(self) -> str:
+        """The message with the id of its entry in docs/faults.md."""
+        return f"{self.message} [{self.kind}]"
+
     def __post_init__(self) -> None:
         """Make the message printable: it may quote what a container, the engine or a tool said."""
         object.__setattr__(self, "message", printable(self.message))

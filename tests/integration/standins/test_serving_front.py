@@ -708,6 +708,21 @@ def test_described_faults(run: Run, fault: dict[str, Any], status: int, message:
     assert done.stdout.count("[Warmup][") == warmed
 
 
+def test_a_fault_of_the_second_worker_of_four_is_the_cause_that_is_named(run: Run) -> None:
+    words = "RuntimeError: Scaling method X is not supported for runtime scale patching"
+    fault = {"worker_fails": {"worker": 1, "words": words}}
+    arguments = ("api_server", *V1, "--tensor-parallel-size", "4")
+    done = run(*arguments, release="1.24.1", described={"faults": fault}, HABANA_VISIBLE_MODULES="0,1,2,3")
+    assert done.returncode == 1
+    lines = lines_of(done)
+    assert {RANK.match(line)[1] for line in lines if "Traceback" in line and RANK.match(line)} == {"1"}  # type: ignore[index]
+    reason = diagnose(lines, 1, False, 0, Progress())
+    assert (reason.kind, reason.retry) == ("scale-patching", False)
+    assert words in reason.message
+    # The last error of the log is a wrapper, as with the real server.
+    assert "Engine core initialization failed" in lines[-1]
+
+
 def test_a_skipped_warm_up_and_a_wrong_answer(run: Run) -> None:
     done = run("api_server", *ARGUMENTS, described={"faults": {"wrong_answer": True}}, VLLM_SKIP_WARMUP="true")
     assert "Skipping warmup..." in done.stdout

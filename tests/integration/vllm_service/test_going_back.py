@@ -307,7 +307,7 @@ def test_a_plan_that_served_is_not_taken_back(node: Node) -> None:
     serve(node)
     change(node, "b")
     serve(node)
-    node.scenario(lines=["ValueError: something nobody foresaw"], exit=1)
+    node.scenario(lines=["OSError: [Errno 98] address already in use"], exit=1)
     for _ in range(3):
         code, _ = node.run("--attempts-of-change", "1")
         assert (code, node.state["phase"]) == (75, "failed")

@@ -620,7 +620,7 @@ class Supervisor:
         going, said = self.past.give_up(reason, failures) if self.ready_at is None else (False, "")
         gave_up = reason.retry and failures >= self.settings.attempts and not going
         also = said or (self.past.both() if self.ready_at is None else "")
-        text = f"{reason.message} [{reason.kind}]{'' if going else again}{also}"
+        text = f"{reason.told}{'' if going else again}{also}"
         if gave_up:
             text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."
         say(text, 3)

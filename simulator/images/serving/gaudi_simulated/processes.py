@@ -36,7 +36,11 @@ class EngineError(StartError):
 
 
 class WorkerError(StartError):
-    """It ends in every worker, as they work."""
+    """It ends in every worker, as they work; or in one of them, which is named as its lines begin."""
+
+    def __init__(self, words: str, worker: str = "") -> None:
+        super().__init__(words)
+        self.worker = worker
 
 
 class WorkerNotMade(StartError):
@@ -100,7 +104,8 @@ def last_words(processes: Processes, error: StartError, log: Log) -> str:
     if processes.own_workers and isinstance(error, (WorkerError, WorkerNotMade)):
         made = isinstance(error, WorkerError)
         what = "WorkerProc hit an exception." if made else "WorkerProc failed to start."
-        _logged(processes.own_workers, what, said, WORKERS, log)
+        alone = error.worker if isinstance(error, WorkerError) else ""
+        _logged((alone,) if alone else processes.own_workers, what, said, WORKERS, log)
         said = _follows(error, _MADE.format(str(error).partition(": ")[2]) if made else _NOT_MADE)
     if isinstance(error, (EngineError, WorkerError, WorkerNotMade)):
         _logged(processes.engines, "EngineCore failed to start.", said, "core.py", log)

@@ -138,7 +138,10 @@ class WarmUp:
         end = object()
         running = [(place, work(Worker(self, speaker, not place))) for place, speaker in enumerate(self.speakers)]
         turn = 0
+        failing = self.faults.get("worker_fails", {})
         while running:
+            if turn and failing and failing["worker"] < len(self.speakers):
+                raise WorkerError(failing["words"], self.speakers[failing["worker"]])
             running = [
                 (place, worker)
                 for place, worker in running
