@@ -24,8 +24,6 @@ _REQUEST = re.compile(
     r"scheduler_output|num_scheduled_tokens|(?:prompt|token|input|output|block)_ids\b|(?i:\bprompts?['\"]? ?[:=])"
     r"|prompt_embeds|mm_kwargs|mm_features|\"messages\"|'messages'|\bmessages="
 )
-SERVES = re.compile(r"Application startup complete\.?$")
-"""The line of a server that answers from now on: uvicorn/lifespan/on.py."""
 LISTENS = re.compile(r"Started server process|Application startup complete|Uvicorn running on")
 """A line of uvicorn, once engines are done. From then on a line may have text of a client."""
 

@@ -15,7 +15,7 @@ from ..base.printable import printable
 from ..cards.users import describe_user, is_own
 from ..fabric import compute
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
-from ..faults.words import fault, say
+from ..faults.words import fault, say, with_id
 from ..host.iommu import Group, case, shown, translating
 from ..host.low_memory import free_pieces
 from ..host.state import ABSENT, NO_INSTANCE, OK
@@ -264,15 +264,12 @@ def report(node: str, findings: Sequence[Finding]) -> list[str]:
     count = "no fault" if not faults else "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
     return [
         f"{node}: {count} ({', '.join(PARTS)} looked at)",
-        *(f"  {number}. {found.seen_in}: {_with_id(found)}" for number, found in enumerate(faults, 1)),
-        *(f"  note, {found.seen_in}: {_with_id(found)}" for found in notes),
+        *(
+            f"  {number}. {found.seen_in}: {with_id(found.sentence, found.id)}"
+            for number, found in enumerate(faults, 1)
+        ),
+        *(f"  note, {found.seen_in}: {with_id(found.sentence, found.id)}" for found in notes),
     ]
-
-
-def _with_id(found: Finding) -> str:
-    """Return the sentence with the id of its entry in docs/faults.md; a supervisor's sentence has it already."""
-    shown = f"[{found.id}]"
-    return found.sentence if found.id not in IDS or shown in found.sentence else f"{found.sentence} {shown}"
 
 
 def once(findings: Iterable[Finding]) -> list[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..base.server_log import SERVES, ServerLine, is_of_request, read_line, without_bars
+from ..base.server_log import LISTENS, ServerLine, is_of_request, read_line, without_bars
 from .entry import ERROR, Known
 from .known import FAULTS
 
@@ -176,7 +176,7 @@ class ServerLog:
 
     def __init__(self, *, served: bool = False) -> None:
         self.served = served
-        """Whether the server has answered: from then on its lines may hold requests."""
+        """Whether the server listens: from then on its lines may hold requests."""
         self._number = 0
         self._streams: dict[tuple[str, str], _Stream] = {}
         self._condition: list[str] = []
@@ -207,7 +207,7 @@ class ServerLog:
         if not line.text.strip():
             return
         self._number += 1
-        self.served = self.served or bool(SERVES.search(line.text))
+        self.served = self.served or bool(LISTENS.search(line.text))
         self.last_line = line.text[:CHARACTERS]
         if not self.died and ENGINE_DIED.search(line.text):
             self.died, self.before_death = line.text, self.last_error

@@ -8,6 +8,12 @@ from .known import FAULTS
 _BY_ID = {fault.id: fault for fault in FAULTS}
 
 
+def with_id(sentence: str, identifier: str) -> str:
+    """Return a sentence with the id of its entry in docs/faults.md, unless it has it or there is none."""
+    shown = f"[{identifier}]"
+    return sentence if identifier not in _BY_ID or shown in sentence else f"{sentence} {shown}"
+
+
 def fault(identifier: str) -> Known:
     """Return the entry of a fault."""
     return _BY_ID[identifier]

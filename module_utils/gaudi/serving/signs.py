@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..base.printable import printable
 from ..faults.causes import Cause, quote
+from ..faults.words import with_id
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Reason:
     @property
     def told(self) -> str:
         """The message with the id of its entry in docs/faults.md."""
-        return f"{self.message} [{self.kind}]"
+        return with_id(self.message, self.kind)
 
     def __post_init__(self) -> None:
         """Make the message printable: it may quote what a container, the engine or a tool said."""

@@ -229,3 +229,8 @@ def test_the_report_numbers_faults_and_marks_notes() -> None:
         "  note, host: C.",
     ]
     assert findings.report("gaudi-01", found[:1])[0].startswith("gaudi-01: 1 fault (")
+
+
+def test_report_a_fault_of_the_list_is_told_with_its_id() -> None:
+    (told,) = findings.report("gaudi-01", failed("failed", "It crashed", kind="crashed"))[1:]
+    assert told == "  1. instances: tiny: It crashed [crashed]"

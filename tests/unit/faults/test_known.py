@@ -213,3 +213,10 @@ def test_each_fault_has_an_anchor() -> None:
 
 def test_the_page_is_the_list() -> None:
     assert page.tables_in(page.DOCUMENT.read_text(encoding="utf-8")) == page.tables()
+
+
+def test_a_sentence_has_the_id_of_its_entry_once() -> None:
+    assert words.with_id("It crashed.", "crashed") == "It crashed. [crashed]"
+    assert words.with_id("It crashed. [crashed] Gave up.", "crashed") == "It crashed. [crashed] Gave up."
+    # Without an entry there is nothing to find.
+    assert words.with_id("A sentence of preflight.", "preflight") == "A sentence of preflight."

@@ -332,6 +332,7 @@ class Supervisor:
         self.counts = Counts.from_document(self.earlier["counts"]) if "counts" in self.earlier else Counts()
         # It has clients, whose text its lines may have.
         self.progress.listens = "ready" in self.state
+        self.log = ServerLog(served="ready" in self.state)
 
     def read_plan(self) -> tuple[Plan, MadeOf]:
         """The plan, and everything that makes the container what it is. Raises Failure."""
@@ -603,7 +604,7 @@ class Supervisor:
         """What state.json has of an end. The exception counts before readiness only: later it may hold a request."""
         facts: dict[str, Any] = {"kind": reason.kind, "message": reason.message, "time": now_text()}
         facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
-        if self.ready_at is None and reason.exception:
+        if self.ready_at is None and "ready" not in self.state and reason.exception:
             facts |= {"exception": reason.exception, "driver": self.past.driver()}
         return facts
 
