@@ -296,6 +296,24 @@ def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(no
     assert second.wait(PATIENCE) == 0
 
 
+@pytest.mark.parametrize(
+    "said", ["ValueError: nobody foresaw this prompt", "ValueError: No available memory for the cache"]
+)
+def test_no_text_of_a_client_counts_in_an_end_that_a_new_supervisor_sees(node: Node, said: str) -> None:
+    """Two ends with the same exception, and some causes, keep a server that never served from another attempt."""
+    first = node.start()
+    node.wait_ready()
+    (node.root / "unwell").touch()
+    first.kill()
+    first.communicate()
+    second = node.start()
+    node.wait_for(lambda: node.state.get("attached"), "the second supervisor")
+    (node.root / "crash").write_text(json.dumps({"lines": [said], "exit": 1}))
+    assert second.wait(PATIENCE) == 75
+    assert node.state["reason"]["retry"] is True
+    assert "exception" not in node.state["reason"]
+
+
 def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
     node.scenario(lines=[f"INFO 08-02 17:37:{i} x.py:1] waiting for a peer" for i in range(10, 60)], delay=0.1)
     code, output = node.run("--stall", "1")

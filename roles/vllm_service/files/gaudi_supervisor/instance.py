@@ -331,8 +331,8 @@ class Supervisor:
         # The supervisor of an earlier release counted nothing.
         self.counts = Counts.from_document(self.earlier["counts"]) if "counts" in self.earlier else Counts()
         # It has clients, whose text its lines may have.
-        self.progress.listens = "ready" in self.state
-        self.log = ServerLog(served="ready" in self.state)
+        self.progress.listens = self.served
+        self.log = ServerLog(served=self.served)
 
     def read_plan(self) -> tuple[Plan, MadeOf]:
         """The plan, and everything that makes the container what it is. Raises Failure."""
@@ -600,11 +600,16 @@ class Supervisor:
         say("Stopped as asked.")
         return EXIT_STOPPED
 
+    @property
+    def served(self) -> bool:
+        """Whether the server has answered, be it to an earlier supervisor."""
+        return "ready" in self.state
+
     def facts_of(self, reason: Reason) -> dict[str, Any]:
         """What state.json has of an end. The exception counts before readiness only: later it may hold a request."""
         facts: dict[str, Any] = {"kind": reason.kind, "message": reason.message, "time": now_text()}
         facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
-        if self.ready_at is None and "ready" not in self.state and reason.exception:
+        if not self.served and reason.exception:
             facts |= {"exception": reason.exception, "driver": self.past.driver()}
         return facts
 

@@ -491,7 +491,7 @@ class Run:
         if self.ending:
             return boss.stopped()
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
-        ready = boss.ready_at is not None or "ready" in boss.state
+        ready = boss.served
         # Most servers end at once without their card, before it is missed at two looks.
         gone = self.cards.gone() if ready else None
         if gone is not None:
