@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..base.printable import printable
 from ..base.refusal import Refusal
@@ -25,6 +26,7 @@ from ..faults.words import fault, fill
 from ..image.output import failure
 from ..serving.counts import DECODE, PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
+from .bundle import masked
 from .findings import CORRUPTED_BY, of_kernel_log
 
 # Bytes of a log. A start of eight cards with a warm-up of hundreds of graphs writes some 10 MB.
@@ -109,13 +111,18 @@ def _lines(raw: str) -> Iterator[str]:
 
 
 def explain_file(lines: Sequence[str], release: str = "", status: int | None = None) -> Cause:
-    """Return why the program ended that printed these lines; read() makes them.
+    """Return why the program ended that printed these lines; read() makes them. Secrets in them are masked.
 
     release: the release that ran, "" if it is not known. status: exit status of the program. The id of a cause that
     nobody knows is "unknown", of a log without a failure "no-failure".
     """
+    found = _explained(lines, Facts(release=release or None, status=status))
+    # People give the result to others, with what apt, pip and servers print of accounts and tokens.
+    return replace(found, cause=masked(found.cause), lines=tuple(map(masked, found.lines)))
+
+
+def _explained(lines: Sequence[str], facts: Facts) -> Cause:
     text = "\n".join(line[:_LONGEST] for line in lines)
-    facts = Facts(release=release or None, status=status)
     if _BUILD.search(text):
         return _of_build(lines, text, facts)
     found = _of_packages(text) if _PACKAGES.search(text) or _MAKE_LOG.search(text) else None

@@ -371,6 +371,20 @@ def test_nothing_in_a_log_controls_a_terminal(text: str) -> None:
     assert all(line.isprintable() for line in found.lines)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "E: Failed to fetch https://reader:hunter2@mirror.example/x/a.deb  404  Not Found",
+        "requests.exceptions.ProxyError: Max retries exceeded with proxy http://alice:hunter2@proxy.example:3128",
+        "ValueError: HF_TOKEN=hunter2 is of another hub",
+    ],
+)
+def test_no_secret_of_a_log_is_in_what_people_give_to_others(line: str) -> None:
+    cause = log_file.explain_file(log_file.read(f"{line}\n".encode()))
+    assert cause.lines
+    assert "hunter2" not in json.dumps(log_file.document(cause)) + "".join(log_file.page(cause))
+
+
 def test_the_page_says_what_to_do_and_where_more_stands() -> None:
     busy = log_file.page(explained("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."))
     assert busy[0].startswith("[card-busy] ")
