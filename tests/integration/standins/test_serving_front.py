@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.planning import writable
+from ansible.module_utils.gaudi.serving.counts import shape_of
 from ansible.module_utils.gaudi.serving.progress import Progress
-from gaudi_simulated import faults, front, plugin_buckets, surface, written
+from gaudi_simulated import faults, front, plugin_buckets, surface, unprepared, written
 
 from plugin_utils import releases
 from simulator import host
@@ -803,3 +804,81 @@ def test_a_distorted_response_says_how_long_it_is() -> None:
     asyncio.run(faults.WrongAnswer(app)({"type": "http"}, receive, send))
     assert json.loads(sent[1]["body"])["choices"][0]["text"] == faults.NONSENSE
     assert sent[0]["headers"] == [(b"x", b"y"), (b"content-length", str(len(sent[1]["body"])).encode())]
+
+
+def answered_to(app: Any, *parts: bytes) -> list[MutableMapping[str, Any]]:
+    """What an application sends for a request that comes in parts."""
+    sent: list[MutableMapping[str, Any]] = []
+    coming = [
+        {"type": "http.request", "body": part, "more_body": number < len(parts)} for number, part in enumerate(parts, 1)
+    ]
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        return coming.pop(0)
+
+    asyncio.run(app({"type": "http"}, receive, send))
+    return sent
+
+
+def test_long_requests_alone_are_answered_with_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(faults.GARBAGE_FROM, "8")
+    read: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            read.append(message["body"])
+            more = message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"choices": [{"text": "Paris"}]}'})
+
+    whole = [
+        answered_to(faults.LongPromptGarbage(app), *parts)[-1]["body"] for parts in ([b"1234", b"567"], [b"1" * 9])
+    ]
+    assert b"Paris" in whole[0]
+    assert json.loads(whole[1])["choices"][0]["text"] == faults.GARBAGE
+    assert answered_to(faults.LongPromptGarbage(app), b"1234", b"5678", b"9")[-1]["body"] == whole[1]
+    assert read == [b"1234", b"567", b"1" * 9, b"1234", b"5678", b"9"]
+
+
+@pytest.mark.parametrize("release", ["1.18", "1.21", "1.22", "deepseek-r1", "1.23", "1.24.1"])
+def test_prompt_beyond_what_was_warmed_up_is_printed_once_as_the_release_does(
+    release: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = surface.load(SOURCE.parent / "surface", release)
+    server = unprepared.Unprepared(None, unprepared.environment(names, [(1, 128, 2), (2, 256, 0)]))  # type: ignore[arg-type]
+    for tokens in (5, 384, 385, 400, 3100):
+        server.look(tokens)
+    found = [shape_of(line) for line in capfd.readouterr().out.splitlines()]
+    assert [shape.key for shape in found if shape] == ["prompt 1 512 0", "prompt 1 3200 0"]
+
+
+def test_reply_is_passed_on_while_its_usage_is_read(capfd: pytest.CaptureFixture[str]) -> None:
+    parts = [b'{"choices": [], "usage": {"prompt_to', b'kens": 300, "completion_tokens": 4}}']
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for part in parts:
+            await send({"type": "http.response.body", "body": part, "more_body": part == parts[0]})
+
+    given = unprepared.environment(R122, [(1, 256)])
+    sent = answered_to(unprepared.Unprepared(app, given))
+    assert [message.get("body") for message in sent] == [None, *parts]
+    assert capfd.readouterr().out.count("Configuration: ('prompt', 1, 384) was not warmed-up!") == 1
+
+
+def test_server_is_told_what_was_warmed_up(run: Run) -> None:
+    described = {"faults": {"slow_warmup": 0.0, "garbage_from": 4000}}
+    told = json.loads(run("api_server", *ARGUMENTS, described=described).stdout.splitlines()[-1])
+    assert json.loads(told["environment"][unprepared.PREPARED]) == {"longest": 256, "form": "('prompt', 1, {size})"}
+    assert told["environment"][faults.GARBAGE_FROM] == "4000"
+    assert "gaudi_simulated.unprepared.Unprepared" in told["server"]
+    assert told["server"][-1] == "gaudi_simulated.faults.LongPromptGarbage"
+    told = json.loads(run("api_server", *V1, release="1.24.1", HLS_MODULE_ID="0").stdout.splitlines()[-1])
+    prepared = json.loads(told["environment"][unprepared.PREPARED])
+    assert prepared["form"] == "('prompt', 1, {size}, 0)"
+    assert prepared["longest"] >= 512

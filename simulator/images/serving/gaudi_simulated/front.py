@@ -12,12 +12,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import cards, fp8, memory, processes, recipes, surface, v1, warmup, written
+from . import cards, fp8, memory, processes, recipes, surface, unprepared, v1, warmup, written
+from . import faults as described
 
 HERE = Path(__file__).resolve().parent
 RELEASE_FILE = HERE.parent / "release"
@@ -157,17 +158,20 @@ def real_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def warm_up(
     names: surface.Surface, command: surface.Command, environment: Mapping[str, str], faults: Mapping[str, Any]
-) -> None:
-    """Print the bucket configuration and the warm-up lines, at the described pace and with the described faults."""
+) -> Iterable[Sequence[int]]:
+    """Print the bucket configuration and the warm-up lines, at the described pace and with the described faults.
+
+    Returns the prompts that are warmed up.
+    """
     if not names.has_buckets:
         # Such a server warms nothing up.
-        return
+        return []
     work = warmup.buckets(environment, limits_of(command), padding_limits=names.reads_padding_limits)
     for line in work.configuration:
         log(line, "bucketing.py")
     if environment.get("VLLM_SKIP_WARMUP", "false").lower() in ("1", "true"):
         log("Skipping warmup...")
-        return
+        return []
     log(f"Generated {len(work.prompt)} prompt buckets, {len(work.decode)} decode buckets", "bucketing.py")
     begin = time.monotonic()
     lines = list(warmup.lines(names.warmup_lines, work, DEVICE_GIB - 40))
@@ -181,6 +185,7 @@ def warm_up(
         log(line)
         cache.warm(recipes.graph_of(line), pause)
     log(f"Warmup finished in {time.monotonic() - begin:.0f} secs, allocated 8 GiB of device memory")
+    return work.prompt
 
 
 def check(names: surface.Surface, command: surface.Command) -> None:
@@ -195,14 +200,15 @@ def check(names: surface.Surface, command: surface.Command) -> None:
 
 def start_v1(
     names: surface.Surface, called: str, command: surface.Command, node: Mapping[str, Any], modules: Sequence[int]
-) -> None:
-    """Print how a server with the plugin divides its memory and warms up."""
+) -> Iterable[Sequence[int]]:
+    """Print how a server with the plugin divides its memory and warms up; returns the prompts that are warmed up."""
     model = Path(command.text("--model"))
     card = next(card for card in node["cards"] if card["module_id"] in modules)
     engine = v1.engine_of(names, command, model_length(model))
     divided = memory.memory_of(command, os.environ, engine, card, model)
     waiting = v1.Waiting(called, command, os.environ)
-    v1.start(command, os.environ, engine, divided, memory.config_of(model), node["faults"], QUICK_WARMUP, log, waiting)
+    config = memory.config_of(model)
+    return v1.start(command, os.environ, engine, divided, config, node["faults"], QUICK_WARMUP, log, waiting)
 
 
 def last_words(names: surface.Surface, command: surface.Command, error: Exception) -> str:
@@ -275,19 +281,25 @@ def main(arguments: list[str]) -> NoReturn:
         written.write_caches(os.environ, CACHE)
         written.write_compiled(os.environ)
         if names.has_plugin:
-            start_v1(names, called, command, node, modules)
+            prompts = start_v1(names, called, command, node, modules)
         else:
-            warm_up(names, command, os.environ, faults)
+            prompts = warm_up(names, command, os.environ, faults)
         scratch = tempfile.mkdtemp(prefix="gaudi-simulated-")
         model = fp8.readable(Path(command.text("--model")), Path(scratch, "model"))
     except (cards.AcquireError, warmup.BucketError, processes.StartError, ValueError, OSError) as error:
         fail(last_words(names, command, error))
     server = ["--model", str(model), *translate(command, names)[2:]]
+    given_on = real_environment(os.environ) | unprepared.environment(names, prompts)
+    if unprepared.PREPARED in given_on:
+        server += ["--middleware", "gaudi_simulated.unprepared.Unprepared"]
     if faults.get("wrong_answer"):
         server += ["--middleware", "gaudi_simulated.faults.WrongAnswer"]
+    if "garbage_from" in faults:
+        given_on[described.GARBAGE_FROM] = str(faults["garbage_from"])
+        server += ["--middleware", "gaudi_simulated.faults.LongPromptGarbage"]
     log(f"becoming the real vLLM for CPUs: {' '.join(word for word in server if word.startswith('--'))}", "front.py")
     sys.stdout.flush()
-    os.execve(PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], real_environment(os.environ))
+    os.execve(PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], given_on)
 
 
 if __name__ == "__main__":

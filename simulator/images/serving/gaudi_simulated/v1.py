@@ -270,8 +270,10 @@ def start(
     quick: float,
     log: Log,
     waiting: Waiting,
-) -> None:
+) -> list[Shape]:
     """Print what engines and workers print until they are ready; StartError where they end.
+
+    Returns the prompts that are warmed up.
 
     quick: how long the warm-up takes in all, in seconds, unless the node description asks for a slow one.
     """
@@ -294,12 +296,14 @@ def start(
         for line in cache_lines(engine, memory):
             log(speaker + line, "kv_cache_utils.py", "INFO")
     workers.say(blocks_line(engine, memory), "hpu_worker.py")
+    prompts: list[Shape] = []
     if bucketing:
         kinds = UNLIKE.get(engine.version, ())
         unlike = config.get("model_type") in kinds
         engine = replace(engine, kv_blocks=memory.blocks)
-        _warm_up(workers, command, environment, engine, memory, unlike, quick, waiting)
+        prompts = _warm_up(workers, command, environment, engine, memory, unlike, quick, waiting)
     waiting.check()
+    return prompts
 
 
 def _warm_up(
@@ -311,8 +315,8 @@ def _warm_up(
     unlike: bool,
     quick: float,
     waiting: Waiting,
-) -> None:
-    """The shapes, and the graphs of each of them; with --enforce-eager there are none."""
+) -> list[Shape]:
+    """The shapes, and the graphs of each of them; with --enforce-eager there are none. Returns those of prompts."""
     work = _made(engine, environment)
     for line in bucket_lines(work):
         workers.say(line, "common.py")
@@ -320,7 +324,7 @@ def _warm_up(
         raise WorkerError("AssertionError: Finished profiling")
     if switch(environment, "VLLM_SKIP_WARMUP"):
         workers.say("Skipping warmup...")
-        return
+        return []
     begin, graphs = time.monotonic(), command.text("--enforce-eager") != "true"
     workers.pause = workers.faults.get("slow_warmup", quick / max(len(work.prompt) + len(work.decode), 100))
     ngram = speculation(command) == "ngram" and engine.version == "0.26.0"
@@ -347,6 +351,7 @@ def _warm_up(
         worker.say(f"Warmup finished in {took:.0f} secs, allocated {allocated} of device memory")
 
     workers.run(whole)
+    return work.prompt
 
 
 def _made(engine: Engine, environment: Mapping[str, str]) -> Work:
