@@ -127,6 +127,7 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.cards.text import describe_node
 from ansible.module_utils.gaudi.doctor import while_serving
 from ansible.module_utils.gaudi.fabric import asked
+from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.jobs.decisions import unfinished
 from ansible.module_utils.gaudi.node import instances, links, long_work, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
@@ -167,7 +168,7 @@ def counted(found: list[dict[str, Any]]) -> list[str]:
     plans = weight_folders.plans_on_node(instances.PLANS)
     running = [each for each in found if each["active"] in instances.RUNNING]
     return [
-        note.sentence
+        with_id(note.sentence, note.id)
         for each in running
         for note in while_serving.of_counts(each["instance"], each["state"], plans.get(each["instance"]))
     ]

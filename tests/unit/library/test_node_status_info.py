@@ -106,6 +106,7 @@ def test_what_went_badly_while_an_instance_served_is_said(node: Path, monkeypatc
     assert shapes.startswith("tiny: ")
     assert "decode: batch 4, 64 blocks" in shapes
     assert "computed them again: 3" in preempted
+    assert preempted.endswith(" [preempted]")
     assert "node.while_serving" in (ROOT / "playbooks/status.yml").read_text()
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=failed\n")
     assert status(node / "none.py")["while_serving"] == []
