@@ -286,7 +286,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 REPORT = Path(paths.ACCEPTANCE_PAGE)
-LOCK = links.LOCK
 LOG = Path(paths.ACCEPTANCE_BURN_IN)
 KALLSYMS = Path("/proc/kallsyms")
 
@@ -466,7 +465,7 @@ def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[
     floors = classes.read_floors(given["floors"])
     if work.due.allowed and not module.check_mode:
         measures = not any(fault.fatal for fault in node.cards.faults) and bool(not work.why_not or given["burn_in"])
-        with links.alone(LOCK), drained(module, given["drain"] and measures):
+        with links.alone(links.LOCK), drained(module, given["drain"] and measures):
             document = measure(module, node, work, floors)
             keep(document)
         return document, True
@@ -477,7 +476,7 @@ def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[
     # An override that was added or removed is shown from now on.
     document = verdict.overridden(before, given["override"])
     if work.numbers.due and not module.check_mode:
-        with links.alone(LOCK):
+        with links.alone(links.LOCK):
             document = verdict.computed(document, compute_numbers(module, node, work) or {})
     if document != before and not module.check_mode:
         keep(document)

@@ -176,6 +176,15 @@ def busy(cards: Sequence[Mapping[str, Any]], *, drain: bool) -> tuple[int, ...]:
     return tuple(sorted(card["module_id"] for card in used if card["module_id"] is not None))
 
 
+def without_user(topology: Mapping[str, Any], container: str) -> dict[str, Any]:
+    """Return a topology in which a container uses no card."""
+    cards = [
+        {**card, "users": [user for user in card["users"] if user["container_name"] != container]}
+        for card in topology["cards"]
+    ]
+    return {**topology, "cards": cards}
+
+
 def not_measured(
     faults: Sequence[Fault], image: Mapping[str, Any], reference: str, runs: Sequence[Run], busy: Sequence[int]
 ) -> str:

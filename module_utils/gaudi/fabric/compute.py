@@ -421,6 +421,7 @@ def lines(part: Mapping[str, Any] | None) -> list[str]:
         proved = f"copies of {part['copy_mib']} MiB, gathers, matrix products{summed}"
         said.append(f"numbers: proved on modules {modules_text(cards)} ({proved}{short})")
     said += [row["sentence"] for row in rows if row["sentence"]]
+    said += [advice(part)] if any(row["outcome"] == FAILED for row in rows) else []
     return [*said, *([f"numbers not checked: {part['not_checked']}"] if part["not_checked"] else [])]
 
 

@@ -15,8 +15,6 @@ from ..fabric.output import KILLED
 from . import containers, links, reservations
 
 STATE, PLANS = Path(paths.STATE), Path(paths.INSTANCES)
-# Under which cards are reserved meanwhile, so that no instance is given them.
-HOLDER = "compute-check"
 
 
 def perform(
@@ -39,7 +37,7 @@ def perform(
     walls = [*links.WALLS, *links.MEASURES, *loopback, "--env", f"HABANA_VISIBLE_DEVICES={indexes}", "--interactive"]
     arguments = [*walls, "--entrypoint", "python3", image, "-", asked]
     limit = module.params["compute_limit"] or compute.limit_seconds(planned)
-    with reservations.borrowed(STATE, PLANS, HOLDER, chosen, now):
+    with reservations.borrowed(STATE, PLANS, reservations.BORROWER, chosen, now):
         ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)
     interrupted = ended.no_memory or ended.status == KILLED
     # A container that has ended well has printed warnings of libraries on stderr, and no reason.

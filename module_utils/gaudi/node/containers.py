@@ -304,7 +304,8 @@ def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
             if max(map(len, kept)) > PRINTED:
                 work.terminate()
                 raise TooMuch(out, err)
-    return work.returncode, out, err
+    # As a shell has it: what was killed itself ended like a container that was killed.
+    return work.returncode if work.returncode >= 0 else 128 - work.returncode, out, err
 
 
 def _read(work: subprocess.Popen[bytes]) -> tuple[bytearray, bytearray]:

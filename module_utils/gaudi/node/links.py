@@ -6,14 +6,13 @@ hccl_demo runs in a container of the serving image with the cards of one run, wh
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,9 @@ from ..fabric.output import Output, parse_output
 from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
-from . import containers, engine_look, instances
+from . import containers, engine_look, instances, reservations
 from .documents import read
+from .files import take_turn
 from .open_cards import read_facts
 from .reader import read_interfaces, read_ports, read_topology
 
@@ -46,6 +46,8 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 GAUDINET = (Path("/etc/habanalabs/gaudinet.json"), Path("/etc/gaudinet.json"))
 DEMO = "/opt/hccl_demo"
 CONTAINER = "gaudi-fabric-check"
+# Seconds for which the lock may be held by those who only ask whether another run measures.
+ASKED_SECONDS = 1.0
 # A container that only inspects an image may run beside another run's.
 LOOKING = f"{CONTAINER}-look-{os.getpid()}"
 # Confinement of any container here. Those that measure get what an instance gets, and the network, where ranks meet.
@@ -375,16 +377,42 @@ def alone(lock: Path) -> Iterator[None]:
         damage = Damaged(str(lock), "it is a directory")
         raise Refusal("acceptance_lock_damaged", f"{damage}. Move it away, then run this again.") from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take(handle, lock)
         yield
-    except BlockingIOError:
-        raise Refusal(
-            "measured_by_another_run",
-            "Another run measures the links of this node now, and two of them would slow each other down. Run this "
-            "again when it has ended.",
-        ) from None
     finally:
         os.close(handle)
+
+
+def _take(handle: int, lock: Path) -> None:
+    try:
+        take_turn(handle, lock, ASKED_SECONDS)
+    except Refusal:
+        raise Refusal(
+            "measured_by_another_run",
+            "Another run measures the cards and links of this node now, or still does although it was interrupted. Run "
+            "this again when it has ended.",
+        ) from None
+
+
+def end_interrupted(module: AnsibleModule, *, again: bool, remove: bool) -> bool:
+    """Remove the container that an interrupted run has left, and return whether the cards that it uses count as free.
+
+    With a card that hangs it would stay for good. again: a new measurement is requested, which is impossible while
+    another run measures. remove: False where nothing is to change. Raises Refusal as ``alone`` does.
+    """
+    docker = module.get_bin_path("docker")
+    if docker is None or not LOCK.exists():
+        return False
+    if not remove:
+        return not reservations.is_held(LOCK)
+    try:
+        with alone(LOCK):
+            module.run_command([docker, "rm", "--force", CONTAINER])
+    except Refusal:
+        if again:
+            raise
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -423,7 +451,10 @@ def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Nod
         mtu=given["external_mtu"] or None,
         speed=given["external_speed"] or None,
     )
+    ended = end_interrupted(module, again=given["again"], remove=build)
     cards = read_cards(module, given["card_types"], wanted)
+    if ended:
+        cards = replace(cards, topology=asked.without_user(cards.topology, CONTAINER))
     demo = measuring.Demo.from_mapping(given["demo"])
     # An instance on one card needs no measurement.
     measures = given["again"] or bool(given["burn_in"]) or any(len(plan["modules"]) > 1 for plan in given["plans"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base import paths
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..cards.reservations import Reservations, again, free, lend, parse_reservations, rebuild, render_reservations
@@ -19,6 +21,12 @@ from .folders import of_instances
 FILE = "cards.lock"
 # Seconds to wait for the lock. It is held for less than a second, and a waiting supervisor has its watchdog.
 PATIENCE = 30.0
+BORROWER = "compute-check"
+"""Under which cards are reserved while their numbers are checked, so that no instance is given them."""
+
+
+# Whoever borrows cards holds this lock; the kernel releases it when the process ends, even by a kill.
+MEASURING = Path(paths.ACCEPTANCE_LOCK).name
 
 
 @dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Read:
 
 
 def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> Read:
-    """Read cards.lock; no reservations without the file.
+    """Read cards.lock; no reservations without the file. Cards that an interrupted check had borrowed count as free.
 
     plans: the directory with a directory for each instance. If a plan is damaged too, the cards that its container was
     started with count, from the supervisor's state.json. now: ISO 8601, the date of rebuilt reservations. leaving: an
@@ -38,7 +46,8 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
     owners of cards cannot be determined.
     """
     try:
-        return Read(read(path, parse_reservations) or {})
+        found = read(path, parse_reservations) or {}
+        return Read(found if is_held(path.with_name(MEASURING)) else free(found, BORROWER))
     except Damaged as damage:
         try:
             rebuilt = rebuild(_plans(plans, path.parent / "instances", leaving), now)
@@ -52,6 +61,21 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
             ) from unclear
         names = ", ".join(sorted(rebuilt)) or "no instance"
         return Read(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a process has a lock file locked."""
+    try:
+        handle = os.open(lock, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 # The parts of a plan and of state.json that are read here.

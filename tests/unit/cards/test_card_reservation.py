@@ -70,6 +70,16 @@ def test_taking_asking_again_and_freeing(state: Path) -> None:
     assert not reserve("qwq-32b", state="absent")["changed"]
 
 
+def test_cards_of_an_interrupted_check_are_free(state: Path) -> None:
+    """A check that runs holds its lock; a kill or a loss of power releases it."""
+    reserve("compute-check", 0, 1)
+    with (state / "acceptance.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "reserved by compute-check" in reserve("qwq-32b", 0)["msg"]
+    assert reserve("qwq-32b", 0)["changed"]
+    assert held(state) == {"qwq-32b": [0]}
+
+
 def test_a_refusal_leaves_everything_as_it_was(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reserve("qwq-32b", 0, 1)
     before = (state / "cards.lock").read_bytes()

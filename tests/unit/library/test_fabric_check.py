@@ -102,6 +102,11 @@ class Node:
     fails: str = ""
     commands: list[list[str]] = field(default_factory=list)
 
+    def tick(self) -> float:
+        """The node's clock, which goes on while somebody waits."""
+        self.clock += 0.2
+        return self.clock
+
     def topology(self, *_: Any, **__: Any) -> dict[str, Any]:
         cards = []
         for module in self.modules:
@@ -128,6 +133,11 @@ class Node:
 
     def answer(self, command: list[str]) -> tuple[int, str, str]:
         self.commands.append(command)
+        if command[1:3] == ["rm", "--force"]:
+            rest = {
+                m: [user for user in users if user["container_name"] != command[3]] for m, users in self.users.items()
+            }
+            self.users = {module: users for module, users in rest.items() if users}
         if "-dis_mon" in command:
             return self.qual[0], self.qual[1], ""
         if "--format" in command and "{{.State.OOMKilled}}" in command:
@@ -199,8 +209,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(links, "boot", lambda: made.boot)
     monkeypatch.setattr(computing, "STATE", tmp_path)
     monkeypatch.setattr(computing, "PLANS", tmp_path / "instances")
-    for name, file in (("REPORT", "acceptance.html"), ("LOCK", "acceptance.lock")):
-        monkeypatch.setattr(fabric_check, name, tmp_path / file)
+    monkeypatch.setattr(fabric_check, "REPORT", tmp_path / "acceptance.html")
+    monkeypatch.setattr(links, "LOCK", tmp_path / "acceptance.lock")
     monkeypatch.setattr(links, "read_topology", made.topology)
     monkeypatch.setattr(links, "read_ports", made.ports)
     monkeypatch.setattr(links, "read_interfaces", made.interfaces)
@@ -208,7 +218,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(links, "GAUDINET", (tmp_path / "gaudinet.json", tmp_path / "older.json"))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     answer_all(monkeypatch, made.answer)
-    monkeypatch.setattr(time, "monotonic", lambda: made.clock)
+    monkeypatch.setattr(time, "monotonic", made.tick)
     return made
 
 
@@ -1221,6 +1231,31 @@ def test_cards_of_instances_stay_reserved_for_them(node: Node) -> None:
     assert reserved["other"] == held["other"]
     assert [card["module_id"] for card in reserved["compute-check"]["cards"]] == [0, 1, 2, 4, 5, 6, 7]
     assert json.loads((node.folder / "cards.lock").read_text())["reservations"] == held
+
+
+LEFT = {"pid": 9, "name": "python3", "unit": None, "container": "c1", "container_name": "gaudi-fabric-check"}
+
+
+def test_what_an_interrupted_check_left_does_not_keep_the_next_one_from_its_cards(node: Node) -> None:
+    node.computes, node.users = True, {3: [LEFT]}
+    left = {"compute-check": {"cards": [{"module_id": each, "serial": None} for each in range(8)], "since": "then"}}
+    (node.folder / "cards.lock").write_text(json.dumps({"schema": 1, "reservations": left}))
+    lock = node.folder / "acceptance.lock"
+    lock.touch()
+    foreseen = check(check=True, **NUMBERS, again=True)
+    assert "modules 0, 1, 2, 3" in foreseen["plan"]
+    assert (node.users, node.computed) == ({3: [LEFT]}, []), "check mode leaves it there"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert check(**NUMBERS, again=True)["refused_id"] == "measured_by_another_run"
+        assert node.users == {3: [LEFT]}, "it is not interrupted"
+    assert check(**NUMBERS, again=True)["verdict"]["state"] == "accepted"
+    assert node.computed[-1]["cards"] == list(range(8))
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert not check(**NUMBERS)["changed"], "a verdict that holds needs no measurement"
+    node.users = {3: [LEFT]}
+    assert (check(**NUMBERS)["changed"], node.users) == (False, {})
 
 
 def test_a_card_that_computes_wrongly_lets_no_instance_start_on_it(node: Node) -> None:

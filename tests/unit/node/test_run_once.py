@@ -111,3 +111,7 @@ def test_nothing_is_left_open(node: Node) -> None:
     node.run("exec yes")
     node.run("exit 0")
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_client_that_is_killed_counts_as_a_killed_container(node: Node) -> None:
+    assert node.run("kill -9 $$").status == 137
