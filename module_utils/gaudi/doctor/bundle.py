@@ -65,9 +65,9 @@ _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\]
 # be its value.
 # Patterns that look for secret names themselves take quadratic time for a long word.
 _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
-_ASSIGNED_VALUE = re.compile(rf"{_QUOTED}|[^\s\"}}]+")
+_ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"}}]+")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
-_OPTION_VALUE = re.compile(rf"{_QUOTED}|[^\s\"-]\S*")
+_OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
 _ADDRESSES = (
     # A header's value goes on to the end of the line.
     (re.compile(r"(authorization[\"']?\s*[=:]\s*|cookie[\"']?\s*:\s*).+", re.IGNORECASE), rf"\1{MASKED}"),
@@ -83,6 +83,15 @@ _FORMS = (
     (re.compile(r"(\bbearer\s+)[^\s\"']+", re.IGNORECASE), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}"), MASKED),
     (re.compile(r"(?<![\w-])gaudi-[\w-]{43}(?![\w-])"), MASKED),
+    # A token of GitHub or GitLab, a key of OpenAI's form, one of AWS, a JSON web token, a key of ssh with its comment.
+    (re.compile(r"(?<![\w-])(?:gh[a-z]_|github_pat_|glpat-|sk-)[\w-]{16,}"), MASKED),
+    (re.compile(r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"), MASKED),
+    (re.compile(r"(?<![\w-])(?:ssh-[a-z0-9-]{2,20}|ecdsa-sha2-[a-z0-9-]{2,20}) AAAA[\w+/=]+(?: \S+@\S+)?"), MASKED),
+    (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), MASKED),
+)
+# A private key goes over many lines, or to the end of what was kept of a text.
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)"
 )
 _PROXY_NAME = re.compile(r"proxy$", re.IGNORECASE)
 _PROXY_ACCOUNT = re.compile(r"^\S+@")
@@ -174,6 +183,7 @@ def _words(words: Sequence[Any], name: str) -> list[Any]:
 
 
 def _plain(text: str) -> str:
+    text = _PRIVATE_KEY.sub(MASKED, text)
     text = "\n".join(map(cut, text.split("\n")))
     for pattern, instead in _ADDRESSES:
         text = pattern.sub(instead, text)
@@ -225,7 +235,8 @@ def masked_text(text: str, name: str = "") -> str:
         # Nobody can tell what in it is a secret.
         return f"{CUT}\n"
     except ValueError:
-        return "\n".join(_plain(printable(line)) for line in text.splitlines()) + "\n"
+        lines = _PRIVATE_KEY.sub(MASKED, text).splitlines()
+        return "\n".join(_plain(printable(line)) for line in lines) + "\n"
 
 
 def of_node(findings: Sequence[str], text: str) -> str:

@@ -51,17 +51,29 @@ _PUBLIC = (
     *("debian.org", "redhat.com", "fedoraproject.org", "kernel.org", "modelscope.cn", "intel.com", "freedesktop.org"),
 )
 
+# The host of a mail or ssh address; what systemd writes behind @ ends with the kind of a unit.
+_UNITS = "service|socket|target|timer|mount|automount|slice|scope|path|device|swap"
+_OF_PUBLIC = rf"(?:[\w-]{{1,63}}\.){{0,8}}(?:{'|'.join(map(re.escape, _PUBLIC))})(?![\w.-])"
+_NAME_OF_HOST = rf"(?!{_OF_PUBLIC})(?:[A-Za-z0-9][\w-]{{0,62}}\.){{1,8}}(?!(?:{_UNITS})\b)[A-Za-z]{{2,24}}(?![\w.-])"
+
 # Serials and names that no node gave, by what stands around them.
 _LEARNED = (
     (SERIAL, re.compile(r"serial(?:[ _-]?(?:number|num|no))?[\"']?\s{0,40}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
+    (SERIAL, re.compile(r"\b(?:S/?N|(?:service|asset)[ _-]?tag)[\"']?\s{0,8}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
     (SERIAL, re.compile(r"\b(?:eui|naa|nvme)\.([0-9a-f]{16,64}(?:-[\w-]{1,128})?)", re.I)),
     # The form of hl-smi's column uuid: 01P0-HL2080A0-15-TF8A81-09-07-06.
     (UUID, re.compile(r"(?<![\w-])([0-9A-Z]{4}-HL[0-9A-Z]{4,10}(?:-[0-9A-Z]{2,8}){3,6})(?![\w-])")),
     (UUID, re.compile(r"(?<![0-9a-z])([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})(?![0-9a-z])", re.I)),
     # What systemd calls the machine and its boots.
     (UUID, re.compile(r"(?:machine|boot)[ _-]?id[\"']?\s{0,8}[:=]\s{0,8}[\"']?([0-9a-f]{32})", re.I)),
-    (USER, re.compile(r"/home/([A-Za-z][\w.-]{0,63})")),
-    (HOST, re.compile(r"://(?:[^/\s\"'@]{1,200}@)?([A-Za-z0-9][A-Za-z0-9.-]{0,252})")),
+    # Also on the Mac that a run was started from, whose output may be part of the record.
+    (USER, re.compile(r"/(?:home|Users)/([A-Za-z][\w.-]{0,63})")),
+    (USER, re.compile(rf"(?<![\w.+-])([A-Za-z][\w.+-]{{0,63}})@{_NAME_OF_HOST}")),
+    (HOST, re.compile(rf"(?<![\w.+-])[A-Za-z][\w.+-]{{0,63}}@({_NAME_OF_HOST})")),
+    # The account before it may be masked by now.
+    (HOST, re.compile(r"://(?:[^/\s\"'@]{1,200}@|\(taken out\)@)?([A-Za-z0-9][A-Za-z0-9.-]{0,252})")),
+    # What ssh, git and curl say of a host that they do not reach.
+    (HOST, re.compile(r"\b(?:connect to host|resolve host(?:name)?:?) ([A-Za-z0-9][A-Za-z0-9.-]{0,252})", re.I)),
     # A registry in front of an image's name.
     (HOST, re.compile(r"(?<![\w./@:-])((?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,63})(?::\d{1,5})?/[\w./-]{1,200}[:@]\w")),
 )
