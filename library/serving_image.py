@@ -175,6 +175,7 @@ PROCESSORS = Path("/proc/cpuinfo")
 # Confinement of a container that only inspects an image: the image's own Python may run any code.
 WALLS = [
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
+    *("--ulimit", "core=0:0"),
     *("--tmpfs", "/tmp", "--pids-limit", "256", "--memory", containers.INSPECTION_MEMORY),  # noqa: S108 - of the container
 ]
 # Imported libraries write below /tmp, and need one thread each, as nothing is computed. No card is named explicitly,

@@ -38,7 +38,8 @@ FROM ${BASE}
 USER root
 ARG REPOSITORY
 ARG COMMIT
-RUN git init --quiet DIRECTORY \\
+RUN ulimit -c 0 \\
+ && git init --quiet DIRECTORY \\
  && git -C DIRECTORY remote add origin "$REPOSITORY" \\
  && git -C DIRECTORY fetch --quiet --depth 1 origin "$COMMIT" \\
  && git -C DIRECTORY checkout --quiet --detach FETCH_HEAD \\

@@ -61,6 +61,16 @@ def test_a_checkout_is_of_the_commit_and_of_no_other(origin: Path, tmp_path: Pat
     assert git(tmp_path / "made", "rev-parse", "HEAD") == first
 
 
+def test_nothing_in_a_build_writes_core_dumps(tmp_path: Path) -> None:
+    git_ = tmp_path / "git"
+    git_.write_text(f"#!/bin/sh\nulimit -H -c > {tmp_path}/limit\nexit 1\n")
+    git_.chmod(0o755)
+    environment = {**os.environ, "GAUDI_BUILD_PATH": str(tmp_path)}
+    command = ["sh", str(STEPS), "checkout", "https://host/x", "0" * 40, str(tmp_path / "made")]
+    assert subprocess.run(command, check=False, capture_output=True, env=environment).returncode != 0
+    assert (tmp_path / "limit").read_text() == "0\n"
+
+
 def test_a_host_that_gives_no_single_commits_gives_all(origin: Path, tmp_path: Path) -> None:
     git(origin, "config", "uploadpack.allowAnySHA1InWant", "false")
     git(origin, "config", "protocol.version", "0")

@@ -48,7 +48,14 @@ _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
 _LABELLING = "the labels with versions"
 # How the Python of an image that is not trusted yet is asked: without card, network and rights.
-_WALLS = ("--runtime=runc", "--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only")
+_WALLS = (
+    "--runtime=runc",
+    "--network=none",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--read-only",
+    "--ulimit=core=0:0",
+)
 # Nothing of the image's can be written, and none of its cards is there.
 _ENVIRONMENT = ("--env=HOME=/tmp", "--env=HABANA_LOGS=/tmp/habana_logs", "--env=HABANA_VISIBLE_DEVICES=none")
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")

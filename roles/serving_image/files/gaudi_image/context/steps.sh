@@ -2,6 +2,8 @@
 # One step of building a serving image: steps.sh STEP ARGUMENT... (called by the Dockerfile).
 # Addresses and passwords are files below /run/secrets while a step runs; they are in no layer.
 set -eu
+# No core dumps: what crashes in a build has gigabytes. BuildKit of Docker 20.10 ignores docker build --ulimit.
+ulimit -c 0
 
 programs=/run/gaudi-build
 packages=/run/gaudi-packages
