@@ -18,8 +18,8 @@ FORMATS = {"Debian": DEB, "RedHat": RPM}
 DRIVERS = {DEB: "habanalabs-dkms", RPM: "habanalabs"}
 
 _OF_KERNEL = ("images", "headers", "extra")
-# A kernel release (uname -r) becomes part of a package's name.
-_KERNEL = re.compile(r"[0-9][A-Za-z0-9._+~-]{0,99}")
+KERNEL = re.compile(r"[0-9][A-Za-z0-9._+~-]{0,99}")
+"""The form of a kernel's release (uname -r), which becomes part of a package's name."""
 _WITH_BUILD = re.compile(r"[0-9]+(\.[0-9]+){2}-[0-9]+")
 
 
@@ -161,10 +161,12 @@ def _order(version: str, limit: str) -> int:
 
 
 def _no_kernel(text: str) -> Refusal:
-    return Refusal("no_kernel_release", f"{text!r} is no release of a kernel (6.8.0-45-generic). Look at uname -r.")
+    return Refusal(
+        "no_kernel_release", f"{text!r} is no release of a kernel, such as 6.8.0-45-generic. Look at uname -r."
+    )
 
 
 def _for_kernel(names: tuple[str, ...], kernel: str) -> list[str]:
-    if not _KERNEL.fullmatch(kernel):
+    if not KERNEL.fullmatch(kernel):
         raise _no_kernel(kernel)
     return [name.format(kernel=kernel) for name in names]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..base.refusal import Refusal
 from ..preflight import versions
-from .facts import DEB, Facts
+from .facts import DEB, KERNEL, Facts
 from .kernels import sort_key
 
 SUPPORTED = "supported"
@@ -110,7 +110,14 @@ def choose(
     """Return the kernel that an option means.
 
     A kernel that is pinned already stays for as long as it is of the list: a newer package does not bring a reboot.
+    Raises Refusal for a text that is no kernel's name.
     """
+    if requested not in ("", SUPPORTED) and not KERNEL.fullmatch(requested):
+        raise Refusal(
+            "no_kernel_release",
+            f"{OPTION} is {requested!r}. Set {SUPPORTED}, or the full name of a kernel as uname -r prints it, such as "
+            "6.8.0-45-generic.",
+        )
     if requested != SUPPORTED:
         return KernelChoice(requested, requested, pinned)
     kept = newest(listing, running, [pinned]) if pinned else ""

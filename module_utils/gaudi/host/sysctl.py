@@ -119,7 +119,7 @@ def check_request(settings: Mapping[str, str]) -> dict[str, str]:
     if pages is not None and not pages.isdigit() and pages != AUTO:
         raise Refusal(
             "not_a_whole_number",
-            f"{HUGEPAGES} is set to {pages!r}. Set a whole number of pages, 0 or more, or {AUTO}.",
+            f"host_tuning_hugepages ({HUGEPAGES}) is {pages!r}. Set a whole number of pages, 0 or more, or {AUTO}.",
         )
     return wanted
 

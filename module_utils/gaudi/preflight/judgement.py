@@ -194,7 +194,7 @@ def mismatches(
         kernel_lacks=tuple(state.lacking(argued, seen.kernel, words)),
         translated=iommu.shown(translated),
         translated_case=iommu.case(words),
-        translated_because=next((need.because for need in shown), ""),
+        translated_because=next((need.because for need in shown if need.purpose == "correctness"), ""),
         driver=seen.topology.get("driver_version"),
         nic_drivers=frozenset(card["nic_driver_version"] for card in cards if card.get("nic_driver_version")),
         cards=_cards(asked, seen),

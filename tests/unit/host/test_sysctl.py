@@ -361,3 +361,8 @@ def test_a_setting_that_left_the_inventory_is_put_back_all_the_same(proc: Path, 
     run(tmp_path, settings={"vm.nr_hugepages": "64"})
     assert run(tmp_path, settings=before, state="absent")["findings"] == []
     assert (proc / "sys/kernel/numa_balancing").read_text() == "1\n"
+
+
+def test_a_wrong_number_of_hugepages_is_said_of_the_option() -> None:
+    with refused("not_a_whole_number", "host_tuning_hugepages"):
+        sysctl.check_request({"vm.nr_hugepages": "automatic"})

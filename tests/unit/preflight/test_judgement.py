@@ -138,6 +138,11 @@ def test_one_card_behind_an_iommu_that_translates_is_refused_from_1_24_on() -> N
     assert ids(of_1_24([TRANSLATED], release="1.23")) == []
     # What the release's file says counts, whatever the release is called here.
     assert ids(of_1_24([TRANSLATED], release="ours", software={"release": "1.24.0"})) == ["iommu"]
+    # What is said of intel_iommu on processors of AMD is no reason for a reboot.
+    amd = judge(
+        replace(NODE, groups=[TRANSLATED], cpuinfo="vendor_id : AuthenticAMD"), kernel_rules=RULES, release="1.24.1"
+    )
+    assert "wrong answers with no error" in amd["problems"][0]["message"]
     # Nothing is served yet; the fault is the node's.
     assert ids(of_1_24([TRANSLATED], plans=[])) == ["iommu"]
 
