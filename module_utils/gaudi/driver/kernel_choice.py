@@ -114,7 +114,7 @@ def choose(
     """
     if requested not in ("", SUPPORTED) and not KERNEL.fullmatch(requested):
         raise Refusal(
-            "no_kernel_release",
+            "kernel_not_named",
             f"{OPTION} is {requested!r}. Set {SUPPORTED}, or the full name of a kernel as uname -r prints it, such as "
             "6.8.0-45-generic.",
         )

@@ -229,8 +229,8 @@ def test_a_kernel_that_is_there_needs_no_package(run: Run, system: System) -> No
     [
         ("supported", ["linux-image-6.11.0-9-generic"], "no_supported_kernel", "They have 6.11.0-9-generic."),
         ("6.8.0-999-generic", SEEN, "kernel_not_offered", "has linux-image-6.8.0-999-generic. They have kernels"),
-        ("Supported", SEEN, "no_kernel_release", "gaudi_driver_kernel is 'Supported'. Set supported, or the full name"),
-        ("[]", SEEN, "no_kernel_release", "gaudi_driver_kernel is '[]'."),
+        ("Supported", SEEN, "kernel_not_named", "gaudi_driver_kernel is 'Supported'. Set supported, or the full name"),
+        ("[]", SEEN, "kernel_not_named", "gaudi_driver_kernel is '[]'."),
     ],
 )
 def test_a_kernel_that_nobody_offers_is_refused(
