@@ -16,7 +16,9 @@ WORDS = ("true", "t", "1", "yes", "y", "on", "false", "f", "0", "no", "n", "off"
 
 @dataclass(frozen=True)
 class Typed:
-    """One option or variable of a server. ``default`` is as it is written; None where the server decides."""
+    """One option or variable of a server. ``default`` is as it is written; None where the server decides. ``choices``
+    of a bool are the words that its code reads rightly, in any case; without them WORDS.
+    """
 
     type: str
     default: str | None = None
@@ -39,7 +41,8 @@ class Typed:
         if self.type == "choice":
             return None if value in self.choices else f"one of {', '.join(self.choices)}"
         if self.type == "bool":
-            return None if value.lower() in WORDS else "true or false"
+            words = self.choices or WORDS
+            return None if value.lower() in words else " or ".join(self.choices or ("true", "false"))
         read, form = _READ.get(self.type, (str, ""))
         try:
             read(value)

@@ -17,9 +17,10 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
 from ..catalogue.surface import CHECKED, Surface, normal
 from ..families.registry import family_of
+from ..families.shared import KNOBS
 from ..image.recipe import Wish, pins_of_other_releases
 from ..plugin_buckets.variables import is_number
-from ..request.options import Request
+from ..request.options import READERS, Request
 from ..rules.draft import Draft
 from .arguments import is_option
 
@@ -124,7 +125,10 @@ def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
 
 
 def check_values(wanted: Request, release: ReleaseEntry) -> None:
-    """A variable whose type the release file knows takes no other; the server would end, or read something else."""
+    """A variable whose type the release file knows takes no other; the server would end, or read something else. One
+    that an option stands for has the option's range.
+    """
+    options = {variable: option for option, variable in KNOBS.items()}
     for name, value in wanted.extra_environment.items():
         typed = release.typed_variables.get(name)
         needed = typed.wrong(value) if typed is not None else None
@@ -134,3 +138,5 @@ def check_values(wanted: Request, release: ReleaseEntry) -> None:
                 f"extra_environment sets {name} to {shown(value)}, but release {release.name} reads {needed} there. "
                 f"Correct it.",
             )
+        if name in options and typed is not None:
+            READERS[options[name]](value, f"extra_environment.{name}")

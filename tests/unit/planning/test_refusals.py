@@ -586,7 +586,7 @@ def test_a_partial_warm_up_stays_within_the_service(partial: dict[str, int], wor
         ({"model": "no-such-model"}, ["no-such-model", "catalog/models"]),
         ({"dtype": "awq", "quantization_config": "/calib/q.json"}, ["quantization_config", "awq"]),
         ({"lazy_mode": "maybe"}, ["lazy_mode", "true or false"]),
-        ({"extra_environment": {"PT_HPU_LAZY_MODE": "2"}}, ["PT_HPU_LAZY_MODE", "0 or 1"]),
+        ({"extra_environment": {"PT_HPU_LAZY_MODE": "2"}}, ["PT_HPU_LAZY_MODE", "0, 1"]),
         ({"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "x"}}, ["VLLM_PROMPT_SEQ_BUCKET_MAX", "number"]),
         ({"extra_environment": {"VLLM_PROMPT_SEQ_BUCKET_MAX": "64"}}, ["VLLM_PROMPT_SEQ_BUCKET_MIN is 128"]),
         ({"extra_environment": {"VLLM_DECODE_BS_BUCKET_LIMIT": "0.7"}}, ["VLLM_DECODE_BS_BUCKET_LIMIT", "0.5"]),
@@ -921,7 +921,30 @@ def test_an_address_and_the_interface_it_is_not_on() -> None:
 
 @pytest.mark.parametrize("share", ["abc", "nan", "7", "-0.1", "1.0", ""])
 def test_a_graph_reserve_that_is_no_share_is_refused_under_its_name(share: str) -> None:
-    sentence("graph_reserved_mem", repr(share), model="qwen3-8b", extra_environment={"VLLM_GRAPH_RESERVED_MEM": share})
+    sentence("RESERVED_MEM", share, model="qwen3-8b", extra_environment={"VLLM_GRAPH_RESERVED_MEM": share})
+
+
+@pytest.mark.parametrize("release", ["1.16", "1.18", "1.21", "1.22", "1.22-2025.11", "deepseek-r1"])
+def test_variables_of_the_forks_have_types(release: str) -> None:
+    """Each of these ends the server after it has loaded, or is read as something else without a word."""
+    variables = vendor.catalogue(release).release.typed_variables
+    wrong = {
+        "VLLM_SKIP_WARMUP": "maybe",
+        "VLLM_GRAPH_PROMPT_RATIO": "abc",
+        "VLLM_GRAPH_PROMPT_STRATEGY": "random",
+        "VLLM_HPU_LOG_STEP_CPU_FALLBACKS": "false",
+        "VLLM_ENGINE_ITERATION_TIMEOUT_S": "a minute",
+        "VLLM_USE_MODELSCOPE": "1",
+    }
+    for name, value in wrong.items():
+        if name in variables:
+            sentence(name, repr(value), release=release, extra_environment={name: value}, tensor_parallel_size="auto")
+    assert {"VLLM_HPU_LOG_STEP_CPU_FALLBACKS", "VLLM_ENGINE_ITERATION_TIMEOUT_S"} <= set(variables)
+
+
+@pytest.mark.parametrize("release", ["1.18", "1.21"])
+def test_a_share_in_a_variable_has_the_range_of_its_option(release: str) -> None:
+    sentence("VLLM_GRAPH_PROMPT_RATIO", "3", release=release, extra_environment={"VLLM_GRAPH_PROMPT_RATIO": "3"})
 
 
 def test_graphs_cannot_have_all_the_memory() -> None:
