@@ -8,7 +8,16 @@ from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Value, borrowed, rule
 from . import formulas
 from .base import Family, Lengths
-from .shared import bucket, environment_of_release, knobs, limits, recipe_cache, skip_warmup
+from .shared import (
+    OPTIONS_OF_FORKS,
+    bucket,
+    environment_of_release,
+    knobs,
+    limits,
+    options_of_forks,
+    recipe_cache,
+    skip_warmup,
+)
 
 # Minimum and step of lengths and blocks, in tokens and blocks: the script's numbers, for any block size.
 STEP = 128
@@ -163,6 +172,14 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, tokens: Value, prefill: 
     draft.option("--distributed_executor_backend", resolved.script("ray"))
     draft.option("--gpu_memory_utilization", memory)
     draft.option("--disable-log-requests", resolved.script(value=True))
+    if resolved.request.tool_call_parser is not None and resolved.parser is not None:
+        raise Refusal(
+            "tools_and_reasoning",
+            f"tool_call_parser is set, and {resolved.model.name} has the reasoning parser {resolved.parser}: the "
+            f"server of release {resolved.release.name} takes one of both and would not start. Leave tool_call_parser "
+            f"out.",
+        )
+    options_of_forks(draft, resolved)
 
 
 def _reasoning_parser(model: ModelFacts) -> str | None:
@@ -184,6 +201,8 @@ DEEPSEEK = Family(
         "partial_warmup",
         "exponential_bucketing",
     ),
+    # Its server has other arguments for speculation (--speculative-model), which nobody is known to have tried there.
+    takes=tuple(option for option in OPTIONS_OF_FORKS if option != "speculative_config"),
     options_in_environment={
         "VLLM_GPU_MEMORY_UTILIZATION": "gpu_memory_utilization",
         "BUCKET_PADDING_RATIO": "padding_limit",

@@ -7,8 +7,6 @@ refused if the request sets it, and left out with a line if only the model's fil
 
 from __future__ import annotations
 
-import json
-
 from ..base.refusal import Refusal
 from ..request.options import PLUGIN_OPTIONS
 from ..request.resolved import ResolvedRequest
@@ -16,9 +14,9 @@ from ..rules.buckets import ceil_to
 from ..rules.draft import Draft, Value, given, rule
 from . import formulas
 from .base import Family, Lengths
-from .plugin_features import check_features
+from .features import check_features
 from .plugin_warmup import of_start, warmup
-from .shared import environment_of_release, quantization, recipe_cache
+from .shared import adapters, as_json, environment_of_release, quantization, recipe_cache
 
 # ---- what the fork had and the plugin has not
 
@@ -88,13 +86,6 @@ def calibrated(dtype: str, stored: str | None) -> str | None:
     (vllm/config/model.py, vllm_gaudi/utils.py has_quant_config).
     """
     return "inc" if dtype == "fp8" and stored is None else None
-
-
-def _json(value: Value) -> Value:
-    """Return a mapping as JSON, as vLLM's parser reads it."""
-    if value.result is None:
-        return value
-    return Value(json.dumps(value.result, sort_keys=True, separators=(",", ":")), value.rule, value.inputs)
 
 
 # ---- filling
@@ -339,14 +330,10 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, length: Value, tokens: V
         prefix_caching(requested=request.enable_prefix_caching, contiguous_pa=bool(request.contiguous_pa)),
     )
     for option, name in MAPPINGS.items():
-        draft.option(name, _json(resolved.said(option)))
+        draft.option(name, as_json(resolved.said(option)))
     if request.tool_call_parser is not None:
         draft.option("--enable-auto-tool-choice", resolved.source("tool_call_parser")(value=True))
-    if request.lora_modules:
-        if request.enable_lora is None:
-            draft.option("--enable-lora", resolved.source("lora_modules")(value=True))
-        pairs = [f"{name}={place}" for name, place in request.lora_modules.items()]
-        draft.option("--lora-modules", resolved.source("lora_modules")(value=pairs))
+    adapters(draft, resolved)
 
 
 def _block_size(draft: Draft, resolved: ResolvedRequest) -> Value:

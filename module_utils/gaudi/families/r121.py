@@ -12,6 +12,7 @@ from ..rules.draft import Draft, Value, borrowed, rule
 from . import formulas
 from .base import Family, Lengths
 from .shared import (
+    OPTIONS_OF_FORKS,
     bucket,
     dtype,
     environment_of_release,
@@ -19,6 +20,7 @@ from .shared import (
     knobs,
     lazy_collectives,
     model_and_cards,
+    options_of_forks,
     quantization,
     recipe_cache,
     skip_warmup,
@@ -204,6 +206,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest) -> None:
     draft.option("--num-scheduler-steps", resolved.pick("scheduler_steps"))
     draft.option("--distributed_executor_backend", formulas.executor(tensor_parallel_size=resolved.cards))
     draft.option("--gpu-memory-utilization", resolved.pick("gpu_memory_utilization"))
+    options_of_forks(draft, resolved)
 
 
 def _prefill(resolved: ResolvedRequest) -> Value:
@@ -276,6 +279,7 @@ R121 = Family(
     fill=_fill,
     fill_last=_partial_warmup,
     without_effect=("padding_limit",),
+    takes=OPTIONS_OF_FORKS,
     options_in_environment={
         "VLLM_GPU_MEMORY_UTILIZATION": "gpu_memory_utilization",
         "VLLM_MAX_SEQ_LEN_TO_CAPTURE": "max_seq_len_to_capture",

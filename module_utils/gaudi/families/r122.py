@@ -12,6 +12,7 @@ from ..rules.draft import Draft, Value, borrowed, rule
 from . import formulas
 from .base import Family, Lengths
 from .shared import (
+    OPTIONS_OF_FORKS,
     bucket,
     dtype,
     environment_of_release,
@@ -20,6 +21,7 @@ from .shared import (
     lazy_collectives,
     limits,
     model_and_cards,
+    options_of_forks,
     quantization,
     recipe_cache,
     skip_warmup,
@@ -259,6 +261,7 @@ def _arguments(draft: Draft, resolved: ResolvedRequest, sizes: Sizes) -> None:
     draft.option("--kv-cache-dtype", resolved.said("kv_cache_dtype"))
     draft.option("--disable-log-requests", resolved.script(not resolved.request.profile))
     expert_parallel(draft, resolved)
+    options_of_forks(draft, resolved)
 
 
 def _without_slices(sizes: list[int], environment: Mapping[str, str]) -> list[int]:
@@ -274,6 +277,7 @@ R122 = Family(
     name="1.22",
     fill=_fill,
     without_effect=("partial_warmup",),
+    takes=OPTIONS_OF_FORKS,
     plans_by_length=True,
     true_words=("true", "t", "1", "yes", "y", "on"),
     script_binds_cpus=True,

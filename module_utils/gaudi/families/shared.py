@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from ..request.options import RecipeCache
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Value, given
 from . import formulas
+from .features import check_adapters, check_speculation
 
 
 def bucket(draft: Draft, name: str, minimum: Value, step: Value, maximum: Value) -> None:
@@ -71,6 +74,59 @@ def knobs(draft: Draft, resolved: ResolvedRequest) -> None:
         wanted = getattr(resolved.request, option)
         if wanted is not None:
             draft.variable(variable, resolved.source(option)(value="1" if wanted else "0"))
+
+
+# Options in vLLM's own words that the servers of the forks have, too. reasoning_parser is set for all releases
+# (planning/server.py).
+OPTIONS_OF_FORKS = (
+    "enable_prefix_caching",
+    "enable_lora",
+    "max_loras",
+    "max_lora_rank",
+    "lora_modules",
+    "speculative_config",
+    "reasoning_parser",
+    "tool_call_parser",
+)
+
+
+def options_of_forks(draft: Draft, resolved: ResolvedRequest) -> None:
+    """Pass the options in vLLM's own words. Raises Refusal for those that would end the server."""
+    check_speculation(resolved)
+    check_adapters(draft, resolved)
+    for option in ("enable_prefix_caching", "enable_lora"):
+        # What is off there by default has no argument that turns it off on the oldest of them.
+        if getattr(resolved.request, option):
+            draft.option(f"--{option.replace('_', '-')}", resolved.said(option))
+    for option in ("max_loras", "max_lora_rank"):
+        draft.option(f"--{option.replace('_', '-')}", resolved.said(option))
+    draft.option("--speculative-config", as_json(resolved.said("speculative_config")))
+    if resolved.request.speculative_config is not None:
+        draft.warn(
+            f"speculative_config is experimental on release {resolved.release.name} (README_GAUDI.md of its fork), and "
+            f"was not tried by this project on a card."
+        )
+    adapters(draft, resolved)
+    draft.option("--tool-call-parser", resolved.said("tool_call_parser"))
+    if resolved.request.tool_call_parser is not None:
+        draft.option("--enable-auto-tool-choice", resolved.source("tool_call_parser")(value=True))
+
+
+def as_json(value: Value) -> Value:
+    """A mapping as an argument has it; nothing where there is none."""
+    if value.result is None:
+        return value
+    return Value(json.dumps(value.result, sort_keys=True, separators=(",", ":")), value.rule, value.inputs)
+
+
+def adapters(draft: Draft, resolved: ResolvedRequest) -> None:
+    """Set the adapters, which need LoRA whether or not the request says so."""
+    request = resolved.request
+    if request.lora_modules:
+        if request.enable_lora is None:
+            draft.option("--enable-lora", resolved.source("lora_modules")(value=True))
+        pairs = [f"{name}={place}" for name, place in request.lora_modules.items()]
+        draft.option("--lora-modules", resolved.source("lora_modules")(value=pairs))
 
 
 def skip_warmup(draft: Draft, resolved: ResolvedRequest, word: str) -> None:

@@ -90,12 +90,22 @@ def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> No
     draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
 
 
+# The features of release files (unsupported) that options ask for.
+FEATURES = {
+    **dict.fromkeys(("enable_lora", "lora_modules", "max_loras", "max_lora_rank"), "lora"),
+    "enable_chunked_prefill": "chunked_prefill",
+}
+
+
 def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
     """Options that were asked for, and that the release's server never sees."""
     family = family_of(release)
     for option in (*family.without_effect, *(name for name in PLUGIN_OPTIONS if name not in family.takes)):
         if option in asked:
             why = family.reasons.get(option)
+            planned = release.unsupported.get(FEATURES.get(option, ""))
+            if why is None and planned is not None:
+                raise Refusal("unsupported_feature", f"{option} is set: {planned}")
             raise Refusal(
                 "without_effect",
                 f"{option} is without effect on release {release.name}{'' if why is None else f' ({why})'}. Leave it "

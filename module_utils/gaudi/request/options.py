@@ -486,5 +486,5 @@ READERS = {
     "network_interface": _matching(INTERFACE, "the name of a network interface such as eth0"),
 }
 OPTIONS = tuple(option.name for option in fields(Request))
-# What only servers of the plugin have a counterpart for.
+# In vLLM's own words. Servers of the plugin have them all, those of the forks some (families).
 PLUGIN_OPTIONS = OPTIONS[OPTIONS.index("data_parallel_size") : OPTIONS.index("recipe_cache")]

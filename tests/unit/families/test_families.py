@@ -72,7 +72,7 @@ def test_a_question_is_found(asks: str) -> None:
 def test_each_family_has_a_file_and_releases() -> None:
     shared = {"__init__", "base", "registry", "formulas", "shared"}
     # Parts of a family that have files of their own.
-    shared |= {"plugin_features", "plugin_warmup"}
+    shared |= {"features", "plugin_warmup"}
     files = {file.stem for file in (BRAIN / "families").glob("*.py")} - shared
     assert len(files) == len(FAMILIES)
     used = {vendor.content("releases", path.stem)["rules"] for path in (vendor.CATALOG / "releases").glob("*.yml")}

@@ -605,7 +605,6 @@ def test_every_option_has_a_type_and_a_range(options: dict[str, Any], words: lis
         ["--enable-lora", "--max-lora-rank", "64"],
         ["--no-enable-prefix-caching"],
         ["--use-padding-aware-scheduling", "true"],
-        ["--lora-modules", "a=/b", "c=/d"],
         ["--tool-call-parser", "hermes", "--enable-auto-tool-choice"],
     ],
 )

@@ -19,15 +19,16 @@ BACKENDS = ("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer")
 
 def check_features(draft: Draft, resolved: ResolvedRequest) -> None:
     """Refuse features that end the server, and warn of those that it ignores."""
-    _check_speculation(resolved)
+    check_speculation(resolved)
     _check_structured_outputs(resolved)
-    _check_adapters(draft, resolved)
+    check_adapters(draft, resolved)
     _check_experts(draft, resolved)
 
 
 def _check_keys(option: str, said: Mapping[str, object], resolved: ResolvedRequest) -> None:
     """Refuse unknown keys; they end the server before it loads anything."""
-    known = resolved.release.typed_arguments[f"--{option.replace('_', '-')}"].choices
+    typed = resolved.release.typed_arguments.get(f"--{option.replace('_', '-')}")
+    known = typed.choices if typed is not None else ()
     for key in said:
         if known and key not in known:
             advice = meant(key, known, otherwise=f"It knows {', '.join(known)}.")
@@ -38,7 +39,7 @@ def _check_keys(option: str, said: Mapping[str, object], resolved: ResolvedReque
             )
 
 
-def _check_speculation(resolved: ResolvedRequest) -> None:
+def check_speculation(resolved: ResolvedRequest) -> None:
     """Check speculative decoding: the buckets follow from the guessed tokens, and vLLM's own checks end the start."""
     said = resolved.request.speculative_config
     if said is None:
@@ -99,7 +100,7 @@ def _check_structured_outputs(resolved: ResolvedRequest) -> None:
             )
 
 
-def _check_adapters(draft: Draft, resolved: ResolvedRequest) -> None:
+def check_adapters(draft: Draft, resolved: ResolvedRequest) -> None:
     """Check adapters: they are loaded after the warm-up, so a server without LoRA support would end only then."""
     request = resolved.request
     if "--lora-modules" in map(normal, request.extra_args):
