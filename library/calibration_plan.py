@@ -12,8 +12,8 @@ description:
   - Makes, from a plan of the action M(serving_plan), the document that C(calibrate.py) of the role
     C(fp8_calibration) runs, the vendor's measuring tool in the serving image with the plan's cards
     and environment. Reads nothing and changes nothing.
-  - Models whose catalogue entry names measurements are measured as C(run_inc_calib.sh) does (release deepseek-r1),
-    others with C(calibrate_model.sh) of vllm-hpu-extension.
+  - Models whose catalogue entry names measurements are measured as C(run_inc_calib.sh) does (releases deepseek-r1 and
+    1.22), others with C(calibrate_model.sh) of vllm-hpu-extension.
 options:
   plan:
     description: The plan of an instance that serves static FP8.

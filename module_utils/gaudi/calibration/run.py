@@ -13,6 +13,7 @@ from typing import Any
 
 from ..base.measured import MEASURED, measured_files
 from ..base.refusal import Refusal
+from ..image.inside import INC_CALIBRATION_DIRECTORY, INC_CALIBRATION_PROGRAM
 from . import quant_config
 
 # The data set of both vendor flows; a folder of this name in the working directory is used before the hub's.
@@ -182,10 +183,14 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
             f"{options.dataset}: this release's tool reads a folder of {DATASET}, not a pickled table.",
         )
     own = f"{place.container}/{OWN}"
+    # A branch that brings the server's configuration brings the program; images of others have it as a part.
+    own_branch = str(plan["environment"]["QUANT_CONFIG"]).startswith(f"{fork}/")
+    program = f"{fork if own_branch else INC_CALIBRATION_DIRECTORY}/{INC_CALIBRATION_PROGRAM}"
     files = {f"{OWN}/measure.json": quant_config.rendered(quant_config.measurement(f"{container}/{place.prefix}"))}
     for name in quant_config.SCHEMES:
-        # Relative, as the vendor's are: the server joins it to INC_MEASUREMENT_DUMP_PATH_PREFIX.
-        config = quant_config.quantisation(name, f".{container[len(fork) :]}/{place.prefix}")
+        # Relative, as the vendor's are, where the server joins it to INC_MEASUREMENT_DUMP_PATH_PREFIX.
+        measured = f".{container[len(fork) :]}" if own_branch else container
+        config = quant_config.quantisation(name, f"{measured}/{place.prefix}")
         files[f"{OWN}/{name}.json"] = quant_config.rendered(config)
     return {
         "tool": "run_example_tp.py",
@@ -200,7 +205,7 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
         ],
         "environment": {**_environment(plan, options), **MEASURING, "QUANT_CONFIG": f"{own}/measure.json"},
         "command": [
-            "python3", f"{fork}/scripts/run_example_tp.py", "--model", weights, "--tokenizer", weights, "--osl", "32",
+            "python3", program, "--model", weights, "--tokenizer", weights, "--osl", "32",
             "--max_num_seqs", "1", "--tp_size", cards, "--ep_size", cards, "--nprompts", str(options.prompts),
             "--max_model_len", "2048", "--dataset", "pile",
         ],

@@ -250,6 +250,7 @@ class ModelEntry:
     Optional keys
         ``architecture``, ``weights_bytes`` (of the served files): left out where nobody has read them. The model is
                             then planned with the config.json that a request brings (``model_config``)
+        ``architectures``   classes that its config.json names, of which a release needs one
         ``releases``        releases this model is known to be served with, the best first; others get a warning
         ``unsupported``     {"1.22": sentence} releases it is known not to be served with, and why: they are refused
         ``unsupported_generations`` {"gaudi2": sentence} cards it is known not to be served on, and why: refused
@@ -275,6 +276,7 @@ class ModelEntry:
     defaults: Mapping[str, object]
     sources: tuple[str, ...]
     architecture: Architecture | None = None
+    architectures: tuple[str, ...] = ()
     weights_bytes: int | None = None
     releases: tuple[str, ...] = ()
     unsupported: Mapping[str, str] = field(default_factory=dict)
@@ -298,6 +300,7 @@ class ModelEntry:
         "repositories",
         "directory",
         "architecture",
+        "architectures",
         "weights_bytes",
         "dtype",
         "defaults",
@@ -339,6 +342,7 @@ class ModelEntry:
                 if reader.has("architecture")
                 else None
             ),
+            architectures=reader.texts("architectures"),
             weights_bytes=reader.integer("weights_bytes", 1, _MOST) if reader.has("weights_bytes") else None,
             dtype=reader.choice("dtype", cls.DTYPES),
             defaults=reader.mapping("defaults", required=True),
@@ -471,7 +475,9 @@ class ReleaseEntry:
     ``log_formats`` are lines that its server prints, by what they say; ``ready_images`` are the vendor's with vLLM;
     ``successors`` is what became of names that other releases know; ``benchmark`` is the release's benchmark client;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
-    ``model_types`` are what the server has classes of its own for, listed like the arguments; ``build`` is how its
+    ``model_types`` are what the server has classes of its own for, listed like the arguments;
+    ``refused_architectures`` are classes that its registry names and that end the server on these cards, each with the
+    reason; ``unverified_architectures`` are those that only vLLM's Transformers backend takes; ``build`` is how its
     image is built, None where the file says no way.
     """
 
@@ -492,6 +498,8 @@ class ReleaseEntry:
     sources: tuple[str, ...]
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
+    refused_architectures: Mapping[str, str] = field(default_factory=dict)
+    unverified_architectures: Mapping[str, str] = field(default_factory=dict)
     build: Build | None = None
     # URL paths that the server answers, sorted.
     paths: tuple[str, ...] = ()
@@ -522,6 +530,8 @@ class ReleaseEntry:
         "sources",
         "architectures",
         "model_types",
+        "refused_architectures",
+        "unverified_architectures",
         "build",
         "paths",
         "typed_arguments",
@@ -573,6 +583,10 @@ class ReleaseEntry:
             sources=reader.texts("sources", required=True),
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
+            refused_architectures=_reasons(reader.mapping("refused_architectures"), f"{where}: refused_architectures"),
+            unverified_architectures=_reasons(
+                reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"
+            ),
             build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
             paths=tuple(sorted(_flat(reader.mapping("paths"), f"{where}: paths"))),
             typed_arguments=options,
@@ -592,6 +606,15 @@ def _flat(value: Mapping[str, object], where: str) -> frozenset[str]:
     """One set out of {place read from: [names]}."""
     reader = Reader(value, where, tuple(value))
     return frozenset(name for place in value for name in reader.texts(place))
+
+
+def _reasons(value: Mapping[str, object], where: str) -> dict[str, str]:
+    """Each name of {group: {because: sentence, names: [...]}} with its sentence."""
+    found: dict[str, str] = {}
+    for group, content in value.items():
+        reader = Reader(content, f"{where}.{group}", ("because", "names"))
+        found.update(dict.fromkeys(reader.texts("names", required=True), reader.text("because")))
+    return found
 
 
 @dataclass(frozen=True)

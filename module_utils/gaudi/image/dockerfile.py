@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..catalogue.fabric import LIBFABRIC
-from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PILLOW_SIMD
+from .parts import AUDIO, BENCHMARK, HOST_NICS, INC_CALIBRATION, NUMACTL, PILLOW_SIMD
 from .recipe import Recipe
 
 # Mount points of the build context's folders in a step: the programs, which all images share, and the files with the
@@ -146,6 +146,8 @@ def _steps(recipe: Recipe) -> Iterator[Step]:
         yield _install(recipe, name, "libraries for sound", extra=recipe.build.audio_extra)
     if BENCHMARK in recipe.parts:
         yield Step("what the benchmark needs", ("packages", *recipe.build.benchmark))
+    if INC_CALIBRATION in recipe.parts:
+        yield _checkout(recipe, "inc_calibration")
     if PILLOW_SIMD in recipe.parts:
         yield Step("what Pillow-SIMD is compiled with", ("system", "libjpeg-dev", "zlib1g-dev"))
         # This must be the last Python step: others require Pillow, and would install it again.

@@ -15,8 +15,14 @@ from typing import Any
 from ..base.documents import misfit
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from .parts import AUDIO, BENCHMARK, HOST_NICS, NUMACTL, PARTS, PILLOW_SIMD, lacks_avx2, missing
+from .parts import AUDIO, BENCHMARK, HOST_NICS, INC_CALIBRATION, NUMACTL, PARTS, PILLOW_SIMD, lacks_avx2, missing
 from .requirements import project
+
+INC_CALIBRATION_DIRECTORY = "/opt/inc-calibration"
+"""The checkout of the branch of vllm-fork whose program measures FP8 weights, in images of other branches."""
+
+INC_CALIBRATION_PROGRAM = "scripts/run_example_tp.py"
+"""That program, below a checkout of its branch."""
 
 PROGRAM = r"""
 import contextlib, glob, importlib.metadata as metadata, importlib.util, io, json, os, re, shutil, subprocess, sys
@@ -128,7 +134,7 @@ _FORM = {
     "torch_import?": (str, _NONE),
 }
 _WRAPPER = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so"
-_PROGRAMS = ("numactl", "fi_info", _WRAPPER)
+_PROGRAMS = ("numactl", "fi_info", _WRAPPER, f"{INC_CALIBRATION_DIRECTORY}/{INC_CALIBRATION_PROGRAM}")
 # Directories with checkouts: ours, and those of vendor images.
 _PLACES = ("/opt", "/workspace", "/root")
 # The suffix of Pillow-SIMD's versions.
@@ -175,6 +181,7 @@ class Inside:
         there = {
             NUMACTL: "numactl" in self.programs,
             HOST_NICS: {"fi_info", _WRAPPER} <= set(self.programs),
+            INC_CALIBRATION: f"{INC_CALIBRATION_DIRECTORY}/{INC_CALIBRATION_PROGRAM}" in self.programs,
             AUDIO: {"librosa", "soundfile"} <= set(self.packages),
             BENCHMARK: "datasets" in self.packages,
             # Both packages use the directory PIL: if pip lists a pillow too, its files may come from either.

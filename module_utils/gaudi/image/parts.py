@@ -14,12 +14,14 @@ AUDIO = "audio"
 HOST_NICS = "host_nics"
 PILLOW_SIMD = "pillow_simd"
 BENCHMARK = "benchmark"
+INC_CALIBRATION = "inc_calibration"
 
 PARTS: Mapping[str, str] = {
     NUMACTL: "numactl, which binds the server to the processors of its cards",
     HOST_NICS: "libfabric and hccl_ofi_wrapper, for traffic between cards over host NICs",
     AUDIO: "the libraries that read sound",
     BENCHMARK: "what the release's own benchmark imports",
+    INC_CALIBRATION: "the program of another branch of vllm-fork that measures FP8 weights (run_inc_calib.sh)",
     PILLOW_SIMD: "Pillow-SIMD in the place of Pillow, which prepares pictures with AVX2",
 }
 """All parts with what they are, in the order in which they are built: what few images have comes last."""
@@ -40,17 +42,20 @@ def ordered(parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in wanted)
 
 
-def needed(binds: bool, media: Collection[str], host_nics: bool, build: Build | None = None) -> tuple[str, ...]:
+def needed(
+    binds: bool, media: Collection[str], host_nics: bool, build: Build | None = None, *, measured: bool = False
+) -> tuple[str, ...]:
     """Return the parts that a plan needs.
 
     binds: the server is bound with numactl. media: the model's input kinds beside text (image, video, audio).
     host_nics: its cards use host NICs. build: the release's build; without it, every release counts as having
-    Pillow-SIMD.
+    Pillow-SIMD. measured: its FP8 weights are measured by a program that the release's own checkouts lack.
     """
     wanted = {
         NUMACTL: binds,
         HOST_NICS: host_nics,
         AUDIO: "audio" in media,
+        INC_CALIBRATION: measured,
         PILLOW_SIMD: bool({"image", "video"} & set(media)) and (build is None or build.pillow_simd is not None),
     }
     return ordered(part for part, is_needed in wanted.items() if is_needed)

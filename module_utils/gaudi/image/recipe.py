@@ -18,8 +18,8 @@ from ..base.checks import Reader, mapping, matching, shown, text
 from ..base.refusal import Refusal
 from ..catalogue.build import Build, Pin
 from ..catalogue.entries import ReleaseEntry
-from .inside import together
-from .parts import HOST_NICS, PILLOW_SIMD, check_offered, ordered
+from .inside import INC_CALIBRATION_DIRECTORY, together
+from .parts import HOST_NICS, INC_CALIBRATION, PILLOW_SIMD, check_offered, ordered
 
 _T = TypeVar("_T")
 
@@ -50,6 +50,7 @@ _DIRECTORIES = {
     "neural_compressor": "/opt/neural-compressor",
     "vllm": "/opt/vllm",
     "hccl_demo": "/opt/hccl_demo",
+    "inc_calibration": INC_CALIBRATION_DIRECTORY,
     "libfabric": "/opt/src/libfabric",
     "hccl_ofi_wrapper": "/opt/src/hccl_ofi_wrapper",
 }
@@ -70,7 +71,7 @@ OF_KIND = {
     "plugin": ("vllm_gaudi", "vllm"),
 }
 _REQUIRED = {"fork": ("vllm_fork",), "plugin": ("vllm_gaudi", "vllm")}
-_OF_PART = {HOST_NICS: ("libfabric", "hccl_ofi_wrapper")}
+_OF_PART = {HOST_NICS: ("libfabric", "hccl_ofi_wrapper"), INC_CALIBRATION: ("inc_calibration",)}
 _ALWAYS = ("hccl_demo",)
 
 
@@ -349,7 +350,7 @@ def _pins(
                 f"serving_image_pins names {shown(name)}, but release {release.name} is built from {', '.join(known)}.",
             )
     found = {name: _pin(name, of_release.get(name), wish.pins.get(name)) for name in names}
-    for name in (*_REQUIRED[build.kind], *_ALWAYS):
+    for name in (*_REQUIRED[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))):
         if found[name] is None:
             raise Refusal(
                 "no_image_pin",

@@ -10,8 +10,10 @@ from dataclasses import dataclass, fields
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import Architecture, ModelEntry, State
+from .kernels import Kernel, kernels_of
 from .positions import KEYS as POSITION_KEYS
 from .positions import Positions, positions_of
+from .schemes import Scheme, schemes_of
 from .state import state_of
 
 # Models that the vendor's scripts treat specially: (model_type, hidden_size, num_hidden_layers) of their config.json.
@@ -127,6 +129,10 @@ class ModelFacts:
     quant_format: str | None = None
     # Side of the blocks that FP8 weights are scaled by, in weights; None where they are not scaled by blocks.
     weight_block: int | None = None
+    # Kinds of attention that a release's backend must have.
+    kernels: tuple[Kernel, ...] = ()
+    # What the layers are quantised to, each once.
+    schemes: tuple[Scheme, ...] = ()
 
     @property
     def stored_fp8(self) -> bool:
@@ -167,6 +173,8 @@ def facts(
             gaps,
             quant_format=format_of(config, method),
             weight_block=block_of(config, method),
+            kernels=kernels_of(inner),
+            schemes=schemes_of(config, method),
         )
     if entry is not None and entry.architecture is not None:
         architecture = entry.architecture

@@ -10,7 +10,7 @@ and later) serves the model that speculators_config names, with the same permiss
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..base.checks import shown
@@ -19,6 +19,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..request.options import Request
 from ..rules.draft import Draft
+from .architectures import check_architectures, some
 
 # Largest config.json that is read, in bytes.
 CONFIG_LIMIT = 1 << 20
@@ -146,12 +147,6 @@ def lacking(code: Code, release: ReleaseEntry) -> str | None:
     return " and ".join(missing) or None
 
 
-def some(names: Sequence[str]) -> str:
-    """Names for a sentence, three at most."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(shown(name) for name in names[:3]) + more
-
-
 def may_run_code(request: Request, entry: ModelEntry | None) -> bool:
     """Return whether the server may run code that comes with its weights: as the request says, else the entry."""
     trusted = request.trust_remote_code
@@ -186,21 +181,26 @@ def check_foreign(foreign: ForeignCode, label: str) -> None:
 def check_code(
     request: Request, entry: ModelEntry | None, code: Code | None, release: ReleaseEntry, label: str, draft: Draft
 ) -> None:
-    """Check that weights whose code the server needs have permission to run it.
+    """Check that the server has a class for the weights, and permission to run their code where it needs that.
 
-    Raises Refusal, with the option's name, if the permission is missing or denied. Weights of an unknown class without
-    code give a warning.
+    Raises Refusal: no class that works, or a permission that is missing or denied, with the option's name.
     """
-    if code is not None and not code.files:
-        if code.architectures and not release.architectures.intersection(code.architectures):
-            draft.warn(
-                f"config.json of the weights names the architecture {some(code.architectures)}, which release "
-                f"{release.name} has no class of its own for, and no code (auto_map): the server may not start. Use a "
-                f"release that knows the model."
-            )
+    if code is None:
         return
-    missing = lacking(code, release) if code is not None else None
-    if code is None or missing is None:
+    has_code = bool(code.files)
+    check_architectures(
+        code.architectures,
+        code.model_type,
+        release,
+        label,
+        draft,
+        has_code=has_code,
+        runs_code=has_code and may_run_code(request, entry),
+    )
+    if not code.files:
+        return
+    missing = lacking(code, release)
+    if missing is None:
         return
     seen = (
         f"config.json of the weights has auto_map ({some(code.files)}), and release {release.name} "

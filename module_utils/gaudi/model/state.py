@@ -19,7 +19,7 @@ KINDS = {"linear_attention": "gdn", "mamba": "mamba"}
 
 def state_of(config: Mapping[str, object]) -> State | None:
     """Return the state from a language model's config.json; None for attention only, and for other kinds of layers."""
-    kind, layers = _layers(config)
+    kind, layers = state_layers(config)
     if kind is None or not layers:
         return None
     elements = _gdn(config) if kind == "gdn" else _mamba(config)
@@ -30,7 +30,7 @@ def state_of(config: Mapping[str, object]) -> State | None:
     return State(kind, layers, conv * WIDTH + recurrent * width)
 
 
-def _layers(config: Mapping[str, object]) -> tuple[str | None, int]:
+def state_layers(config: Mapping[str, object]) -> tuple[str | None, int]:
     """Return the kind of these layers and their number."""
     for key in ("layer_types", "layers_block_type"):
         types = config.get(key)

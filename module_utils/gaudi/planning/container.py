@@ -65,15 +65,16 @@ class Setting:
     def calibration(self) -> tuple[str, str, str] | None:
         """A model's own calibration: directory on the node, directory in the container, file name.
 
-        A file that is named in the request lies at the same place in both. The release's default is below
-        ``quantization`` in the weights root, where the output of calibrate_model.sh goes. Files that come with the
-        fork are in the image.
+        A file that is named in the request, or lies beside the measurements, has the same path in both. The release's
+        default is below ``quantization`` in the weights root, where the output of calibrate_model.sh goes. Files that
+        come with the fork are in the image.
         """
         file = self.quantization
         if file is None or file.startswith(f"{self.release.fork_directory}/scripts/quant_configs/"):
             return None
         directory, _, name = file.rpartition("/")
-        if self.request.quantization_config is not None:
+        beside = self.measurements is not None and directory.startswith(f"{self.measurements}/")
+        if self.request.quantization_config is not None or beside:
             return directory or "/", directory or "/", name
         model = re.sub(r".*/quantization/", "", directory)
         target = f"{self.working_directory}/{directory[2:]}" if directory.startswith("./") else directory

@@ -15,7 +15,7 @@ from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..families.base import Lengths
 from ..families.registry import family_of
-from ..image.parts import needed
+from ..image.parts import INC_CALIBRATION, needed
 from ..request.node import Node
 from ..request.options import Request
 from ..rules.draft import Draft
@@ -29,11 +29,11 @@ from .links import CardPath, path_between
 from .memory import memory_part
 from .moved import for_release
 from .refusals import (
+    check_kernels,
     check_kv_cache,
     check_lazy_mode,
     check_lengths,
     check_ready_image,
-    scale_once,
 )
 from .server import (
     between_cards,
@@ -50,6 +50,7 @@ from .server import (
     shutdown,
 )
 from .subject import Subject, settled
+from .weights import scale_once
 
 SCHEMA = 1
 # A request's word for the fewest cards that hold its model, and the numbers that are tried.
@@ -143,13 +144,14 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     network_variables(draft, request, release, host, node, _path(subject, node).host_nics)
     own_ports_variable(draft, subject.cards, surface)
     if not family.scales_while_loading:
-        scale_once(draft, subject.weights, subject.card_type, surface)
+        scale_once(draft, subject.weights, subject.entry, subject.resolved.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)
     check_planned(draft, surface)
     join_arguments(draft, request.extra_args, surface)
     check_parsers(draft, request.extra_args, surface)
     check_lengths(lengths, resolved, draft)
+    check_kernels(lengths, resolved, draft)
     check_environment(draft, surface)
     check_kv_cache(draft, resolved)
     return lengths
@@ -166,7 +168,8 @@ def _document(
     memory = memory_part(draft, subject, lengths)
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
     media = entry.limit_mm_per_prompt if entry is not None else ()
-    needs = needed(bool(binding), media, path.host_nics, release.build)
+    elsewhere = setting.measurements is not None and INC_CALIBRATION in release.pins
+    needs = needed(bool(binding), media, path.host_nics, release.build, measured=elsewhere)
     reference = image(release, replace(node, image=for_release(node.image, release, draft)), needs)
     check_lazy_mode(draft, release, reference)
     check_ready_image(draft, release, reference)

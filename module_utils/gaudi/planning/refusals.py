@@ -16,12 +16,14 @@ from ..families.base import Lengths
 from ..families.registry import family_of
 from ..families.shared import KNOBS, LOG_SWITCHES
 from ..image.pytorch import UPSTREAM
+from ..model.architectures import some
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
-from ..model.remote_code import ALONE, some
+from ..model.kernels import INTERLEAVED, SOME_LAYERS, WINDOW
+from ..model.remote_code import ALONE
 from ..request.options import PLUGIN_OPTIONS, Request
 from ..request.resolved import ResolvedRequest
-from ..rules.draft import Draft, given
+from ..rules.draft import Draft
 from ..serving.plan import OFFLINE
 from .arguments import value_in
 
@@ -133,6 +135,8 @@ def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[
         yield "quantization", f"{model.name} is stored quantised ({model.quant_method})"
     if model.alibi:
         yield "alibi", f"{model.name} uses attention with linear biases"
+    for kernel in model.kernels:
+        yield kernel.name, f"{model.name} has {kernel.seen}"
 
 
 def one_node_only(release: ReleaseEntry) -> str:
@@ -203,6 +207,7 @@ def check_quantization(resolved: ResolvedRequest) -> None:
             f"{model.name} is stored in {method} as {shown(model.quant_format)}, but release {resolved.release.name} "
             f"serves {_or(formats)} of it. Serve other weights, or use another release.",
         )
+    _check_schemes(resolved)
     if model.known_from == "name":
         return
     if resolved.dtype in DTYPE_METHODS and resolved.dtype != method:
@@ -227,6 +232,43 @@ def check_float16(resolved: ResolvedRequest) -> None:
             f"dtype is float16, but release {resolved.release.name} serves bfloat16 and float32. Set dtype to "
             f"bfloat16.",
         )
+
+
+def _check_schemes(resolved: ResolvedRequest) -> None:
+    """Quantised layers need a kernel for their bits; the experts of a model have kernels of their own."""
+    model, method = resolved.model, resolved.model.quant_method
+    known = resolved.release.constants.get("quantization_schemes", {}).get(method)
+    if known is None:
+        return
+    experts = bool(model.shape.num_experts) and "experts" in known
+    served = known["experts" if experts else "layers"]
+    wrong = [scheme for scheme in model.schemes if scheme.name not in served]
+    stored = f"with {wrong[0].words}" if wrong else "and has experts"
+    if wrong or (experts and not served):
+        raise Refusal(
+            "unsupported_quantization",
+            f"{model.name} is stored in {method} {stored}, but release {resolved.release.name} has no kernel for that"
+            f"{' in experts' if experts and wrong else ''}. Serve other weights, or use another release.",
+        )
+
+
+def check_kernels(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> None:
+    """Warn of attention that the release computes otherwise than the model was made for.
+
+    Raises Refusal for a window with unified attention, which has none (hpu_attn.py of vllm-gaudi v0.17.1).
+    """
+    model, release = resolved.model, resolved.release
+    for kernel in model.kernels:
+        windows = kernel.name in (WINDOW, INTERLEAVED, SOME_LAYERS)
+        if windows and family_of(release).is_on(draft.environment.get("VLLM_UNIFIED_ATTN")):
+            raise Refusal(
+                "unsupported_feature",
+                f"{model.name} has {kernel.seen}: the unified attention of release {release.name} "
+                f"(VLLM_UNIFIED_ATTN) raises NotImplementedError for it. Use another bucketing strategy.",
+            )
+        length = lengths.max_model_len
+        if kernel.name in release.warned and (kernel.exact is None or length is None or length > kernel.exact):
+            draft.warn(f"{model.name} has {kernel.seen}: {release.warned[kernel.name]}")
 
 
 def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
@@ -396,26 +438,6 @@ def check_fp8(
             f"{label}: {resolved.weights} holds FP8 weights without .gaudi-serving/fp8.json, so that nothing proves "
             f"they were converted for {card_type.name}. Convert them with the role fp8_weights.",
         )
-
-
-def scale_once(draft: Draft, weights: Weights | None, card_type: CardType | None, surface: Surface) -> None:
-    """Weights that were converted beforehand are not scaled a second time while they are loaded.
-
-    On Gaudi2 the server scales FP8 weights unless it is told not to (config.py of vllm-fork 17a7946f).
-    """
-    variable = "VLLM_HPU_CONVERT_TO_FP8UZ"
-    if weights is None or card_type is None or card_type.fp8_max != 240:
-        return
-    if not weights.converted:
-        if any(kind.startswith("F8") for kind in weights.parameters) and not surface.reads(variable):
-            draft.warn(
-                f"The weights are FP8 and not converted for {card_type.name}, and this release is not known to scale "
-                f"them while it loads: answers may be wrong. Convert them with the role fp8_weights."
-            )
-        return
-    if surface.reads(variable):
-        once = given("converted-weights", ".gaudi-serving/fp8.json beside the weights")
-        draft.variable(variable, once(value="false"))
 
 
 def check_lazy_mode(draft: Draft, release: ReleaseEntry, image: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
+from ..model.architectures import check_architectures
 from ..model.facts import ModelFacts, facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
@@ -89,7 +90,19 @@ def settled(
     check_supported(wanted, asked, release, entry, model, draft, weights)
     # What lies on the node counts before what a request says of it.
     said_code = code_of(wanted.model_config) if wanted.model_config is not None else None
-    check_code(wanted, entry, weights.code if weights is not None else said_code, release, label, draft)
+    code = weights.code if weights is not None else said_code
+    check_code(wanted, entry, code, release, label, draft)
+    if code is None and entry is not None and wanted.weights is None:
+        check_architectures(
+            entry.architectures,
+            model.shape.model_type,
+            release,
+            label,
+            draft,
+            said_by=f"catalog/models/{entry.name}.yml",
+            has_code=entry.trust_remote_code,
+            runs_code=may_run_code(wanted, entry),
+        )
     if may_run_code(wanted, entry):
         check_foreign(_foreign(wanted, weights, node), label)
     chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
@@ -102,7 +115,9 @@ def settled(
             "the request calibrates them with INC (QUANT_CONFIG)"
         )
         wanted = replace(wanted, dtype=None)
-    dtype, quantization = data_type(wanted, release, model, card_type)
+    measured = entry.measurements if entry is not None and wanted.weights is None else None
+    measurements = f"{node.root}/{measured.directory}" if measured is not None else None
+    dtype, quantization = data_type(wanted, release, model, card_type, measurements)
     resolved = ResolvedRequest(
         request=with_recipe_cache(wanted, release),
         asked=asked,

@@ -6,8 +6,11 @@ from ..base.absent import absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..catalogue.surface import Surface
 from ..model.facts import DTYPE_METHODS, ModelFacts
+from ..model.headers import Weights
 from ..request.options import Request
+from ..rules.draft import Draft, given
 
 
 def check_model(request: Request, entry: ModelEntry | None) -> None:
@@ -68,12 +71,19 @@ def weights_path(
 
 
 def data_type(
-    request: Request, release: ReleaseEntry, model: ModelFacts, card_type: CardType | None
+    request: Request,
+    release: ReleaseEntry,
+    model: ModelFacts,
+    card_type: CardType | None,
+    measurements: str | None = None,
 ) -> tuple[str, str | None]:
     """The data type and the quantisation file. A given file means FP8, as in the scripts of 1.22.
 
     The vendor's start scripts ask for the file of Gaudi2 on every card; calibrate_model.sh names what it writes after
     the card (g2, g3), so that they would not find what was measured on Gaudi3.
+
+    ``measurements``: the directory on the node of those of the model's catalogue entry. A release whose checkouts have
+    no configuration for them uses the one that the measurement wrote there.
     """
     if request.quantization_config is not None:
         if request.dtype not in (None, "fp8", "bfloat16"):
@@ -91,6 +101,9 @@ def data_type(
             "fp8_not_served",
             f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.",
         )
+    beside = release.constants.get("measured_quantization_config")
+    if measurements is not None and beside:
+        return "fp8", f"{measurements}/{beside}"
     device = "g3" if card_type is not None and card_type.generation == "gaudi3" else "g2"
     return "fp8", str(template).format(name=model.name.lower(), fork=release.fork_directory, device=device)
 
@@ -100,3 +113,35 @@ def _dtype_of_weights(model: ModelFacts) -> str | None:
     if model.stored_fp8:
         return "auto"
     return model.quant_method if model.quant_method in DTYPE_METHODS else None
+
+
+def scale_once(
+    draft: Draft,
+    weights: Weights | None,
+    entry: ModelEntry | None,
+    served: str,
+    card_type: CardType | None,
+    surface: Surface,
+) -> None:
+    """Weights that were converted beforehand are not scaled a second time while they are loaded.
+
+    On Gaudi2 the server scales FP8 weights unless it is told not to (config.py of vllm-fork 17a7946f). ``weights``:
+    what lies on the node, None before a model is fetched; then the path ``served`` tells whether it will be converted.
+    """
+    variable = "VLLM_HPU_CONVERT_TO_FP8UZ"
+    if card_type is None or card_type.fp8_max != 240:
+        return
+    if weights is None:
+        converted = entry is not None and entry.conversion is not None and served.endswith(f"/{entry.directory}")
+        because = "the model's catalogue entry, by which they are converted"
+    else:
+        converted, because = weights.converted, ".gaudi-serving/fp8.json beside the weights"
+    if weights is not None and not converted:
+        if any(kind.startswith("F8") for kind in weights.parameters) and not surface.reads(variable):
+            draft.warn(
+                f"The weights are FP8 and not converted for {card_type.name}, and this release is not known to scale "
+                f"them while it loads: answers may be wrong. Convert them with the role fp8_weights."
+            )
+        return
+    if converted and surface.reads(variable):
+        draft.variable(variable, given("converted-weights", because)(value="false"))

@@ -21,7 +21,8 @@ from tests.golden.serving_cases import vendor
 CODER = "qwen3-coder-480b-a35b-instruct-fp8"
 OPTIONS = calibration.Options(512, "", "/opt/vllm-hpu-extension/calibration")
 SCRATCH = "/tmp"  # noqa: S108 - a tmpfs of the container's own
-MEASUREMENTS = "/opt/vllm-fork/scripts/nc_workspace_measure_kvcache"
+FORK = "/opt/vllm-fork"
+MEASUREMENTS = f"{FORK}/scripts/nc_workspace_measure_kvcache"
 
 
 def plan(model: str, release: str, **request: Any) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def plan(model: str, release: str, **request: Any) -> dict[str, Any]:
 
 
 def coder(**options: Any) -> dict[str, Any]:
-    return dict(calibration.describe(plan(CODER, "deepseek-r1"), replace(OPTIONS, **options)))
+    return dict(calibration.describe(plan(CODER, "1.22"), replace(OPTIONS, **options)))
 
 
 def small(release: str = "1.22", **options: Any) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def test_the_coder_is_measured_as_run_inc_calib_does() -> None:
     command = document["command"]
     # The last line of run_inc_calib.sh, with the numbers filled in.
     expected = (
-        f"python3 /opt/vllm-fork/scripts/run_example_tp.py --model {weights} --tokenizer {weights} --osl 32 "
+        f"python3 /opt/inc-calibration/scripts/run_example_tp.py --model {weights} --tokenizer {weights} --osl 32 "
         "--max_num_seqs 1 --tp_size 8 --ep_size 8 --nprompts 512 --max_model_len 2048 --dataset pile"
     )
     assert command[command.index("python3") :] == expected.split()
@@ -102,10 +103,27 @@ def test_measurements_are_written_beside_their_place_and_where_the_server_will_s
     measure = json.loads(document["files"][".gaudi-serving/measure.json"])
     assert (measure["mode"], measure["dump_stats_path"]) == ("MEASURE", f"{MEASUREMENTS}/inc_measure_output")
     bf16 = json.loads(document["files"][".gaudi-serving/per_channel_bf16_kv.json"])
-    # A server joins it to the prefix its plan gives it.
-    prefix = plan(CODER, "deepseek-r1")["environment"]["INC_MEASUREMENT_DUMP_PATH_PREFIX"]
-    assert os.path.normpath(f"{prefix}/{bf16['dump_stats_path']}") == measure["dump_stats_path"]
+    assert bf16["dump_stats_path"] == measure["dump_stats_path"]
     assert "/data/warmup_cache" not in mounts(document)
+
+
+def test_a_branch_with_configurations_of_its_own_has_its_program_and_its_prefix() -> None:
+    made = plan("deepseek-r1-671b", "deepseek-r1")
+    document = calibration.describe(made, OPTIONS)
+    assert f"{FORK}/scripts/run_example_tp.py" in document["command"]
+    bf16 = json.loads(document["files"][".gaudi-serving/per_channel_bf16_kv.json"])
+    # A server joins it to the prefix its plan gives it.
+    prefix = made["environment"]["INC_MEASUREMENT_DUMP_PATH_PREFIX"]
+    assert os.path.normpath(f"{prefix}/{bf16['dump_stats_path']}") == f"{MEASUREMENTS}/inc_measure_output"
+
+
+def test_the_server_reads_what_the_measurement_wrote() -> None:
+    made = plan(CODER, "1.22")
+    written = made["environment"]["QUANT_CONFIG"]
+    assert written == f"{coder()['target']}/.gaudi-serving/per_channel_fp8_kv.json"
+    assert ".gaudi-serving/per_channel_fp8_kv.json" in coder()["files"]
+    assert made["requires"]["files"] == [written]
+    assert written.rpartition("/")[0] in {mount["target"] for mount in made["container"]["mounts"]}
 
 
 def test_three_files_a_rank_are_expected() -> None:
@@ -132,7 +150,7 @@ def test_the_container_is_confined_as_the_plans_is() -> None:
     box = coder()["container"]
     assert box["name"] == f"vllm-calibrate-{CODER}"
     assert box["read_only"]
-    assert box["capabilities"] == ["SYS_NICE", "SYS_PTRACE", "IPC_LOCK"]
+    assert box["capabilities"] == ["SYS_NICE"]
     assert box["runtime"] == "habana"
     # A large FP8 model needs host NICs, with which nobody has seen private shared memory.
     assert (box["ipc"], box["shm_mib"], box["pids"]) == ("host", None, 32768)

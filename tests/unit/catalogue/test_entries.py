@@ -128,7 +128,7 @@ def test_a_wrong_card_type_is_told_what_would_be_right() -> None:
 
 @pytest.mark.parametrize("key", sorted(QWEN))
 def test_required_keys_are_missed_and_only_those(key: str) -> None:
-    optional = {"release_defaults", "architecture", "weights_bytes", "notes", "check"}
+    optional = {"release_defaults", "architecture", "architectures", "weights_bytes", "notes", "check"}
     assert bool(findings("model", changed(QWEN, **{key: ...}))) == (key not in optional)
 
 

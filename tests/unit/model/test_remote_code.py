@@ -79,7 +79,7 @@ def test_what_a_request_says_counts() -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_an_unknown_class_without_code_is_a_warning(release: str) -> None:
-    plain = {key: value for key, value in STRANGE.items() if key != "auto_map"}
+    plain = {"model_type": "llama", "architectures": STRANGE["architectures"]}
     words = ("the architecture 'StrangeForCausalLM'", f"release {release} has no class", "may not start")
     assert warned(plan(release, files=lying(plain)), *words)
     assert warned(plan(release, model_config=plain), *words)

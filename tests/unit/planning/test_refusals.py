@@ -504,7 +504,7 @@ def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, wo
     [
         ("deepseek-r1-0528", "1.22", "measurement files"),
         ("deepseek-r1-671b", "1.22-2025.11", "measurement files"),
-        ("qwen3-coder-480b-a35b-instruct-fp8", "1.22", "scaled twice"),
+        ("qwen3-coder-480b-a35b-instruct-fp8", "deepseek-r1", "has no Qwen3MoeForCausalLM"),
         ("qwq-32b-long-context", "1.22", "partial warm-up"),
         ("qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic", "1.22", "reads no quant_scheme and takes the scales for those"),
     ],
@@ -724,7 +724,7 @@ def test_the_development_endpoints_are_off_unless_asked_for() -> None:
 def test_a_thinking_model_keeps_its_parser_on_the_deepseek_releases() -> None:
     thinking = plan("deepseek-r1", model="deepseek-r1-0528")["arguments"]
     assert thinking[thinking.index("--reasoning-parser") + 1] == "deepseek_r1"
-    assert "--reasoning-parser" not in plan("deepseek-r1", model="qwen3-coder-480b-a35b-instruct-fp8")["arguments"]
+    assert "--reasoning-parser" not in plan("deepseek-r1", weights="/models/DeepSeek-Coder-V2")["arguments"]
 
 
 def with_parser(release: str) -> dict[str, Any]:

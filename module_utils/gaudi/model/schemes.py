@@ -1,0 +1,78 @@
+"""What quantised layers are made of: bits, type of number and granularity, from config.json.
+
+Source: CompressedTensorsConfig of vllm/model_executor/layers/quantization/compressed_tensors (_get_scheme_from_parts),
+which takes the format of a group before that of the whole, and leaves the activations of formats alone that have none
+(is_activation_quantization_format). AWQ and GPTQ name their bits (awq_hpu.py and gptq_hpu.py of vllm-hpu-extension).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Formats whose activations are quantised too.
+WITH_ACTIVATIONS = ("naive-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized")
+# Bits of an activation that is not quantised.
+WHOLE = 16
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """The bits of a weight and of an activation, the type of number, and which weights share a scale."""
+
+    weight_bits: int
+    activation_bits: int
+    kind: str
+    strategy: str
+
+    @property
+    def name(self) -> str:
+        """Its name in release files, such as w8a8-int-channel."""
+        return f"w{self.weight_bits}a{self.activation_bits}-{self.kind}-{self.strategy}"
+
+    @property
+    def words(self) -> str:
+        """Its description for people."""
+        kind = {"int": "whole numbers", "float": "floating-point numbers"}.get(self.kind, self.kind)
+        activations = f"{self.activation_bits} bits" if self.activation_bits != WHOLE else "not quantised"
+        return (
+            f"weights of {self.weight_bits} bits ({kind}, a scale for each {self.strategy}) and activations of "
+            f"{activations}"
+        )
+
+
+def schemes_of(config: Mapping[str, object], method: str | None) -> tuple[Scheme, ...]:
+    """Return the schemes of compressed-tensors, AWQ or GPTQ weights, each once; none that is unclear."""
+    found = config.get("quantization_config") or config.get("compression_config")
+    if not isinstance(found, Mapping):
+        return ()
+    if method in ("awq", "gptq"):
+        bits = next((found[key] for key in ("bits", "w_bit") if key in found), None)
+        return (Scheme(bits, WHOLE, "int", "group"),) if isinstance(bits, int) and _bits(bits) else ()
+    if method != "compressed-tensors":
+        return ()
+    groups = found.get("config_groups")
+    values = groups.values() if isinstance(groups, Mapping) else ()
+    schemes = (_scheme(group, found.get("format")) for group in values if isinstance(group, Mapping))
+    return tuple(dict.fromkeys(scheme for scheme in schemes if scheme is not None))
+
+
+def _scheme(group: Mapping[str, Any], whole: object) -> Scheme | None:
+    weights, activations = group.get("weights"), group.get("input_activations")
+    if not isinstance(weights, Mapping):
+        return None
+    bits, kind, strategy = weights.get("num_bits", 8), weights.get("type", "int"), weights.get("strategy")
+    if strategy is None:
+        # QuantizationArgs of the package compressed-tensors.
+        strategy = "group" if weights.get("group_size") else "tensor"
+    if not _bits(bits) or kind not in ("int", "float") or not isinstance(strategy, str) or len(strategy) > 32:
+        return None
+    form = group.get("format") or whole
+    used = isinstance(activations, Mapping) and form in WITH_ACTIVATIONS
+    activation_bits = activations.get("num_bits", 8) if used and isinstance(activations, Mapping) else WHOLE
+    return Scheme(bits, activation_bits, kind, strategy) if _bits(activation_bits) else None
+
+
+def _bits(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 64

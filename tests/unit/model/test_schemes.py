@@ -1,0 +1,100 @@
+"""What quantised layers are made of, and which of it each release has kernels for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.model.schemes import schemes_of
+
+from tests.unit.planning.test_refusals import LLAMA_70B, MIXTRAL, plan
+
+
+def group(bits: int, kind: str, strategy: str, activations: int | None = None, **more: Any) -> dict[str, Any]:
+    """One group of compressed-tensors weights."""
+    inputs = None if activations is None else {"num_bits": activations, "type": kind, "dynamic": True}
+    weights = {"num_bits": bits, "type": kind, "strategy": strategy}
+    return {"targets": ["Linear"], "weights": weights, "input_activations": inputs, **more}
+
+
+def stored(form: str, *groups: dict[str, Any], base: dict[str, Any] = LLAMA_70B) -> dict[str, Any]:
+    """The config.json of a model with these groups."""
+    said = {"quant_method": "compressed-tensors", "format": form, "config_groups": dict(enumerate(groups))}
+    kind = "MixtralForCausalLM" if base is MIXTRAL else "LlamaForCausalLM"
+    return {**base, "architectures": [kind], "quantization_config": said}
+
+
+INT8 = stored("int-quantized", group(8, "int", "channel", 8))
+FP8 = stored("float-quantized", group(8, "float", "channel", 8))
+BLOCK = stored("float-quantized", group(8, "float", "block", 8))
+PACKED = stored("pack-quantized", group(4, "int", "group"))
+PACKED8 = stored("pack-quantized", group(8, "int", "group"))
+NVFP4 = stored("nvfp4-pack-quantized", group(4, "float", "tensor_group", 4))
+EXPERTS_INT8 = stored("int-quantized", group(8, "int", "channel", 8), base=MIXTRAL)
+EXPERTS_FP8 = stored("float-quantized", group(8, "float", "channel", 8), base=MIXTRAL)
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (INT8, ["w8a8-int-channel"]),
+        (PACKED, ["w4a16-int-group"]),
+        (NVFP4, ["w4a4-float-tensor_group"]),
+        # A format without activations leaves those alone that a group names.
+        (stored("pack-quantized", group(4, "int", "group", 8)), ["w4a16-int-group"]),
+        (stored("mixed-precision", group(8, "float", "channel", 8, format="float-quantized")), ["w8a8-float-channel"]),
+        (stored("float-quantized", *(group(8, "float", "tensor", 8) for _ in range(3))), ["w8a8-float-tensor"]),
+        (stored("float-quantized", {"weights": None}), []),
+        (stored("float-quantized", group(True, "float", "tensor")), []),
+        (LLAMA_70B, []),
+    ],
+)
+def test_a_config_names_its_schemes(config: dict[str, Any], names: list[str]) -> None:
+    assert [scheme.name for scheme in schemes_of(config, "compressed-tensors")] == names
+
+
+SERVED = {
+    "1.21": {"FP8", "EXPERTS_FP8"},
+    "1.22": {"FP8", "EXPERTS_FP8"},
+    "1.23": {"FP8", "EXPERTS_FP8", "BLOCK", "PACKED"},
+    "1.24": {"FP8", "EXPERTS_FP8", "BLOCK", "PACKED", "INT8"},
+    "1.24.1": {"FP8", "EXPERTS_FP8", "BLOCK", "PACKED", "INT8"},
+}
+
+
+@pytest.mark.parametrize("release", sorted(SERVED))
+def test_weights_need_a_kernel_for_their_bits(release: str, subtests: pytest.Subtests) -> None:
+    every = {
+        "INT8": INT8,
+        "FP8": FP8,
+        "BLOCK": BLOCK,
+        "PACKED": PACKED,
+        "PACKED8": PACKED8,
+        "NVFP4": NVFP4,
+        "EXPERTS_INT8": EXPERTS_INT8,
+        "EXPERTS_FP8": EXPERTS_FP8,
+    }
+    for name, config in every.items():
+        with subtests.test(name=name):
+            answer = plan(release, model_config=config, tensor_parallel_size=8, max_model_len=8192)
+            if name in SERVED[release]:
+                assert "refused" not in answer, answer
+            else:
+                assert answer["refused_id"] == "unsupported_quantization"
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.23", "1.24.1"])
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_the_kernels_of_awq_and_gptq_read_four_bits(release: str, method: str) -> None:
+    for bits in (4, 8, 3):
+        config = {**LLAMA_70B, "quantization_config": {"quant_method": method, "bits": bits, "group_size": 128}}
+        answer = plan(release, model_config=config, tensor_parallel_size=8, max_model_len=8192)
+        assert answer.get("refused_id") == (None if bits == 4 else "unsupported_quantization"), answer.get("refused")
+
+
+def test_experts_in_modelopt_are_refused_where_the_plugin_raises() -> None:
+    said = {"quant_method": "modelopt", "quant_algo": "FP8"}
+    dense = plan("1.24.1", model_config={**LLAMA_70B, "quantization_config": said}, tensor_parallel_size=8)
+    assert "refused" not in dense
+    experts = plan("1.24.1", model_config={**MIXTRAL, "quantization_config": said}, tensor_parallel_size=8)
+    assert experts["refused_id"] == "unsupported_quantization"
