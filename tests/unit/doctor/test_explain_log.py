@@ -32,9 +32,12 @@ def plugin() -> Any:
 ACTION = plugin()
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str, configuration: bool = True) -> subprocess.CompletedProcess[str]:
     """The playbook, started in another directory than the checkout's."""
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120"}
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120", "HOME": str(folder)}
+    environment["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
+    if not configuration:
+        del environment["ANSIBLE_CONFIG"]
     program = Path(sys.executable).with_name("ansible-playbook")
     words = [str(program), "-i", "localhost,", str(ROOT / "playbooks/explain.yml"), *options]
     return subprocess.run(words, cwd=folder, env=environment, check=False, capture_output=True, text=True)
@@ -56,6 +59,13 @@ def test_a_log_is_explained_on_the_terminal_and_as_json(tmp_path: Path) -> None:
     (tmp_path / "cause.json").unlink()
     assert "changed=1" in run(tmp_path, "--check", *options).stdout
     assert not (tmp_path / "cause.json").exists()
+
+
+def test_the_checkouts_configuration_is_not_needed(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(BUSY)
+    done = run(tmp_path, "-e", "log=server.log", configuration=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[card-busy]" in done.stdout
 
 
 def test_an_unknown_cause_is_no_failure_of_the_run_and_a_missing_log_is(tmp_path: Path) -> None:

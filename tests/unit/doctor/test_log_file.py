@@ -325,6 +325,35 @@ def test_logs_of_other_programs(text: str, identifier: str, word: str) -> None:
     assert found.cause.endswith(".") or identifier == "no-failure"
 
 
+RECORDED = [
+    ("serving/recorded/fail__0.26.0_gaudi2_tp4__gpt-oss-120b_view_size.txt", "model-not-for-card", "view size"),
+    ("serving/recorded/fail__0.26.0_gaudi2_dp2tp4__gpt-oss-120b_input_2d.txt", "unknown", "Input must be 2D"),
+    ("serving/recorded/fail__0.26.0_gaudi2_dp4tp2__qwen3-30b_device_memory.txt", "out-of-device-memory", "46661632"),
+    ("serving/recorded/fail__main_gaudi2_tp1_lazy__qwen3.8-27b_neither_storage.txt", "lazy-mode", "Neither storage"),
+    ("serving/recorded/server_ibv_init_1.24.0.txt", "no-verbs", "ibv initialization failed"),
+    ("serving/recorded/start__0.26.0_gaudi2_tp8__qwen3-235b.txt", "no-failure", "warm-up took 656 s"),
+    ("driver/recorded/apt_install_1.24.1_debian12.txt", "driver_does_not_build", "6.1.0-53-amd64"),
+    ("driver/recorded/apt_install_qual_1.24.1_debian12.txt", "no-failure", ""),
+    ("driver/recorded/dkms_build_1.24.0_kernel_6.17.txt", "kernel_too_new", "6.17.0-22-generic"),
+    ("driver/recorded/dkms_build_1.24.1_debian12.txt", "no-failure", ""),
+    ("driver/recorded/dpkg_configure_1.24.0.txt", "dkms_left_over", "dkms remove habanalabs/1.24.0-1007"),
+    ("driver/recorded/kernel_log_boot_fit_missing_6.8.txt", "firmware_missing", "gaudi2-boot-fit.itb"),
+    ("driver/recorded/kernel_log_load_1.24.1.txt", "no-failure", ""),
+    ("driver/recorded/kernel_log_unknown_symbol_1.24.0.txt", "symbols_missing", "uverbs_idr_class"),
+    ("driver/recorded/zero_byte_modules_1.24.1.txt", "module_file_damaged", "habanalabs_cn"),
+    ("doctor/recorded/kernel_log_1.24.1_gaudi2.txt", "page-tables-corrupted", "python3.12"),
+    ("apt/recorded/redirected_1.24.1.txt", "repository_redirects", "s3.amazonaws.com"),
+    ("image/recorded/docker_pull_timeout_29.1.3.txt", "registry-unreachable", "vault.habana.ai"),
+]
+
+
+@pytest.mark.parametrize(("path", "identifier", "word"), RECORDED)
+def test_a_recorded_log_is_explained(path: str, identifier: str, word: str) -> None:
+    found = log_file.explain_file(log_file.read((TESTS / "unit" / path).read_bytes()))
+    assert found.id == identifier
+    assert word in " ".join((found.cause, found.remedy, *found.lines))
+
+
 def test_a_status_without_a_reason_is_no_success() -> None:
     assert explained("INFO 11-26 10:00:00 [x.py:1] starting").id == "no-failure"
     assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=1).id == "unknown"

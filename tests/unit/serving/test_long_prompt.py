@@ -143,6 +143,7 @@ def test_answer_of_a_completion_model_is_read_as_well() -> None:
 GARBAGE = ["!" * 256, "!!!! !!!! !!!!", "()[]{}<>?!.,;:-" * 8, "the " * 40, "\N{REPLACEMENT CHARACTER}a b c d e f g h"]
 
 
+@pytest.mark.report("vllm-fork-738")
 @pytest.mark.parametrize("content", GARBAGE)
 def test_answer_that_nobody_can_read_is_refused(content: str) -> None:
     with pytest.raises(Refusal) as refused:

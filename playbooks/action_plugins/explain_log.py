@@ -1,0 +1,1 @@
+../../action_plugins/explain_log.py
