@@ -215,7 +215,11 @@ def test_a_report_that_cannot_be_written_ends_no_page_of_other_nodes(nodes: Node
     for _ in range(240):
         deep = [deep]
     texts: dict[str, Any] = {
-        key: [] for key in ("picture", "waits", "acceptance", "let_through", "drop_ins", "lost_weights", "jobs")
+        key: []
+        for key in (
+            *("picture", "waits", "acceptance", "let_through", "drop_ins", "lost_weights", "jobs"),
+            "while_serving",
+        )
     }
     page = {**texts, "strangers": [], "instances": [GOOD]}
     hostile = {"deep1": {**page, "instances": [{**GOOD, "x": deep}]}, "none1": {**texts, "strangers": []}}
