@@ -254,7 +254,7 @@ def read_verdict(text: str) -> dict[str, Any]:
     """Parse a verdict file. Raises ValueError, with a clause that begins with "it", for anything else."""
     document = parse(text, _FORM, SCHEMA)
     # Pages have a word for each of these, and for no other.
-    if document["state"] not in (ACCEPTED, FAILED, NOT_MEASURED):
+    if any(each["state"] not in (ACCEPTED, FAILED, NOT_MEASURED) for each in (document, *document["history"])):
         raise ValueError("it has no known state")
     if any(each["class"] not in CLASSES for each in document["measurements"]):
         raise ValueError("it has a measurement of no known class")

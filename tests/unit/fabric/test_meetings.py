@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from filter_plugins import acceptance
 from filter_plugins.checked import reported
 from filter_plugins.inventory_addresses import inventory_addresses
-from tests.unit.fabric.made import USUAL, printed
-from tests.unit.fabric.pages import verdict
+from tests.unit.fabric.pages import accepted, everything, numbers
 from tests.unit.preflight.test_contracts import ROOT
 
 CARD_TYPES = yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8"))
@@ -292,17 +291,23 @@ def replaced(value: Any, path: tuple[Any, ...], other: Any) -> Any:
     return copy[0]
 
 
-VERDICT = verdict("somebody", (USUAL, printed(USUAL, 131.0)))
+# With a history, host NICs, a burn-in and numbers of cards, too.
+VERDICTS = [{**each, "node": "somebody"} for each in (accepted(), numbers(), *everything())]
+PLACES = [(number, path) for number, each in enumerate(VERDICTS) for path in places(each)]
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.sampled_from(places(VERDICT)), ANY_JSON)
-@example(("node",), "pair-2")
-@example(("measurements", 0, "nw_gb_s"), 10**400)
-@example(("measurements", 0, "class"), "")
-@example(("state",), "")
-def test_a_page_shows_a_node_under_its_own_name_whatever_it_reports(path: tuple[Any, ...], value: Any) -> None:
-    page = acceptance.acceptance_page({"gaudi-01": replaced(VERDICT, path, value)}, "2026-01-01T00:00:00Z")
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(PLACES), ANY_JSON)
+@example((0, ("node",)), "pair-2")
+@example((0, ("measurements", 0, "nw_gb_s")), 10**400)
+@example((0, ("measurements", 0, "class")), "")
+@example((0, ("state",)), "")
+@example((0, ("history", 1, "state")), "")
+def test_a_page_shows_a_node_under_its_own_name_whatever_it_reports(
+    place: tuple[int, tuple[Any, ...]], value: Any
+) -> None:
+    number, path = place
+    page = acceptance.acceptance_page({"gaudi-01": replaced(VERDICTS[number], path, value)}, "2026-01-01T00:00:00Z")
     assert "somebody" not in page
     assert (path, value) != (("node",), "pair-2") or ("gaudi-01" in page and "pair-2" not in page)
 
