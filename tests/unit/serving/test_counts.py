@@ -54,6 +54,7 @@ def test_shape_of_each_release_is_read(line: str, key: str) -> None:
         f"{WORKER}Configuration: ('c-u', 64, 8) was not warmed-up!",
         # A prompt in a line of its own, as servers log requests when asked to.
         "INFO 11-24 08:00:00 [logger.py:1] Received request: 'Configuration: (prompt, 1, 128) was not warmed-up!'",
+        f"{WORKER}Configuration: (my secret, 1, 128) was not warmed-up!",
         f"{WORKER}Prompt bucket for (1, 2108, 0) was not prepared. Adding new bucket: (1, 3200, 0)",
     ],
 )
