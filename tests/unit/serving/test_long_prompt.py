@@ -140,7 +140,14 @@ def test_answer_of_a_completion_model_is_read_as_well() -> None:
 
 
 # As reported of prompts of more than 3,000 tokens (HabanaAI/vllm-fork, issue 738), and other forms of garbage.
-GARBAGE = ["!" * 256, "!!!! !!!! !!!!", "()[]{}<>?!.,;:-" * 8, "the " * 40, "\N{REPLACEMENT CHARACTER}a b c d e f g h"]
+GARBAGE = [
+    "!" * 256,
+    "a" * 64,
+    "!!!! !!!! !!!!",
+    "()[]{}<>?!.,;:-" * 8,
+    "the " * 40,
+    "\N{REPLACEMENT CHARACTER}a b c d e f g h",
+]
 
 
 @pytest.mark.report("vllm-fork-738")
