@@ -172,6 +172,14 @@ options:
       metrics_gc_details:
         description: Detailed metrics of the graph compiler.
         type: bool
+      limit_mm_per_prompt:
+        description: Pictures, films and sounds that a prompt may have (C(image), C(video), C(audio)), each a number.
+          Left out, those of the model's file. It is written as the release's server takes it.
+        type: dict
+      mm_processor_kwargs:
+        description: What the model's processor of pictures, films and sounds is told, such as C(max_pixels). Left out,
+          what the model's file has.
+        type: dict
       data_parallel_size:
         description: Copies of the model behind one address, each on O(requests[].tensor_parallel_size) cards of the
           node. This and the following up to O(requests[].contiguous_pa) are of releases 1.23 and later, which serve

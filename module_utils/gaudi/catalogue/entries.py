@@ -474,6 +474,7 @@ class ReleaseEntry:
     ``warned`` are features with the sentence to warn of them; ``metrics`` are the names that /metrics exports;
     ``log_formats`` are lines that its server prints, by what they say; ``ready_images`` are the vendor's with vLLM;
     ``successors`` is what became of names that other releases know; ``benchmark`` is the release's benchmark client;
+    ``listed_cards`` are the numbers of cards that the release's README lists a model of the catalogue with;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments;
     ``refused_architectures`` are classes that its registry names and that end the server on these cards, each with the
@@ -511,6 +512,7 @@ class ReleaseEntry:
     ready_images: tuple[ReadyImage, ...] = ()
     successors: Mapping[str, Successor] = field(default_factory=dict)
     benchmark: Mapping[str, object] = field(default_factory=dict)
+    listed_cards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     KEYS = (
         "name",
@@ -524,6 +526,7 @@ class ReleaseEntry:
         "constants",
         "environment",
         "execution_modes",
+        "listed_cards",
         "unsupported",
         "arguments",
         "variables",
@@ -577,6 +580,12 @@ class ReleaseEntry:
             constants=reader.mapping("constants", required=True),
             environment=reader.text_mapping("environment"),
             execution_modes=reader.text_mapping("execution_modes"),
+            listed_cards={
+                model: tuple(
+                    integer(count, f"{where}: listed_cards.{model}", 1, 16) for count in sequence(counts, where)
+                )
+                for model, counts in reader.mapping("listed_cards").items()
+            },
             unsupported=reader.text_mapping("unsupported"),
             arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments").union(options),
             variables=_flat(reader.mapping("variables", required=True), f"{where}: variables").union(variables),

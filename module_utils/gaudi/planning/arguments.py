@@ -291,6 +291,8 @@ def check_parsers(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
 
 def _wrong_by_name(name: str, value: str) -> str | None:
     """What an option's name requires, if the value does not fit; None if it fits, or if that is unknown."""
+    if name in ("--limit-mm-per-prompt", "--mm-processor-kwargs"):
+        return None if _is_mapping(value) else 'JSON such as {"image":5}, or pairs such as image=5,video=2'
     for pattern, word, read in ((_WHOLE, "a whole number", int), (_NUMBER, "a number", float)):
         if pattern.fullmatch(name):
             try:
@@ -298,6 +300,16 @@ def _wrong_by_name(name: str, value: str) -> str | None:
             except ValueError:
                 return word
     return None
+
+
+def _is_mapping(value: str) -> bool:
+    """Whether the parsers of the forks take it: JSON of a mapping, or whole numbers by name (optional_type there)."""
+    try:
+        if value.startswith("{"):
+            return isinstance(json.loads(value), dict)
+        return all(name and int(count) >= 0 for name, count in (pair.split("=") for pair in value.split(",")))
+    except ValueError:
+        return False
 
 
 def check_environment(draft: Draft, surface: Surface) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.refusal import Refusal
-from ..cards.placement import Card, choose, cpu_binding, read_cards
+from ..cards.placement import Card, Joined, choose, cpu_binding, read_cards
 from ..catalogue.entries import CardType, ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
@@ -87,6 +87,8 @@ def place(
     )
     check_card_names(chosen, label)
     _say_choice(draft, request, cards, chosen, own, label)
+    if request.modules is not None:
+        _warn_of_sockets(draft, cards, chosen, joined, count // apart)
     if count > MOST_TRIED:
         draft.warn(f"{count} cards on one node are more than any manual serves with: nobody is known to have tried.")
     return chosen, cards
@@ -127,6 +129,31 @@ def _say_choice(
             "own": list(own),
         },
     )
+
+
+def _warn_of_sockets(
+    draft: Draft, cards: Sequence[Card], chosen: Sequence[Card], joined: Joined, together: int
+) -> None:
+    """Warn of modules on several NUMA nodes where one node has as many cards that are joined no worse.
+
+    The manuals ask for one node as far as possible (v1.22 §2.1); their script then leaves the server unbound.
+    """
+    nodes = sorted({card.node for card in chosen if card.node is not None})
+    if len(nodes) < 2:
+        return
+    apart = joined.spans([card.module_id for card in chosen], together) or together < len(chosen)
+    sets: dict[tuple[int | None, int], list[int]] = {}
+    for card in cards:
+        key = (card.node, -1 if apart else joined.group_of(card.module_id))
+        sets.setdefault(key, []).append(card.module_id)
+    better = [_list(modules) for (node, _), modules in sorted(sets.items(), key=str) if node is not None]
+    better = [modules for modules in better if modules.count(",") + 1 >= len(chosen)]
+    if better:
+        draft.warn(
+            f"modules names {_list([card.module_id for card in chosen])}, which are on NUMA nodes "
+            f"{' and '.join(map(str, nodes))}: the server is bound to cores of each, and no node's memory is "
+            f"preferred. Cards of one node: {' or '.join(better)}."
+        )
 
 
 def _wanted(size: int, copies: int) -> str:

@@ -42,12 +42,14 @@ from .server import (
     extra_environment,
     guarded,
     listen,
+    media,
     model_options,
     network_variables,
     own_ports_variable,
     ready_timeout,
     served_names,
     shutdown,
+    warn_of_media_defaults,
 )
 from .subject import Subject, settled
 from .weights import scale_once
@@ -147,6 +149,7 @@ def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
         scale_once(draft, subject.weights, subject.entry, subject.resolved.weights, subject.card_type, surface)
     extra_environment(draft, request, release, surface)
     family.fill_last(draft, resolved)
+    warn_of_media_defaults(draft, surface)
     check_planned(draft, surface)
     join_arguments(draft, request.extra_args, surface)
     check_parsers(draft, request.extra_args, surface)
@@ -167,9 +170,8 @@ def _document(
     check_places(setting)
     memory = memory_part(draft, subject, lengths)
     binding = bind_cpus(draft, release, subject.node_cards, subject.cards)
-    media = entry.limit_mm_per_prompt if entry is not None else ()
     elsewhere = setting.measurements is not None and INC_CALIBRATION in release.pins
-    needs = needed(bool(binding), media, path.host_nics, release.build, measured=elsewhere)
+    needs = needed(bool(binding), media(request, entry), path.host_nics, release.build, measured=elsewhere)
     reference = image(release, replace(node, image=for_release(node.image, release, draft)), needs)
     check_lazy_mode(draft, release, reference)
     check_ready_image(draft, release, reference)
@@ -216,12 +218,12 @@ def _ask(subject: Subject, draft: Draft, request: Request) -> dict[str, Any]:
     """What is known beforehand of the answers it has to give once it serves; it lies beside the plan on a node."""
     entry, size = subject.entry, subject.resolved.model.shape.hidden_size
     limits = media_limits(_arguments(draft, request))
-    media = {"media": limits} if limits else {}
+    counted = {"media": limits} if limits else {}
     if entry is None:
-        return media
+        return counted
     dimensions = {"dimensions": size} if entry.task == "embed" and size is not None else {}
     check = {"check": {**vars(entry.check), "contains": list(entry.check.contains)}} if entry.check else {}
-    return {**dimensions, **check, **media}
+    return {**dimensions, **check, **counted}
 
 
 def _setting(subject: Subject, node: Node, *, host_nics: bool) -> Setting:

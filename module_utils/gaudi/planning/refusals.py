@@ -27,6 +27,9 @@ from ..rules.draft import Draft
 from ..serving.plan import OFFLINE
 from .arguments import value_in
 
+# What a server is told of pictures, films and sounds: options of a request and keys of a model's file, by argument.
+MEDIA_OPTIONS = {"limit_mm_per_prompt": "--limit-mm-per-prompt", "mm_processor_kwargs": "--mm-processor-kwargs"}
+
 # A commit's full name; all else can be moved.
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -114,6 +117,13 @@ def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
                 f"out, or use another release.",
             )
     surface = Surface(release)
+    for option, argument in MEDIA_OPTIONS.items():
+        if option in asked and not surface.knows(argument):
+            raise Refusal(
+                "without_effect",
+                f"{option} is without effect on release {release.name}: its server has no {argument}. Leave it out, or "
+                f"use another release.",
+            )
     for option, variable in {**KNOBS, **LOG_SWITCHES}.items():
         if option in asked and not surface.reads(variable):
             raise Refusal(
@@ -318,6 +328,14 @@ def check_validated(
             f"{entry.unsupported_generations[generation]}",
         )
     release, family = resolved.release, family_of(resolved.release)
+    listed = release.listed_cards.get(entry.name, ())
+    # A manual of the release may serve a model on other cards than its README lists; the model's file has those.
+    own = entry.defaults.get("tensor_parallel_size") if release.name in entry.releases else None
+    if listed and resolved.cards not in (*listed, own):
+        draft.warn(
+            f"The README of release {release.name} lists {entry.title} on {_or(listed)} cards, not on "
+            f"{resolved.cards}: what it does not list may or may not work."
+        )
     if family.validated_models is None:
         return
     said = entry.validated

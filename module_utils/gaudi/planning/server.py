@@ -18,6 +18,7 @@ from ..rules.draft import Draft, Rule, given, rule
 from ..serving.closed_ports import EVERY, VARIABLE, closed_from, first_port
 from ..serving.starts import GRAPH_SECONDS, LONGEST_START
 from .network import LOOPBACK, Network, check_reach, network, outside, read_addresses
+from .refusals import MEDIA_OPTIONS
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).
 ONE_NODE = Network(
@@ -34,6 +35,8 @@ LOADED_A_SECOND = 200 * 10**6
 SHORTEST_START = 1800
 # What a pooling model of the catalogue becomes, in vLLM's words.
 CONVERSIONS = {"embed": "embed", "score": "classify"}
+# Sizes that the start script of 1.22 sets, and the manual of multimodal models does not.
+SCRIPT_SIZES = ("max_model_len", "max_num_seqs", "max_num_prefill_seqs", "max_num_batched_tokens")
 # The kernel's own limit for processes that lack NET_BIND_SERVICE, which the container drops.
 LOWEST_PORT = 1024
 
@@ -95,16 +98,52 @@ def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | N
         draft.option("--trust-remote-code", from_catalogue(value=entry.trust_remote_code))
     draft.option("--enforce-eager", resolved.said("enforce_eager"))
     _parser(draft, resolved, surface)
-    if entry is None:
-        return
-    if entry.task in POOLING_TASKS:
+    if entry is not None and entry.task in POOLING_TASKS:
         _pooling(draft, entry, from_catalogue, surface)
-    for option, value in (
-        ("--limit-mm-per-prompt", entry.limit_mm_per_prompt),
-        ("--mm-processor-kwargs", entry.mm_processor_kwargs),
-    ):
+    own = {name: getattr(entry, name) for name in MEDIA_OPTIONS} if entry is not None else {}
+    for name, option in MEDIA_OPTIONS.items():
+        asked = getattr(request, name)
+        value = own.get(name) if asked is None else asked
         if value:
-            draft.option(option, from_catalogue(value=json.dumps(value, sort_keys=True, separators=(",", ":"))))
+            source = from_catalogue if asked is None else resolved.source(name)
+            draft.option(option, source(value=_written(name, value, resolved)))
+
+
+def warn_of_media_defaults(draft: Draft, surface: Surface) -> None:
+    """Say where a fork's plan for pictures, films and sounds differs from its manual.
+
+    Manual v1.22 §3.4.1 gives --limit-mm-per-prompt and --mm_processor_kwargs alone. It does not use the start script,
+    whose values these plans have.
+    """
+    linear = draft.environment.get("VLLM_EXPONENTIAL_BUCKETING") == "false"
+    if not linear or draft.argument("--limit-mm-per-prompt") is None:
+        return
+    sizes = {name: draft.argument(f"--{name.replace('_', '-')}") for name in SCRIPT_SIZES}
+    told = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
+    draft.warn(
+        f"The manual leaves buckets and sizes of models for pictures, films and sounds to the server of release "
+        f"{surface.release}: exponential buckets, the model's length and vLLM's own batch. This plan has the start "
+        f"script's: linear buckets, {told}. Set exponential_bucketing: true for the manual's buckets, and the sizes "
+        f"where others are meant."
+    )
+
+
+def media(request: Request, entry: ModelEntry | None) -> Mapping[str, int]:
+    """How many pictures, films and sounds a prompt may have: the request's, else those of the model's file."""
+    if request.limit_mm_per_prompt is not None:
+        return request.limit_mm_per_prompt
+    return entry.limit_mm_per_prompt if entry is not None else {}
+
+
+def _written(name: str, value: Mapping[str, object], resolved: ResolvedRequest) -> str:
+    """A mapping as the release's parser takes it: JSON, or limits of media as ``image=5,video=5``.
+
+    The DeepSeek branch parses those pairs only (nullable_kvs of vllm-fork 687dd5bbd and 016b6bd20, arg_utils.py); the
+    forks of 1.21 and 1.22 call the pairs deprecated, and vLLM from 0.10 on takes JSON only.
+    """
+    if name == "limit_mm_per_prompt" and resolved.release.constants.get("media_limits") == "pairs":
+        return ",".join(f"{kind}={count}" for kind, count in sorted(value.items()))
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def _parser(draft: Draft, resolved: ResolvedRequest, surface: Surface) -> None:

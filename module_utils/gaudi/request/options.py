@@ -7,6 +7,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from math import isfinite
 
 from ..base.absent import absent
 from ..base.checks import (
@@ -48,6 +49,9 @@ STRATEGIES = ("min_tokens", "max_bs")
 IPC = ("private", "host")
 # How buckets are spaced, in the words of a request.
 BUCKETINGS = ("exponential", "linear", "padding-aware", "file", "unified")
+# What a prompt can bring beside text, and how many of one kind anybody allows.
+MEDIA = ("audio", "image", "video")
+MOST_MEDIA = 1024
 KV_CACHE_DTYPES = ("auto", "fp8", "fp8_inc", "fp8_e4m3", "fp8_e5m2")
 
 # Longest context anybody asks of these servers, and most sequences: a million tokens, 4096 requests at once.
@@ -128,6 +132,9 @@ class Request:
     log_step_cpu_fallbacks: bool | None = None
     log_step_cpu_fallbacks_all: bool | None = None
     metrics_gc_details: bool | None = None
+    # How many pictures, films and sounds a prompt may have, and what their processor is told.
+    limit_mm_per_prompt: Mapping[str, int] | None = None
+    mm_processor_kwargs: Mapping[str, object] | None = None
     # Of servers that are vLLM itself with the plugin, in vLLM's own terms (PLUGIN_OPTIONS).
     data_parallel_size: int | None = None
     num_gpu_blocks_override: int | None = None
@@ -403,6 +410,39 @@ def speculation(value: object, what: str) -> Mapping[str, object]:
     return given
 
 
+def media_limits(value: object, what: str) -> dict[str, int]:
+    """Numbers by kind of media, none below zero."""
+    given = mapping(value, f"{what} (numbers by kind, such as image: 5)")
+    only_known(given, what, MEDIA)
+    if not given:
+        raise Refusal("empty", f"{what} is empty. Name {', '.join(MEDIA[:-1])} or {MEDIA[-1]}, or leave it out.")
+    return {kind: integer(count, f"{what}.{kind}", 0, MOST_MEDIA) for kind, count in given.items()}
+
+
+def _keyword_arguments(value: object, what: str) -> dict[str, object]:
+    """Arguments of a function by name; their values are plain data."""
+    given = mapping(value, f"{what} (values by name, such as max_pixels: 1003520)")
+    if len(given) > 64:
+        raise Refusal("too_many_entries", f"{what} has {len(given)} names, the limit is 64.")
+    return {
+        matching(name, f"{what}: the name", VARIABLE, "letters, digits and underscores"): _data(content, what)
+        for name, content in given.items()
+    }
+
+
+def _data(content: object, what: str, depth: int = 0) -> object:
+    """Data as JSON has it, of a few levels."""
+    if isinstance(content, str):
+        return text(content, what, empty=True)
+    if isinstance(content, (list, tuple)) and depth < 4:
+        return [_data(each, what, depth + 1) for each in sequence(content, what)]
+    if isinstance(content, Mapping) and depth < 4:
+        return {text(name, what): _data(each, what, depth + 1) for name, each in content.items()}
+    if content is None or isinstance(content, (bool, int)) or (isinstance(content, float) and isfinite(content)):
+        return content
+    raise Refusal("not_data", f"{what} has {shown(content)}, which JSON does not have, or which lies too deep.")
+
+
 def _plain(content: object) -> object:
     """YAML reads true and 1 where a variable's text was meant."""
     if isinstance(content, bool):
@@ -455,6 +495,8 @@ READERS = {
     "log_step_cpu_fallbacks": switch,
     "log_step_cpu_fallbacks_all": switch,
     "metrics_gc_details": switch,
+    "limit_mm_per_prompt": media_limits,
+    "mm_processor_kwargs": _keyword_arguments,
     "data_parallel_size": _integer(1, 16),
     "num_gpu_blocks_override": _integer(1, 1 << 24),
     "quantization": _matching(METHOD, "a quantisation method of vLLM such as fp8 or inc"),

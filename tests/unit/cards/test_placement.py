@@ -344,6 +344,39 @@ def quads(
     return answer
 
 
+@pytest.mark.parametrize(
+    ("card", "given_modules", "said"),
+    [
+        ("HL-225", [3, 4], "Cards of one node: 0,1,2,3 or 4,5,6,7."),
+        ("HL-225", [2, 3], ""),
+        ("HL-225", [0, 1, 2, 3, 4, 5, 6, 7], ""),
+        ("HL-225", "all", ""),
+        ("HL-288E", [3, 4], "Cards of one node: 0,1,2,3 or 4,5,6,7."),
+    ],
+)
+def test_given_modules_over_two_sockets_are_warned_of(card: str, given_modules: Any, said: str) -> None:
+    topology = node(TWO)
+    for each in topology["cards"]:
+        each["name"] = card
+    answer = plan(topology, modules=given_modules, tensor_parallel_size=None)
+    assert [word for word in answer["warnings"] if "NUMA" in word and "modules names" in word and said in word] == (
+        [next(word for word in answer["warnings"] if "modules names" in word)] if said else []
+    )
+    assert said or not any("modules names" in word for word in answer["warnings"])
+
+
+def test_the_links_of_given_modules_count_before_their_socket() -> None:
+    """On these sockets no four cards are of one group: there is nothing better to name."""
+    topology = node(CROSSED)
+    for each in topology["cards"]:
+        each["name"] = "HL-288E"
+    joined = plan(topology, modules=[0, 1, 2, 3], tensor_parallel_size=None)
+    assert not any("modules names" in word for word in joined["warnings"])
+    pair = plan(topology, modules=[0, 2], tensor_parallel_size=None)
+    (said,) = [word for word in pair["warnings"] if "modules names" in word]
+    assert "Cards of one node: 0,1 or 4,5 or 2,3 or 6,7." in said
+
+
 def test_an_instance_has_cards_of_one_quad() -> None:
     assert vendor.content("", "cards")["cards"]["HL-338"]["fabric"]["groups"] == QUADS
     assert modules(quads(TWO, tensor_parallel_size=4)) == [0, 1, 2, 3]

@@ -42,6 +42,9 @@ SITE = {
     "log_step_cpu_fallbacks",
     "log_step_cpu_fallbacks_all",
     "metrics_gc_details",
+    # Keys of a model's file by themselves.
+    "limit_mm_per_prompt",
+    "mm_processor_kwargs",
 }
 
 

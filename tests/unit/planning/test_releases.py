@@ -121,6 +121,8 @@ flags = st.fixed_dictionaries(
         "exponential_bucketing": st.booleans(),
         "log_step_graph_compilation": st.booleans(),
         "metrics_gc_details": st.booleans(),
+        "limit_mm_per_prompt": st.sampled_from([{"image": 2}, {"image": 0, "video": 1}]),
+        "mm_processor_kwargs": st.just({"max_pixels": 1003520}),
         "max_num_prefill_seqs": st.sampled_from([1, 4, "auto"]),
         "scheduler_steps": st.sampled_from([1, 4]),
         "trust_remote_code": st.booleans(),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.planning.many import plan_all
 
+from plugin_utils import releases
 from tests.golden.serving_cases import vendor
 
 # docs/getting_started/validated_models.md of vllm-gaudi v0.26.0 (b059f9c9), typed here again: name in the catalogue,
@@ -205,3 +206,40 @@ def test_two_nodes_are_planned_by_the_plugins_documents(release: str, options: d
     assert refused.endswith("Use the cards of one node.")
     fork = plan("1.22", "HL-325L", model="qwen3-32b", **options)["refused"]
     assert "only planned" not in fork
+
+
+# README_GAUDI.md of each pin: the cards of a model that it lists, one that it does not, and a manual's own.
+README_CARDS = [
+    ("1.16", "llama-2-70b", 8, 4),
+    ("1.16", "mixtral-8x7b-instruct-v0.1", 2, 4),
+    ("1.16", "mistral-7b-instruct-v0.3", 2, 8),
+    ("1.18", "llama-2-7b", 8, 4),
+    ("1.18", "meta-llama-3.1-8b", 2, 4),
+    ("1.21", "qwen2-72b-instruct", 8, 2),
+    ("1.22", "meta-llama-3.1-70b", 4, 1),
+    ("1.22-2025.11", "qwen2.5-72b-instruct", 8, 4),
+]
+
+
+@pytest.mark.parametrize(("release", "model", "listed", "other"), README_CARDS)
+def test_a_number_of_cards_that_the_readme_does_not_list_is_warned_of(
+    release: str, model: str, listed: int, other: int
+) -> None:
+    def warned(cards: int) -> bool:
+        answer = vendor.plan_request(release, {"model": model, "tensor_parallel_size": cards, "max_model_len": 2048})
+        return "refused" in answer or any("The README of release" in warning for warning in answer["warnings"])
+
+    assert not warned(listed)
+    assert warned(other)
+
+
+def test_the_number_of_cards_of_a_manual_is_not_warned_of() -> None:
+    """The manual of 1.22 serves Qwen2-72B on four cards, its README on eight."""
+    answer = vendor.plan_request("1.22", {"model": "qwen2-72b-instruct"})
+    assert len(answer["modules"]) == 4
+    assert not any("The README of release" in warning for warning in answer["warnings"])
+
+
+def test_the_lists_name_models_of_the_catalogue() -> None:
+    for release in releases.names():
+        assert set(releases.read(release).get("listed_cards", {})) <= vendor.MODELS
