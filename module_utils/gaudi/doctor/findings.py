@@ -95,7 +95,10 @@ def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
 
 
 def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
-    """Return the fatal faults and the wrong numbers of the last verdict; nothing without a verdict."""
+    """Return the fatal faults and wrong numbers of the last verdict, and what is not proved of the numbers as notes.
+
+    Nothing without a verdict.
+    """
     found = [
         Finding(str(fault["id"]), CARDS, printable(str(fault["sentence"])))
         for fault in (verdict["faults"] if verdict else ())
@@ -103,7 +106,9 @@ def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
     ]
     part: Mapping[str, Any] = (verdict or {}).get("compute_check") or {"rows": []}
     wrong = compute.failed(part, [module for row in part["rows"] for module in row["modules"]])
-    return found + [Finding("wrong_numbers", CARDS, printable(f"{said} {compute.advice(part)}")) for said in wrong]
+    found += [Finding("wrong_numbers", CARDS, printable(f"{said} {compute.advice(part)}")) for said in wrong]
+    notes = [f"{said} playbooks/accept.yml checks it again." for said in compute.unproved(part)]
+    return found + [Finding("numbers_not_proved", CARDS, printable(said), fault=False) for said in notes]
 
 
 def of_users(

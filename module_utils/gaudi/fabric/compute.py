@@ -405,6 +405,11 @@ def failed(part: Mapping[str, Any] | None, modules: Collection[int], *, alone: b
     ]
 
 
+def unproved(part: Mapping[str, Any] | None) -> list[str]:
+    """Return what was found beside wrong numbers: cards that gave no answer, and products beyond their tolerance."""
+    return [row["sentence"] for row in (part or {}).get("rows", ()) if row["outcome"] in (UNKNOWN, DIFFERS)]
+
+
 def lines(part: Mapping[str, Any] | None) -> list[str]:
     """Return the compute check in a few lines for a status; [] for a verdict without it."""
     if part is None:

@@ -51,7 +51,8 @@ def links_in_the_verdict() -> list[Finding]:
 
 
 def wrong_numbers() -> list[Finding]:
-    return findings.of_verdict({"faults": [], "compute_check": numbers()})
+    found = findings.of_verdict({"faults": [], "compute_check": numbers()})
+    return [each for each in found if each.fault]
 
 
 def hugepages() -> list[Finding]:

@@ -120,6 +120,13 @@ def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
     assert found == Finding("port_down", CARDS, "A port is down.")
 
 
+@pytest.mark.parametrize(("outcome", "notes"), [("unknown", 1), ("differs", 1), ("skipped", 0), ("passed", 0)])
+def test_numbers_that_are_not_proved_are_a_note(outcome: str, notes: int) -> None:
+    row = {"modules": [3], "outcome": outcome, "sentence": "The numbers of module 3 could not be checked (it hangs)."}
+    found = findings.of_verdict({"faults": [], "compute_check": {"rows": [row]}})
+    assert [(each.fault, each.sentence.startswith(row["sentence"])) for each in found] == [(False, True)] * notes
+
+
 @pytest.mark.parametrize(
     ("user", "holders", "running", "id_", "fault", "says"),
     [
