@@ -122,9 +122,10 @@ def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
 
 @pytest.mark.parametrize(("outcome", "notes"), [("unknown", 1), ("differs", 1), ("skipped", 0), ("passed", 0)])
 def test_numbers_that_are_not_proved_are_a_note(outcome: str, notes: int) -> None:
-    row = {"modules": [3], "outcome": outcome, "sentence": "The numbers of module 3 could not be checked (it hangs)."}
+    said = "The numbers of module 3 could not be checked (it hangs)."
+    row = {"modules": [3], "outcome": outcome, "sentence": said}
     found = findings.of_verdict({"faults": [], "compute_check": {"rows": [row]}})
-    assert [(each.fault, each.sentence.startswith(row["sentence"])) for each in found] == [(False, True)] * notes
+    assert [(each.fault, each.sentence.startswith(said)) for each in found] == [(False, True)] * notes
 
 
 @pytest.mark.parametrize(
