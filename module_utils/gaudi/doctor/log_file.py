@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from ..base.printable import printable
 from ..base.refusal import Refusal
+from ..base.server_log import is_of_request
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
 from ..fabric import output as hccl
@@ -227,8 +228,9 @@ def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
             f"As far as it goes: {progress.text()}." if is_server else _of_table(lines)
         )
     entry = fault("unknown")
-    said = found.lines or tuple(line for line in lines if line.strip())[-QUOTED:]
-    return _cause(entry.id, f"{entry.sentence} {quote(said[-1])}", entry.remedy, said, retry=found.retry)
+    said = found.lines or _last(lines, QUOTED)
+    cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
+    return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
 
 
 _FAILED = re.compile(r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b")
@@ -316,8 +318,13 @@ def _telling(lines: Sequence[str], refusal: Refusal) -> list[str]:
 
 
 def _telling_words(lines: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
-    found = [line for line in lines if pattern.search(line[:_LONGEST])]
-    return found or [line for line in lines if line.strip()][-1:]
+    found = [line for line in lines if pattern.search(line[:_LONGEST]) and not is_of_request(line, served=True)]
+    return found or list(_last(lines, 1))
+
+
+def _last(lines: Sequence[str], count: int) -> tuple[str, ...]:
+    """Return the last lines that show nothing of what a client sent."""
+    return tuple(line for line in lines if line.strip() and not is_of_request(line, served=True))[-count:]
 
 
 def page(cause: Cause) -> list[str]:

@@ -414,6 +414,17 @@ def test_no_secret_of_a_log_is_in_what_people_give_to_others(line: str) -> None:
     assert "hunter2" not in json.dumps(log_file.document(cause)) + "".join(log_file.page(cause))
 
 
+@pytest.mark.parametrize("status", [None, 1])
+def test_nothing_of_a_request_is_quoted(status: int | None) -> None:
+    asked = [
+        "INFO 11-26 10:00:00 [logger.py:1] Received request a: prompt: 'my diary', params: SamplingParams(n=1)",
+        'INFO:     10.0.0.9:4242 - "POST /v1/my-diary HTTP/1.1" 200 OK',
+    ]
+    for last in ("", "the end"):
+        said = json.dumps(log_file.document(explained("\n".join([*asked, last]), status=status)))
+        assert "diary" not in said
+
+
 def test_the_page_says_what_to_do_and_where_more_stands() -> None:
     busy = log_file.page(explained("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."))
     assert busy[0].startswith("[card-busy] ")
