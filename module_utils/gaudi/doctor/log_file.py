@@ -62,7 +62,8 @@ _PACKAGES = re.compile(
 )
 _KERNEL = re.compile(
     r"Direct firmware load for|Firmware file habanalabs/|habanalabs\w*: Unknown symbol|Corrupted page table at address"
-    r"|Bad pagetable: |Out of memory: Killed process|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14})?(?: hbl_\d+)?: "
+    r"|Bad pagetable: |Out of memory: Killed process|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14}| (?:hl"
+    r"|accel)\d{1,3})?(?: hbl_\d+)?: "
 )
 _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|not usable|timeout|timed out|stuck)\b")
 _OUT_OF_MEMORY = "Out of memory: Killed process"

@@ -1131,6 +1131,28 @@ FAULTS = (
         example="KeyError: <PlatformEnum.HPU: 4>",
     ),
     Known(
+        "model-unknown",
+        INSTANCES,
+        "",
+        "The server of this release does not know the architecture of this model.",
+        "Serve it with a release that has it (docs/models.md lists models and releases), or serve another model.",
+        "the model registry of vLLM, and transformers",
+        signs=r"Model architectures \[.{0,200}\] (?:are not supported|failed to be inspected)"
+        r"|Transformers does not recognize this architecture|has no vLLM implementation",
+        example="ValueError: Model architectures ['GlmMoeDsaForCausalLM'] are not supported for now.",
+    ),
+    Known(
+        "code-not-trusted",
+        INSTANCES,
+        "",
+        "The folder of the weights has code of its own, and the server was not told to run it.",
+        "Read the code, then set trust_remote_code in the request; or serve a model without code.",
+        "transformers/dynamic_module_utils.py",
+        signs=r"contains custom code which must be executed|[Pp]lease (?:pass|set) .{0,40}trust_remote_code=True",
+        example="ValueError: The repository for /models/x contains custom code which must be executed to "
+        "correctly load the model.",
+    ),
+    Known(
         "too-many-at-once",
         INSTANCES,
         "",
@@ -1441,6 +1463,19 @@ FAULTS = (
     ),
     # Docker and the runtime that it starts a container with.
     Known(
+        "runtime-hook-failed",
+        ENGINE,
+        "",
+        "The part of habana-container-runtime that gives a container its cards failed.",
+        "Check that hl-smi lists the cards. Then install habanalabs-container-runtime of the driver's release "
+        "(playbooks/driver.yml): one of another release may not find its devices.",
+        "habana-container-runtime; GenAIInfra 200, a public issue",
+        retry=True,
+        signs=r"habana-container-(?:cli|hook)\b.*(?:error|failed)|error running hook.*habana",
+        example="docker: Error response from daemon: OCI runtime create failed: error running hook: exit "
+        "status 1, stderr: habana-container-cli: initialization error: unknown.",
+    ),
+    Known(
         "registry-unreachable",
         ENGINE,
         "",
@@ -1496,7 +1531,8 @@ FAULTS = (
         "Install habanalabs-container-runtime of the driver's release (playbooks/driver.yml), then run again.",
         "Docker and containerd, when they start a runtime",
         signs=r"habana-container-runtime\W+(?:executable file not found|no such file or directory)"
-        r"|habana-container-runtime\S*: (?:no such file|not found|permission denied)",
+        r"|habana-container-runtime\S*: (?:no such file|not found|permission denied)"
+        r"|habana-container-hook was not found",
         example="docker: Error response from daemon: failed to create task for container: failed to create shim task: "
         "OCI runtime create failed: unable to retrieve OCI runtime error: fork/exec /usr/bin/habana-container-runtime: "
         "no such file or directory: unknown.",
@@ -1530,8 +1566,8 @@ FAULTS = (
         "habana-container-runtime, and public issues",
         retry=True,
         remedies={"missing": "Install the driver packages first (playbooks/driver.yml)."},
-        signs=r"no habanalabs devices found|driver might not be loaded|requested device does not exist"
-        r"|HABANA_RUNTIME_ERROR",
+        signs=r"no AIPs available|error gathering device information .{0,60}/dev/(?:accel|hl)"
+        r"|no habanalabs devices found|driver might not be loaded|requested device does not exist|HABANA_RUNTIME_ERROR",
         hints=_NOT_ACQUIRED,
         when="card_missing",
         check="hl-smi lacks a card of the plan: look at dmesg | grep habanalabs",

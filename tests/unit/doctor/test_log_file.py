@@ -210,6 +210,27 @@ NEIGHBOURS = [
         "hub-certificate",
     ),
     ("RuntimeError: Data processing error: CAS service error : Reqwest Error", "hub-unreachable"),
+    ("HABANA_RUNTIME_ERROR=habana-container-hook was not found on the system", "runtime-not-installed"),
+    ("no AIPs available", "driver-silent"),
+    (
+        "docker: Error response from daemon: error gathering device information while adding custom device "
+        '"/dev/accel/accel0": no such file or directory.',
+        "driver-silent",
+    ),
+    ("habana-container-hook: error: driver not loaded", "runtime-hook-failed"),
+    # Models.
+    (
+        "ValueError: The checkpoint has model type `x` but Transformers does not recognize this architecture.",
+        "model-unknown",
+    ),
+    (
+        "ValueError: FooForCausalLM has no vLLM implementation and the Transformers one is not compatible",
+        "model-unknown",
+    ),
+    (
+        "ValueError: Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
+        "code-not-trusted",
+    ),
     # Calibration.
     (
         "TypeError: PatchedVLLMKVCache.forward() missing 2 required positional arguments: 'a' and 'b'",
