@@ -19,20 +19,32 @@ from ansible.module_utils.gaudi.benchmark import chart, figures
 
 
 def benchmark_runs(runs: Sequence[Mapping[str, Any]], wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the runs that were asked for: by a part of a name, or from a file of the controller."""
+    """Return the runs that the operator asks for: by a part of a name, or from a file of the controller."""
     return [_run(runs, name) for name in wanted]
 
 
+def benchmark_run(runs: Sequence[Mapping[str, Any]], name: object) -> dict[str, Any]:
+    """Return the run of a node that its job has made; name: what the node says. It names no file."""
+    return _of_node(runs, str(name))
+
+
 def _run(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
+    file = Path(wanted)
+    if not (wanted.endswith(".json") and file.is_file()):
+        return _of_node(runs, wanted)
     try:
-        file = Path(wanted)
-        if wanted.endswith(".json") and file.is_file():
-            return dict(figures.read(file.read_text(encoding="utf-8")))
+        return dict(figures.read(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise AnsibleFilterError(f"{wanted} is no run of a benchmark: {error}.") from error
+
+
+def _of_node(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
+    try:
         # Of a node, whose word is checked here: the name of a run becomes that of a file on this machine.
         return dict(figures.read(json.dumps(figures.chosen(runs, wanted))))
     except Refusal as refusal:
         raise AnsibleFilterError(str(refusal)) from refusal
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise AnsibleFilterError(f"{wanted} is no run of a benchmark: {error}.") from error
 
 
@@ -62,6 +74,7 @@ class FilterModule:
         """Name the filters."""
         return {
             "benchmark_fault": benchmark_fault,
+            "benchmark_run": benchmark_run,
             "benchmark_runs": benchmark_runs,
             "benchmark_table": benchmark_table,
             "benchmark_chart": benchmark_chart,

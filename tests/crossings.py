@@ -244,7 +244,7 @@ CROSSINGS = (
         "module benchmark_runs_info",
         "files on the controller in the node's own folder; the name of a run is part of their names",
         "the form of a name of a run",
-        ("filter_plugins/benchmark.py", "def benchmark_runs("),
+        ("filter_plugins/benchmark.py", "def benchmark_run("),
         {"roles/benchmark/tasks/show.yml": (FILES,)},
     ),
     Crossing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import bench
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from filter_plugins.benchmark import benchmark_fault, benchmark_runs
+from filter_plugins.benchmark import benchmark_fault, benchmark_run, benchmark_runs
 from tests.unit.benchmark.made import run
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/benchmark"
@@ -29,6 +30,19 @@ def test_a_run_of_a_node_is_no_way_to_another_file_of_the_controller() -> None:
     assert benchmark_runs([run()], ["3f2a"]) == [run()]
     with pytest.raises(AnsibleFilterError, match="it has a name that no run has"):
         benchmark_runs([run("../../.ssh/authorized_keys-3f2a")], ["3f2a"])
+
+
+def test_the_name_that_a_node_gives_its_run_is_no_path_on_the_controller(tmp_path: Path) -> None:
+    """Only the operator may name a file."""
+    file = tmp_path / "3f2a.json"
+    file.write_text(json.dumps(run()))
+    assert benchmark_runs([], [str(file)]) == [run()]
+    variables = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
+    assert "benchmark_run(__benchmark_job.result.run)" in variables["__benchmark_now"]
+    assert benchmark_run([run()], "3f2a") == run()
+    for name in (str(file), ["x"], {"run": 1}):
+        with pytest.raises(AnsibleFilterError, match="No run on this node has"):
+            benchmark_run([run()], name)
 
 
 def test_a_run_that_is_none_is_refused_in_one_sentence() -> None:
