@@ -275,16 +275,29 @@ def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: Node
     assert not node.container_exists()
 
 
-def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(node: Node) -> None:
-    """Releases before 1.22 print each prompt."""
-    prompt = "TimeoutError: Timed out waiting for engine core processes to start. Waited 600s"
+def taken_over_busy(node: Node) -> subprocess.Popen[str]:
+    """The supervisor that follows one that was killed, once it reads the lines of a server that does not answer."""
     first = node.start()
     node.wait_ready()
     (node.root / "unwell").touch()
     first.kill()
     first.communicate()
     second = node.start()
-    node.wait_for(lambda: node.state.get("attached"), "the second supervisor")
+
+    def is_heard() -> bool:
+        if not (node.root / "say").exists():
+            (node.root / "say").write_text("[Warmup][Prompt][1/2] batch_size:1 seq_len:1")
+        return bool(node.state.get("attached") and node.state.get("warm_up"))
+
+    node.wait_for(is_heard, "a line that the second supervisor reads")
+    node.wait_for(lambda: not (node.root / "say").exists(), "the last line")
+    return second
+
+
+def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(node: Node) -> None:
+    """Releases before 1.22 print each prompt."""
+    prompt = "TimeoutError: Timed out waiting for engine core processes to start. Waited 600s"
+    second = taken_over_busy(node)
     (node.root / "say").write_text(f"INFO 08-02 17:37:52 [logger.py:41] Received request cmpl-1: prompt: '{prompt}'")
     node.wait_for(lambda: not (node.root / "say").exists(), "the line")
     looks = node.requests.count("/health")
@@ -301,13 +314,7 @@ def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(no
 )
 def test_no_text_of_a_client_counts_in_an_end_that_a_new_supervisor_sees(node: Node, said: str) -> None:
     """Two ends with the same exception, and some causes, keep a server that never served from another attempt."""
-    first = node.start()
-    node.wait_ready()
-    (node.root / "unwell").touch()
-    first.kill()
-    first.communicate()
-    second = node.start()
-    node.wait_for(lambda: node.state.get("attached"), "the second supervisor")
+    second = taken_over_busy(node)
     (node.root / "crash").write_text(json.dumps({"lines": [said], "exit": 1}))
     assert second.wait(PATIENCE) == 75
     assert node.state["reason"]["retry"] is True
