@@ -610,7 +610,9 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
             return known
         live = asked.get("live_restore")
         given = {**asked, "live_restore": None if live is None else boolean(live)}
-        requested = configuration.Requested(**given, proxies=module.params["engine_proxies"])
+        requested = configuration.Requested(
+            **given, proxies=configuration.written_proxies(module.params["engine_proxies"])
+        )
         decision = configuration.decide(found, existing, requested, path)
         changed = daemon.changed_keys(existing, decision.merged)
         file.check_writable(changed)

@@ -68,9 +68,20 @@ def proxy_of(address: str, http_proxy: str, https_proxy: str, no_proxy: str) -> 
     return https_proxy if split.scheme == "https" else http_proxy
 
 
+def exceptions(no_proxy: str) -> list[str]:
+    """Return the entries of a list of hosts that are reached without a proxy."""
+    return [entry for each in no_proxy.replace(" ", ",").split(",") if (entry := each.strip())]
+
+
+def same_exceptions(one: str, other: str) -> bool:
+    """Whether a program of Go has the same exceptions by two lists: it never sends loopback to a proxy (httpproxy)."""
+    first, second = ({entry.lower() for entry in exceptions(each)} - {*LOCAL} for each in (one, other))
+    return first == second
+
+
 def without_proxy(no_proxy: str) -> str:
     """Return a list of hosts for programs that do not leave out the machine itself on their own."""
-    given = [entry for each in no_proxy.replace(" ", ",").split(",") if (entry := each.strip())]
+    given = exceptions(no_proxy)
     return ",".join([*(name for name in LOCAL if name not in given), *given])
 
 

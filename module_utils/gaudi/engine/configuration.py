@@ -383,7 +383,8 @@ def _judge_proxies(engine: Engine, existing: Mapping[str, Any], requested: Reque
     found.update({key: engine.flags[key][-1] for key in _PROXY_KEYS.values() if key in engine.flags})
     notes = []
     for name, key in _PROXY_KEYS.items():
-        if not found.get(key) or requested.proxies.get(name) in (None, "", found[key]):
+        asked = requested.proxies.get(name)
+        if not found.get(key) or not asked or not daemon.differs(name, asked, {name: found[key]}):
             continue
         setter = engine.source_of(key) if key in engine.flags else f"{path} (proxies)"
         differs = (
@@ -393,6 +394,13 @@ def _judge_proxies(engine: Engine, existing: Mapping[str, Any], requested: Reque
             raise Refusal("proxies_differ", f"{differs} Set both to the same value, or remove {key} there.")
         notes.append(differs)
     return notes
+
+
+def written_proxies(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the role container_runtime writes. given: the site's, "" where it sets none."""
+    if not any(given.get(name) for name in ("HTTP_PROXY", "HTTPS_PROXY")):
+        return {}
+    return {name: value for name, value in given.items() if value}
 
 
 def own_variables(engine: Engine, names: Sequence[str], files: Mapping[str, str]) -> list[str]:
@@ -415,8 +423,8 @@ def stale_proxies(engine: Engine, requested: Requested) -> list[str]:
     }
     # What our file sets, and will not set any more.
     gone = arguments.environment_file(engine.files.get(daemon.OWN_VARIABLES, "")).keys() - requested.proxies.keys()
-    stale = {name for name, value in requested.proxies.items() if value and engine.environment.get(name) != value}
-    stale |= gone & engine.environment.keys()
+    stale = {name for name, value in requested.proxies.items() if daemon.differs(name, value, engine.environment)}
+    stale |= {name for name in gone & engine.environment.keys() if daemon.differs(name, "", engine.environment)}
     return sorted(stale - others) if engine.process else []
 
 
@@ -539,7 +547,7 @@ def check_restart(
             f"{'; '.join(because)}. {advice} these containers first, or leave these settings "
             "as the engine has them"
             + (
-                " (container_runtime_http_proxy and _https_proxy: '' where it has no proxy)."
+                " (container_runtime_http_proxy and container_runtime_https_proxy: '' leave its proxies to its owner)."
                 if _PROXY_KEYS.keys() & set(keys)
                 else "."
             ),

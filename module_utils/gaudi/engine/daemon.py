@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.access import same_exceptions
 from ..base.refusal import Refusal
 from . import flags as arguments
 
@@ -273,9 +274,16 @@ def stale_environment(unit: str, process: str, other_files: str, own_file: str =
     }
     wanted = {**inline, **_pairs(own_file.splitlines())}
     running = _pairs(process.split("\0"))
-    stale = {name for name, value in wanted.items() if running.get(name) != value}
-    gone = {name for name in PROXIES if name in running and name not in wanted}
+    stale = {name for name, value in wanted.items() if differs(name, value, running)}
+    gone = {name for name in PROXIES if name in running and name not in wanted and differs(name, "", running)}
     return sorted(name for name in stale | gone if name not in other_files)
+
+
+def differs(name: str, value: str, running: Mapping[str, str]) -> bool:
+    """Whether a process behaves otherwise than with a variable's value. running: its variables."""
+    if name.upper() == "NO_PROXY":
+        return not same_exceptions(value, running.get(name, ""))
+    return running.get(name) != value
 
 
 def words_as_pairs(environment: str) -> dict[str, str]:

@@ -194,12 +194,12 @@ def test_decide_engine_with_other_users_is_refused(engine: Engine, existing: dic
     assert refused(engine, existing).id == f"engine_{id_}"
 
 
-PROXIED = replace(SITE, proxies={"HTTPS_PROXY": "http://u:secret@a:1", "NO_PROXY": "localhost"})
+PROXIED = replace(SITE, proxies={"HTTPS_PROXY": "http://u:secret@a:1", "NO_PROXY": "localhost,.b"})
 
 
 @pytest.mark.report("E08")
 def test_decide_proxies_of_the_file_are_compared() -> None:
-    same = {"proxies": {"https-proxy": "http://u:secret@a:1", "no-proxy": "localhost"}}
+    same = {"proxies": {"https-proxy": "http://u:secret@a:1", "no-proxy": ".b"}}
     assert configuration.decide(FOREIGN, same, PROXIED, PATH).notes == ()
     assert configuration.decide(FOREIGN, {"proxies": {"http-proxy": "http://b"}}, PROXIED, PATH).notes == ()
     (note,) = configuration.decide(FOREIGN, {"proxies": {"no-proxy": "x"}}, PROXIED, PATH).notes
@@ -326,6 +326,23 @@ def test_stale_proxies_are_those_that_the_process_has_otherwise() -> None:
     named = replace(running, environment={}, files={"/etc/default/docker": "HTTPS_PROXY=http://b\n"})
     assert configuration.stale_proxies(named, PROXIED) == ["NO_PROXY"]
     assert configuration.stale_proxies(FOREIGN, PROXIED) == []
+    # The engine itself sends nothing on loopback to a proxy.
+    loopback = replace(running, environment={**PROXIED.proxies, "NO_PROXY": ".b,127.0.0.1,::1"})
+    assert configuration.stale_proxies(loopback, PROXIED) == []
+
+
+@pytest.mark.parametrize("given", ["", "localhost,127.0.0.1"])
+def test_loopback_alone_is_no_exception_that_an_engine_restarts_for(given: str) -> None:
+    own = f"HTTPS_PROXY=http://a:1\n{f'NO_PROXY={given}' if given else ''}\n"
+    for running in ("", "NO_PROXY=localhost\0", "NO_PROXY=127.0.0.1, localhost\0"):
+        assert daemon.stale_environment("", f"HTTPS_PROXY=http://a:1\0{running}", "", own) == []
+    assert daemon.stale_environment("", "HTTPS_PROXY=http://a:1\0NO_PROXY=.b\0", "", own) == ["NO_PROXY"]
+
+
+def test_written_proxies_are_none_without_a_proxy() -> None:
+    assert configuration.written_proxies({"HTTP_PROXY": "", "HTTPS_PROXY": "", "NO_PROXY": ".b"}) == {}
+    written = configuration.written_proxies({"HTTP_PROXY": "", "HTTPS_PROXY": "http://a:1", "NO_PROXY": ".b"})
+    assert written == {"HTTPS_PROXY": "http://a:1", "NO_PROXY": ".b"}
 
 
 def test_config_file_of_a_flag_is_followed() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.engine import daemon
 from ansible.module_utils.gaudi.node import engine_config, engine_look, package_look
 
 from library import docker_daemon_json, gaudi_preflight
@@ -755,6 +756,33 @@ def test_preflight_proxy_that_would_end_containers_is_a_problem(run: Run, node: 
     (problem,) = inspect(run, file, answers, proxies={"HTTPS_PROXY": "http://b:1"})["problems"]
     assert problem["id"] == "restart_ends_containers"
     assert "HTTPS_PROXY" in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("running", "proxies", "needing"),
+    [
+        # What a first run has written.
+        ("HTTPS_PROXY=http://a:1\0NO_PROXY=.b\0", {"HTTPS_PROXY": "http://a:1", "NO_PROXY": ".b"}, ""),
+        ("HTTPS_PROXY=http://a:1\0", {"HTTPS_PROXY": "http://a:1", "NO_PROXY": "localhost"}, ""),
+        ("HTTPS_PROXY=http://a:1\0", {"HTTPS_PROXY": "http://a:1", "NO_PROXY": ".b"}, "NO_PROXY"),
+        ("HTTPS_PROXY=http://a:1\0NO_PROXY=.b\0", {"HTTPS_PROXY": "", "NO_PROXY": ".b"}, "HTTPS_PROXY, NO_PROXY"),
+    ],
+)
+def test_preflight_judges_the_proxies_that_the_role_writes(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch, running: str, proxies: dict[str, str], needing: str
+) -> None:
+    node = file.parent.parent
+    own = node / "proxy.env"
+    monkeypatch.setattr(daemon, "OWN_VARIABLES", str(own))
+    own.write_text(running.replace("\0", "\n"))
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text(running)
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0-H\0fd://\0")
+    shown = unit(MainPID="12", EnvironmentFiles=f"{own} (ignore_errors=no)")
+    answers: dict[str, Answer] = {**info(LiveRestoreEnabled=False), **shown}
+    answers[f"{PS} --format {{{{.Names}}}}"] = (0, "db\t\n", "")
+    problems = inspect(run, file, answers, proxies=proxies)["problems"]
+    assert [needing in problem["message"] for problem in problems] == ([True] if needing else [])
 
 
 @pytest.mark.parametrize("state", ["merged", "removed"])

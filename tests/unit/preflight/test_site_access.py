@@ -40,6 +40,25 @@ def test_the_engine_gets_the_sites_proxies_as_they_are_encoded() -> None:
     ]
 
 
+@pytest.mark.parametrize(("site", "written"), [("", False), (".b", True)])
+def test_an_engine_of_others_keeps_its_exceptions_unless_the_site_sets_some(site: str, written: bool) -> None:
+    found = {"origin": {"by_others": True}}
+    given = {**SITE, "gaudi_no_proxy": site, "__container_runtime_found": found}
+    assert ("NO_PROXY" in render("container_runtime", "proxy.env.j2", **given)) is written
+
+
+def test_the_preflight_judges_all_variables_that_an_engine_gets() -> None:
+    names = set(evaluate("container_runtime", "{{ __container_runtime_proxies }}"))
+    for playbook in ("site.yml", "playbooks/serve.yml"):
+        given = [
+            task["vars"]["preflight_engine_proxies"]
+            for play in load(ROOT / playbook)
+            for task in [*play.get("pre_tasks", []), *play.get("tasks", [])]
+            if "preflight_engine_proxies" in task.get("vars", {})
+        ]
+        assert [set(each) for each in given] == [names]
+
+
 def test_an_option_of_the_engine_overrides_the_sites_even_where_it_is_empty() -> None:
     given = {**SITE, "container_runtime_https_proxy": OTHER, "container_runtime_http_proxy": ""}
     said = render("container_runtime", "proxy.env.j2", **given)
