@@ -237,7 +237,8 @@ options:
     type: dict
     default: {}
   engine_proxies:
-    description: Proxies of the engine by variable, which are compared with those of its configuration file.
+    description:
+      - Proxies of the engine by variable, which are compared with those that it has. Without any they are not judged.
     type: dict
     default: {}
   access_valid:
@@ -616,7 +617,9 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         decision = configuration.decide(found, existing, requested, path)
         changed = daemon.changed_keys(existing, decision.merged)
         file.check_writable(changed)
-        late = [*daemon.drift(found.info, decision.compared), *configuration.stale_proxies(found, requested)]
+        late = daemon.drift(found.info, decision.compared)
+        if module.params["engine_proxies"]:
+            late += configuration.stale_proxies(found, requested)
         if found.info and module.params["access_valid"]:
             keys = sorted({*changed, *late})
             engine_config.check_apply(module, found, existing, decision, keys, path, ANSWERS_WITHIN)

@@ -766,6 +766,8 @@ def test_preflight_proxy_that_would_end_containers_is_a_problem(run: Run, node: 
         ("HTTPS_PROXY=http://a:1\0", {"HTTPS_PROXY": "http://a:1", "NO_PROXY": "localhost"}, ""),
         ("HTTPS_PROXY=http://a:1\0", {"HTTPS_PROXY": "http://a:1", "NO_PROXY": ".b"}, "NO_PROXY"),
         ("HTTPS_PROXY=http://a:1\0NO_PROXY=.b\0", {"HTTPS_PROXY": "", "NO_PROXY": ".b"}, "HTTPS_PROXY, NO_PROXY"),
+        # Looks that the role has no part in.
+        ("HTTPS_PROXY=http://a:1\0NO_PROXY=.b\0", {}, ""),
     ],
 )
 def test_preflight_judges_the_proxies_that_the_role_writes(
