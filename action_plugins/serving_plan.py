@@ -24,6 +24,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.pages.page import page as describe
+from ansible.module_utils.gaudi.planning.elsewhere import asks_for_another
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.serving import keys
@@ -31,7 +32,7 @@ from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.gaudi.weights.how_to_get import by_hub_id, how_to_get
 from ansible.module_utils.gaudi.weights.hub_kinds import DEFAULT
 
-from plugin_utils import catalogue_files, role_options
+from plugin_utils import catalogue_files, releases, role_options
 from plugin_utils.catalogue_files import cut, load_checked, resolve
 from plugin_utils.yaml_files import load_yaml, parse
 
@@ -170,7 +171,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             **{key: options[key] for key in HANDED_ON if options[key]},
             **({} if topology is None else {"topology": topology}),
         }
-        result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
+        result = self._answered(arguments, task_vars)
         # The controller decides what is fetched. Values that the node returns under these names are dropped.
         for name in ("how_to_get", "source_plans", "pins"):
             result.pop(name, None)
@@ -194,6 +195,22 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             }
             result["pins"] = self._pins(result["plans"], sources, options["image"], task_vars)
         return result, models
+
+    def _answered(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """The module's answer; where it advises another release, it is asked again with all of them, for the names."""
+        result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
+        refusals = [plan.get("refused") for plan in result.get("plans", [])]
+        if not any(refusal is not None and asks_for_another(str(refusal)) for refusal in refusals):
+            return result
+        others = [
+            load_checked("release", resolve("releases", "release", name))
+            for name in releases.names()
+            if name != arguments["release"]["name"]
+        ]
+        again: dict[str, Any] = self._execute_module(
+            "serving_plan", {**arguments, "others": others}, task_vars=self._interpreter(task_vars)
+        )
+        return again
 
     @staticmethod
     def _how_to_get(

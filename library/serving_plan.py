@@ -616,6 +616,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "dict", "default": {}},
     "host_nics": {"type": "bool", "default": False},
     "foresee": {"type": "bool", "default": False},
+    "others": {"type": "list", "elements": "dict", "default": []},
     "reservations_file": {"type": "path", "default": "/var/lib/gaudi-serving/cards.lock"},
     "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
 }
@@ -736,7 +737,7 @@ def main() -> None:
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     given = module.params["topology"]
     try:
-        catalogue = Catalogue.from_mappings(module.params["release"], module.params["models"], module.params["cards"])
+        catalogue = Catalogue.from_mappings(*(module.params[key] for key in ("release", "models", "cards", "others")))
         topology = topology_of(module) if given is None else given_topology(given)
         # A topology that was given says nothing about who uses the cards of the machine this runs on.
         reservations = reservations_of(module) if given is None else {}

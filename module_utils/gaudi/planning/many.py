@@ -17,6 +17,7 @@ from ..request.node import Node
 from ..request.options import Request, check_options, name_of
 from ..serving.last_start import LastStart
 from .chosen_cards import all_modules
+from .elsewhere import asks_for_another, serving, with_releases
 from .planner import plan
 from .shared_card import common, share
 
@@ -28,9 +29,13 @@ class Catalogue:
     release: ReleaseEntry
     models: Mapping[str, ModelEntry]
     cards: Mapping[str, CardType]
+    # Other releases, which a refusal that advises to use one may name.
+    others: Sequence[ReleaseEntry] = ()
 
     @classmethod
-    def from_mappings(cls, release: object, models: Mapping[str, object], cards: object) -> Catalogue:
+    def from_mappings(
+        cls, release: object, models: Mapping[str, object], cards: object, others: Sequence[object] = ()
+    ) -> Catalogue:
         """Read the contents of catalogue files; raises Refusal with file and key."""
         read = ReleaseEntry.from_mapping(release)
         family_of(read)
@@ -38,6 +43,7 @@ class Catalogue:
             read,
             {name: ModelEntry.from_mapping(entry) for name, entry in models.items()},
             CardType.table(cards),
+            [ReleaseEntry.from_mapping(each) for each in others],
         )
 
 
@@ -131,6 +137,22 @@ def _named(request: object, refusal: Refusal) -> Refusal:
 
 
 def _made(
+    request: Mapping[str, object],
+    entry: ModelEntry | None,
+    catalogue: Catalogue,
+    node: Node,
+) -> dict[str, Any]:
+    """The plan of one request; a refusal that advises another release names those that plan it."""
+    try:
+        return _planned(request, entry, catalogue, node)
+    except Refusal as refusal:
+        if not catalogue.others or not asks_for_another(str(refusal)):
+            raise
+        names = serving(request, catalogue.others, entry, catalogue.cards, node)
+        raise with_releases(refusal, names) from refusal
+
+
+def _planned(
     request: Mapping[str, object],
     entry: ModelEntry | None,
     catalogue: Catalogue,

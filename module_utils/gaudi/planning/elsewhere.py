@@ -1,0 +1,211 @@
+"""The same request on other releases: which of them serve it, and what each of them says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..base.refusal import Refusal
+from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..families.registry import family_of
+from ..model.facts import facts
+from ..model.headers import Weights
+from ..model.remote_code import code_of
+from ..model.size import loaded_bytes
+from ..request.node import Node
+from .chosen_cards import card_name
+from .planner import AUTO, plan
+
+# The advice of a refusal that is about its release.
+ADVICE = re.compile(r"(?P<before>,? or |; |\. |^)(?P<use>[Uu]se) (?:another release|a release that knows the model)\.")
+
+# Refusals that a shorter max_model_len may help against, and the lengths that are tried, in tokens.
+TOO_LONG = ("max_model_len_beyond_node", "kv_cache_too_small", "fits_on_no_cards")
+LENGTHS = (32768, 8192)
+# The refusal of releases that always take the cards of a whole node.
+FIXED_CARDS = "card_count_fixed"
+WHOLE_NODE = 8
+
+VALIDATED, REPORTED, PLANNED, REFUSED = "validated", "reported", "planned only", "not supported"
+
+
+def asks_for_another(sentence: str) -> bool:
+    """Whether a refusal advises to use another release, without its name."""
+    return ADVICE.search(sentence) is not None
+
+
+def with_releases(refusal: Refusal, names: Sequence[str]) -> Refusal:
+    """The refusal with the releases that serve the request in the place of "another release".
+
+    Without any, the advice goes, and the sentence says that none does.
+    """
+    sentence = str(refusal)
+    if names:
+        listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+        said = ADVICE.sub(lambda found: f"{found['before']}{found['use']} release {listed}.", sentence)
+        return Refusal(refusal.id, said)
+    return Refusal(refusal.id, f"{_unadvised(sentence)} No other release of the catalogue serves it on this node.")
+
+
+def _unadvised(sentence: str) -> str:
+    """The sentence without the advice to use another release."""
+    return ADVICE.sub(lambda found: "." if found["before"].strip() else "", sentence).replace("..", ".")
+
+
+def serving(
+    request: object,
+    releases: Iterable[ReleaseEntry],
+    entry: ModelEntry | None,
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> list[str]:
+    """The names of the releases that plan a request, those first that the model is known to be served with."""
+    known = _known(entry)
+    found = []
+    for release in releases:
+        try:
+            plan(request, release, entry, cards, node)
+        except Refusal:
+            continue
+        found.append(release.name)
+    return sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def _known(entry: ModelEntry | None) -> list[str]:
+    if entry is None:
+        return []
+    return [*entry.releases, *(entry.validated.releases if entry.validated is not None else ())]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether a release serves a model on one node: ``status``, the cards it takes, and why (not)."""
+
+    release: str
+    cards_of: str
+    status: str
+    cards: int | None
+    because: str
+
+
+def every_release(
+    request: Mapping[str, object],
+    releases: Iterable[ReleaseEntry],
+    entries: Mapping[str, ModelEntry],
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> list[Answer]:
+    """What each release says of a request on one node; the fewest cards where the request names no number.
+
+    ``entries``: the whole catalogue. A given config.json that is of one of its models has that model's record.
+    """
+    name = request.get("model")
+    entry = entries.get(name) if isinstance(name, str) else None
+    asked = {"tensor_parallel_size": AUTO, **request}
+    config = request.get("model_config")
+    like = entry
+    if entry is None and isinstance(config, Mapping):
+        like = alike(config, entries.values())
+        size = loaded_bytes(config)
+        if size is not None and node.read_weights is None:
+            files = Weights(bytes=size, code=code_of(config))
+            node = replace(node, read_weights=lambda _path: files)
+    return [_answer(asked, release, entry, like, cards, node) for release in releases]
+
+
+def _answer(
+    request: Mapping[str, object],
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    like: ModelEntry | None,
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> Answer:
+    kind = card_name(node.topology)
+    first: Refusal | None = None
+    for length in (None, *LENGTHS) if "max_model_len" not in request else (None,):
+        asked = request if length is None else {**request, "max_model_len": length}
+        try:
+            made, unsized = _planned(asked, release, entry, cards, node)
+        except Refusal as refusal:
+            first = first or refusal
+            if refusal.id not in TOO_LONG:
+                break
+            continue
+        count = None if unsized else len(made["modules"])
+        status, because = _standing(like, release, kind, cards, count)
+        words = [because, *([f"With max_model_len {length}."] if length is not None else [])]
+        words += ["How many cards it takes is not known."] if unsized else []
+        return Answer(release.name, kind, status, count, " ".join([*words, *made["warnings"]]))
+    return Answer(release.name, kind, REFUSED, None, _unadvised(str(first)))
+
+
+def _planned(
+    request: Mapping[str, object],
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> tuple[dict[str, Any], bool]:
+    """The plan, and whether the cards it takes are not known: a node of eight stands in for them."""
+    try:
+        return plan(request, release, entry, cards, node), False
+    except Refusal as refusal:
+        if request.get("tensor_parallel_size") != AUTO or refusal.id not in (FIXED_CARDS, "auto_without_size"):
+            raise
+        whole = {**request, "tensor_parallel_size": WHOLE_NODE}
+        return plan(whole, release, entry, cards, node), refusal.id != FIXED_CARDS
+
+
+def _standing(
+    entry: ModelEntry | None, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType], count: int | None
+) -> tuple[str, str]:
+    """What is known of a model on a release and cards, and where from."""
+    if entry is None:
+        return PLANNED, "No model of the catalogue is like it."
+    said, known = entry.validated, cards.get(kind)
+    generation = known.generation if known is not None else None
+    if said is not None and release.name in said.releases and generation in said.generations:
+        sizes = (
+            ""
+            if count is None or count in said.tensor_parallel_size
+            else (f", with {', '.join(map(str, said.tensor_parallel_size))} cards")
+        )
+        return VALIDATED, f"{family_of(release).validated_models} of the release names {entry.title}{sizes}."
+    if release.name in entry.releases:
+        return REPORTED, f"{entry.title} is known to be served with it (catalog/models/{entry.name}.yml)."
+    return PLANNED, f"Nobody is known to have tried {entry.title} with it."
+
+
+def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> ModelEntry | None:
+    """The model of the catalogue with the figures and the quantisation of a config.json; None for none."""
+    found = facts("", None, config, {})
+    for entry in entries:
+        if entry.architecture is None:
+            continue
+        known = facts("", entry, None, {})
+        same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+        if all(getattr(found.shape, key) == getattr(known.shape, key) for key in same) and (
+            found.stored_fp8 == known.stored_fp8
+        ):
+            return entry
+    return None
+
+
+def as_text(answers: Sequence[Answer]) -> list[str]:
+    """The answers as lines for people, a block for each kind of cards."""
+    lines: list[str] = []
+    for kind in dict.fromkeys(answer.cards_of for answer in answers):
+        lines.append(f"{kind}:")
+        for answer in answers:
+            if answer.cards_of == kind:
+                count = f", {answer.cards} card{'s' if answer.cards != 1 else ''}" if answer.cards else ""
+                lines.append(f"  {answer.release}: {answer.status}{count}. {answer.because}")
+    return lines
+
+
+def as_documents(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """The answers for programs."""
+    return [dict(vars(answer)) for answer in answers]

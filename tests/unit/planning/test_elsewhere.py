@@ -1,0 +1,190 @@
+"""The same request on other releases: the names in a refusal's advice, and the answer of every release."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ansible.module_utils.gaudi.model.size import parameters
+from ansible.module_utils.gaudi.planning.elsewhere import (
+    Answer,
+    alike,
+    as_text,
+    asks_for_another,
+    every_release,
+    with_releases,
+)
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.request.node import Node
+
+from plugin_utils import releases
+from tests.golden.serving_cases import vendor
+from tests.unit.model.test_kernels import DELTA, MISTRAL, SPARSE
+from tests.unit.model.test_schemes import INT8
+
+ENTRIES = {name: ModelEntry.from_mapping(vendor.content("models", name)) for name in vendor.MODELS}
+KNOWN = [ReleaseEntry.from_mapping(releases.read(name)) for name in releases.names()]
+# Whole numbers of 8 bits, which 1.24 makes BF16 of.
+LLAMA = {**INT8, "intermediate_size": 28672}
+CARDS = CardType.table(vendor.content("", "cards"))
+DEEPSEEK = {
+    **{key: value for key, value in vars(ENTRIES["deepseek-r1-671b"].architecture).items() if isinstance(value, int)},
+    "model_type": "deepseek_v3",
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 3,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+}
+
+
+def answers(request: dict[str, Any], where: str = "oam8", card: str = "HL-225") -> dict[str, Answer]:
+    """The answer of each release on a machine with cards of one type."""
+    topology = json.loads(json.dumps(vendor.topology(where)).replace("HL-225", card))
+    found = every_release(request, KNOWN, ENTRIES, CARDS, Node(topology=topology))
+    return {answer.release: answer for answer in found}
+
+
+def test_every_release_answers_for_a_config(subtests: pytest.Subtests) -> None:
+    found = answers({"weights": "/data/models/x", "model_config": LLAMA})
+    assert list(found) == releases.names()
+    planned = {"1.24", "1.24.1"}
+    for release, answer in found.items():
+        with subtests.test(release=release):
+            assert answer.status == ("planned only" if release in planned else "not supported")
+            assert bool(answer.cards) is (release in planned)
+            assert answer.because
+            assert not asks_for_another(answer.because)
+
+
+def test_the_cards_are_the_fewest_that_hold_what_the_config_describes() -> None:
+    # 70 B weights that become BF16 while they load.
+    assert answers({"weights": "/data/models/x", "model_config": LLAMA})["1.24.1"].cards == 2
+    assert answers({"weights": "/data/models/x", "model_config": LLAMA}, card="HL-325")["1.24.1"].cards == 2
+
+
+def test_a_config_of_a_model_of_the_catalogue_has_its_record() -> None:
+    model = alike(DEEPSEEK, ENTRIES.values())
+    assert model is not None
+    assert model.name in ("deepseek-r1-0528", "deepseek-r1-671b")
+    found = answers({"weights": "/data/models/x", "model_config": DEEPSEEK})
+    assert (found["deepseek-r1"].status, found["deepseek-r1"].cards) == ("reported", 8)
+    assert found["1.24.1"].status == "planned only"
+    # Longer requests than a node serves are no reason against the release.
+    assert "max_model_len 32768" in found["1.24.1"].because
+    assert alike({**DEEPSEEK, "num_hidden_layers": 60}, ENTRIES.values()) is None
+    assert alike({**DEEPSEEK, "quantization_config": None}, ENTRIES.values()) is None
+
+
+def test_a_model_is_validated_on_the_cards_that_the_list_names() -> None:
+    request = {"model": "qwen2.5-14b-instruct"}
+    assert {answer.status for answer in answers(request, card="HL-325").values()} >= {"validated", "planned only"}
+    assert answers(request, card="HL-325")["1.24.1"].status == "validated"
+    gaudi2 = answers(request)["1.24.1"]
+    assert gaudi2.status == "reported"
+
+
+def test_the_answer_says_where_and_on_how_many_cards() -> None:
+    lines = as_text(list(answers({"weights": "/data/models/x", "model_config": SPARSE}).values()))
+    assert lines[0] == "HL-225:"
+    assert any(line.startswith("  1.24: not supported. ") and "index_topk" in line for line in lines)
+    assert any(line.startswith("  1.24.1: planned only. ") for line in lines)
+
+
+def test_a_size_that_is_not_known_leaves_the_number_of_cards_open() -> None:
+    config = {key: value for key, value in MISTRAL.items() if key != "vocab_size"}
+    answer = answers({"weights": "/data/models/x", "model_config": config})["1.24.1"]
+    assert (answer.status, answer.cards) == ("reported", None)
+    assert "How many cards it takes is not known." in answer.because
+
+
+@pytest.mark.parametrize("config", [{**MISTRAL, "intermediate_size": 14336}, DEEPSEEK])
+def test_the_weights_of_a_config_are_counted(config: dict[str, Any]) -> None:
+    counted = parameters(config)
+    assert counted is not None
+    billions = {"mistral": 7.25, "deepseek_v3": 671}[str(config["model_type"])]
+    assert sum(counted) / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def refused(release: str, config: dict[str, Any], **options: Any) -> str:
+    """The refusal of weights, by a call that knows all releases."""
+    catalogue = Catalogue.from_mappings(
+        releases.read(release),
+        {},
+        vendor.content("", "cards"),
+        [releases.read(name) for name in releases.names() if name != release],
+    )
+    request = {"weights": "/data/models/x", "model_config": config, **options}
+    (answer,) = plan_all([request], catalogue, vendor.topology("oam8"), weights_root="/data/models")
+    return str(answer["refused"])
+
+
+@pytest.mark.parametrize(
+    ("release", "config", "named"),
+    [
+        ("1.21", INT8, "use release 1.24 or 1.24.1."),
+        ("1.23", DELTA, "use release 1.22, 1.22-2025.11, 1.24 or 1.24.1."),
+        ("1.24", SPARSE, "use release 1.24.1."),
+    ],
+)
+def test_advice_names_the_releases_that_plan_the_request(release: str, config: dict[str, Any], named: str) -> None:
+    asked = {"tensor_parallel_size": 8, "max_model_len": 8192}
+    said = refused(release, config, **asked)
+    assert said.endswith(f"or {named}")
+    for name in (word.strip(",.") for word in named.split() if word[0].isdigit()):
+        catalogue = vendor.catalogue(name)
+        request = {"weights": "/data/models/x", "model_config": config, **asked}
+        (answer,) = plan_all([request], catalogue, vendor.topology("oam8"), weights_root="/data/models")
+        assert "refused" not in answer
+
+
+def test_advice_that_leads_nowhere_is_not_given() -> None:
+    config = {**MISTRAL, "model_type": "strange", "architectures": ["StrangeForCausalLM"]}
+    said = refused("1.24.1", config)
+    assert said.endswith("Serve another model. No other release of the catalogue serves it on this node.")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "named", "none"),
+    [
+        ("A. Serve B, or use another release.", "A. Serve B, or use release 1 or 2.", "A. Serve B."),
+        ("A: B. Use another release.", "A: B. Use release 1 or 2.", "A: B."),
+        ("A; or use a release that knows the model.", None, None),
+        ("A, or use a release that knows the model.", "A, or use release 1 or 2.", "A."),
+        ("A. Lower it.", None, None),
+    ],
+)
+def test_the_advice_of_a_sentence_is_found(sentence: str, named: str | None, none: str | None) -> None:
+    assert asks_for_another(sentence) is (named is not None or sentence.startswith("A;"))
+    if named is not None:
+        assert str(with_releases(Refusal("x", sentence), ["1", "2"])) == named
+        assert str(with_releases(Refusal("x", sentence), [])).startswith(f"{none} No other release")
+
+
+def test_the_action_answers_for_a_file(tmp_path: Path) -> None:
+    from action_plugins import model_support
+
+    file = tmp_path / "Model" / "config.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(SPARSE), encoding="utf-8")
+    found = model_support.answers_for("", str(file), "")
+    assert {answer.release for answer in found} == set(releases.names())
+    assert {"HL-225", "HL-288E", "HL-325L", "HL-338"} == {answer.cards_of for answer in found}
+    for model, config, refusal in (
+        ("", "", "no_model_to_compare"),
+        ("qwen3-8b", str(file), "no_model_to_compare"),
+        ("", str(tmp_path / "none.json"), "config_unreadable"),
+        ("no-such-model", "", "not_in_catalogue"),
+    ):
+        with pytest.raises(Refusal) as caught:
+            model_support.answers_for(model, config, "")
+        assert caught.value.id == refusal
