@@ -279,9 +279,11 @@ def _of_last(
         lacks = why_not or (_in_use(busy) if busy else "")
         return Answer(not lacks, "host_nics_new", f"{new} {lacks}".rstrip())
     if added and not why_not:
-        modules = tuple({module for run in added for module in run.modules})
-        paths = "".join(sorted({f" {over(run.as_dict())}" for run in added})).rstrip()
-        return Answer(True, _ADDED, f"{modules_are(modules, 'were')} not measured{paths} last time. Now they can be.")
+        lacking: dict[str, set[int]] = {}
+        for run in added:
+            lacking.setdefault(f" {over(run.as_dict())}".rstrip(), set()).update(run.modules)
+        said = [f"{modules_are(tuple(each), 'were')} not measured{path} last time." for path, each in lacking.items()]
+        return Answer(True, _ADDED, f"{' '.join(said)} Now they can be.")
     return answer
 
 

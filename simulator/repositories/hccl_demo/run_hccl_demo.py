@@ -79,8 +79,9 @@ class Run:
         fabric = self.node["fabric"]
         groups = {module // fabric["group"] for module in self.modules}
         if len(groups) > 1:
-            between = fabric["over_host"] if fabric["host_nics"] is None else fabric["host_nics"]["bandwidth"]
-            if between is None:
+            asks = "1" in (os.environ.get("HCCL_OVER_OFI"), os.environ.get("HCCL_GAUDI_DIRECT"))
+            between = fabric["host_nics"]["bandwidth"] if fabric["host_nics"] else fabric["over_host"]
+            if between is None or (asks and not fabric["host_nics"]):
                 raise Failed(LOST)
             self.check_direct()
             full = float(between)

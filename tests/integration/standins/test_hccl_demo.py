@@ -153,7 +153,9 @@ def test_a_rank_that_hangs_prints_no_result_and_does_not_end(demo: Any, describe
     assert b"BENCHMARK" not in (hung.value.stdout or b"")
 
 
-def test_two_groups_of_four_are_joined_by_host_nics_or_on_hl_288e_by_the_host() -> None:
+def test_two_groups_of_four_are_joined_by_host_nics_or_on_hl_288e_by_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     program = importlib.util.spec_from_file_location("run_hccl_demo", PROGRAM)
     assert program is not None
     assert program.loader is not None
@@ -166,6 +168,11 @@ def test_two_groups_of_four_are_joined_by_host_nics_or_on_hl_288e_by_the_host() 
     node = description.load("gaudi2e-pcie8")
     cards = node["cards"]
     assert demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network() == 18.0
+    for name in ("HCCL_OVER_OFI", "HCCL_GAUDI_DIRECT"):
+        # Who asks for host NICs by name does not get the host instead.
+        with monkeypatch.context() as asks, pytest.raises(demo.Failed, match="hcclCommInitRank"):
+            asks.setenv(name, "1")
+            demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network()
     node["fabric"]["host_nics"] = {"provider": "verbs", "bandwidth": 40.0, "gaudi_direct": True}
     assert demo.Run(node, cards, "all_reduce", 1 << 25, 1000, "bw").network() == 40.0
     four = [card for card in cards if card["module_id"] < 4]

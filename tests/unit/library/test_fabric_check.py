@@ -624,6 +624,7 @@ def test_a_verdict_of_before_is_completed_once_all_cards_are_free(node: Node) ->
     node.users = {}
     said = check(plans=ACROSS_HL_288E)
     assert (len(node.measured()), groups(node)[-1], said["held_back"]) == (4, list(range(8)), [])
+    assert "over PCIe and UPI" in said["why"]
     assert [each.get("time") for each in node.verdict()["measurements"][:2]] == [before["time"]] * 2
 
 
