@@ -215,13 +215,13 @@ topology:
       contains:
         id:
           description:
-            - Which oddity. V(not_root), V(no_hl_smi), V(no_driver), V(hl_smi_failed), V(no_cards),
-              V(lost_card), V(not_operational), V(zero_temperature), V(module_id_unknown) and
-              V(duplicate_identity) are errors.
-            - V(implausible_temperature), V(not_available), V(nic_driver_mismatch), V(link_down),
-              V(rows_pending), V(memory_without_process), V(unknown_card), V(sources_disagree) and V(unreadable) are
+            - Which oddity. V(not-root), V(no-hl-smi), V(no-driver), V(hl-smi-failed), V(no-cards),
+              V(lost-card), V(not-operational), V(zero-temperature), V(module-id-unknown) and
+              V(duplicate-identity) are errors.
+            - V(implausible-temperature), V(not-available), V(nic-driver-mismatch), V(link-down),
+              V(rows-pending), V(memory-without-process), V(unknown-card), V(sources-disagree) and V(unreadable) are
               warnings.
-            - V(hl_smi_mismatch), V(groups) and V(numa_unknown) are for information.
+            - V(hl-smi-mismatch), V(groups) and V(numa-unknown) are for information.
           type: str
           sample: link_down
         severity:

@@ -154,7 +154,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
         return []
     if not containers.lies_there(plan, container.plan or ""):
         after = waits_for(instance)
-        return [say("not_as_planned", "going-back" if after else "", instance=instance, plan=after)]
+        return [say("not-as-planned", "going-back" if after else "", instance=instance, plan=after)]
     try:
         containers.wished(module, plan, container.plan or "")
     except Refusal as refusal:

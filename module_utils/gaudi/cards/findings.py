@@ -13,9 +13,9 @@ from .query import Answer, SeenCard
 from .sources import AccelCard, Sources
 
 # MiB in use above which an idle card counts as occupied.
-IDLE_MEMORY_MIB = fault("memory_without_process").limit
+IDLE_MEMORY_MIB = fault("memory-without-process").limit
 # Highest plausible temperature; a higher reading means a broken sensor. 0 has its own entry: zero_temperature.
-PLAUSIBLE_C = fault("implausible_temperature").limit
+PLAUSIBLE_C = fault("implausible-temperature").limit
 
 # Card names that hl-smi prints: those of catalog/cards.yml, which is not available on a node.
 CARD_NAMES = (
@@ -66,19 +66,19 @@ def access_findings(sources: Sources) -> list[dict[str, str]]:
     failure = None if seen is None else seen.failure
     on_pci = _count(len(sources.pci), "Gaudi card")
     if sources.uid != 0:
-        findings.append(finding("not_root", uid=sources.uid))
+        findings.append(finding("not-root", uid=sources.uid))
     # On a node with cards, neither driver nor hl-smi: site.yml brings both.
     bare = "bare" if seen is None and sources.pci and not sources.accel else ""
     if seen is None:
-        findings.append(finding("no_hl_smi", bare or ("driver" if sources.accel else ""), on_pci=on_pci))
+        findings.append(finding("no-hl-smi", bare or ("driver" if sources.accel else ""), on_pci=on_pci))
     if sources.pci and not sources.accel and (seen is None or failure is not None):
         and_hl_smi = "" if failure is None else f", and hl-smi fails ({failure})"
-        findings.append(finding("no_driver", bare, on_pci=on_pci, and_hl_smi=and_hl_smi))
+        findings.append(finding("no-driver", bare, on_pci=on_pci, and_hl_smi=and_hl_smi))
     elif seen is not None and failure is not None and sources.accel:
         failed = "did not answer in time" if seen.timed_out else f"failed ({failure})"
-        findings.append(finding("hl_smi_failed", failed=failed, driven=_count(len(sources.accel), "card")))
+        findings.append(finding("hl-smi-failed", failed=failed, driven=_count(len(sources.accel), "card")))
     if not sources.pci and not sources.accel and (seen is None or not seen.cards):
-        findings.append(finding("no_cards"))
+        findings.append(finding("no-cards"))
     return findings
 
 
@@ -95,7 +95,7 @@ def count_findings(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list
             device = driven.get(bus_id)
             who = f"Module {device.module_id}" if device and device.module_id is not None else "A card"
             words = f"the driver has it as accel{device.index}" if device else "the driver has no device for it"
-            findings.append(finding("lost_card", who=who, bus_id=bus_id, counts=counts, driven=words))
+            findings.append(finding("lost-card", who=who, bus_id=bus_id, counts=counts, driven=words))
         if in_hl_smi - in_sysfs:
             what = f"{counts}: PCI does not show {', '.join(sorted(in_hl_smi - in_sysfs))}"
             findings.append(_disagree(what, "Read again; if it stays, look at dmesg for PCI errors."))
@@ -124,7 +124,7 @@ def _lspci_bus_ids(answer: Answer | None, findings: list[dict[str, str]]) -> set
 
 def _disagree(what: str, advice: str) -> dict[str, str]:
     """Return the finding that two sources disagree."""
-    return finding("sources_disagree", what=what, advice=advice)
+    return finding("sources-disagree", what=what, advice=advice)
 
 
 def place_findings(card: Mapping[str, Any], kernel: Mapping[str, Any], tool: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -182,7 +182,7 @@ def topo_findings(modules: Sequence[int], rows: Sequence[int]) -> list[dict[str,
 def name_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Return findings for card names that are no known card type."""
     names = sorted({str(card["name"]) for card in cards if card["name"] is not None} - set(CARD_NAMES))
-    return [finding("unknown_card", name=name) for name in names]
+    return [finding("unknown-card", name=name) for name in names]
 
 
 def group_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -201,11 +201,11 @@ def version_findings(hl_smi: str | None, driver: str | None, nic: str | None) ->
     """Return versions of different releases; ``hl_smi`` is a release already, the others are full versions."""
     findings = []
     if nic is not None and driver is not None and release(nic) != release(driver):
-        findings.append(finding("nic_driver_mismatch", nic=nic, driver=driver))
+        findings.append(finding("nic-driver-mismatch", nic=nic, driver=driver))
     driven = release(driver)
     # By major and minor number: hl-smi calls itself 1.24.0 in release 1.24.1 as well.
     if hl_smi is not None and driven is not None and hl_smi.split(".")[:2] != driven.split(".")[:2]:
-        findings.append(finding("hl_smi_mismatch", hl_smi=hl_smi, driver=driver))
+        findings.append(finding("hl-smi-mismatch", hl_smi=hl_smi, driver=driver))
     return findings
 
 
@@ -219,19 +219,19 @@ def card_findings(card: Mapping[str, Any], seen: SeenCard, *, answering: bool) -
     missing = [word for key, word in _ANSWERED.items() if getattr(seen, key) is None]
     checks: list[tuple[str, bool, Callable[[], dict[str, object]]]] = [
         (
-            "not_operational",
+            "not-operational",
             card["state"] is not None and card["state"].lower() != "operational",
             lambda: {"state": repr(card["state"])},
         ),
-        ("zero_temperature", seen.temperature_c == 0, dict),
+        ("zero-temperature", seen.temperature_c == 0, dict),
         (
-            "implausible_temperature",
+            "implausible-temperature",
             seen.temperature_c is not None and not 0 <= seen.temperature_c <= PLAUSIBLE_C,
             lambda: {"celsius": seen.temperature_c},
         ),
-        ("not_available", answering and bool(missing), lambda: {"values": ", ".join(missing)}),
+        ("not-available", answering and bool(missing), lambda: {"values": ", ".join(missing)}),
         (
-            "link_down",
+            "link-down",
             bool(down),
             lambda: {
                 "up": card["links_up"],
@@ -239,10 +239,10 @@ def card_findings(card: Mapping[str, Any], seen: SeenCard, *, answering: bool) -
                 "ports": ", ".join(f"port {port}" for port in down),
             },
         ),
-        ("rows_pending", bool(seen.rows_pending), dict),
-        ("memory_without_process", held_by_nobody(card), lambda: {"used": card["memory_used_mib"]}),
-        ("numa_unknown", card["numa_node"] is None, dict),
-        ("module_id_unknown", card["module_id"] is None, dict),
+        ("rows-pending", bool(seen.rows_pending), dict),
+        ("memory-without-process", held_by_nobody(card), lambda: {"used": card["memory_used_mib"]}),
+        ("numa-unknown", card["numa_node"] is None, dict),
+        ("module-id-unknown", card["module_id"] is None, dict),
     ]
     common = {"card": name, "Card": name[0].upper() + name[1:], "bus_id": card["bus_id"] or "BUS_ID"}
     return [finding(identifier, **common, **facts()) for identifier, wrong, facts in checks if wrong]
@@ -258,7 +258,7 @@ def identity_findings(cards: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
     """Return findings for cards with the same module id, serial or address."""
     return [
         finding(
-            "duplicate_identity",
+            "duplicate-identity",
             word=word,
             value=value,
             cards=" and ".join(label(card) for card in cards if card[key] == value),

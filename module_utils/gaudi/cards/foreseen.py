@@ -13,7 +13,7 @@ from .document import build_topology, new_card
 from .sources import PciCard, Sources
 
 # Findings about a missing driver, which end once it is installed.
-ENDED_BY_A_DRIVER = ("no_hl_smi", "no_driver")
+ENDED_BY_A_DRIVER = ("no-hl-smi", "no-driver")
 
 
 def foreseen_topology(sources: Sources, names: Mapping[str, str]) -> dict[str, Any]:

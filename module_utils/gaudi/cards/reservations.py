@@ -20,7 +20,7 @@ from .users import describe_user, is_own, may_stay
 SCHEMA = 1
 
 # Findings with which the topology cannot tell whether a card is in use.
-_BLIND = ("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards")
+_BLIND = ("not-root", "no-hl-smi", "no-driver", "hl-smi-failed", "no-cards")
 
 Card = dict[str, Any]
 Reservations = dict[str, dict[str, Any]]

@@ -70,7 +70,7 @@ def of_tuning(
     findings, may = list(findings), _IOMMU in allowed
     missing = [item for item in items if item["state"] not in (OK, ABSENT)]
     wrong = [replace(_not_in_effect(item, findings), fault=not (may and item["item"] in _OF_IOMMU)) for item in missing]
-    barred = [replace(known("serving_refused", refused=refused), fault=not may)] if refused else []
+    barred = [replace(known("serving-refused", refused=refused), fault=not may)] if refused else []
     return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
 
 
@@ -81,10 +81,10 @@ def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
     """
     facts = {name: item[name] for name in ("item", "now", "wanted", "after_reboot")}
     if item["now"] == NO_INSTANCE:
-        return known("not_configured", **facts)
+        return known("not-configured", **facts)
     if item["now"] == item["wanted"]:
-        return known("not_kept", **facts)
-    entry, tuned = fault("not_in_effect"), [said for said in notes if said.startswith(TUNED)]
+        return known("not-kept", **facts)
+    entry, tuned = fault("not-in-effect"), [said for said in notes if said.startswith(TUNED)]
     key = "governor" if "governor" in item["item"] else item["item"]
     for said in tuned:
         if re.search(rf"(?<![\w.]){re.escape(key)}=", said):
@@ -106,7 +106,7 @@ def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
     ]
     part: Mapping[str, Any] = (verdict or {}).get("compute_check") or {"rows": []}
     wrong = compute.failed(part, [module for row in part["rows"] for module in row["modules"]])
-    found += [Finding("wrong_numbers", CARDS, printable(f"{said} {compute.advice(part)}")) for said in wrong]
+    found += [Finding("wrong-numbers", CARDS, printable(f"{said} {compute.advice(part)}")) for said in wrong]
     notes = [f"{said} playbooks/accept.yml checks it again." for said in compute.unproved(part)]
     return found + [Finding("numbers_not_proved", CARDS, printable(said), fault=False) for said in notes]
 
@@ -133,12 +133,12 @@ def _of_user(
     """Return why a user should not have the card; None if it may."""
     instance, who = instance_of(user), describe_user(user)
     if instance is not None and not running.get(instance, False):
-        return known("card_held_by_orphan", module=module, who=who, instance=instance)
+        return known("card-held-by-orphan", module=module, who=who, instance=instance)
     if instance is not None:
         return None
     if holder is not None and not is_own(user, holder):
-        return known("card_held_by_stranger", module=module, who=who, holder=holder)
-    return known("card_in_use", module=module, who=who)
+        return known("card-held-by-stranger", module=module, who=who, holder=holder)
+    return known("card-in-use", module=module, who=who)
 
 
 def of_instances(instances: Sequence[Mapping[str, Any]], node: str) -> list[Finding]:
@@ -164,26 +164,26 @@ def _of_instance(instance: Mapping[str, Any], node: str) -> list[Finding]:
     name, state = instance["instance"], instance["state"]
     sentence = unit_fault(instance, node)
     if sentence:
-        return [Finding("no_unit", INSTANCES, sentence)]
+        return [Finding("no-unit", INSTANCES, sentence)]
     if instance["damaged"]:
-        return [known("state_damaged", instance=name, what=instance["damaged"])]
+        return [known("state-damaged", instance=name, what=instance["damaged"])]
     (phase, status), reason = _stands(instance), state.get("reason") or {}
     if phase == "failed":
         return [Finding(str(reason.get("kind", "failed")), INSTANCES, f"{name}: {printable(status)}")]
     # A killed supervisor leaves its last phase in state.json, whatever became of the unit.
     if instance["active"] == "failed" and instance["said"]:
-        return [Finding("unit_failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
+        return [Finding("unit-failed", INSTANCES, f"{name}: {printable(instance['said'])}")]
     if instance["active"] == "failed":
-        return [known("unit_failed", instance=name, result=instance["result"])]
+        return [known("unit-failed", instance=name, result=instance["result"])]
     if instance["active"] == "inactive":
         return [known("stopped", instance=name)]
     if phase == "not-answering" and not instance["said"].startswith("serving "):
         return [Finding("not-answering", INSTANCES, f"{name}: {printable(status)}.")]
     if phase == "pausing":
-        return [known("crash_loop", instance=name, status=status.rstrip("."))]
+        return [known("crash-loop", instance=name, status=status.rstrip("."))]
     if phase == "waiting":
         return [known("waiting", instance=name, status=status.rstrip("."))]
-    return [Finding("not_as_planned", INSTANCES, printable(said)) for said in instance["otherwise"]]
+    return [Finding("not-as-planned", INSTANCES, printable(said)) for said in instance["otherwise"]]
 
 
 def of_room(lacking: Mapping[str, Sequence[str]]) -> list[Finding]:
@@ -195,12 +195,12 @@ def of_room(lacking: Mapping[str, Sequence[str]]) -> list[Finding]:
     for instance, sentences in lacking.items():
         for sentence in sentences:
             whose.setdefault(sentence, []).append(instance)
-    return [known("no_room", instances=", ".join(names), what=sentence) for sentence, names in whose.items()]
+    return [known("no-room", instances=", ".join(names), what=sentence) for sentence, names in whose.items()]
 
 
 def of_low_memory(buddyinfo: str, page: int) -> list[Finding]:
     """Return a note if the host's low memory is fragmented; ``buddyinfo``: the text of /proc/buddyinfo, page: bytes."""
-    return [known("low_memory_fragmented")] if free_pieces(buddyinfo, page) == 0 else []
+    return [known("low-memory-fragmented")] if free_pieces(buddyinfo, page) == 0 else []
 
 
 _UNKNOWN = re.compile(r"(?P<module>habanalabs\w*): Unknown symbol (?P<symbol>\w+)")
@@ -214,12 +214,12 @@ def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Fi
     found = []
     files = [match["file"] for match in map(MISSING_FIRMWARE.search, (*warnings, *lines)) if match]
     if files:
-        found.append(known("firmware_missing", file=files[0]))
+        found.append(known("firmware-missing", file=files[0]))
     symbols = [match for match in map(_UNKNOWN.search, (*warnings, *lines)) if match]
     if symbols:
         named = ", ".join(dict.fromkeys(match["symbol"] for match in symbols))
-        found.append(known("symbols_missing", module=symbols[-1]["module"], symbols=printable(named)))
-    return [*found, *([known("driver_errors", count=len(lines), last=lines[-1])] if lines else [])]
+        found.append(known("symbols-missing", module=symbols[-1]["module"], symbols=printable(named)))
+    return [*found, *([known("driver-errors", count=len(lines), last=lines[-1])] if lines else [])]
 
 
 # x86 kernels: pgtable_bad in arch/x86/mm/fault.c, whose first line begins with the process's name.
@@ -240,7 +240,7 @@ def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Seque
     if not translated or not count:
         return []
     facts = {"count": count, "who": ", ".join(dict.fromkeys(corrupted)) or "an unnamed process"}
-    entry = fault("page_tables_overwritten")
+    entry = fault("page-tables-overwritten")
     said = say(entry.id, case(running), **facts, cards=shown(translated))
     return [Finding(entry.id, entry.part, printable(said))]
 
@@ -258,7 +258,7 @@ def of_topology(topology_findings: Iterable[Mapping[str, str]]) -> list[Finding]
     return [
         Finding(found["id"], CARDS, printable(found["message"]))
         for found in topology_findings
-        if found["severity"] == ERROR or found["id"] == "link_down"
+        if found["severity"] == ERROR or found["id"] == "link-down"
     ]
 
 

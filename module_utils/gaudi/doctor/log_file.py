@@ -181,7 +181,7 @@ def _of_kernel(lines: Sequence[str], facts: Facts) -> Cause | None:
     found = of_kernel_log(errors, [line for line in lines if _KERNEL.search(line)])
     if not found:
         return None
-    if found[0].id == "driver_errors" and (known := explain(lines, facts)).id:
+    if found[0].id == "driver-errors" and (known := explain(lines, facts)).id:
         return known
     remedy = fault(found[0].id).remedy
     return _cause(found[0].id, found[0].sentence.removesuffix(remedy).rstrip(), remedy, errors or list(lines))

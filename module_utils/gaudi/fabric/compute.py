@@ -257,7 +257,7 @@ def _outcome(part: tuple[int, ...], answers: _Answers, ended: Ended, bad: Collec
     wrong = [each for each in answers.findings if each["exact"]]
     if wrong:
         facts = {"name": name, "verb": "computes" if len(part) == 1 else "add up to", "what": wrong[0]["sentence"]}
-        return FAILED, fault("wrong_numbers").sentence.format(**facts)
+        return FAILED, fault("wrong-numbers").sentence.format(**facts)
     if all(set(checks) <= answers.passed.get(module, set()) for module in part):
         if answers.findings:
             return DIFFERS, f"{name}: {answers.findings[0]['sentence']}"
@@ -434,4 +434,4 @@ def advice(part: Mapping[str, Any]) -> str:
     """Return what to do about wrong numbers: a fault of all cards is seldom one of the cards."""
     cards = [row for row in part["rows"] if len(row["modules"]) == 1]
     every = len(cards) > 1 and all(row["outcome"] == FAILED for row in cards)
-    return str(remedy("wrong_numbers", "all" if every else ""))
+    return str(remedy("wrong-numbers", "all" if every else ""))

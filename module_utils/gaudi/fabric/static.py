@@ -16,13 +16,13 @@ from .classes import modules_text
 # intact. The other findings are about the host, or occur on working cards.
 _ENDING = frozenset(
     (
-        *("not_root", "no_hl_smi", "no_driver", "hl_smi_failed", "no_cards", "lost_card", "not_operational"),
-        *("zero_temperature", "implausible_temperature", "module_id_unknown", "duplicate_identity", "rows_pending"),
-        *("nic_driver_mismatch", "sources_disagree"),
+        *("not-root", "no-hl-smi", "no-driver", "hl-smi-failed", "no-cards", "lost-card", "not-operational"),
+        *("zero-temperature", "implausible-temperature", "module-id-unknown", "duplicate-identity", "rows-pending"),
+        *("nic-driver-mismatch", "sources-disagree"),
     )
 )
 # Reported, but not fatal: a card that answers N/A still has shown its links and its state.
-_TOLD = frozenset(("not_available", "unknown_card", "unreadable"))
+_TOLD = frozenset(("not-available", "unknown-card", "unreadable"))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
             for card in topology["cards"]
             if card["module_id"] is not None and label(card).lower() in message.lower()
         )
-        if id_ in _ENDING or id_ in _TOLD or (id_ == "link_down" and not set(about) <= read):
+        if id_ in _ENDING or id_ in _TOLD or (id_ == "link-down" and not set(about) <= read):
             faults.append(Fault(id_, message, about, fatal=id_ not in _TOLD))
     return faults
 
@@ -115,11 +115,11 @@ def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: Wanted) -> list[Fault]
     if wanted.cards is not None and len(cards) != wanted.cards:
         there = modules_text(modules) if modules else "none"
         case = "more" if len(cards) > wanted.cards else ""
-        said = say("card_count", case, seen=len(cards), modules=there, expected=wanted.cards)
-        faults.append(Fault("card_count", said))
+        said = say("card-count", case, seen=len(cards), modules=there, expected=wanted.cards)
+        faults.append(Fault("card-count", said))
     names = sorted({str(card["name"]) for card in cards if card["name"] is not None})
     if len(names) > 1:
-        faults.append(Fault("cards_differ", say("cards_differ", count=len(names), names=", ".join(names))))
+        faults.append(Fault("cards-differ", say("cards-differ", count=len(names), names=", ".join(names))))
     return faults
 
 
@@ -132,12 +132,12 @@ def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) ->
     name = label(card)
     faults = []
     if down:
-        said = say("internal_port_down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
-        faults.append(Fault("internal_port_down", said, (module,)))
+        said = say("internal-port-down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
+        faults.append(Fault("internal-port-down", said, (module,)))
     seen = len(inside) if ports else card["links_total"]
     if kind.internal_ports is not None and seen is not None and seen < kind.internal_ports:
-        said = say("internal_port_missing", seen=seen, card=name, kind=kind.name, wanted=kind.internal_ports)
-        faults.append(Fault("internal_port_missing", said, (module,)))
+        said = say("internal-port-missing", seen=seen, card=name, kind=kind.name, wanted=kind.internal_ports)
+        faults.append(Fault("internal-port-missing", said, (module,)))
     return faults
 
 
@@ -154,16 +154,16 @@ def _external(
     down = sorted(port.number for port in ports if port.module == module and port.external and port.up is False)
     faults = []
     if down:
-        said = say("external_port_down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
-        faults.append(Fault("external_port_down", said, (module,)))
+        said = say("external-port-down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
+        faults.append(Fault("external-port-down", said, (module,)))
     if len(own) < (kind.external_ports or 0):
-        said = say("interface_missing", seen=len(own), wanted=kind.external_ports, card=name)
-        faults.append(Fault("interface_missing", said, (module,)))
+        said = say("interface-missing", seen=len(own), wanted=kind.external_ports, card=name)
+        faults.append(Fault("interface-missing", said, (module,)))
     for interface in own:
         wrong = _interface(interface, wanted)
         if wrong:
-            said = printable(say("interface_wrong", name=interface.name, card=name, wrong=", ".join(wrong)))
-            faults.append(Fault("interface_wrong", said, (module,)))
+            said = printable(say("interface-wrong", name=interface.name, card=name, wrong=", ".join(wrong)))
+            faults.append(Fault("interface-wrong", said, (module,)))
     return faults
 
 

@@ -346,12 +346,13 @@ def may_start(
     return Answer(False, answer.id, said)
 
 
-# Faults of other cards, or of the links to other nodes, which do not concern an instance on one card.
+# Faults of other cards, or of the links to other nodes, which do not concern an instance on one card. The verdict of an
+# earlier release has underscores.
 _OF_OTHERS = frozenset(
     (
-        *("card_count", "cards_differ", "lost_card"),
-        *("gaudinet_unreadable", "gaudinet_entry", "gaudinet_stale", "gaudinet_incomplete"),
-        *("external_port_down", "interface_missing", "interface_wrong"),
+        *("card-count", "cards-differ", "lost-card"),
+        *("gaudinet-unreadable", "gaudinet-entry", "gaudinet-stale", "gaudinet-incomplete"),
+        *("external-port-down", "interface-missing", "interface-wrong"),
     )
 )
 _AGAIN = "Measure the node, which needs its cards free."
@@ -397,7 +398,7 @@ def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
         fault["sentence"]
         for fault in verdict["faults"]
         if fault["fatal"]
-        and fault["id"] not in of_others
+        and fault["id"].replace("_", "-") not in of_others
         and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
     ]
     nics = verdict["host_nics"] if needs.host_nics else None

@@ -59,7 +59,7 @@ _NOT_ACQUIRED = (
 FAULTS = (
     # Cards and links, as hl-smi, the driver and the PCI bus show them.
     Known(
-        "not_root",
+        "not-root",
         CARDS,
         _FINDINGS,
         "The topology was read by user id {uid}, not by root: hl-smi then answers N/A for most values, and other "
@@ -68,7 +68,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "no_hl_smi",
+        "no-hl-smi",
         CARDS,
         _FINDINGS,
         "hl-smi is not installed, or not in a directory where programs are looked for; PCI shows {on_pci}.",
@@ -81,7 +81,7 @@ FAULTS = (
         },
     ),
     Known(
-        "no_driver",
+        "no-driver",
         CARDS,
         _FINDINGS,
         "No habanalabs driver is loaded: PCI shows {on_pci}, but there is no device in /sys/class/accel{and_hl_smi}.",
@@ -91,7 +91,7 @@ FAULTS = (
         remedies={"bare": "site.yml installs and loads the driver" + _OF_SITE},
     ),
     Known(
-        "hl_smi_failed",
+        "hl-smi-failed",
         CARDS,
         _FINDINGS,
         "hl-smi {failed}, although the driver is loaded and shows {driven}. A card in reset or a driver of another "
@@ -100,7 +100,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "no_cards",
+        "no-cards",
         CARDS,
         _FINDINGS,
         "This node has no Gaudi card: PCI shows no device of vendor 1da3.",
@@ -109,7 +109,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "lost_card",
+        "lost-card",
         CARDS,
         _FINDINGS,
         "{who} at {bus_id} is lost: {counts}, and {driven}. A card whose start failed vanishes like this.",
@@ -117,7 +117,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "not_operational",
+        "not-operational",
         CARDS,
         _FINDINGS,
         "{Card} is not operational: the driver calls its state {state}.",
@@ -125,7 +125,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "zero_temperature",
+        "zero-temperature",
         CARDS,
         _FINDINGS,
         "{Card} shows a temperature of 0 C: its initialisation failed, whatever else it shows.",
@@ -133,7 +133,7 @@ FAULTS = (
         "the vendor's manual",
     ),
     Known(
-        "module_id_unknown",
+        "module-id-unknown",
         CARDS,
         _FINDINGS,
         "Neither hl-smi nor the driver gives a module id for {card}; without it the card cannot be used.",
@@ -141,7 +141,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "duplicate_identity",
+        "duplicate-identity",
         CARDS,
         _FINDINGS,
         "Two cards have {word} {value}: {cards}.",
@@ -149,7 +149,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "implausible_temperature",
+        "implausible-temperature",
         CARDS,
         _FINDINGS,
         "{Card} shows {celsius} C, which no card survives: the sensor or its reading is broken.",
@@ -159,7 +159,7 @@ FAULTS = (
         limit=150,
     ),
     Known(
-        "not_available",
+        "not-available",
         CARDS,
         _FINDINGS,
         "hl-smi answers N/A for {values} of {card}, although root asked: the card may be in reset or about to fail.",
@@ -168,7 +168,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "nic_driver_mismatch",
+        "nic-driver-mismatch",
         CARDS,
         _FINDINGS,
         "The network driver is {nic}, the compute driver {driver}: two releases. Links between cards may fail.",
@@ -177,7 +177,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "link_down",
+        "link-down",
         CARDS,
         _FINDINGS,
         "{Card} has {up} of {total} internal links up; down: {ports}. A model on more than one card needs all of them.",
@@ -186,7 +186,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "rows_pending",
+        "rows-pending",
         CARDS,
         _FINDINGS,
         "{Card} has memory rows waiting to be replaced.",
@@ -195,7 +195,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "memory_without_process",
+        "memory-without-process",
         CARDS,
         _FINDINGS,
         "{Card} has {used} MiB in use and no process that owns them; it counts as in use. A process outside this "
@@ -206,7 +206,7 @@ FAULTS = (
         limit=2048,
     ),
     Known(
-        "unknown_card",
+        "unknown-card",
         CARDS,
         _FINDINGS,
         "{name} is no card of catalog/cards.yml: its memory, its FP8 format and its links are not known.",
@@ -214,10 +214,10 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known("sources_disagree", CARDS, _FINDINGS, "{what}.", "{advice}", "", WARNING),
+    Known("sources-disagree", CARDS, _FINDINGS, "{what}.", "{advice}", "", WARNING),
     Known("unreadable", CARDS, _FINDINGS, "{what}.", "Run the command by hand, as root, and compare.", "", WARNING),
     Known(
-        "hl_smi_mismatch",
+        "hl-smi-mismatch",
         CARDS,
         _FINDINGS,
         "hl-smi is of release {hl_smi}, the driver is {driver}.",
@@ -235,7 +235,7 @@ FAULTS = (
         INFO,
     ),
     Known(
-        "numa_unknown",
+        "numa-unknown",
         CARDS,
         _FINDINGS,
         "No source names a NUMA node for {card}: its processes will not be bound to cores.",
@@ -244,7 +244,7 @@ FAULTS = (
         INFO,
     ),
     Known(
-        "card_count",
+        "card-count",
         CARDS,
         _CHECKS,
         "{seen} cards are seen (modules: {modules}), but gaudi_expected_cards says {expected}.",
@@ -254,7 +254,7 @@ FAULTS = (
     ),
     # Cards and links, as the verdict judges them.
     Known(
-        "wrong_numbers",
+        "wrong-numbers",
         CARDS,
         "module_utils/gaudi/fabric/compute.py",
         "{name} {verb} wrong numbers: {what}",
@@ -266,7 +266,7 @@ FAULTS = (
         },
     ),
     Known(
-        "cards_differ",
+        "cards-differ",
         CARDS,
         _STATIC,
         "The cards are of {count} types ({names}): they are not measured together.",
@@ -274,7 +274,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "internal_port_down",
+        "internal-port-down",
         CARDS,
         _STATIC,
         "{Card} has internal ports down: {ports}.",
@@ -282,7 +282,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "internal_port_missing",
+        "internal-port-missing",
         CARDS,
         _STATIC,
         "hl-smi shows {seen} internal ports of {card}, a {kind} has {wanted}.",
@@ -290,7 +290,7 @@ FAULTS = (
         "catalog/cards.yml",
     ),
     Known(
-        "external_port_down",
+        "external-port-down",
         CARDS,
         _STATIC,
         "{Card} has external ports down: {ports}.",
@@ -298,7 +298,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "interface_missing",
+        "interface-missing",
         CARDS,
         _STATIC,
         "{seen} of {wanted} interfaces of {card} are there.",
@@ -306,7 +306,7 @@ FAULTS = (
         "catalog/cards.yml",
     ),
     Known(
-        "interface_wrong",
+        "interface-wrong",
         CARDS,
         _STATIC,
         "{name} of {card} {wrong}.",
@@ -315,7 +315,7 @@ FAULTS = (
     ),
     # Users of cards, found by the doctor.
     Known(
-        "card_held_by_orphan",
+        "card-held-by-orphan",
         CARDS,
         _DOCTOR,
         "Module {module} is held by {who}, but the unit vllm-{instance}.service does not run.",
@@ -323,7 +323,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "card_held_by_stranger",
+        "card-held-by-stranger",
         CARDS,
         _DOCTOR,
         "Module {module} is reserved for the instance {holder}, and {who} uses it.",
@@ -331,7 +331,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "card_in_use",
+        "card-in-use",
         CARDS,
         _DOCTOR,
         "Module {module} is used by {who}, which is no instance.",
@@ -340,7 +340,7 @@ FAULTS = (
         INFO,
     ),
     Known(
-        "firmware_missing",
+        "firmware-missing",
         CARDS,
         _DOCTOR,
         "The driver found no firmware {file}, so that its card is not usable.",
@@ -349,7 +349,7 @@ FAULTS = (
         "the record of an owner of an HL-225, kernel 6.8 of Ubuntu 24.04",
     ),
     Known(
-        "symbols_missing",
+        "symbols-missing",
         CARDS,
         _DOCTOR,
         "The kernel did not load {module}: it lacks {symbols}.",
@@ -358,7 +358,7 @@ FAULTS = (
         "a public troubleshooting page of a host with Gaudi 3 and 1.24.0",
     ),
     Known(
-        "driver_errors",
+        "driver-errors",
         CARDS,
         _DOCTOR,
         "The kernel's log has {count} error(s) of the driver since boot, the last: {last}.",
@@ -368,7 +368,7 @@ FAULTS = (
     ),
     # Any x86 kernel prints these lines for bad memory as well, and they do not name the driver.
     Known(
-        "page_tables_overwritten",
+        "page-tables-overwritten",
         CARDS,
         _DOCTOR,
         "The kernel's log has {count} message(s) of corrupted page tables, of {who}: the driver overwrites other "
@@ -410,7 +410,7 @@ FAULTS = (
         _TABLE,
     ),
     Known(
-        "kernel_untested",
+        "kernel-untested",
         HOST,
         _COMPATIBILITY,
         "kernel_untested: found {found}, wanted {wanted}",
@@ -437,7 +437,7 @@ FAULTS = (
         remedies={"installed": "The package {package} is installed: load its modules, or reboot."},
     ),
     Known(
-        "driver_build",
+        "driver-build",
         HOST,
         _COMPATIBILITY,
         "driver_build: found {found}, wanted {wanted}",
@@ -446,7 +446,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "nic_driver",
+        "nic-driver",
         HOST,
         _COMPATIBILITY,
         "nic_driver: found {found}, wanted {wanted}",
@@ -454,7 +454,7 @@ FAULTS = (
         _TABLE,
     ),
     Known(
-        "runtime_package",
+        "runtime-package",
         HOST,
         _COMPATIBILITY,
         "runtime_package: found {found}, wanted {wanted}",
@@ -462,7 +462,7 @@ FAULTS = (
         _TABLE,
     ),
     Known(
-        "runtime_package_build",
+        "runtime-package-build",
         HOST,
         _COMPATIBILITY,
         "runtime_package_build: found {found}, wanted {wanted}",
@@ -488,7 +488,7 @@ FAULTS = (
         _TABLE,
     ),
     Known(
-        "image_python",
+        "image-python",
         HOST,
         _COMPATIBILITY,
         "image_python: found {found}, wanted {wanted}",
@@ -497,7 +497,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "warm_up",
+        "warm-up",
         HOST,
         _COMPATIBILITY,
         "warm_up: found {found}, wanted {wanted}",
@@ -506,7 +506,7 @@ FAULTS = (
         _TABLE,
     ),
     Known(
-        "card_type",
+        "card-type",
         HOST,
         _COMPATIBILITY,
         "card_type: found {found}, wanted {wanted}",
@@ -523,7 +523,7 @@ FAULTS = (
         WARNING,
     ),
     Known(
-        "firmware_rule",
+        "firmware-rule",
         HOST,
         _COMPATIBILITY,
         "firmware_rule: found {found}, wanted {wanted}",
@@ -532,7 +532,7 @@ FAULTS = (
     ),
     # The host, independent of its release.
     Known(
-        "system_unknown",
+        "system-unknown",
         HOST,
         _CHECKS,
         "The node runs {name}, but the roles know how to set up {wanted}.",
@@ -577,7 +577,7 @@ FAULTS = (
         remedies={"known": "{advice}"},
     ),
     Known(
-        "habana_runtime",
+        "habana-runtime",
         HOST,
         _CHECKS,
         "{path} is not on the node, but without it no container gets a card.",
@@ -599,7 +599,7 @@ FAULTS = (
         },
     ),
     Known(
-        "no_room",
+        "no-room",
         HOST,
         _DOCTOR,
         "{instances}: {what}.",
@@ -610,7 +610,7 @@ FAULTS = (
     # How many pieces a start takes is not published; that none of them is left is a guess. Their size:
     # host/low_memory.py.
     Known(
-        "low_memory_fragmented",
+        "low-memory-fragmented",
         HOST,
         _DOCTOR,
         "The host's low memory has no free piece of 4 MiB; on such a host a start was seen to end with ctx_init "
@@ -627,7 +627,7 @@ FAULTS = (
     ),
     # Kernel settings.
     Known(
-        "not_in_effect",
+        "not-in-effect",
         KERNEL,
         _DOCTOR,
         "{item} is {now}, and {wanted} is wanted (after a reboot: {after_reboot}).",
@@ -635,7 +635,7 @@ FAULTS = (
         "catalog/host.yml",
     ),
     Known(
-        "not_kept",
+        "not-kept",
         KERNEL,
         _DOCTOR,
         "{item} is {now}, as wanted, but nothing of ours keeps it so (after a reboot: {after_reboot}).",
@@ -643,7 +643,7 @@ FAULTS = (
         "catalog/host.yml",
     ),
     Known(
-        "not_configured",
+        "not-configured",
         KERNEL,
         _DOCTOR,
         "{item} is not set to {wanted} yet, for the instances to come.",
@@ -651,7 +651,7 @@ FAULTS = (
         "catalog/host.yml",
     ),
     Known(
-        "serving_refused",
+        "serving-refused",
         KERNEL,
         _DOCTOR,
         "Serving is refused. {refused}",
@@ -688,7 +688,7 @@ FAULTS = (
     ),
     # Instances, found by the doctor.
     Known(
-        "no_unit",
+        "no-unit",
         INSTANCES,
         "module_utils/gaudi/serving/state.py",
         "{instance} {what}, so it cannot be started:",
@@ -697,10 +697,10 @@ FAULTS = (
         "",
     ),
     Known(
-        "state_damaged", INSTANCES, _DOCTOR, "{instance}: {what}.", "Its supervisor writes it anew when it starts.", ""
+        "state-damaged", INSTANCES, _DOCTOR, "{instance}: {what}.", "Its supervisor writes it anew when it starts.", ""
     ),
     Known(
-        "crash_loop",
+        "crash-loop",
         INSTANCES,
         _DOCTOR,
         "{instance} ends again and again: {status}.",
@@ -716,7 +716,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "unit_failed",
+        "unit-failed",
         INSTANCES,
         _DOCTOR,
         "{instance}: its unit ended with {result}, and its supervisor did not say why.",
@@ -725,7 +725,7 @@ FAULTS = (
     ),
     Known("stopped", INSTANCES, _DOCTOR, "{instance} is stopped;", "playbooks/start.yml starts it.", "", INFO),
     Known(
-        "not_as_planned",
+        "not-as-planned",
         INSTANCES,
         "library/node_faults_info.py",
         "{instance} does not run with what lies on the node: it was changed after the start.",

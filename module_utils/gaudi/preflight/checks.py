@@ -124,7 +124,7 @@ def check_system(os_release: Mapping[str, str]) -> list[Problem]:
     name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
     rebuilds = ", ".join(title for title, _ in REBUILDS.values())
     wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS) + f" and its rebuilds ({rebuilds})"
-    return [Problem("system_unknown", say("system_unknown", name=name, wanted=wanted))]
+    return [Problem("system-unknown", say("system-unknown", name=name, wanted=wanted))]
 
 
 def vendor_system(os_release: Mapping[str, str]) -> str:
@@ -186,7 +186,7 @@ def check_cards(topology: Mapping[str, Any], expected: int | None, ended: Sequen
         modules = ", ".join(str(card["module_id"]) for card in cards) or "none"
         case = "more" if len(cards) > expected else ""
         problems.append(
-            Problem("card_count", say("card_count", case, seen=len(cards), modules=modules, expected=expected))
+            Problem("card-count", say("card-count", case, seen=len(cards), modules=modules, expected=expected))
         )
     return problems
 
@@ -399,7 +399,7 @@ def check_runtime(path: str, present: bool) -> list[Problem]:
     """Refuse a node without the vendor's container runtime if no role installs it."""
     if present or not path:
         return []
-    return [Problem("habana_runtime", say("habana_runtime", path=path))]
+    return [Problem("habana-runtime", say("habana-runtime", path=path))]
 
 
 def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> list[Listener]:

@@ -186,7 +186,7 @@ class Mismatch:
     @property
     def short(self) -> str:
         """What differs, without what to do."""
-        return fault(self.check.name).sentence.format(found=self.row.found, wanted=self.row.wanted)
+        return fault(self.check.name.replace("_", "-")).sentence.format(found=self.row.found, wanted=self.row.wanted)
 
 
 def cards(topology: Iterable[Mapping[str, Any]], types: Mapping[str, CardType]) -> tuple[Card, ...]:
@@ -210,7 +210,7 @@ def image(recorded: Mapping[str, Any]) -> Image:
 
 def other_warnings(topology_findings: Iterable[Mapping[str, str]]) -> list[str]:
     """The warnings of a topology that are not judged here."""
-    judged = ("nic_driver_mismatch",)
+    judged = ("nic-driver-mismatch",)
     return [
         each["message"] for each in topology_findings if each["severity"] == "warning" and each.get("id") not in judged
     ]
@@ -240,7 +240,7 @@ def _kernel(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
 def _kernel_untested(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     newest = release.software.get("kernel_newest", {}).get(found.system)
     if newest is not None and _order(found.kernel, newest) > 0:
-        todo = remedy("kernel_untested", newest=newest)
+        todo = remedy("kernel-untested", newest=newest)
         yield Row(found.kernel, f"{newest}, the newest tested on {found.system}", todo)
 
 
@@ -295,7 +295,7 @@ def _driver(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
 def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("driver")
     name, version = _packaged(found, DRIVERS)
-    todo = remedy("driver_build", driver=wanted)
+    todo = remedy("driver-build", driver=wanted)
     if _differing(found.driver, wanted) == PATCH:
         yield Row(str(found.driver), str(wanted), todo)
     elif found.driver and _differing(version, wanted) == BUILD:
@@ -305,7 +305,7 @@ def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[R
 def _nic_driver(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
     other = sorted(nic for nic in found.nic_drivers if _differing(nic, found.driver) is not None)
     if other:
-        yield Row(", ".join(other), f"{found.driver}, as the compute driver", remedy("nic_driver"))
+        yield Row(", ".join(other), f"{found.driver}, as the compute driver", remedy("nic-driver"))
 
 
 def _runtime(found: Found, release: Release, check: str, parts: Collection[str]) -> Iterator[Row]:
@@ -315,11 +315,11 @@ def _runtime(found: Found, release: Release, check: str, parts: Collection[str])
 
 
 def _runtime_package(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
-    yield from _runtime(found, release, "runtime_package", (RELEASE,))
+    yield from _runtime(found, release, "runtime-package", (RELEASE,))
 
 
 def _runtime_package_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
-    yield from _runtime(found, release, "runtime_package_build", (PATCH, BUILD))
+    yield from _runtime(found, release, "runtime-package-build", (PATCH, BUILD))
 
 
 def _docker(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -343,14 +343,14 @@ def _image_python(found: Found, release: Release, _levels: Levels) -> Iterator[R
     wanted = release.software.get("python", ())
     for reference, image in found.images.items():
         if image.python and wanted and all(_order(image.python, each) for each in wanted):
-            yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), remedy("image_python"))
+            yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), remedy("image-python"))
 
 
 def _warm_up(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
     for instance, directory in found.cold.items():
         cache = f"the empty recipe cache {directory}" if directory else "no recipe cache"
         seen = f"skip_warmup of {instance} with {cache}"
-        yield Row(seen, "a recipe cache that a warm-up has filled", remedy("warm_up"))
+        yield Row(seen, "a recipe cache that a warm-up has filled", remedy("warm-up"))
 
 
 def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -363,7 +363,7 @@ def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]
     ]
     if names:
         titles = " or ".join(_TITLES.get(each, each) for each in wanted)
-        yield Row(", ".join(sorted(names)), titles, remedy("card_type"))
+        yield Row(", ".join(sorted(names)), titles, remedy("card-type"))
 
 
 def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -413,7 +413,7 @@ def _firmware_rule(found: Found, release: Release, levels: Levels) -> Iterator[R
         }
         wanted = f"Boot FIT newer than {rule.boot_fit_to}, or SPI older than {rule.spi_from} ({rule.source})"
         for seen, where in _by_modules(pairs):
-            yield Row(f"{seen} on {where}", wanted, remedy("firmware_rule"))
+            yield Row(f"{seen} on {where}", wanted, remedy("firmware-rule"))
 
 
 def _is_pair(card: Card, rule: FirmwareRule) -> bool:

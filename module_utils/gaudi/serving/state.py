@@ -59,7 +59,7 @@ def unit_fault(found: Mapping[str, Any], node: str) -> str:
     if load == "loaded":
         return ""
     what = {"not-found": "has no unit", "masked": "is masked"}.get(load, f"has a unit that systemd cannot use ({load})")
-    return say("no_unit", instance=name, what=what, node=node)
+    return say("no-unit", instance=name, what=what, node=node)
 
 
 def went_back(state: Mapping[str, Any], label: str | None) -> str:

@@ -135,7 +135,7 @@ def test_the_table_alone_is_enough_for_a_topology(driver: str) -> None:
     assert (first["driver_version"], first["nic_driver_version"]) == (table[1], table[2])
     assert topology["driver_version"] == table[1]
     # Module ids are in no table: without another source a card cannot be named.
-    assert found(topology).count("module_id_unknown") == table[3]
+    assert found(topology).count("module-id-unknown") == table[3]
 
 
 # Every release from 1.12 to 1.24, each with the layout of the table that the recordings around it have, and with the
@@ -200,7 +200,7 @@ def is_known(release: str, name: str, memory_mib: int) -> None:
         for call, answer in given.items()
     }
     seen = build_topology(sources(older))
-    assert "hl_smi_mismatch" in found(seen)
+    assert "hl-smi-mismatch" in found(seen)
     assert [card["serial"] for card in seen["cards"]] == [card["serial"] for card in topology["cards"]]
 
 
@@ -225,7 +225,7 @@ def test_a_gaudi2e_node_of_release_1_23() -> None:
     assert card_of(topology, 0)["index"] == 2
     assert topology["driver_version"] == "1.23.0-2eae87a"
     # The recording has no -Q and no -L: that is said, and the serial numbers stay unknown.
-    assert {"unreadable", "not_available"} == set(found(topology))
+    assert {"unreadable", "not-available"} == set(found(topology))
 
 
 def test_users_have_their_unit_and_container() -> None:
@@ -266,15 +266,15 @@ def test_memory_that_nobody_owns_makes_a_card_used() -> None:
     topology = build_topology(sources(given))
     (user,) = card_of(topology, 3)["users"]
     assert set(user.values()) == {None}
-    assert "Module 3 (accel0, 0000:33:00.0) has 90351 MiB in use" in message(topology, "memory_without_process")
+    assert "Module 3 (accel0, 0000:33:00.0) has 90351 MiB in use" in message(topology, "memory-without-process")
     topology = build_topology(sources(given, holders=[holder(0)]))
     assert (found(topology), len(card_of(topology, 3)["users"])) == ([], 1)
 
 
 def test_no_hl_smi() -> None:
     topology = build_topology(sources(seen=None))
-    assert found(topology) == ["no_hl_smi"]
-    assert "PCI shows 8 Gaudi cards" in message(topology, "no_hl_smi")
+    assert found(topology) == ["no-hl-smi"]
+    assert "PCI shows 8 Gaudi cards" in message(topology, "no-hl-smi")
     # What the driver and the kernel know is still there.
     assert card_of(topology, 3)["bus_id"] == BUS_IDS[0]
     assert card_of(topology, 3)["cpus"] == "0-39,80-119"
@@ -286,38 +286,38 @@ NO_DEVICE = Answer(1, (RECORDED / "1.24.1/hl-smi_no_device.txt").read_text(encod
 
 def test_no_driver() -> None:
     topology = build_topology(sources({"": NO_DEVICE}, accel=()))
-    assert (topology["cards"], found(topology)) == ([], ["no_driver"])
-    assert "PCI shows 8 Gaudi cards" in message(topology, "no_driver")
-    assert "hl-smi fails (status 1, it said 'no AIPs available')" in message(topology, "no_driver")
+    assert (topology["cards"], found(topology)) == ([], ["no-driver"])
+    assert "PCI shows 8 Gaudi cards" in message(topology, "no-driver")
+    assert "hl-smi fails (status 1, it said 'no AIPs available')" in message(topology, "no-driver")
 
 
 def test_no_device_for_hl_smi_is_no_card_where_the_bus_has_none() -> None:
-    assert found(build_topology(sources({"": NO_DEVICE}, pci=(), accel=(), lspci=ok("")))) == ["no_cards"]
+    assert found(build_topology(sources({"": NO_DEVICE}, pci=(), accel=(), lspci=ok("")))) == ["no-cards"]
 
 
 def test_no_device_for_hl_smi_is_a_failure_where_the_driver_has_cards() -> None:
     topology = build_topology(sources({"": NO_DEVICE}))
-    assert found(topology) == ["hl_smi_failed"]
-    assert "it said 'no AIPs available'" in message(topology, "hl_smi_failed")
+    assert found(topology) == ["hl-smi-failed"]
+    assert "it said 'no AIPs available'" in message(topology, "hl-smi-failed")
     assert len(topology["cards"]) == 8
 
 
 def test_neither_driver_nor_hl_smi() -> None:
     topology = build_topology(sources(seen=None, accel=()))
-    assert found(topology) == ["no_hl_smi", "no_driver"]
+    assert found(topology) == ["no-hl-smi", "no-driver"]
     for fault in found(topology):
         assert "site.yml installs" in message(topology, fault)
         assert "gaudi_driver_repository" in message(topology, fault)
     # A driver that is there without hl-smi is no node for site.yml, and neither is one without a card.
     driven = build_topology(sources(seen=None))
     for topology in (driven, build_topology(sources(seen=None, pci=(), accel=(), lspci=ok("")))):
-        assert "site.yml" not in message(topology, "no_hl_smi")
-    assert "playbooks/driver.yml" in message(driven, "no_hl_smi")
+        assert "site.yml" not in message(topology, "no-hl-smi")
+    assert "playbooks/driver.yml" in message(driven, "no-hl-smi")
 
 
 def test_no_cards() -> None:
     topology = build_topology(sources({}, pci=(), accel=(), lspci=ok("")))
-    assert (topology["cards"], found(topology)) == ([], ["no_cards"])
+    assert (topology["cards"], found(topology)) == ([], ["no-cards"])
 
 
 @pytest.mark.parametrize(
@@ -326,8 +326,8 @@ def test_no_cards() -> None:
 )
 def test_hl_smi_fails_although_there_is_a_driver(answer: Answer, words: str) -> None:
     topology = build_topology(sources({"": answer}))
-    assert found(topology) == ["hl_smi_failed"]
-    assert words in message(topology, "hl_smi_failed")
+    assert found(topology) == ["hl-smi-failed"]
+    assert words in message(topology, "hl-smi-failed")
     assert len(topology["cards"]) == 8
 
 
@@ -338,9 +338,9 @@ def test_not_root() -> None:
     )
     given = {"": failed("permission denied"), IDENTITY: ok(rows), DETAILS: ok(none)}
     topology = build_topology(sources(given, uid=1000))
-    assert found(topology)[0] == "not_root"
-    assert "user id 1000" in message(topology, "not_root")
-    assert "not_available" not in found(topology)
+    assert found(topology)[0] == "not-root"
+    assert "user id 1000" in message(topology, "not-root")
+    assert "not-available" not in found(topology)
     assert [card["bus_id"] for card in topology["cards"]] == [BUS_IDS[MODULES.index(module)] for module in range(8)]
 
 
@@ -349,34 +349,34 @@ def test_a_lost_card_is_reported_and_not_averaged_away() -> None:
     given = answers(**{IDENTITY: ok(identity(seven)), DETAILS: ok(details(seven))})
     healthy = sources(given)
     topology = build_topology(replace(healthy, accel=[card for card in healthy.accel if card.index != 4]))
-    assert (len(topology["cards"]), found(topology)) == (7, ["lost_card"])
-    assert message(topology, "lost_card").startswith(
+    assert (len(topology["cards"]), found(topology)) == (7, ["lost-card"])
+    assert message(topology, "lost-card").startswith(
         "A card at 0000:4e:00.0 is lost: hl-smi sees 7 cards, PCI sees 8, and the driver has no device for it."
     )
     # The driver still has it: then its module is known.
     topology = build_topology(healthy)
-    assert message(topology, "lost_card").startswith("Module 5 at 0000:4e:00.0 is lost")
+    assert message(topology, "lost-card").startswith("Module 5 at 0000:4e:00.0 is lost")
 
 
 def test_sources_that_disagree_are_reported() -> None:
     healthy = sources()
     moved = [replace(card, numa_node=1) if card.bus_id == BUS_IDS[0] else card for card in healthy.pci]
     topology = build_topology(replace(healthy, pci=moved))
-    assert found(topology) == ["sources_disagree"]
+    assert found(topology) == ["sources-disagree"]
     assert card_of(topology, 3)["numa_node"] == 1
     assert healthy.lspci is not None
     topology = build_topology(replace(healthy, lspci=ok(healthy.lspci.stdout.replace("33:00.0", "35:00.0"))))
-    assert "they differ in 0000:33:00.0, 0000:35:00.0" in message(topology, "sources_disagree")
+    assert "they differ in 0000:33:00.0, 0000:35:00.0" in message(topology, "sources-disagree")
     topology = build_topology(replace(healthy, pci=healthy.pci[1:], lspci=None))
-    assert "PCI does not show 0000:33:00.0" in message(topology, "sources_disagree")
+    assert "PCI does not show 0000:33:00.0" in message(topology, "sources-disagree")
 
 
 def test_a_card_the_driver_has_no_device_for_is_reported() -> None:
     healthy = sources()
     topology = build_topology(replace(healthy, accel=healthy.accel[:7]))
-    assert found(topology) == ["sources_disagree"]
+    assert found(topology) == ["sources-disagree"]
     words = f"hl-smi sees 8 cards, /sys/class/accel shows 7: it has none for {BUS_IDS[7]}."
-    assert message(topology, "sources_disagree").startswith(words)
+    assert message(topology, "sources-disagree").startswith(words)
     # A kernel that shows none at all (in a container) says nothing.
     assert found(build_topology(replace(healthy, accel=()))) == []
 
@@ -385,8 +385,8 @@ def test_a_name_that_is_no_card_is_reported() -> None:
     for name in ("HL-999", "hl-225"):
         given = answers(**{IDENTITY: ok(identity().replace("HL-225", name))})
         topology = build_topology(sources({**given, "": failed("no table")}))
-        assert "unknown_card" in found(topology)
-        assert f"{name} is no card of catalog/cards.yml" in message(topology, "unknown_card")
+        assert "unknown-card" in found(topology)
+        assert f"{name} is no card of catalog/cards.yml" in message(topology, "unknown-card")
 
 
 def test_the_known_names_are_those_of_the_catalogue() -> None:
@@ -417,13 +417,13 @@ def test_numbers_that_hl_smi_and_the_driver_give_differently_are_reported() -> N
     moved = [replace(card, module_id=6) if card.bus_id == BUS_IDS[0] else card for card in healthy.accel]
     topology = build_topology(replace(healthy, accel=moved))
     words = "hl-smi gives module id 3 for the card at 0000:33:00.0, the driver gives 6."
-    assert (found(topology), message(topology, "sources_disagree")[: len(words)]) == (["sources_disagree"], words)
+    assert (found(topology), message(topology, "sources-disagree")[: len(words)]) == (["sources-disagree"], words)
     assert card_of(topology, 3)["bus_id"] == BUS_IDS[0]
     swapped = [replace(card, index=1 - card.index) if card.index < 2 else card for card in healthy.accel]
     topology = build_topology(replace(healthy, accel=swapped))
-    assert found(topology) == ["sources_disagree", "sources_disagree"]
+    assert found(topology) == ["sources-disagree", "sources-disagree"]
     assert "hl-smi gives index 0 for the card at 0000:33:00.0, the driver gives 1." in message(
-        topology, "sources_disagree"
+        topology, "sources-disagree"
     )
     # What one of them does not know is no disagreement.
     silent = [replace(card, module_id=None) for card in healthy.accel]
@@ -437,15 +437,15 @@ def test_a_card_without_numa_node() -> None:
     without_topo = {call: answer for call, answer in answers().items() if call != "topo -c -N"}
     topology = build_topology(sources(without_topo, pci=pci))
     assert (card_of(topology, 0)["numa_node"], card_of(topology, 0)["cpus"]) == (None, "")
-    assert found(topology).count("numa_unknown") == 8
+    assert found(topology).count("numa-unknown") == 8
 
 
 @pytest.mark.parametrize(
     ("temperature", "finding", "value"),
     [
-        ("0 C", "zero_temperature", None),
-        ("505712272 C", "implausible_temperature", None),
-        ("-5 C", "implausible_temperature", None),
+        ("0 C", "zero-temperature", None),
+        ("505712272 C", "implausible-temperature", None),
+        ("-5 C", "implausible-temperature", None),
     ],
 )
 def test_temperatures_that_are_none(temperature: str, finding: str, value: int | None) -> None:
@@ -461,7 +461,7 @@ def test_values_that_are_not_available() -> None:
     given = answers(**{"": ok(table), DETAILS: ok(details().replace("27 C", "N/A", 1).replace("AM50016130", "N/A"))})
     given["-L"] = ok("".join(listing(index) for index in range(1, 8)))
     topology = build_topology(sources(given))
-    assert "N/A for the serial number, the temperature of module 3" in message(topology, "not_available")
+    assert "N/A for the serial number, the temperature of module 3" in message(topology, "not-available")
     assert card_of(topology, 3)["serial"] is None
 
 
@@ -469,7 +469,7 @@ def test_a_card_that_does_not_work() -> None:
     healthy = sources()
     accel = [replace(card, state="malfunction") if card.index == 6 else card for card in healthy.accel]
     topology = build_topology(replace(healthy, accel=accel))
-    assert (found(topology), card_of(topology, 6)["state"]) == (["not_operational"], "malfunction")
+    assert (found(topology), card_of(topology, 6)["state"]) == (["not-operational"], "malfunction")
     # Without the driver's own word, that of -L.
     given = answers(**{"-L": ok("".join(listing(i, state="In reset" if i == 6 else "Operational") for i in range(8)))})
     topology = build_topology(sources(given, accel=[replace(card, state=None) for card in healthy.accel]))
@@ -481,14 +481,14 @@ def test_a_link_that_is_down() -> None:
     topology = build_topology(sources(answers(**{f"-n link -i {BUS_IDS[4]}": down})))
     assert (card_of(topology, 5)["links_up"], card_of(topology, 5)["links_total"]) == (20, 21)
     assert "Module 5 (accel4, 0000:4e:00.0) has 20 of 21 internal links up; down: port 9." in message(
-        topology, "link_down"
+        topology, "link-down"
     )
 
 
 def test_rows_that_wait_to_be_replaced() -> None:
     blocks = "".join(listing(index, pending="Yes" if index == 2 else "No") for index in range(8))
     topology = build_topology(sources(answers(**{"-L": ok(blocks)})))
-    assert message(topology, "rows_pending").startswith("Module 1 (accel2, 0000:34:00.0) has memory rows")
+    assert message(topology, "rows-pending").startswith("Module 1 (accel2, 0000:34:00.0) has memory rows")
 
 
 def test_versions_are_compared_by_release() -> None:
@@ -499,10 +499,10 @@ def test_versions_are_compared_by_release() -> None:
     assert found(build_topology(sources(answers(**{"": ok(other_hash)})))) == []
     older = other_hash.replace("1.22.1-0000000", "1.21.0-0000000")
     topology = build_topology(sources(answers(**{"": ok(older)})))
-    assert found(topology) == ["nic_driver_mismatch"]
-    assert "1.21.0-0000000" in message(topology, "nic_driver_mismatch")
+    assert found(topology) == ["nic-driver-mismatch"]
+    assert "1.21.0-0000000" in message(topology, "nic-driver-mismatch")
     tool = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.23.0-fw-62.2.1.1")
-    assert found(build_topology(sources(answers(**{"": ok(tool)})))) == ["hl_smi_mismatch"]
+    assert found(build_topology(sources(answers(**{"": ok(tool)})))) == ["hl-smi-mismatch"]
     # Of 1.24.1 it says 1.24.0: that is no other release.
     patch = table.replace("hl-1.22.1-fw-61.4.2.1", "hl-1.22.0-fw-61.4.2.0")
     assert found(build_topology(sources(answers(**{"": ok(patch)})))) == []
@@ -512,7 +512,7 @@ def test_cards_that_cannot_be_told_apart() -> None:
     twice = identity().replace("1, 7, 0000:9a:00.0", "1, 3, 0000:9a:00.0")
     topology = build_topology(sources(answers(**{IDENTITY: ok(twice)})))
     assert "Two cards have module id 3: module 3 (accel0, 0000:33:00.0) and module 3 (accel1" in message(
-        topology, "duplicate_identity"
+        topology, "duplicate-identity"
     )
 
 

@@ -58,7 +58,7 @@ def test_the_document() -> None:
 )
 def test_cards_and_places_that_do_not_go_together(old: str, new: str, sentences: list[str]) -> None:
     findings = topology_from_case({**CASE, "hl_smi_topo": TOPO.replace(old, new)})["findings"]
-    assert [found["id"] for found in findings] == ["sources_disagree"] * len(sentences)
+    assert [found["id"] for found in findings] == ["sources-disagree"] * len(sentences)
     for found, words in zip(findings, sentences, strict=True):
         assert words in found["message"]
     picture = describe_node(topology_from_case({**CASE, "hl_smi_topo": TOPO.replace(old, new)}))
@@ -67,7 +67,7 @@ def test_cards_and_places_that_do_not_go_together(old: str, new: str, sentences:
 
 def test_a_name_that_is_no_card() -> None:
     (found,) = topology_from_case({**CASE, "hl_smi_name_csv": "name\nHL-225\nHL-999\nHL-225\n"})["findings"]
-    assert found["id"] == "unknown_card"
+    assert found["id"] == "unknown-card"
     assert "HL-999 is no card of catalog/cards.yml" in found["message"]
 
 

@@ -132,7 +132,7 @@ def test_a_bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with commands(monkeypatch, node(), programs=["timeout"]) as run:
         topology = run_main("gaudi_topology_info", {})["topology"]
     assert run == []
-    assert [finding["id"] for finding in topology["findings"]] == ["not_root", "no_hl_smi", "unreadable"]
+    assert [finding["id"] for finding in topology["findings"]] == ["not-root", "no-hl-smi", "unreadable"]
     assert "ip address show failed or is not installed" in topology["findings"][2]["message"]
     assert [card["module_id"] for card in topology["cards"]] == list(range(8))
 

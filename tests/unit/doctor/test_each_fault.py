@@ -39,7 +39,7 @@ def of_checks(problems: list[checks.Problem]) -> list[Finding]:
 
 
 def no_driver() -> list[Finding]:
-    return findings.of_topology([finding("no_driver", on_pci="8 Gaudi cards", and_hl_smi="")])
+    return findings.of_topology([finding("no-driver", on_pci="8 Gaudi cards", and_hl_smi="")])
 
 
 def links_in_the_verdict() -> list[Finding]:
@@ -95,42 +95,42 @@ def crash_loop() -> list[Finding]:
 @pytest.mark.parametrize(
     ("cause", "identifier", "says", "to_do"),
     [
-        (no_driver, "no_driver", "No habanalabs driver is loaded", "modprobe habanalabs"),
+        (no_driver, "no-driver", "No habanalabs driver is loaded", "modprobe habanalabs"),
         (
             lambda: of_release(driver="1.21.3-1a2b3c4", nic_drivers=frozenset(), packages={}),
             "driver",
             "found 1.21.3-1a2b3c4",
             "Install the driver 1.22.2-32",
         ),
-        (links_in_the_verdict, "internal_port_down", "has internal ports down: 9", "neighbours on the board"),
-        (wrong_numbers, "wrong_numbers", "Module 3 computes wrong numbers", "have a card that stays wrong replaced"),
-        (hugepages, "not_in_effect", "vm.nr_hugepages is 0, and 1024 is wanted", "playbooks/tune_host.yml"),
+        (links_in_the_verdict, "internal-port-down", "has internal ports down: 9", "neighbours on the board"),
+        (wrong_numbers, "wrong-numbers", "Module 3 computes wrong numbers", "have a card that stays wrong replaced"),
+        (hugepages, "not-in-effect", "vm.nr_hugepages is 0, and 1024 is wanted", "playbooks/tune_host.yml"),
         (
             until_a_reboot,
-            "not_kept",
+            "not-kept",
             "vm.nr_hugepages is 64, as wanted, but nothing of ours keeps it so (after a reboot: the kernel's default).",
             "playbooks/tune_host.yml",
         ),
         (
             limits_of_nobody,
-            "not_configured",
+            "not-configured",
             "memlock of vllm-*.service is not set to infinity yet",
             "playbooks/tune_host.yml",
         ),
-        (governor, "not_in_effect", "governor of every CPU is powersave", "playbooks/tune_host.yml"),
-        (kernel_arguments, "serving_refused", "without iommu=pt", "eboot"),
+        (governor, "not-in-effect", "governor of every CPU is powersave", "playbooks/tune_host.yml"),
+        (kernel_arguments, "serving-refused", "without iommu=pt", "eboot"),
         (lambda: of_release(kernel_lacks=NEEDED), "iommu", "iommu=pt on its command line", "playbooks/tune_host.yml"),
         (disk, "disk", "100.0 GiB are free on /data", "Free 100.0 GiB"),
         (lambda: of_checks(checks.check_clock(1000.0, 0.0, 60.0)), "clock", "ahead of the controller's", "NTP"),
-        (orphan, "card_held_by_orphan", "Module 3 is held by", "docker rm --force vllm-tiny"),
+        (orphan, "card-held-by-orphan", "Module 3 is held by", "docker rm --force vllm-tiny"),
         (
             lambda: findings.of_low_memory(PIECES, 4096),
-            "low_memory_fragmented",
+            "low-memory-fragmented",
             "no free piece of 4 MiB",
             "compact_memory",
         ),
         (lambda: of_release(images={IMAGE: Image("1.21.3.57")}), "image", "habana-torch-plugin 1.21.3.57", "Correct"),
-        (crash_loop, "crash_loop", "ends again and again: waiting 20 s before attempt 3 of 5", "logs.yml"),
+        (crash_loop, "crash-loop", "ends again and again: waiting 20 s before attempt 3 of 5", "logs.yml"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -142,4 +142,4 @@ def test_it_is_found_and_told_with_its_remedy(
     assert says in found.sentence
     assert to_do in found.sentence
     # Nobody knows how large the pieces of low memory have to be, so that it is a note until a start fails.
-    assert found.fault is (identifier != "low_memory_fragmented")
+    assert found.fault is (identifier != "low-memory-fragmented")

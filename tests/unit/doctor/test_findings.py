@@ -64,7 +64,7 @@ def test_what_keeps_a_node_from_being_set_up_is_a_fault_and_the_rest_a_note() ->
 def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> None:
     item = {"item": "vm.nr_hugepages", "wanted": "1024", "now": "0", "after_reboot": "0", "state": "wrong"}
     barred, wrong, note = findings.of_tuning([item], "iommu=pt is missing.", ["tuned runs, too."])
-    assert (barred.id, wrong.id) == ("serving_refused", "not_in_effect")
+    assert (barred.id, wrong.id) == ("serving-refused", "not-in-effect")
     assert barred.sentence.startswith("Serving is refused. iommu=pt is missing. ")
     assert wrong.sentence.startswith("vm.nr_hugepages is 0, and 1024 is wanted (after a reboot: 0).")
     assert not note.fault
@@ -89,7 +89,7 @@ def test_page_tables_that_were_corrupted_are_counted_by_process() -> None:
     ]
     translated = [Group("0000:33:00.0", "4", "DMA", 3), Group("0000:34:00.0", "5", "identity", 1)]
     (found,) = findings.of_page_tables(log, translated, ["ro"])
-    assert (found.id, found.fault) == ("page_tables_overwritten", True)
+    assert (found.id, found.fault) == ("page-tables-overwritten", True)
     assert "3 message(s) of corrupted page tables, of python3.12, VLLM::Worker_TP0: " in found.sentence
     assert "DMA of 0000:33:00.0 (module 3), identity" in found.sentence
     (despite,) = findings.of_page_tables(log, translated, ["iommu=pt"])
@@ -131,10 +131,10 @@ def test_numbers_that_are_not_proved_are_a_note(outcome: str, notes: int) -> Non
 @pytest.mark.parametrize(
     ("user", "holders", "running", "id_", "fault", "says"),
     [
-        (OWN, {0: "tiny"}, {"tiny": False}, "card_held_by_orphan", True, "docker rm --force vllm-tiny"),
-        (OWN, {}, {}, "card_held_by_orphan", True, "docker rm --force vllm-tiny"),
-        (STRANGER, {0: "tiny"}, {"tiny": True}, "card_held_by_stranger", True, "pid 42 python3 uses it"),
-        (STRANGER, {1: "tiny"}, {"tiny": True}, "card_in_use", False, "which is no instance"),
+        (OWN, {0: "tiny"}, {"tiny": False}, "card-held-by-orphan", True, "docker rm --force vllm-tiny"),
+        (OWN, {}, {}, "card-held-by-orphan", True, "docker rm --force vllm-tiny"),
+        (STRANGER, {0: "tiny"}, {"tiny": True}, "card-held-by-stranger", True, "pid 42 python3 uses it"),
+        (STRANGER, {1: "tiny"}, {"tiny": True}, "card-in-use", False, "which is no instance"),
     ],
 )
 def test_who_holds_a_card_and_should_not_is_named(
@@ -149,7 +149,7 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     (found,) = failed("failed", "Held. Gave up after 5 attempts.", kind="card-busy", message="Held.")
     assert (found.id, found.sentence) == ("card-busy", "tiny: Held. Gave up after 5 attempts.")
     (found,) = failed("pausing", "waiting 20 s before attempt 3 of 5; last: The driver does not offer the cards.")
-    assert (found.id, found.fault) == ("crash_loop", True)
+    assert (found.id, found.fault) == ("crash-loop", True)
     assert "attempt 3 of 5; last: The driver does not offer the cards. What it says last has to be" in found.sentence
     (found,) = failed("not-answering", "not answering (no answer: timed out); ended after 180 s of this")
     assert (found.id, found.fault) == ("not-answering", True)
@@ -162,26 +162,26 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     assert (found.id, found.fault) == ("waiting", True)
     assert found.sentence.startswith(f"tiny does not serve: {said}. It goes on")
     (found,) = of_instance(load="not-found")
-    assert found.id == "no_unit"
+    assert found.id == "no-unit"
     assert found.sentence.startswith("tiny has no unit")
     assert "--limit gaudi-01" in found.sentence
     (found,) = of_instance(damaged="state.json is damaged")
-    assert found.id == "state_damaged"
+    assert found.id == "state-damaged"
     assert found.sentence == "tiny: state.json is damaged. Its supervisor writes it anew when it starts."
     (found,) = of_instance(active="failed", result="signal")
-    assert found.id == "unit_failed"
+    assert found.id == "unit-failed"
     assert "its unit ended with signal" in found.sentence
     (found,) = of_instance(active="failed", result="exit-code", said="Another supervisor runs tiny already.")
     assert found.sentence == "tiny: Another supervisor runs tiny already."
     (found,) = of_instance(otherwise=["tiny does not run with what lies on the node."])
-    assert (found.id, found.fault) == ("not_as_planned", True)
+    assert (found.id, found.fault) == ("not-as-planned", True)
 
 
 def test_what_cannot_be_written_is_said_once_for_all_instances() -> None:
     full = "/run/systemd cannot be written: the file system of /run is read-only"
     lacking = {"chat": [full], "tiny": [full, "/x cannot be written: the file system of / is read-only"], "other": []}
     of_run, of_disk = findings.of_room(lacking)
-    assert (of_run.id, of_run.seen_in, of_run.fault) == ("no_room", "host", True)
+    assert (of_run.id, of_run.seen_in, of_run.fault) == ("no-room", "host", True)
     assert of_run.sentence.startswith(f"chat, tiny: {full}. What serves goes on, but")
     assert of_disk.sentence.startswith("tiny: /x cannot be written: ")
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_written_is_said_once_for_all_instances() -> None:
 @pytest.mark.parametrize("phase", ["not-answering", "pausing", "waiting"])
 def test_what_a_supervisor_was_at_counts_for_nothing_once_its_unit_is_down(phase: str) -> None:
     (found,) = of_instance(active="failed", result="signal", state={"phase": phase, "status": "It goes on."})
-    assert found.id == "unit_failed"
+    assert found.id == "unit-failed"
     (found,) = of_instance(active="inactive", state={"phase": phase, "status": "It goes on."})
     assert found.id == "stopped"
 
@@ -205,9 +205,9 @@ def test_an_instance_that_was_stopped_is_no_fault() -> None:
 
 def test_low_memory_in_pieces_is_a_note() -> None:
     (found,) = findings.of_low_memory(PIECES + NORMAL, 4096)
-    assert (found.id, found.fault) == ("low_memory_fragmented", False)
+    assert (found.id, found.fault) == ("low-memory-fragmented", False)
     # Every host has free pieces in its first 16 MiB, and the driver gets none of them.
-    assert [each.id for each in findings.of_low_memory(HEALTHY + PIECES, 4096)] == ["low_memory_fragmented"]
+    assert [each.id for each in findings.of_low_memory(HEALTHY + PIECES, 4096)] == ["low-memory-fragmented"]
 
 
 def test_errors_of_the_driver_are_counted_and_the_last_is_shown() -> None:

@@ -127,7 +127,7 @@ BEFORE = [
         (REPORTS["pub-60013763179-hccl"]["input"], "no-verbs"),
         (REPORTS["model-references-5"]["input"], "runtime-too-old"),
         ("Error! DKMS tree already contains: habanalabs-1.24.0-1007", "dkms_left_over"),
-        ("habanalabs_ib: Unknown symbol uverbs_idr_class", "symbols_missing"),
+        ("habanalabs_ib: Unknown symbol uverbs_idr_class", "symbols-missing"),
     ],
 )
 def test_what_other_programs_put_before_a_line_does_not_count(form: str, text: str, identifier: str) -> None:
@@ -290,7 +290,7 @@ OTHER_LOGS = [
     ),
     (
         "Direct firmware load for habanalabs/gaudi2/gaudi2-boot-fit.itb failed with error -2\n",
-        "firmware_missing",
+        "firmware-missing",
         "gaudi2-boot-fit.itb",
     ),
     (BUILD, "no_wheel", "vllm==9.9"),
@@ -319,13 +319,13 @@ OTHER_LOGS = [
     ),
     (
         "[   12.345678] habanalabs_ib: Unknown symbol ib_uverbs_get_ucontext_file (err -2)\n",
-        "symbols_missing",
+        "symbols-missing",
         "ib_uverbs",
     ),
     ("[  900.000001] Out of memory: Killed process 4242 (python3) total-vm:1kB\n", "out-of-host-memory", "Killed"),
     (
         "[   99.000001] habanalabs 0000:33:00.0: CPU boot: Failed to boot device CPU\n",
-        "driver_errors",
+        "driver-errors",
         "boot device CPU",
     ),
     (

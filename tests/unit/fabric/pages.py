@@ -94,7 +94,7 @@ def everything() -> list[dict[str, Any]]:
         overridden(verdict("gaudi-02", (USUAL, printed(USUAL, 131.0)), located=(slow,)), "spare part comes on Friday"),
         verdict("gaudi-03", *groups, card="HL-338", located=(link,), nics=nics, burn_in=burnt),
         verdict(
-            "gaudi-04", faults=(Fault("card_count", "7 of 8 cards are there (modules 0, 1, 3-7)."),), made_of=seven
+            "gaudi-04", faults=(Fault("card-count", "7 of 8 cards are there (modules 0, 1, 3-7)."),), made_of=seven
         ),
         verdict("gaudi-05", not_measured="The image vllm-gaudi:1.22.0 has no hccl_demo."),
         verdict("gaudi-06", (gaudi3, failed()), (gather, printed(gather, 505.0)), card="HL-325L"),

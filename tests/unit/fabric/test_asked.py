@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[3]
 CARDS = CardType.table(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
 WISH: dict[str, Any] = {"tests": [], "host_nics": False, "ranks": 0}
 NOW = MadeOf({"0": "AM1"}, "1.22.1", "fw-61", "sha256:1", None, None, "f623d69")
-DOWN = Fault("link_down", "Module 5 has 20 of 21 links up.", (5,))
-WARM = Fault("implausible_temperature", "Module 3 is warm.", (3,), fatal=False)
+DOWN = Fault("link-down", "Module 5 has 20 of 21 links up.", (5,))
+WARM = Fault("implausible-temperature", "Module 3 is warm.", (3,), fatal=False)
 
 
 def fabric(name: str) -> Fabric:
@@ -265,7 +265,7 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
     assert asked_for == ["one", "two"]
     said = asked.result(document(DOWN), None, asked.Work((), (), due(document(DOWN), DOWN), ""), answers)
     assert [sentence[:5] for sentence in said["held_back"]] == ["one: ", "two: "]
-    assert said["verdict"]["faults"][0]["id"] == "link_down"
+    assert said["verdict"]["faults"][0]["id"] == "link-down"
     assert said["lines"] == [
         f"cards and links: accepted at 2026-11-24T00:00:00+00:00, page on the node: {ACCEPTANCE_PAGE}",
         f"  {DOWN.sentence}",

@@ -364,7 +364,7 @@ def test_the_sites_own_floor_for_so_many_ranks_counts() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"faults": (Fault("card_count", "7 of 8 cards are there."),)}, "7 of 8 cards"),
+        ({"faults": (Fault("card-count", "7 of 8 cards are there."),)}, "7 of 8 cards"),
         ({"busy": (3,)}, "Module 3 is in use"),
         ({"why_not": "The image x is not on the node."}, "The image x"),
         ({"modules": ()}, "no cards"),

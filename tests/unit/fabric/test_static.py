@@ -63,24 +63,24 @@ def test_a_whole_node_has_no_fault() -> None:
 def test_seven_of_eight_are_said() -> None:
     seven = tuple(module for module in EIGHT if module != 5)
     faults = check(topology(modules=seven), TYPES, [], [], Wanted(cards=8))
-    assert [fault.id for fault in faults] == ["card_count"]
+    assert [fault.id for fault in faults] == ["card-count"]
     assert "7 cards are seen (modules: 0-4, 6, 7), but gaudi_expected_cards says 8." in faults[0].sentence
 
 
 def test_a_link_that_is_down_is_found_and_its_card_named() -> None:
     down = changed(ports(), lambda port: (port.module, port.number) == (3, 9), up=False)
     faults = check(topology(), TYPES, down, interfaces(), ALL)
-    assert [(fault.id, fault.modules, fault.fatal) for fault in faults] == [("internal_port_down", (3,), True)]
+    assert [(fault.id, fault.modules, fault.fatal) for fault in faults] == [("internal-port-down", (3,), True)]
     assert "Module 3 (accel3, 0000:03:00.0) has internal ports down: 9." in faults[0].sentence
 
 
 def test_a_port_that_hl_smi_does_not_show_is_missing() -> None:
     less = [port for port in ports() if (port.module, port.number) != (3, 9)]
-    assert [fault.id for fault in check(topology(), TYPES, less, interfaces(), ALL)] == ["internal_port_missing"]
+    assert [fault.id for fault in check(topology(), TYPES, less, interfaces(), ALL)] == ["internal-port-missing"]
     counted = topology()
     counted["cards"][2]["links_total"] = 20
     assert [(fault.id, fault.modules) for fault in check(counted, TYPES, [], [], Wanted())] == [
-        ("internal_port_missing", (2,))
+        ("internal-port-missing", (2,))
     ]
 
 
@@ -101,29 +101,29 @@ def test_recorded_links_are_whole_and_one_down_is_found() -> None:
 
     assert check(topology("HL-288E", (0,)), TYPES, read("1.23.0/hl-smi_-n_link.txt"), [], Wanted()) == ()
     faults = check(topology("HL-225", (0,)), TYPES, read("reconstructed/hl-smi_-n_link_one_down.txt"), [], Wanted())
-    assert [fault.id for fault in faults] == ["internal_port_down"]
+    assert [fault.id for fault in faults] == ["internal-port-down"]
 
 
 def test_what_the_topology_found_ends_acceptance_where_cards_or_links_are_not_whole() -> None:
     document = topology()
     card = document["cards"][4]
     facts = {"card": label(card), "Card": label(card).capitalize(), "bus_id": card["bus_id"], "state": "'lost'"}
-    found = [finding("not_operational", **facts), finding("rows_pending", **facts), finding("numa_unknown", **facts)]
-    document["findings"] = [*found, finding("not_available", values="the serial number", **facts)]
+    found = [finding("not-operational", **facts), finding("rows-pending", **facts), finding("numa-unknown", **facts)]
+    document["findings"] = [*found, finding("not-available", values="the serial number", **facts)]
     faults = check(document, TYPES, ports(), [], Wanted())
     assert [(fault.id, fault.modules, fault.fatal) for fault in faults] == [
-        ("not_operational", (4,), True),
-        ("rows_pending", (4,), True),
-        ("not_available", (4,), False),
+        ("not-operational", (4,), True),
+        ("rows-pending", (4,), True),
+        ("not-available", (4,), False),
     ]
 
 
 def test_a_link_that_only_the_topology_saw_counts() -> None:
     document = topology()
     card = document["cards"][1]
-    down = finding("link_down", card=label(card), Card=label(card).capitalize(), up=20, total=21, ports="port 9")
+    down = finding("link-down", card=label(card), Card=label(card).capitalize(), up=20, total=21, ports="port 9")
     document["findings"] = [down]
-    assert [(fault.id, fault.modules) for fault in check(document, TYPES, [], [], Wanted())] == [("link_down", (1,))]
+    assert [(fault.id, fault.modules) for fault in check(document, TYPES, [], [], Wanted())] == [("link-down", (1,))]
     assert check(document, TYPES, ports(), [], Wanted()) == ()
 
 
@@ -136,7 +136,7 @@ def test_every_finding_of_the_topology_that_is_named_here_exists() -> None:
 def test_cards_of_two_types_are_not_measured_together() -> None:
     document = topology()
     document["cards"][0]["name"] = "HL-225"
-    assert [fault.id for fault in check(document, TYPES, [], [], Wanted())] == ["cards_differ"]
+    assert [fault.id for fault in check(document, TYPES, [], [], Wanted())] == ["cards-differ"]
 
 
 @pytest.mark.parametrize(
@@ -151,17 +151,17 @@ def test_cards_of_two_types_are_not_measured_together() -> None:
 def test_an_interface_that_is_not_as_wanted_is_named(values: dict[str, Any], words: str) -> None:
     wrong = changed(interfaces(), lambda each: each.name == "ens2np8", **values)
     faults = check(topology(), TYPES, ports(), wrong, ALL)
-    assert [(fault.id, fault.modules) for fault in faults] == [("interface_wrong", (2,))]
+    assert [(fault.id, fault.modules) for fault in faults] == [("interface-wrong", (2,))]
     assert words in faults[0].sentence
     assert check(topology(), TYPES, ports(), wrong, Wanted(cards=8)) == ()
 
 
 def test_external_ports_count_where_the_site_uses_them() -> None:
     down = changed(ports(), lambda port: (port.module, port.number) == (1, 5), up=False)
-    assert [fault.id for fault in check(topology(), TYPES, down, interfaces(), ALL)] == ["external_port_down"]
+    assert [fault.id for fault in check(topology(), TYPES, down, interfaces(), ALL)] == ["external-port-down"]
     assert check(topology(), TYPES, down, interfaces(), Wanted(cards=8)) == ()
     none = check(topology(), TYPES, ports(), [], ALL)
-    assert [fault.id for fault in none] == ["interface_missing"] * 8
+    assert [fault.id for fault in none] == ["interface-missing"] * 8
 
 
 def gaudinet(**changes: object) -> str:

@@ -58,7 +58,7 @@ def verdict(*runs: tuple[Run, Output], card: str = "HL-225", **given: Any) -> di
 
 GOOD = verdict((USUAL, printed(USUAL, 258.2)))
 SLOW = verdict((USUAL, printed(USUAL, 100.0)), located=(Located("card", (5,), "Module 5 is at fault."),))
-FAULTY = verdict(faults=(Fault("internal_port_down", "Module 3 has port 9 down.", (3,)),))
+FAULTY = verdict(faults=(Fault("internal-port-down", "Module 3 has port 9 down.", (3,)),))
 NOTHING = verdict(not_measured="The image has no hccl_demo.")
 
 
@@ -136,12 +136,12 @@ def test_an_instance_on_one_card_asks_for_the_static_checks_of_its_card_only() -
     assert start(SLOW, ONE) == start(NOTHING, ONE) == (True, "fabric_one_card")
     assert start(FAULTY, ONE) == (False, "fabric_static_fault")
     assert start(FAULTY, Needs("other", (4,), False)) == (True, "fabric_one_card")
-    whole = verdict(faults=(Fault("card_count", "7 of 8 cards are there."),))
+    whole = verdict(faults=(Fault("card-count", "7 of 8 cards are there."),))
     assert start(whole, Needs("other", (4,), False)) == (True, "fabric_one_card")
     assert start(whole, Needs("other", (4, 5), False)) == (False, "fabric_static_fault")
-    blind = verdict(faults=(Fault("no_driver", "The driver is not loaded."),))
+    blind = verdict(faults=(Fault("no-driver", "The driver is not loaded."),))
     assert start(blind, Needs("other", (4,), False)) == (False, "fabric_static_fault")
-    told = verdict(faults=(Fault("not_available", "hl-smi answers N/A.", (3,), fatal=False),))
+    told = verdict(faults=(Fault("not-available", "hl-smi answers N/A.", (3,), fatal=False),))
     assert start(told, ONE) == (True, "fabric_one_card")
     assert start(None, ONE) == (False, "fabric_not_measured")
     # Another image is no matter of one card, another driver and another card are.

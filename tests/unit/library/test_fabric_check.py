@@ -402,7 +402,7 @@ def test_interfaces_are_looked_at_where_the_cards_talk_to_other_nodes(node: Node
     assert check()["verdict"]["state"] == "accepted"
     assert check(external=True)["verdict"]["faults"] == []
     said = check(external=True, external_mtu=9000, external_speed=100000, plans=[plan(0), plan(1, 2, instance="two")])
-    assert {fault["id"] for fault in node.verdict()["faults"]} == {"interface_wrong"}
+    assert {fault["id"] for fault in node.verdict()["faults"]} == {"interface-wrong"}
     (refused,) = said["held_back"]
     assert refused.startswith("two: ")
     assert "card1p8 of module 1" in refused

@@ -89,19 +89,19 @@ def test_what_serves_and_can_write_nothing_is_a_fault(
         os, "statvfs", lambda path: SimpleNamespace(**{**usual, **(wrong if path == node / place else {})})
     )
     found = faults()
-    assert [identifier for identifier, _ in found] == ["no_room"] * bool(said)
+    assert [identifier for identifier, _ in found] == ["no-room"] * bool(said)
     assert all(sentence.startswith("tiny: ") and said in sentence for _, sentence in found)
 
 
 def test_a_container_that_outlived_its_unit_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=inactive\n")
-    assert [found for found, _ in faults()] == ["card_held_by_orphan", "stopped"]
+    assert [found for found, _ in faults()] == ["card-held-by-orphan", "stopped"]
 
 
 def test_a_plan_that_was_changed_after_the_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: False)
     ((found, sentence),) = faults()
-    assert found == "not_as_planned"
+    assert found == "not-as-planned"
     assert sentence.startswith("tiny does not run with what lies on the node")
 
 
@@ -114,7 +114,7 @@ def test_who_went_back_without_a_start_is_told_what_starts_it(node: Path, monkey
     place.keep(kept, ())
     place.go_back(Back("0" * 64, kept.digest, "it was taken back", "2026-01-31T09:00:00Z", "admin", kept.number))
     ((found, sentence),) = faults()
-    assert found == "not_as_planned"
+    assert found == "not-as-planned"
     assert f"The way back to the plan {kept.digest[:12]} was cut off" in sentence
     assert "playbooks/restart.yml -e instance=tiny" in sentence
     # Once it has served, something else was changed.
@@ -131,7 +131,7 @@ def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPa
         raise Refusal("outlived", "tiny has another image.")
 
     monkeypatch.setattr(containers, "wished", wished)
-    assert faults() == [("not_as_planned", "tiny has another image.")]
+    assert faults() == [("not-as-planned", "tiny has another image.")]
 
 
 def test_what_serves_without_its_image_on_the_node_is_a_fault(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_what_serves_without_its_image_on_the_node_is_a_fault(node: Path, monkey
     assert faults() == []
     monkeypatch.setattr(instances, "image_id", lambda _module, _image: None)
     said = "tiny could not start again: its image image:1 is not on the node; run site.yml, which brings it."
-    assert faults() == [("not_as_planned", said)]
+    assert faults() == [("not-as-planned", said)]
 
 
 def test_an_engine_that_is_silent_is_the_one_fault_where_nobody_can_tell_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_the_kernel_is_asked(node: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return (0, "habanalabs: a\n", "") if "--dmesg" in command else (1, "", "")
 
     monkeypatch.setattr(AnsibleModule, "run_command", said)
-    assert [found for found, _ in faults()] == ["low_memory_fragmented", "driver_errors"]
+    assert [found for found, _ in faults()] == ["low-memory-fragmented", "driver-errors"]
 
 
 RECORDED = Path(__file__).resolve().parents[1] / "doctor/recorded"
@@ -207,7 +207,7 @@ def with_kernel_log(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
 def blamed(release: str = "1.24", driver: str | None = None) -> list[str]:
     topology = {**TOPOLOGY, "driver_version": driver}
     answer = run_main("library.node_faults_info", {"host": "gaudi-01", "topology": topology, "release": release})
-    return [found["sentence"] for found in answer["found"] if found["id"] == "page_tables_overwritten"]
+    return [found["sentence"] for found in answer["found"] if found["id"] == "page-tables-overwritten"]
 
 
 @pytest.mark.parametrize(
@@ -301,11 +301,11 @@ def test_what_the_kernel_says_of_the_drivers_parts_is_explained(
         return 0, "".join(f"{line}\n" for line in printed), ""
 
     monkeypatch.setattr(AnsibleModule, "run_command", journalctl)
-    of_kernel = [(found, sentence) for found, sentence in faults() if found in ("firmware_missing", "symbols_missing")]
+    of_kernel = [(found, sentence) for found, sentence in faults() if found in ("firmware-missing", "symbols-missing")]
     if "boot_fit" in file:
-        assert of_kernel[0][0] == "firmware_missing"
+        assert of_kernel[0][0] == "firmware-missing"
     elif words:
-        assert of_kernel[0][0] == "symbols_missing"
+        assert of_kernel[0][0] == "symbols-missing"
     assert [words in sentence for _, sentence in of_kernel] == [True] * bool(words)
 
 
@@ -323,7 +323,7 @@ def test_of_what_is_stopped_nobody_reads_the_log(monkeypatch: pytest.MonkeyPatch
     assert "media-fetch-timeout" not in [found for found, _ in faults()]
 
 
-@pytest.mark.parametrize(("identifier", "there"), [("link_down", True), ("lost_card", True), ("rows_pending", False)])
+@pytest.mark.parametrize(("identifier", "there"), [("link-down", True), ("lost-card", True), ("rows-pending", False)])
 def test_a_card_or_link_that_is_not_whole_is_a_fault_before_any_verdict(
     monkeypatch: pytest.MonkeyPatch, identifier: str, there: bool
 ) -> None:
@@ -352,4 +352,4 @@ def test_a_damaged_verdict_or_state_is_a_fault(node: Path, kind: str) -> None:
     damage(node / "acceptance.json", kind)
     (node / "states/tiny/state.json").unlink()
     damage(node / "states/tiny/state.json", kind)
-    assert [found for found, _ in faults()] == ["verdict_damaged", "state_damaged"]
+    assert [found for found, _ in faults()] == ["verdict_damaged", "state-damaged"]

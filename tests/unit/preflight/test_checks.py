@@ -188,7 +188,7 @@ def test_no_driver_is_said_once_and_not_as_missing_cards() -> None:
     topology = {
         "cards": [],
         "findings": [
-            {"id": "no_driver", "severity": "error", "message": "The driver is not loaded. Run modprobe habanalabs."},
+            {"id": "no-driver", "severity": "error", "message": "The driver is not loaded. Run modprobe habanalabs."},
             {"id": "nic", "severity": "warning", "message": "Another matter."},
         ],
     }

@@ -86,7 +86,7 @@ def test_a_node_that_has_everything_has_no_problem() -> None:
     ("changes", "problem"),
     [
         ({"clock": 1e6}, "clock"),
-        ({"os_release": "ID=arch\n"}, "system_unknown"),
+        ({"os_release": "ID=arch\n"}, "system-unknown"),
         ({"weights": {}, "space": {"/data/models/m": Space("/data", 5)}}, "weights"),
         ({"engine": Engine(), "space": {"/var/lib/docker": ROOM}}, "disk"),
         ({"engine_problems": [Problem("daemon_json", "x")]}, "daemon_json"),

@@ -644,7 +644,7 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
     assert [problem["id"] for problem in ran["problems"]] == [
         "request",
         "clock",
-        "card_count",
+        "card-count",
         "daemon_json",
         "driver",
     ]
@@ -794,7 +794,7 @@ def test_no_package_is_asked_for_where_nobody_knows_how(
 
 
 def test_what_the_reading_of_the_cards_says_of_the_network_driver_is_not_said_twice(run: Run) -> None:
-    found = {"id": "nic_driver_mismatch", "severity": "warning", "message": "two releases"}
+    found = {"id": "nic-driver-mismatch", "severity": "warning", "message": "two releases"}
     cards = [{**card, "nic_driver_version": "1.22.1-97ec1a4"} for card in CARDS]
     ran = run(gaudi_preflight, against(topology={**TOPOLOGY, "cards": cards, "findings": [found]}))
     assert ids(ran) == ["nic_driver"]
@@ -1184,7 +1184,7 @@ def test_warnings_are_findings_and_no_problems(run: Run, tmp_path: Path) -> None
     assert len(ran["findings"]) == 3
 
 
-@pytest.mark.parametrize(("path", "ids"), [("/bin/sh", []), ("/bin/no-such", ["habana_runtime"]), ("", [])])
+@pytest.mark.parametrize(("path", "ids"), [("/bin/sh", []), ("/bin/no-such", ["habana-runtime"]), ("", [])])
 def test_the_container_runtime_is_looked_for(run: Run, path: str, ids: list[str]) -> None:
     ran = run(gaudi_preflight, preflight(habana_path=path))
     assert [problem["id"] for problem in ran["problems"]] == ids

@@ -109,8 +109,8 @@ def test_explain_long_log_keeps_the_first_traceback_of_each_process_in_bounded_m
     log = ServerLog()
     for line in printed("Worker_TP1", traceback(("", ROOT_CAUSE))):
         log.add(line)
-    for number in range(3000):
-        for line in printed(f"Worker_TP{number % 500}", traceback(*[("", f"OSError: {number} {'x' * 9000}")] * 3)):
+    for number in range(300):
+        for line in printed(f"Worker_TP{number % 150}", traceback(*[("", f"OSError: {number} {'x' * 9000}")] * 3)):
             log.add(line)
     chains = log.chains()
     assert len(chains) <= (STREAMS + 1) * TRACEBACKS

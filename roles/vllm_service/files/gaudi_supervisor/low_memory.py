@@ -45,7 +45,7 @@ def prepare(boss: Supervisor, pieces: int) -> None:
     if clauses:
         say(f"{clauses[0][0].upper()}{'; '.join(clauses)[1:]}.")
     if after is not None and after < pieces:
-        say(words.remedy("low_memory_fragmented", "dropped" if done["dropped"] else "short"), 4)
+        say(words.remedy("low-memory-fragmented", "dropped" if done["dropped"] else "short"), 4)
 
 
 def _pieces(boss: Supervisor) -> int | None:
