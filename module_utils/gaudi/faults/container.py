@@ -1,0 +1,165 @@
+"""Known faults of Docker and the runtime of a container. A part of the list in known.py."""
+
+from __future__ import annotations
+
+from .entry import CARDS, ENGINE, HOST, INSTANCES, Known
+from .shared import NOT_ACQUIRED
+
+FAULTS = (
+    # Docker and the runtime that it starts a container with.
+    Known(
+        "runtime-hook-failed",
+        ENGINE,
+        "",
+        "The part of habana-container-runtime that gives a container its cards failed.",
+        "Check that hl-smi lists the cards. Then install habanalabs-container-runtime of the driver's release "
+        "(playbooks/driver.yml): one of another release may not find its devices.",
+        "habana-container-runtime; GenAIInfra 200, a public issue",
+        retry=True,
+        signs=r"habana-container-(?:cli|hook)\b.*(?:error|failed)|error running hook.*habana",
+        example="docker: Error response from daemon: OCI runtime create failed: error running hook: exit "
+        "status 1, stderr: habana-container-cli: initialization error: unknown.",
+    ),
+    Known(
+        "registry-unreachable",
+        ENGINE,
+        "",
+        "Docker does not reach the registry of the image.",
+        "Check the address, and the engine's proxy (container_runtime_https_proxy): it does not read that of "
+        "your shell. Or bring the image as a file (playbooks/save_image.yml, playbooks/load_image.yml).",
+        "a record of an owner of eight Gaudi 3: dockerd without a proxy",
+        retry=True,
+        signs=r"failed to resolve reference|\bdial tcp\b.*(?:timeout|refused|no such host|unreachable)"
+        r"|Error response from daemon: Get \"?https?://\S+/v2/|net/http: (?:TLS handshake timeout|request canceled)",
+        example="Error response from daemon: failed to resolve reference "
+        '"vault.habana.ai/gaudi-docker/1.24.1": failed to do request: Head "https://vault.habana.ai/v2/": dial '
+        "tcp 198.18.0.30:443: i/o timeout",
+    ),
+    Known(
+        "other-vendors-option",
+        ENGINE,
+        "",
+        "Docker was asked for the cards of another vendor (--gpus).",
+        "Leave --gpus out, and give --runtime=habana with HABANA_VISIBLE_DEVICES instead.",
+        "docker's command line",
+        signs=r"could not select device driver .* with capabilities: \[\[gpu\]\]",
+        example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+    ),
+    Known(
+        "engine-forbidden",
+        ENGINE,
+        "",
+        "This user may not use Docker.",
+        "Run it as root (sudo), or have an administrator add the user to the group docker, which is as much as root.",
+        "docker's command line",
+        signs=r"permission denied while trying to connect to the (?:Docker daemon socket|docker API)",
+        example="docker: permission denied while trying to connect to the Docker daemon socket at "
+        "unix:///var/run/docker.sock",
+    ),
+    Known(
+        "runtime-too-old",
+        ENGINE,
+        "",
+        "The container runtime does not know an option that this Docker gives it: habana-container-runtime is older "
+        "than Docker.",
+        "Install habanalabs-container-runtime of the driver's release (playbooks/driver.yml), then run again.",
+        "Model-References 5, a public issue: cured by the runtime of the next release",
+        signs=r"flag provided but not defined: -",
+        example="docker: Error response from daemon: OCI runtime create failed: flag provided but not defined: "
+        "-console-socket: unknown.",
+    ),
+    Known(
+        "runtime-not-installed",
+        ENGINE,
+        "",
+        "Docker has the runtime in its configuration, but its program is not on the node.",
+        "Install habanalabs-container-runtime of the driver's release (playbooks/driver.yml), then run again.",
+        "Docker and containerd, when they start a runtime",
+        signs=r"habana-container-runtime\W+(?:executable file not found|no such file or directory)"
+        r"|habana-container-runtime\S*: (?:no such file|not found|permission denied)"
+        r"|habana-container-hook was not found",
+        example="docker: Error response from daemon: failed to create task for container: failed to create shim task: "
+        "OCI runtime create failed: unable to retrieve OCI runtime error: fork/exec /usr/bin/habana-container-runtime: "
+        "no such file or directory: unknown.",
+    ),
+    Known(
+        "image-missing",
+        ENGINE,
+        "",
+        "The serving image is not on this node.",
+        "Run the playbook again, which pulls it.",
+        "docker's command line",
+        signs=r"No such image|Unable to find image|pull access denied|manifest unknown",
+        example="docker: Error response from daemon: No such image: gaudi-serving/vllm:1.",
+    ),
+    Known(
+        "runtime-missing",
+        ENGINE,
+        "",
+        "The container engine does not know the runtime.",
+        "Run the playbook again (role container_runtime).",
+        "docker's command line",
+        signs=r"[Uu]nknown (?:or invalid )?runtime",
+        example="docker: Error response from daemon: Unknown runtime specified habana.",
+    ),
+    Known(
+        "driver-silent",
+        CARDS,
+        "",
+        "The driver does not offer the cards.",
+        "Look at hl-smi and at dmesg.",
+        "habana-container-runtime, and public issues",
+        retry=True,
+        remedies={"missing": "Install the driver packages first (playbooks/driver.yml)."},
+        signs=r"no AIPs available|error gathering device information .{0,60}/dev/(?:accel|hl)"
+        r"|no habanalabs devices found|driver might not be loaded|requested device does not exist|HABANA_RUNTIME_ERROR",
+        hints=NOT_ACQUIRED,
+        when="card_missing",
+        check="hl-smi lacks a card of the plan: look at dmesg | grep habanalabs",
+        example="habana-container-runtime: no habanalabs devices found",
+    ),
+    Known(
+        "card-not-acquired",
+        CARDS,
+        "",
+        "A card could not be acquired, and this line has several causes.",
+        "Check in this order: {checks}. If it is none of these, look at dmesg | grep habanalabs.",
+        "GenAIExamples 137 and public records: three of three reports of synStatus=8 had a card that was held",
+        retry=True,
+        signs=r"(?<!already acquired\] )Device acquire failed|Device not found|synStatus=8\b"
+        r"|synDeviceAcquire[A-Za-z]*\(.{0,200}? failed",
+        example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
+    ),
+    Known(
+        "cpu-binding",
+        INSTANCES,
+        "",
+        "The planned CPU binding does not fit this node's CPUs any more.",
+        "Run the playbook again, which plans anew.",
+        "numactl and libnuma",
+        signs=r"^libnuma: Warning: (?:cpu|node) argument|^<[^>]*> is invalid$|^usage: numactl",
+        example="libnuma: Warning: cpu argument 56-69 is out of range",
+    ),
+    Known(
+        "shared-memory",
+        HOST,
+        "",
+        "A file system is full:",
+        "make room (df -h), /dev/shm included.",
+        "PyTorch, and the C library",
+        retry=True,
+        signs=r"Insufficient space in /dev/shm|No space left on device|Bus error",
+        example="RuntimeError: Insufficient space in /dev/shm",
+    ),
+    Known(
+        "mount",
+        INSTANCES,
+        "",
+        "A directory the server needs is missing or not writable.",
+        "Run the playbook again, which makes it.",
+        "docker's command line",
+        signs=r"invalid mount config|bind source path does not exist|Read-only file system",
+        example='docker: Error response from daemon: invalid mount config for type "bind": bind source path does '
+        "not exist: /data",
+    ),
+)

@@ -1,0 +1,276 @@
+"""Known faults of the host and its kernel. A part of the list in known.py."""
+
+from __future__ import annotations
+
+from .entry import HOST, KERNEL, WARNING, Known
+from .shared import CHECKS, COMPACT, COMPATIBILITY, DOCTOR, FLASH, MODULES, PLUGIN, STILL_TRANSLATES, TABLE
+
+FAULTS = (
+    # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
+    Known(
+        "system",
+        HOST,
+        COMPATIBILITY,
+        "system: found {found}, wanted {wanted}",
+        "Watch the first start: the vendor tests its release on these systems only.",
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "kernel",
+        HOST,
+        COMPATIBILITY,
+        "kernel: found {found}, wanted {wanted}",
+        "Install a newer kernel and reboot.",
+        TABLE,
+    ),
+    Known(
+        "kernel-untested",
+        HOST,
+        COMPATIBILITY,
+        "kernel_untested: found {found}, wanted {wanted}",
+        "Boot a kernel {newest} if the driver's modules do not build or load.",
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "iommu",
+        HOST,
+        COMPATIBILITY,
+        "iommu: found {found}, wanted {wanted}",
+        "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed: {because}.",
+        "catalog/host.yml, rules iommu",
+        remedies={"started-so": STILL_TRANSLATES + ": {because}."},
+    ),
+    Known(
+        "driver",
+        HOST,
+        COMPATIBILITY,
+        "driver: found {found}, wanted {wanted}",
+        "Install the driver {driver}, or set gaudi_release to a release of {minor}.",
+        TABLE,
+        remedies={"installed": "The package {package} is installed: load its modules, or reboot."},
+    ),
+    Known(
+        "driver-build",
+        HOST,
+        COMPATIBILITY,
+        "driver_build: found {found}, wanted {wanted}",
+        "Install the driver {driver} at the next maintenance.",
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "nic-driver",
+        HOST,
+        COMPATIBILITY,
+        "nic_driver: found {found}, wanted {wanted}",
+        MODULES,
+        TABLE,
+    ),
+    Known(
+        "runtime-package",
+        HOST,
+        COMPATIBILITY,
+        "runtime_package: found {found}, wanted {wanted}",
+        "Install {package}.",
+        TABLE,
+    ),
+    Known(
+        "runtime-package-build",
+        HOST,
+        COMPATIBILITY,
+        "runtime_package_build: found {found}, wanted {wanted}",
+        "Install {package}.",
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "docker",
+        HOST,
+        COMPATIBILITY,
+        "docker: found {found}, wanted {wanted}",
+        "Update Docker when it suits; the vendor does not say that an older one fails.",
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "image",
+        HOST,
+        COMPATIBILITY,
+        "image: found {found}, wanted {wanted}",
+        "Correct serving_image_ref or serving_image_base, or gaudi_release.",
+        TABLE,
+    ),
+    Known(
+        "image-python",
+        HOST,
+        COMPATIBILITY,
+        "image_python: found {found}, wanted {wanted}",
+        "Use an image with one of these: the vendor's packages are made for them.",
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "warm-up",
+        HOST,
+        COMPATIBILITY,
+        "warm_up: found {found}, wanted {wanted}",
+        "Leave skip_warmup out, at least of the first start: it fills the cache. Release 1.21 has a shorter warm-up, "
+        "too: partial_warmup.",
+        TABLE,
+    ),
+    Known(
+        "card-type",
+        HOST,
+        COMPATIBILITY,
+        "card_type: found {found}, wanted {wanted}",
+        "Set gaudi_release to a release that is for these cards.",
+        TABLE,
+    ),
+    Known(
+        "firmware",
+        HOST,
+        COMPATIBILITY,
+        "firmware: found {found}, wanted {wanted}",
+        FLASH,
+        TABLE,
+        WARNING,
+    ),
+    Known(
+        "firmware-rule",
+        HOST,
+        COMPATIBILITY,
+        "firmware_rule: found {found}, wanted {wanted}",
+        FLASH,
+        TABLE,
+    ),
+    # The host, independent of its release.
+    Known(
+        "system-unknown",
+        HOST,
+        CHECKS,
+        "The node runs {name}, but the roles know how to set up {wanted}.",
+        "Install one of these on it.",
+        "",
+    ),
+    Known(
+        "clock",
+        HOST,
+        CHECKS,
+        "The node's clock is {off} {where} the controller's, and at most {allowed} are allowed: certificates and "
+        "package indexes would be refused.",
+        "Set the clocks with NTP (timedatectl set-ntp true), then run again.",
+        "",
+    ),
+    Known(
+        "disk",
+        HOST,
+        CHECKS,
+        "{free} are free on {filesystem}, but {wishes} are needed.",
+        "Free {lacking}, or put them on another file system.",
+        "",
+    ),
+    Known(
+        "unmounted",
+        HOST,
+        "module_utils/gaudi/preflight/mounts.py",
+        "{named_in} asks for {source} at {point}, but nothing is mounted there: {folders} would be on another file "
+        "system.",
+        "Nothing that lies on it is seen, and what a run brings would be hidden once it is mounted. Mount it: mount "
+        "{point} (dmesg says why that fails). If it is no longer to be there, take its line out of /etc/fstab and run "
+        "systemctl daemon-reload, or disable its own unit (systemctl disable).",
+        "",
+    ),
+    Known(
+        "weights",
+        HOST,
+        CHECKS,
+        "{instance}: {seen}.",
+        "Copy them to the node, or set gaudi_weights_root to where they are.",
+        "",
+        remedies={"known": "{advice}"},
+    ),
+    Known(
+        "habana-runtime",
+        HOST,
+        CHECKS,
+        "{path} is not on the node, but without it no container gets a card.",
+        'Install the package habanalabs-container-runtime (the installer\'s type "base" leaves it out), or set '
+        "container_runtime_habana_repository and container_runtime_habana_key so that it is installed.",
+        "",
+    ),
+    Known(
+        "port",
+        HOST,
+        CHECKS,
+        "{instance}: port {port} on {host} is in use by {holder}.",
+        "Stop that program, or give the instance another port, such as {free}: the option port in "
+        'gaudi_serving_instances, or with a serve playbook -e \'{{"serve_options": {{"port": {free}}}}}\'.',
+        "",
+        remedies={
+            "instance": "Give one of the two another port, such as {free}: the option port in gaudi_serving_instances, "
+            'or with a serve playbook -e \'{{"serve_options": {{"port": {free}}}}}\'.'
+        },
+    ),
+    Known(
+        "no-room",
+        HOST,
+        DOCTOR,
+        "{instances}: {what}.",
+        "What serves goes on, but nobody writes down how it is, and it may not come back from a restart. Make room "
+        "there, or mount it for writing; dmesg says why a disk became read-only.",
+        "of /run systemd says how much it needs (RELOAD_DISK_SPACE_MIN)",
+    ),
+    # How many pieces a start takes is not published; that none of them is left is a guess. Their size:
+    # host/low_memory.py.
+    Known(
+        "low-memory-fragmented",
+        HOST,
+        DOCTOR,
+        "The host's low memory has no free piece of 4 MiB; on such a host a start was seen to end with ctx_init "
+        "failed.",
+        COMPACT,
+        PLUGIN,
+        WARNING,
+        remedies={
+            "short": "The driver may find no piece for a card, and the start end with ctx_init failed. "
+            "vllm_service_drop_caches: true has caches dropped before a start.",
+            "dropped": "The driver may find no piece for a card, and the start end with ctx_init failed. A reboot "
+            "makes low memory whole.",
+        },
+    ),
+    # Kernel settings.
+    Known(
+        "not-in-effect",
+        KERNEL,
+        DOCTOR,
+        "{item} is {now}, and {wanted} is wanted (after a reboot: {after_reboot}).",
+        "playbooks/tune_host.yml sets it.",
+        "catalog/host.yml",
+    ),
+    Known(
+        "not-kept",
+        KERNEL,
+        DOCTOR,
+        "{item} is {now}, as wanted, but nothing of ours keeps it so (after a reboot: {after_reboot}).",
+        "playbooks/tune_host.yml sets it.",
+        "catalog/host.yml",
+    ),
+    Known(
+        "not-configured",
+        KERNEL,
+        DOCTOR,
+        "{item} is not set to {wanted} yet, for the instances to come.",
+        "playbooks/tune_host.yml sets it.",
+        "catalog/host.yml",
+    ),
+    Known(
+        "serving-refused",
+        KERNEL,
+        DOCTOR,
+        "Serving is refused. {refused}",
+        "Run playbooks/tune_host.yml after that.",
+        "catalog/host.yml",
+    ),
+)

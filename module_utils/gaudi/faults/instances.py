@@ -1,0 +1,293 @@
+"""Known faults of the engine and instances, found by code. A part of the list in known.py."""
+
+from __future__ import annotations
+
+from .entry import CARDS, ENGINE, HOST, INFO, INSTANCES, Known
+from .shared import CAUSES, DOCTOR, PLAN, STILL_TRANSLATES, SUPERVISOR
+
+FAULTS = (
+    # The engine.
+    Known(
+        "engine-gone",
+        ENGINE,
+        SUPERVISOR + "instance.py",
+        "{what}.",
+        "Look at journalctl -u docker; the role container_runtime installs and starts it.",
+        "",
+        remedies={
+            "stopping": "{name} may still be running. The next start takes it over, or playbooks/stop.yml removes it."
+        },
+    ),
+    Known(
+        "engine-restarted",
+        ENGINE,
+        SUPERVISOR + "run.py",
+        "The container engine went away and returned without the container: it was stopped, or live-restore is off.",
+        '"live-restore": true in /etc/docker/daemon.json keeps containers running; the role container_runtime sets it.',
+        "",
+    ),
+    Known(
+        "engine-missing",
+        ENGINE,
+        SUPERVISOR + "engine.py",
+        "The docker command is not installed.",
+        "Run the playbook again (role container_runtime).",
+        "",
+    ),
+    # Instances, found by the doctor.
+    Known(
+        "no-unit",
+        INSTANCES,
+        "module_utils/gaudi/serving/state.py",
+        "{instance} {what}, so it cannot be started:",
+        "run site.yml, which writes the unit of an instance that the inventory names, or remove it "
+        "(playbooks/remove.yml --limit {node} -e instance={instance}).",
+        "",
+    ),
+    Known(
+        "state-damaged", INSTANCES, DOCTOR, "{instance}: {what}.", "Its supervisor writes it anew when it starts.", ""
+    ),
+    Known(
+        "crash-loop",
+        INSTANCES,
+        DOCTOR,
+        "{instance} ends again and again: {status}.",
+        "What it says last has to be mended: playbooks/logs.yml -e instance={instance}.",
+        "",
+    ),
+    Known(
+        "waiting",
+        INSTANCES,
+        DOCTOR,
+        "{instance} does not serve: {status}.",
+        "It goes on by itself once that is mended.",
+        "",
+    ),
+    Known(
+        "unit-failed",
+        INSTANCES,
+        DOCTOR,
+        "{instance}: its unit ended with {result}, and its supervisor did not say why.",
+        "Look at journalctl -u vllm-{instance}, then: systemctl start vllm-{instance}.",
+        "",
+    ),
+    Known("stopped", INSTANCES, DOCTOR, "{instance} is stopped;", "playbooks/start.yml starts it.", "", INFO),
+    Known(
+        "not-as-planned",
+        INSTANCES,
+        "library/node_faults_info.py",
+        "{instance} does not run with what lies on the node: it was changed after the start.",
+        "Run site.yml, which starts the instance anew.",
+        "",
+        remedies={
+            "going-back": "The way back to the plan {plan} was cut off before the start. Run playbooks/restart.yml "
+            "-e instance={instance}, which starts that plan."
+        },
+    ),
+    # Instances, found by their supervisor before a start.
+    Known(
+        "plan",
+        INSTANCES,
+        SUPERVISOR + "instance.py",
+        "{what}.",
+        "Run site.yml, which writes it.",
+        "",
+    ),
+    Known(
+        "guard-missing",
+        INSTANCES,
+        SUPERVISOR + "instance.py",
+        "{path} cannot be read ({why}).",
+        "Run site.yml, which writes it.",
+        "",
+    ),
+    Known(
+        "keys",
+        INSTANCES,
+        SUPERVISOR + "instance.py",
+        "{what}.",
+        "Run site.yml, which writes it.",
+        "",
+    ),
+    Known(
+        "container-name-taken",
+        INSTANCES,
+        SUPERVISOR + "instance.py",
+        "A container named {name} is there that is not ours.",
+        "Remove or rename it.",
+        "",
+    ),
+    Known(
+        "reservation",
+        INSTANCES,
+        SUPERVISOR + "instance.py",
+        "{what}.",
+        "Run the playbook again, which reserves cards.",
+        "",
+    ),
+    Known(
+        "iommu-translates",
+        HOST,
+        SUPERVISOR + "instance.py",
+        "An IOMMU translates what cards address (iommu_group/type {cards}, identity is required): from release 1.24 on "
+        "answers are then wrong with no error, or the kernel panics.",
+        "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed, which starts the kernel with iommu=pt. With "
+        "preflight_allow_mismatch: [iommu] it starts in spite of this.",
+        "catalog/host.yml, rules iommu",
+        remedies={"started-so": STILL_TRANSLATES + "."},
+    ),
+    Known(
+        "card-missing",
+        CARDS,
+        PLAN,
+        "The card of module {module} (serial {serial}) is not there: hl-smi lists the modules {seen}.",
+        "Look at dmesg and lspci -d 1da3:.",
+        "",
+    ),
+    Known(
+        "card-exchanged",
+        CARDS,
+        PLAN,
+        "The card of module {module} has serial {serial}, the plan was made for {wanted}: cards were exchanged.",
+        "Run the playbook again to plan with the new one.",
+        "",
+    ),
+    Known(
+        "ports-open",
+        INSTANCES,
+        SUPERVISOR + "closing.py",
+        "Ports {ports} of the server's own processes cannot be closed to others: {why}",
+        "Look at nft list ruleset.",
+        "",
+        remedies={"missing": "Install the package nftables; the role container_runtime does so."},
+    ),
+    Known(
+        "going-back",
+        INSTANCES,
+        SUPERVISOR + "past.py",
+        "The instance cannot go back to its former plan: {why}.",
+        "{cause}",
+        "",
+    ),
+    # Instances, found by their supervisor while a server runs.
+    Known(
+        "probe",
+        INSTANCES,
+        SUPERVISOR + "run.py",
+        "The supervisor has nothing to ask its server with: {why}.",
+        "Run the playbook again, which writes the instance's files anew.",
+        "",
+    ),
+    Known(
+        "stalled",
+        INSTANCES,
+        SUPERVISOR + "run.py",
+        "No sign of progress for {seconds} s while {doing}.",
+        "The journal has the last lines.",
+        "",
+    ),
+    Known(
+        "over-budget",
+        INSTANCES,
+        SUPERVISOR + "starting.py",
+        "The start is not done after {taken} ({why}): {doing}.",
+        "Warm up fewer buckets, or set a higher vllm_service_longest_start.",
+        "",
+    ),
+    Known(
+        "card-memory-held",
+        CARDS,
+        SUPERVISOR + "freeing.py",
+        "Cards of this instance were not free for {seconds} s: {held}.",
+        "It was left behind, or a process outside this node's view holds it. hl-smi -r -i with the card's bus id frees "
+        "it; if it does not, load the driver's modules again.",
+        "public records: a card's memory is free about 10 s after its container is gone, a failed acquire can leave it "
+        "in use until the driver is loaded again, and killed servers left workers with 82 GB of each card",
+        remedies={
+            "held": "End the process (kill, systemctl stop, or docker rm --force for a container), or plan other "
+            "cards. The next attempt starts then."
+        },
+    ),
+    Known(
+        "lost-while-serving",
+        CARDS,
+        SUPERVISOR + "run.py",
+        "The card of module {module} was lost while it served: the driver no longer has it up.",
+        "Look at dmesg and lspci -d 1da3:. The instance waits for the card, and starts when hl-smi lists it again.",
+        "",
+        remedies={
+            "disabled": "The driver calls its state disabled: look at dmesg, and reset it (hl-smi -r -i with its bus "
+            "id). The instance starts then."
+        },
+    ),
+    Known(
+        "not-answering",
+        INSTANCES,
+        SUPERVISOR + "run.py",
+        "The server did not answer for {seconds} s ({problem}).",
+        "playbooks/logs.yml has its last lines.",
+        "",
+    ),
+    Known(
+        "port-shut",
+        INSTANCES,
+        SUPERVISOR + "run.py",
+        "The server listens at {endpoint}, and for {seconds} s no connection to it came through, although the node "
+        "itself asked.",
+        "That is a firewall which drops packets to its port (nft list ruleset; iptables -S), or a server that is stuck "
+        "(playbooks/logs.yml).",
+        "",
+    ),
+    # Instances whose server ended without a line that gives the reason.
+    Known(
+        "out-of-host-memory",
+        HOST,
+        CAUSES,
+        "The kernel killed {count} process(es) for want of host memory and the server ended with status {status}.",
+        "dmesg names them. Free host memory, or lower vm.nr_hugepages.",
+        "",
+    ),
+    Known(
+        "container-killed",
+        INSTANCES,
+        CAUSES,
+        "The container was killed from outside ({signal}): docker stop, docker kill or kill by somebody.",
+        "It starts again by itself. journalctl -u docker and dmesg show who did it.",
+        "",
+    ),
+    Known(
+        "crashed",
+        INSTANCES,
+        CAUSES,
+        "The server crashed (SIGSEGV).",
+        "Its last lines are in the journal.",
+        "",
+    ),
+    Known(
+        "engine-died",
+        INSTANCES,
+        CAUSES,
+        "The server's engine process ended, and the server with it (status {status}).",
+        "It said {said}",
+        "core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1",
+        remedies={"silent": "It said nothing; dmesg tells whether the kernel or the driver ended it."},
+    ),
+    Known(
+        "container-not-started",
+        INSTANCES,
+        CAUSES,
+        "docker could not start the container (status {status}).",
+        "Its last words: {said}",
+        "",
+        remedies={"silent": "It said nothing."},
+    ),
+    Known(
+        "server-ended",
+        INSTANCES,
+        CAUSES,
+        "The server ended by itself with status {status}.",
+        "Its last words: {said}",
+        "",
+        remedies={"silent": "It said nothing."},
+    ),
+)

@@ -1,0 +1,310 @@
+"""Known faults of an instance, shown by a line of its server's log. A part of the list in known.py."""
+
+from __future__ import annotations
+
+from .entry import CARDS, ENGINE, HOST, INSTANCES, Known
+from .shared import COMPACT, FULL, MANUAL, NOT_ACQUIRED, PLUGIN
+
+FAULTS = (
+    # Instances, by a line of the server's log or of docker's. The order matters: of all entries with a match among the
+    # last lines, the first one is the reason; the others are its consequences.
+    Known(
+        "card-busy",
+        CARDS,
+        "",
+        "A card of this instance is held by another process or container: {holders}.",
+        "Stop it, or plan other cards; containers with HABANA_VISIBLE_DEVICES=all each take every card.",
+        "tgi-gaudi 93, GenAIExamples 137, public issues",
+        retry=True,
+        signs=r"Device already acquired|synStatus=20\b|synDeviceAcquire.{0,200}synapse error: 20\b",
+        hints=NOT_ACQUIRED,
+        when="card_held",
+        check="hl-smi shows processes on a card of the plan, or docker ps shows another container with all cards: stop "
+        "it, or give each its own cards",
+        example="RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.",
+    ),
+    Known(
+        "other-release",
+        ENGINE,
+        "",
+        "Driver ({driver}) and software of the image ({image}) are of two releases.",
+        "Install the driver of the image's release (playbooks/driver.yml), or serve with an image of the driver's.",
+        "vllm-fork 484, a public issue: the vendor's image of the driver's release cured it",
+        hints=f"{NOT_ACQUIRED}|Graph compile failed",
+        when="releases_differ",
+        check="hl-smi and the image are of two releases: install the driver of the image's (playbooks/driver.yml)",
+        example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
+    ),
+    Known(
+        "engine-ready-timeout",
+        INSTANCES,
+        "",
+        "Loading and warm-up took longer than the server waits for them.",
+        "Raise VLLM_ENGINE_READY_TIMEOUT_S in extra_environment, or warm up fewer buckets.",
+        PLUGIN,
+        signs=r"Timed out waiting for (?:engine core processes to start|engines to send ?initial message)",
+        example="TimeoutError: Timed out waiting for engine core processes to start.",
+    ),
+    Known(
+        "vendor-libraries",
+        INSTANCES,
+        "",
+        "The vendor's plugin for PyTorch does not load: the image lacks its libraries, or has another PyTorch "
+        "than the one that it was built for.",
+        "Use the vendor's image of the driver's release as it is. Where packages are added to it, keep its torch "
+        "(serving_image_constraints): pip replaces it when a package asks for another version.",
+        "the dynamic linker; docs/images.md",
+        signs=r"lib(?:Synapse|SynapseMme|hcl|hl-thunk|synapse_logger|tpc\w*)\w*\.so[.\d]*: cannot open shared object"
+        r"|habana\S*\.so\S*: undefined symbol",
+        example="OSError: libSynapse.so: cannot open shared object file: No such file or directory",
+    ),
+    Known(
+        "no-plugin",
+        INSTANCES,
+        "",
+        "The image has no vllm-gaudi, or none of the vendor's PyTorch.",
+        "Build it (serving_image_build), or name one of the vendor's ready-made ones.",
+        PLUGIN,
+        signs=r"running on UnspecifiedPlatform|Failed to infer device type|No module named 'habana_frameworks"
+        r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
+        example="RuntimeError: Failed to infer device type",
+    ),
+    Known(
+        "context-not-created",
+        HOST,
+        "",
+        "The driver found no whole piece of the host's low memory, though the cards are free.",
+        COMPACT,
+        PLUGIN,
+        retry=True,
+        signs=r"ctx_init failed|Failed to create context -12\b",
+        example="habanalabs 0000:33:00.0: Failed to create context -12",
+    ),
+    Known(
+        "no-verbs",
+        CARDS,
+        "",
+        "HCCL found no card over verbs: habanalabs_ib is not loaded.",
+        "Load ib_uverbs, then habanalabs_ib; on Ubuntu it needs linux-modules-extra of the running kernel.",
+        PLUGIN,
+        signs=r"ibv initialization failed|failed to find matching Habana IB device",
+        when="verbs_missing",
+        check="lsmod lacks habanalabs_ib: load ib_uverbs, then habanalabs_ib",
+        example="hcl_device_control_factory.cpp:84(initDevice): The condition [ g_ibv.init(deviceConfig) == "
+        "hcclSuccess ] failed. ibv initialization failed",
+    ),
+    Known(
+        "verbs-not-passed",
+        ENGINE,
+        "",
+        "The module habanalabs_ib is loaded, but /dev/infiniband is not there.",
+        "Load ib_uverbs, and run the playbook again (role container_runtime): its runtime passes /dev/infiniband on.",
+        "habana-container-runtime",
+        hints=r"ibv initialization failed|failed to find matching Habana IB device",
+        when="verbs_not_passed",
+        check="/dev/infiniband is missing: load ib_uverbs",
+        example="ibv initialization failed",
+    ),
+    Known(
+        "verbs-failed",
+        CARDS,
+        "",
+        "HCCL found no card over verbs, although habanalabs_ib is loaded.",
+        "Check the links of the cards (hl-smi -Q, playbooks/accept.yml), and dmesg | grep habanalabs.",
+        "HCL's own line",
+        signs=r"ibv initialization failed|failed to find matching Habana IB device",
+        example="ibv initialization failed",
+    ),
+    Known(
+        "wrong-buckets",
+        INSTANCES,
+        "",
+        "The buckets contradict themselves, or a line of the bucket file is malformed.",
+        "Correct the bucket variables or the file.",
+        PLUGIN,
+        signs=r"_lru_cache_wrapper' object has no attribute|Generated 0 (?:prompt|decode) buckets"
+        r"|Min\. batch size cannot be greater than max|bucketing_strategy: .* is not in allowed options",
+        example="AssertionError: Min. batch size cannot be greater than max",
+    ),
+    Known(
+        "lazy-mode",
+        INSTANCES,
+        "",
+        "The server cannot run this model in lazy mode on this card.",
+        "Leave lazy_mode out; or set PT_HPUGRAPH_DISABLE_TENSOR_CACHE to false in extra_environment, or "
+        "enforce_eager. A card of the first generation (HL-205) serves with no release.",
+        PLUGIN,
+        remedies={
+            "first_generation": "The card is of the first generation, which the vendor's server does not support. "
+            "Serve from a Gaudi 2 or Gaudi 3."
+        },
+        cases=True,
+        signs=r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor",
+        example="RuntimeError: Neither storage attached to input tensor, not its view.",
+    ),
+    Known(
+        "scale-patching",
+        INSTANCES,
+        "",
+        "Scales cannot be patched at run time with this scaling method.",
+        "Set RUNTIME_SCALE_PATCHING to 0 in extra_environment, or calibrate with another scaling method.",
+        PLUGIN,
+        signs=r"Scaling method \S+ is not supported for runtime scale patching",
+        example="ValueError: Scaling method MAXABS_HW is not supported for runtime scale patching",
+    ),
+    Known(
+        "graph-compiler",
+        INSTANCES,
+        "",
+        "The graph compiler could not build a graph.",
+        "Check first that driver and image are of one release (hl-smi, playbooks/status.yml). If they are, try "
+        "enforce_eager, or another release.",
+        PLUGIN + "; vllm-fork 484",
+        remedies={
+            "gated_delta": "It was seen with models of gated delta layers on 1.24.1, which ran with plugin 0.24.0. Try "
+            "enforce_eager, or another release."
+        },
+        cases=True,
+        signs=r"Graph compile failed",
+        example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
+    ),
+    Known(
+        "model-not-for-card",
+        INSTANCES,
+        "",
+        "The server of this release cannot run this model on Gaudi.",
+        "Serve it with another release, or serve another model; docs/models.md lists what was validated.",
+        PLUGIN + "; vllm 13054",
+        remedies={
+            "gpt_oss": "gpt-oss is validated on Gaudi 3 only.",
+            "gemma4_too_early": "Gemma 4 is validated from 1.24.1 on.",
+        },
+        cases=True,
+        signs=r"Head size \d+ is not supported by PagedAttention|view size is not compatible with input tensor"
+        r"|NotImplementedError: (?!Medusa).{0,200}not (?:supported|implemented) (?:on|for) HPU",
+        example="NotImplementedError: Sparse Attention is not supported on HPU.",
+    ),
+    Known(
+        "quantization-not-for-card",
+        INSTANCES,
+        "",
+        "This release has no kernel for weights that are quantized so.",
+        "Serve other weights (BF16, or FP8 of the vendor's kind), or take a release with plugin 0.21 or later.",
+        "vllm-gaudi 567, a public issue",
+        signs=r"KeyError: <PlatformEnum\.(?:HPU|OOT)",
+        example="KeyError: <PlatformEnum.HPU: 4>",
+    ),
+    Known(
+        "model-unknown",
+        INSTANCES,
+        "",
+        "The server of this release does not know the architecture of this model.",
+        "Serve it with a release that has it (docs/models.md lists models and releases), or serve another model.",
+        "the model registry of vLLM, and transformers",
+        signs=r"Model architectures \[.{0,200}\] (?:are not supported|failed to be inspected)"
+        r"|Transformers does not recognize this architecture|has no vLLM implementation",
+        example="ValueError: Model architectures ['GlmMoeDsaForCausalLM'] are not supported for now.",
+    ),
+    Known(
+        "code-not-trusted",
+        INSTANCES,
+        "",
+        "The folder of the weights has code of its own, and the server was not told to run it.",
+        "Read the code, then set trust_remote_code in the request; or serve a model without code.",
+        "transformers/dynamic_module_utils.py",
+        signs=r"contains custom code which must be executed|[Pp]lease (?:pass|set) .{0,40}trust_remote_code=True",
+        example="ValueError: The repository for /models/x contains custom code which must be executed to "
+        "correctly load the model.",
+    ),
+    Known(
+        "too-many-at-once",
+        INSTANCES,
+        "",
+        "More requests came at once than the KV cache holds.",
+        "The log says how many it holds (Maximum concurrency). Lower max_num_seqs or max_model_len, or what "
+        "clients send at once.",
+        PLUGIN,
+        retry=True,
+        signs=r"AssertionError: req_id: ",
+        example="AssertionError: req_id: chatcmpl-1",
+    ),
+    Known(
+        "speculation",
+        INSTANCES,
+        "",
+        "A server with n-gram speculation was seen to end so in its warm-up.",
+        "Leave speculative_config out, or try eagle.",
+        PLUGIN,
+        asked="ngram",
+        signs=r"IndexError: index \d+ is out of bounds",
+        example="IndexError: index 8 is out of bounds for dimension 0 with size 8",
+    ),
+    Known(
+        "no-drafter",
+        INSTANCES,
+        "",
+        "The plugin has no such speculation.",
+        "Leave speculative_config out, or try eagle.",
+        PLUGIN,
+        signs=r"Medusa speculative decoding is not supported|Unknown speculative decoding method",
+        example="NotImplementedError: Medusa speculative decoding is not supported",
+    ),
+    Known(
+        "profiled",
+        INSTANCES,
+        "",
+        "A server that is told to profile ends when it has done so.",
+        "Leave VLLM_PROFILE_PROMPT, VLLM_PROFILE_DECODE and VLLM_PT_PROFILE out of extra_environment.",
+        PLUGIN,
+        signs=r"AssertionError: Finished profiling",
+        example="AssertionError: Finished profiling",
+    ),
+    Known(
+        "kv-cache-too-small",
+        INSTANCES,
+        "",
+        "Too little device memory is left for the KV cache.",
+        "Raise gpu_memory_utilization, lower max_model_len or the ranges, or raise tensor_parallel_size; "
+        "then run the playbook again.",
+        "the workers and kv_cache_utils.py of vLLM",
+        signs=r"No available memory for the cache blocks|can be stored in KV cache"
+        r"|KV cache is needed, which is larger",
+        example="ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
+    ),
+    Known(
+        "picture-too-large",
+        INSTANCES,
+        "",
+        "Too little device memory is left beside the KV cache, and a large picture takes much of it: one of 7952x5304 "
+        "was seen to take too much.",
+        "Lower gpu_memory_utilization (0.6 to 0.7 was seen to help), or have pictures made smaller "
+        "(mm_processor_kwargs with max_pixels); then run the playbook again.",
+        MANUAL,
+        retry=True,
+        asked='"image"',
+        served=True,
+        signs=FULL,
+        example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
+    ),
+    Known(
+        "out-of-device-memory",
+        INSTANCES,
+        "",
+        "The cards' memory is full.",
+        "Too little of it is left beside the KV cache, for graphs and requests. Lower gpu_memory_utilization, raise "
+        "graph_reserved_mem (1.16 does not read it; 0.25 was seen to help models of gated delta nets), or lower "
+        "max_num_seqs or max_num_batched_tokens; the last resort is enforce_eager, which makes no graphs. Then run the "
+        "playbook again.",
+        "docs/features/quantization/calibration.md of vllm-gaudi, and public issues",
+        remedies={
+            "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8; then "
+            "run the playbook again.",
+            "profiling": "The profiling run, a batch of the longest prompts, does not fit beside the weights. Lower "
+            "max_model_len or the ranges, and max_num_batched_tokens, or raise tensor_parallel_size; then run the "
+            "playbook again.",
+        },
+        cases=True,
+        signs=FULL,
+        example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
+    ),
+)
