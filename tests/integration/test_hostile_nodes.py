@@ -217,7 +217,7 @@ def test_a_report_that_cannot_be_written_ends_no_page_of_other_nodes(nodes: Node
     texts: dict[str, Any] = {
         key: []
         for key in (
-            *("picture", "waits", "acceptance", "let_through", "drop_ins", "lost_weights", "jobs"),
+            *("picture", "waits", "acceptance", "let_through", "drop_ins", "lost_weights", "while_serving", "jobs"),
             "while_serving",
         )
     }

@@ -245,6 +245,7 @@ def test_status_names_it_whatever_else_the_inventory_says(wished: Any, said: boo
         "let_through": [let_through],
         "drop_ins": [],
         "lost_weights": [],
+        "while_serving": [],
         "jobs": [],
         "strangers": "",
     }
