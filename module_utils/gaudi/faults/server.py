@@ -292,7 +292,7 @@ FAULTS = (
         "",
         "The cards' memory is full.",
         "Too little of it is left beside the KV cache, for graphs and requests. Lower gpu_memory_utilization, raise "
-        "graph_reserved_mem (1.16 does not read it; 0.25 was seen to help models of gated delta nets), or lower "
+        "graph_reserved_mem where the release reads it, or lower "
         "max_num_seqs or max_num_batched_tokens; the last resort is enforce_eager, which makes no graphs. Then run the "
         "playbook again.",
         "docs/features/quantization/calibration.md of vllm-gaudi, and public issues",
