@@ -223,6 +223,7 @@ DUMP = (
     "line",
     [
         DUMP,
+        "(EngineCore pid=7) ERROR 11-26 10:00:00 [dump_input.py:69] Dumping input data for the engine: my secret",
         "(EngineCore pid=7) ERROR 11-26 10:00:00 [x.py:7] ValueError: prompt: 'my secret'",
         "ValueError: token_ids [1, 2, 3] my secret",
         "INFO 11-26 10:00:00 [logger.py:39] Received request chatcmpl-1: prompt: 'my secret Error: x'",
