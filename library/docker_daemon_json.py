@@ -157,6 +157,14 @@ answers:
   returned: always
   type: bool
   sample: true
+environment:
+  description: >-
+    Variables that the running engine keeps until its next start, because its unit has them otherwise without the files
+    of O(beside).
+  returned: for V(removed)
+  type: list
+  elements: str
+  sample: [HTTPS_PROXY]
 stays:
   description: What stays of the configuration file and in the running engine, and why.
   returned: for V(removed)
@@ -528,7 +536,9 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
     """Take our settings out of the file; return the result. A file that cannot be changed stays, with a note."""
     engine, path = read_engine(module), module.params["path"]
     result: dict[str, Any] = {"changed": False, "apply": "nothing", "path": path, "copies": [], "keys": [], "notes": []}
-    result.update(live_restore=None, answers=bool(engine.info), restore={}, stays=[])
+    environment = stale_environment(module) if engine.info else []
+    environment = configuration.own_variables(engine, environment, module.params["beside"])
+    result.update(live_restore=None, answers=bool(engine.info), restore={}, stays=[], environment=environment)
     try:
         path = configuration.config_file(engine, path)
     except Refusal as refusal:

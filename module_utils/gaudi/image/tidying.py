@@ -90,6 +90,6 @@ def leaving(images: Mapping[str, Mapping[str, Any]], there: Mapping[str, str], l
     names = [name for name in dict.fromkeys(labelled) if "<none>" not in name]
     same = [name for name, known in images.items() if known.get("id") and there.get(name) == known["id"]]
     ours = tuple(sorted(name for name in same if name in names and is_built(name, images[name])))
-    pulled = {name: "this project did not build it" for name in sorted(same) if name not in names}
-    unknown = {name: "it has this project's label but is not in its record" for name in names if name not in ours}
+    pulled = {name: "this project did not build it on this node" for name in sorted(same) if name not in ours}
+    unknown = {name: "it has this project's label but is not in its record" for name in names if name not in same}
     return Leaving(ours, {**pulled, **unknown})

@@ -611,6 +611,26 @@ def test_remove_names_what_the_running_engine_uses_until_its_next_start(merge: M
     assert "--rm" in line
 
 
+@pytest.mark.parametrize(
+    ("owner", "kept"),
+    [("HTTPS_PROXY=http://a:1", []), ("", ["HTTPS_PROXY"]), ("HTTPS_PROXY=http://b:1", ["HTTPS_PROXY"])],
+)
+def test_remove_names_proxies_that_the_owner_has_otherwise(
+    merge: Merge, file: Path, monkeypatch: pytest.MonkeyPatch, owner: str, kept: list[str]
+) -> None:
+    node = file.parent.parent
+    own = node / "proxy.env"
+    monkeypatch.setattr(daemon, "OWN_VARIABLES", str(own))
+    own.write_text("HTTPS_PROXY=http://a:1\n")
+    (node / "proc/12").mkdir(parents=True)
+    (node / "proc/12/environ").write_text("HTTPS_PROXY=http://a:1\0")
+    (node / "proc/12/cmdline").write_text("/usr/bin/dockerd\0")
+    shown = unit(MainPID="12", Environment=owner, EnvironmentFiles=f"{own} (ignore_errors=no)")
+    file.write_text("{}")
+    ran = merge({**docker_info(), **shown}, state="removed", by_others=True, beside={str(own): ""})
+    assert ran["environment"] == kept
+
+
 def test_remove_does_not_reload_an_engine_that_would_forget_a_runtime(merge: Merge, file: Path) -> None:
     file.write_text(json.dumps({"runtimes": {"other": OTHER}}))
     merge(docker_info())

@@ -455,7 +455,13 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
             "restart": restart,
         },
         "ansible.builtin.find": {"files": [], "matched": 0},
-        "docker_daemon_json": {"copies": [], "stays": ["/opt/daemon.json, unchanged"]} if by_others else {},
+        "docker_daemon_json": {
+            "copies": [],
+            "stays": ["/opt/daemon.json, unchanged"],
+            "environment": ["HTTPS_PROXY"],
+        }
+        if by_others
+        else {},
         "node_files": {"written": [proxy]},
     }
     given = {

@@ -151,8 +151,15 @@ def test_with_this_project_its_images_go_from_an_engine_of_others(run: Run, reco
     # What is in the record alone, or has the label alone, is named and stays.
     stays = {line.partition(": ")[0]: line for line in ran["stays"]}
     assert sorted(stays) == sorted([READY, C, D])
-    assert stays[READY].endswith(f"this project did not build it (docker image rm {READY} removes it)")
+    assert stays[READY].endswith(f"this project did not build it on this node (docker image rm {READY} removes it)")
     assert "not in its record" in stays[D]
+
+
+@pytest.mark.usefixtures("node", "others")
+def test_with_this_project_a_pulled_image_with_its_label_is_not_called_unknown(run: Run, record: Path) -> None:
+    stays = removal(run, record, {"docker image ls": (0, f"{A}\n{READY}\n", "")})["stays"]
+    (line,) = (each for each in stays if each.startswith(READY))
+    assert "not in its record" not in line
 
 
 @pytest.mark.usefixtures("node", "others")
