@@ -68,6 +68,12 @@ def parse(dumped: str) -> dict[str, str]:
     return found
 
 
+def without_parents(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings without empty ones above others, as apt prints them above the proxy of one host."""
+    parents = {name.rpartition("::")[0] for name in settings}
+    return {name: value for name, value in settings.items() if value or name not in parents}
+
+
 def route(settings: Mapping[str, str], url: str) -> Route:
     """Return how apt reaches an address: the setting for its host, a detector, then the general one (apt.conf(5)).
 

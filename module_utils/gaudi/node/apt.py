@@ -84,7 +84,8 @@ def _in_effect(module: AnsibleModule) -> dict[str, str]:
     program = module.get_bin_path("apt-config")
     status, out, _ = module.run_command([program, "dump"]) if program else (1, "", "")
     ours = _lines(ETC / "apt.conf.d" / Path(access.SOURCE_CONF).name)
-    return {name: value for name, value in config.parse(out).items() if ours.get(name) != value} if status == 0 else {}
+    found = config.without_parents(config.parse(out)) if status == 0 else {}
+    return {name: value for name, value in found.items() if ours.get(name) != value}
 
 
 def _lines(file: Path) -> dict[str, str]:

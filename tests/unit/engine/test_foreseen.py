@@ -57,6 +57,7 @@ def judged(
         "timeout --kill-after=5 20 docker info": answers.get("info", (1, "", "")),
         "timeout --kill-after=5 20 docker ps --format {{.Names}}": answers.get("ps", (0, "", "")),
         "docker": (1, "", ""),
+        "apt-config dump": answers.get("settings", (0, "", "")),
         "systemctl show docker.service": (0, node.unit, ""),
         "systemctl show": (0, "", ""),
         "dpkg-query --search": (1, "".join(f"{name}: {path}\n" for path, name in node.owners.items()), ""),
@@ -168,13 +169,22 @@ def test_a_proxy_that_denies_is_found_before_packages_are_fetched_through_it(nod
         assert ids(judged(node, access={"http_proxy": address})) == []
 
 
-def test_a_proxy_that_is_not_there_is_found_beforehand(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ("", True),
+        # As apt-config prints a proxy for another host alone.
+        ('Acquire::http::Proxy "";\nAcquire::http::Proxy::near.example "DIRECT";\n', True),
+        ('Acquire::http::Proxy "DIRECT";\n', False),
+    ],
+)
+def test_a_proxy_that_is_not_there_is_found_beforehand(node: Node, settings: str, found: bool) -> None:
     with serving(Key) as port:
         closed = f"http://127.0.0.1:{port}"
     sources(node, "http://deb.example/debian")
-    refused = judged(node, access={"http_proxy": closed})
-    assert ids(refused) == ["repository_behind_proxy"]
-    assert "gaudi_http_proxy" in refused["report"]
+    refused = judged(node, access={"http_proxy": closed}, settings=(0, settings, ""))
+    assert ids(refused) == (["repository_behind_proxy"] if found else [])
+    assert ("gaudi_http_proxy" in refused["report"]) is found
 
 
 def test_a_node_that_lacks_no_package_asks_no_proxy(node: Node) -> None:
