@@ -235,8 +235,6 @@ DECIDED = {
     "__container_runtime_unsettled": "beside unit_settled, proved, answers and apply",
     "__host_tuning_unsettled": "beside reload_needed, unit_settled and document_kept",
     "__vllm_service_settled": "beside settled, current and outdated",
-    # What stays after a removal: the engine drops the proxy at its next start, also where nobody reads this message.
-    "__container_runtime_stays": "a message",
     # The page is made anew where it is missing, and who is held back is said by every run.
     "End the role where there is nothing to write or to say": "beside what is held back, warnings and the page",
 }
