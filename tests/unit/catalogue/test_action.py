@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.request.options import OPTIONS
 
 from action_plugins.serving_plan import ActionModule
 from library import serving_plan as module
-from plugin_utils import catalogue_files
+from plugin_utils import catalogue_files, releases
 
 # What a request says and a catalogue must not: what belongs to a site, to one instance, or to one look at it.
 SITE = {
@@ -275,3 +275,22 @@ def test_options_of_the_task_are_checked() -> None:
     for options in ({"requests": [], "on_refusal": "ignore"}, {"requests": [], "relaese": "1.22"}, {}):
         with pytest.raises(Exception, match=r"on_refusal|relaese|requests"):
             run(options)
+
+
+def test_a_refusal_that_advises_another_release_is_asked_again_with_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = {"instance": "a", "refused": "It is not served. Serve other weights, or use another release."}
+
+    def refuses(self: Planner, name: str, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append((name, arguments, task_vars))
+        return {"changed": False, "plans": [{**refusal, "refused_id": "unsupported_quantization"}], "topology": NODE}
+
+    monkeypatch.setattr(Planner, "__call__", refuses)
+    _, planner = run({"requests": [{"instance": "a", "weights": "/w"}], "on_refusal": "report"})
+    first, second = (arguments for _, arguments, _ in planner.calls)
+    assert "others" not in first
+    assert [each["name"] for each in second["others"]] == [name for name in releases.names() if name != "1.22"]
+    refusal["refused"] = "It is not served. Serve other weights."
+    _, planner = run({"requests": [{"instance": "a", "weights": "/w"}], "on_refusal": "report"})
+    assert len(planner.calls) == 1

@@ -74,3 +74,10 @@ def test_a_ready_image_is_taken_as_it_is_named() -> None:
 
 def test_a_wrong_wish_is_a_refusal_of_each_request() -> None:
     assert plan("qwen3-8b", {"build": True, "parts": ["pillow"]})["refused_id"] == "unknown_image_part"
+
+
+def test_a_model_that_the_site_measures_asks_for_the_program() -> None:
+    coder = plan("qwen3-coder-480b-a35b-instruct-fp8", {"build": True})
+    assert "inc_calibration" in coder["requires"]["image"]
+    deepseek = plan("deepseek-r1-671b", {"build": True}, "deepseek-r1")
+    assert "inc_calibration" not in deepseek["requires"]["image"]

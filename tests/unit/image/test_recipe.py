@@ -273,3 +273,14 @@ def test_an_account_in_the_address_of_a_pin_is_refused_and_not_shown(address: st
 @pytest.mark.parametrize("address", ["ssh://git@git.example/vllm", "https://git.example/@scope/vllm"])
 def test_an_address_without_a_secret_is_taken(address: str) -> None:
     assert made(pins={"vllm_fork": {"commit": "a" * 40, "repository": address}}).pins["vllm_fork"].repository == address
+
+
+def test_the_program_that_measures_is_a_checkout_of_its_own() -> None:
+    way = made("1.22", ("inc_calibration",))
+    assert way.pins["inc_calibration"].commit == entry("deepseek-r1").pins["vllm_fork"].commit
+    assert way.directory("inc_calibration") == "/opt/inc-calibration"
+    # Images without it keep their names.
+    assert "inc_calibration" not in made("1.22").pins
+    with pytest.raises(Refusal) as caught:
+        made("1.24.1", ("inc_calibration",))
+    assert caught.value.id == "no_image_pin"

@@ -276,6 +276,21 @@ def test_converted_weights_are_not_scaled_twice(release: str) -> None:
     assert said["environment"][variable] == "true"
 
 
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+@pytest.mark.parametrize(
+    ("card", "converted"), [("HL-225", True), ("HL-288", True), ("HL-288E", True), ("HL-325", False)]
+)
+def test_the_coder_is_served_with_1_22_and_scaled_once(release: str, card: str, *, converted: bool) -> None:
+    topology = json.loads(json.dumps(vendor.topology("oam8")).replace("HL-225", card))
+    request = vendor.said_openly({"model": "qwen3-coder-480b-a35b-instruct-fp8"})
+    (answer,) = plan_all([request], vendor.catalogue(release, request["model"]), topology, weights_root="/data/models")
+    environment = answer["environment"]
+    assert environment.get("VLLM_HPU_CONVERT_TO_FP8UZ") == ("false" if converted else None)
+    assert environment["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
+    assert answer["requires"]["weights_path"].endswith("-G2") is converted
+    assert answer["requires"]["measurements"]["files"] == 24
+
+
 def test_a_release_that_scales_nothing_is_told_nothing() -> None:
     done = Weights(bytes=600 * GIB, parameters={"F8_E4M3": 600 * GIB}, converted=True)
     assert "VLLM_HPU_CONVERT_TO_FP8UZ" not in plan("deepseek-r1", model="deepseek-r1-0528", files=done)["environment"]
