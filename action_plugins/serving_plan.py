@@ -26,9 +26,9 @@ from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.planning.elsewhere import asks_for_another
 from ansible.module_utils.gaudi.preflight import pins
-from ansible.module_utils.gaudi.request.options import name_of
+from ansible.module_utils.gaudi.request.options import HUB_ID, name_of
 from ansible.module_utils.gaudi.serving import keys
-from ansible.module_utils.gaudi.weights import source_plan
+from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from ansible.module_utils.gaudi.weights.how_to_get import by_hub_id, how_to_get
 from ansible.module_utils.gaudi.weights.hub_kinds import DEFAULT
 
@@ -138,7 +138,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             topology = given_topology(options["topology"], "topology")
         requests, broken = self._configs(requests)
         requests, open_ones = self._guarded(requests, task_vars)
-        models, refused = self._models(requests)
+        root = str(options["weights_root"] or WEIGHTS_ROOT)
+        commits = self._commits(task_vars)
+        requests, hubs = self._from_hubs(requests, root, commits)
+        models, refused = self._models(requests, commits)
         refused.update(broken)
         refused.update(open_ones)
         report = options["on_refusal"] == "report"
@@ -182,12 +185,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 self._refusal(request, refused[position]) if position in refused else next(answers)
                 for position, request in enumerate(requests)
             ]
-            root = str(options["weights_root"] or WEIGHTS_ROOT)
+            entries = [*models.values(), *hubs.values()]
             sources = [
-                [] if "refused" in plan else source_plan.source_plans(plan, models.values(), root)
-                for plan in result["plans"]
+                [] if "refused" in plan else source_plan.source_plans(plan, entries, root) for plan in result["plans"]
             ]
-            result["how_to_get"] = self._how_to_get(requests, result["plans"], models, root)
+            result["how_to_get"] = self._how_to_get(result["plans"], {**models, **hubs}, root)
             result["source_plans"] = {
                 plan["instance"]: source
                 for plan, source in zip(result["plans"], sources, strict=True)
@@ -213,21 +215,46 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         return again
 
     @staticmethod
-    def _how_to_get(
-        requests: list[Any], plans: list[dict[str, Any]], models: dict[str, Any], root: str
-    ) -> dict[str, str]:
-        """How to get the weights of each instance."""
+    def _how_to_get(plans: list[dict[str, Any]], models: dict[str, Any], root: str) -> dict[str, str]:
+        """How to get the weights of each instance. ``models``: entries by name, those of hub ids by their folder."""
         sentences: dict[str, str] = {}
-        for request, plan in zip(requests, plans, strict=True):
+        for plan in plans:
             instance = plan["instance"]
             if instance is None or "refused" in plan:
                 continue
             path = plan["requires"]["weights_path"]
             if plan["model"]:
                 sentences[instance] = how_to_get(models[plan["model"]], path)
-            elif path is None:
-                sentences[instance] = by_hub_id(request["weights"], root)
+            elif path in models:
+                sentences[instance] = by_hub_id(models[path]["name"], root)
         return sentences
+
+    def _commits(self, task_vars: dict[str, Any]) -> dict[str, str]:
+        """The commits of repositories that the site accepts."""
+        accepted = role_options.Host(self._loader, task_vars).read(pin_file.OF_SITE).value
+        return dict(pin_file.commits(accepted or {}))
+
+    @staticmethod
+    def _from_hubs(
+        requests: list[Any], root: str, commits: Mapping[str, str]
+    ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
+        """The requests, with the folder in place of a hub's id; and an entry for each such folder, by its path.
+
+        Clients may ask for the id, as they would of a server that had fetched it itself.
+        """
+        found: list[Any] = []
+        entries: dict[str, dict[str, Any]] = {}
+        for request in requests:
+            name = request.get("weights") if isinstance(request, Mapping) else None
+            if not isinstance(name, str) or not HUB_ID.fullmatch(name):
+                found.append(request)
+                continue
+            directory = name.rpartition("/")[2]
+            path = f"{root.rstrip('/')}/{directory}"
+            repository = {"repository": name, "revision": commits.get(name, "main")}
+            entries[path] = {"name": name, "directory": directory, "repositories": {DEFAULT: repository}}
+            found.append({**request, "weights": path, "served_model_name": request.get("served_model_name") or name})
+        return found, entries
 
     def _pins(
         self, plans: list[dict[str, Any]], sources: list[Any], image: dict[str, Any], task_vars: dict[str, Any]
@@ -292,7 +319,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         return found, refused
 
     @staticmethod
-    def _models(requests: list[Any]) -> tuple[dict[str, Any], dict[int, Refusal]]:
+    def _models(requests: list[Any], commits: Mapping[str, str]) -> tuple[dict[str, Any], dict[int, Refusal]]:
         """The catalogue entries the requests name, and a refusal for each request whose entry cannot be had."""
         models: dict[str, Any] = {}
         refused: dict[int, Refusal] = {}
@@ -307,7 +334,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 if name is None or (isinstance(name, str) and name in models):
                     continue
                 try:
-                    models[name] = load_checked("model", resolve("models", "model", name))
+                    models[name] = pin_file.with_commits(
+                        load_checked("model", resolve("models", "model", name)), commits
+                    )
                 except Refusal as refusal:
                     refused[position] = refusal
         return models, refused

@@ -27,6 +27,14 @@ def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[
         raise AnsibleFilterError(str(refusal)) from None
 
 
+def with_commits(entry: Mapping[str, Any], commits: object) -> dict[str, Any]:
+    """Return an entry of the catalogue with the commits that the site accepts (model_weights_commits)."""
+    try:
+        return pin_file.with_commits(entry, pin_file.commits(commits))
+    except Refusal as refusal:
+        raise AnsibleFilterError(str(refusal)) from None
+
+
 def unpinned(item: Mapping[str, Any], kinds: Collection[str], required: bool) -> list[str]:
     """Return a sentence for each repository of a fetch (directory, repositories) without a commit.
 
@@ -56,8 +64,10 @@ class FilterModule:
         return {
             "code_refusals": pins.code_refusals,
             "pin_block": pin_file.block,
+            "pin_listing": pin_file.listing,
             "unpinned": unpinned,
             "unpinned_code": unpinned_code,
             "with_code": with_code,
+            "with_commits": with_commits,
             "with_pins": with_pins,
         }

@@ -77,6 +77,16 @@ files:
   type: dict
   returned: always
   sample: {"config.json": "..."}
+repository:
+  description: The repository that was asked for.
+  type: str
+  returned: always
+  sample: Qwen/Qwen3-8B
+sizes:
+  description: Bytes of every file of the commit, by name.
+  type: dict
+  returned: always
+  sample: {"config.json": 728}
 refused_id:
   description: Id of the refusal, which stays the same between releases; C(msg) has the sentence.
   returned: when the task fails for a refusal
@@ -168,8 +178,8 @@ def checksum(params: dict[str, Any], revision: str, file: Mapping[str, Any]) -> 
     return sha256
 
 
-def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the hub's current commit, and the SHA-256 of each file in it that needs a pin.
+def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str], dict[str, int]]:
+    """Return the hub's current commit, the SHA-256 of each file in it that needs a pin, and the bytes of all files.
 
     Raises the errors that main() turns into a sentence: OSError, HTTPException, and for an invalid answer ValueError,
     KeyError and TypeError.
@@ -191,7 +201,7 @@ def pinned(params: dict[str, Any]) -> tuple[str, dict[str, str]]:
     if COMMIT.fullmatch(params["revision"]) and revision != params["revision"]:
         raise ValueError(f"it answers with the commit {revision}")
     files = {file["name"]: checksum(params, revision, file) for file in pin_file.deciding(listed)}
-    return revision, dict(sorted(files.items()))
+    return revision, dict(sorted(files.items())), {str(file["name"]): int(file["size"]) for file in listed}
 
 
 def with_scheme(proxy: str) -> str:
@@ -224,13 +234,14 @@ def main() -> None:
         if params["proxy"]:
             params["proxy"] = with_scheme(params["proxy"])
         values.check_source("of the pins", params["endpoint"], bool(params["token"]), params["token_over_http"])
-        revision, files = pinned(params)
+        revision, files, sizes = pinned(params)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         failed = unreadable(params, error)
         module.fail_json(msg=str(failed), refused_id=failed.id)
-    module.exit_json(changed=False, revision=revision, files=files)
+    found = {"repository": params["repository"], "revision": revision, "files": files}
+    module.exit_json(changed=False, **found, sizes=dict(sorted(sizes.items())))
 
 
 if __name__ == "__main__":

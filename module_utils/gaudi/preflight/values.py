@@ -14,6 +14,7 @@ from ..fabric import burn_in, classes, runs
 from ..image.addresses import apt_key, apt_sources, asked, check_reached, git_config, pip_config
 from ..image.recipe import check_pushed
 from ..serving.firewall import networks
+from ..weights import pin_file
 
 # By option. Empty means: not set.
 FORMS: Mapping[str, values.Reader] = {
@@ -48,6 +49,7 @@ WISHES: Mapping[str, Callable[[Any], object]] = {
     "fabric_check_burn_in": burn_in.wished,
     "fabric_check_floors": classes.read_floors,
     "fabric_check_tests": runs.check_tests,
+    pin_file.OF_SITE: pin_file.commits,
     "serving_image_apt_key": lambda value: apt_key(str(value)),
     "serving_image_apt_sources": lambda value: apt_sources(str(value)),
     "serving_image_git_accounts": lambda value: git_config({}, value),

@@ -43,6 +43,7 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
 def by_hub_id(name: str, root: str) -> str:
     """Say how to download weights that are named by a hub id; ``root``: the node's directory of models."""
     return (
-        f"Fetch them with: ansible-playbook playbooks/fetch_weights.yml -e repository={name} -e revision=COMMIT. Then "
-        f"serve the directory they go to: weights={root}/{name.rpartition('/')[2]}."
+        f"Set gaudi_weights_fetch: true to have {name} brought to {root}/{name.rpartition('/')[2]} in the same run, or "
+        f"get it with: ansible-playbook playbooks/fetch_weights.yml -e repository={name}. A commit is named in "
+        f"model_weights_commits; without one it is what the branch main holds when it is fetched."
     )

@@ -10,6 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from ..base.checks import mapping, matching, shown
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from .hub_kinds import DEFAULT
 
@@ -32,6 +34,9 @@ PINNED = ("revision", "files")
 # over its own interface may answer for that commit with any files.
 BY_CHECKSUMS, BY_COMMIT, UNPINNED = "pinned by checksums", "pinned by commit only", "not pinned"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+# The option of a site.
+OF_SITE = "model_weights_commits"
 
 
 def pinned_by(source: Mapping[str, Any]) -> str:
@@ -108,7 +113,8 @@ def measurements_not_pinned(repository: str) -> Refusal:
     return Refusal(
         "measurements_not_pinned",
         f"{repository} holds measurements and is not pinned: whoever owns it decides what the server reads. Look at "
-        "what is there and pin it (playbooks/pin.yml -e model=NAME -e write=true), then run this again",
+        "what is there (playbooks/pin.yml -e model=NAME shows commit, files and sizes), and accept it: name its commit "
+        "in model_weights_commits, or pin its checksums (-e write=true). Then run this again",
     )
 
 
@@ -147,6 +153,57 @@ def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[
             if key in said:
                 place[key] = said[key]
     return made
+
+
+def commits(value: object) -> dict[str, str]:
+    """Read a site's option model_weights_commits: the commit of each repository that it accepts. Raises Refusal."""
+    read = {}
+    for repository, commit in mapping(value, OF_SITE).items():
+        matching(repository, f"{OF_SITE} (a repository)", _REPOSITORY, "OWNER/NAME")
+        what = f"{OF_SITE}[{shown(repository)}]"
+        read[repository] = matching(commit, what, _COMMIT, "a whole commit id of 40 hexadecimal digits")
+    return read
+
+
+def with_commits(entry: Mapping[str, Any], accepted: Mapping[str, str]) -> dict[str, Any]:
+    """Return an entry with the site's commits of repositories (by name) that it names none of.
+
+    Raises Refusal where the entry or its pins name another commit.
+    """
+    made = copy.deepcopy(dict(entry))
+    for path in PARTS:
+        place: Any = made
+        for key in path:
+            place = place.get(key) or {}
+        for source in place.values():
+            commit = accepted.get(source["repository"])
+            if commit is not None and source.setdefault("revision", commit) != commit:
+                raise Refusal(
+                    "pins_disagree",
+                    f"{OF_SITE} has the commit {commit} of {source['repository']}, but catalog/models has "
+                    f"{source['revision']}. Remove it from {OF_SITE}, or change the entry.",
+                )
+    return made
+
+
+def listing(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what pins would trust, for people: of each repository commit, files that decide and bytes of all files.
+
+    ``found``: by part of an entry what model_pins_info answered (repository, revision, files, sizes).
+    """
+    blocks = []
+    for part, said in found.items():
+        sizes = said["sizes"]
+        names = sorted(sizes)
+        width = max((len(str(size)) for size in sizes.values()), default=1)
+        lines = [
+            f"{sizes[name]:>{width}} bytes  {said['files'].get(name, 'by the record of the fetch')}  {printable(name)}"
+            for name in names
+        ]
+        total = f"{len(names)} files, {sum(sizes.values())} bytes"
+        accept = f"{OF_SITE}: {{{said['repository']}: {said['revision']}}}"
+        blocks.append("\n".join([f"{part}: {said['repository']} at {said['revision']}, {total}", *lines, accept]))
+    return "\n\n".join(blocks)
 
 
 def _pins(pins: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...], Mapping[str, Any]]]:

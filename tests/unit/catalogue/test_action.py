@@ -91,14 +91,14 @@ class Planner:
                 "instance": request.get("instance"),
                 "model": request.get("model"),
                 "image": "i",
-                "requires": {"weights_path": "/data/models/X"},
+                "requires": {"weights_path": request.get("weights") or "/data/models/X"},
             }
             for request in arguments["requests"]
         ]
         return {"changed": False, "plans": plans, "topology": NODE}
 
 
-def run(options: dict[str, Any], *, transport: str = "ssh") -> tuple[dict[str, Any], Planner]:
+def run(options: dict[str, Any], *, transport: str = "ssh", **site: object) -> tuple[dict[str, Any], Planner]:
     task = MagicMock()
     task.args = {"release": "1.22", **options}
     task.async_val = 0
@@ -107,7 +107,8 @@ def run(options: dict[str, Any], *, transport: str = "ssh") -> tuple[dict[str, A
     action = ActionModule(task, connection, MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
     planner = Planner()
     action._execute_module = planner
-    result: dict[str, Any] = action.run(task_vars={"ansible_python_interpreter": "/usr/bin/python3.9"})
+    variables = {"ansible_python_interpreter": "/usr/bin/python3.9", **site}
+    result: dict[str, Any] = action.run(task_vars=variables)
     return result, planner
 
 
@@ -127,13 +128,34 @@ def test_one_call_with_the_files_the_requests_name() -> None:
     assert "hf download Qwen/Qwen3-8B --revision " in result["how_to_get"]["a"]
 
 
-def test_weights_of_a_hub_are_to_be_fetched_into_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = {"instance": "a", "model": None, "image": "i", "requires": {"weights_path": None}}
-    answer = {"changed": False, "plans": [plan], "topology": NODE}
-    monkeypatch.setattr(Planner, "__call__", lambda *_, **__: answer)
-    result, _ = run({"requests": [{"instance": "a", "weights": "Qwen/Qwen3-14B"}], "weights_root": "/w"})
-    assert "fetch_weights.yml -e repository=Qwen/Qwen3-14B -e revision=COMMIT" in result["how_to_get"]["a"]
-    assert "weights=/w/Qwen3-14B" in result["how_to_get"]["a"]
+def test_weights_of_a_hub_are_served_from_their_folder_and_fetched_into_it() -> None:
+    request = {"instance": "a", "weights": "Qwen/Qwen3-14B"}
+    result, planner = run({"requests": [request], "weights_root": "/w"})
+    ((_, arguments, _),) = planner.calls
+    asked = {"instance": "a", "weights": "/w/Qwen3-14B", "served_model_name": "Qwen/Qwen3-14B"}
+    assert arguments["requests"] == [asked]
+    (source,) = result["source_plans"]["a"]
+    assert source["fetch"]["directory"] == "Qwen3-14B"
+    assert source["fetch"]["repositories"] == {"huggingface": {"repository": "Qwen/Qwen3-14B", "revision": "main"}}
+    assert "fetch_weights.yml -e repository=Qwen/Qwen3-14B" in result["how_to_get"]["a"]
+
+
+def test_a_site_names_the_commit_of_a_hubs_weights_and_of_measurements() -> None:
+    measurements = "Yi30/ds-r1-0528-default-pile-g2-0529"
+    commits = {"Qwen/Qwen3-14B": "a" * 40, measurements: "b" * 40}
+    requests = [{"instance": "a", "weights": "Qwen/Qwen3-14B"}, {"instance": "b", "model": "deepseek-r1-0528"}]
+    result, planner = run({"requests": requests, "weights_root": "/w"}, model_weights_commits=commits)
+    (source,) = result["source_plans"]["a"]
+    assert source["fetch"]["repositories"]["huggingface"]["revision"] == "a" * 40
+    ((_, arguments, _),) = planner.calls
+    entry = arguments["models"]["deepseek-r1-0528"]
+    assert entry["measurements"]["repositories"]["huggingface"] == {"repository": measurements, "revision": "b" * 40}
+
+
+@pytest.mark.parametrize("commits", [{"Qwen/Qwen3-14B": "main"}, {"Qwen": "a" * 40}, ["a"], {"o/m": 7}])
+def test_commits_that_are_none_are_refused(commits: object) -> None:
+    with pytest.raises(AnsibleActionFail, match="model_weights_commits"):
+        run({"requests": [{"instance": "a", "weights": "/w/x"}]}, model_weights_commits=commits)
 
 
 @pytest.mark.parametrize("failed", [False, True])

@@ -348,6 +348,7 @@ NO_SECRETS = {
     "gaudi_no_proxy": "hosts",
     "fabric_check_demo": "an address without an account; one that has any is refused",
     "gaudi_driver_key_fingerprint": "a fingerprint",
+    "model_weights_commits": "commits",
     "model_weights_repository": "owner and name on a hub",
     "model_weights_repositories": "owner and name on a hub",
     "model_weights_revision": "a commit",
