@@ -103,9 +103,8 @@ def test_an_engine_that_does_not_answer_leaves_the_id(tmp_path: Path, monkeypatc
         topology = run_main("gaudi_topology_info", {})["topology"]
     (user,) = next(card["users"] for card in topology["cards"] if card["index"] == 0)
     assert (user["container"], user["container_name"]) == ("4f1d2c3b4a59", None)
-    assert [finding["message"] for finding in topology["findings"]] == [
-        "docker ps failed (status 1): only containers of our instances are known by name."
-    ]
+    (finding,) = topology["findings"]
+    assert finding["message"].startswith("docker ps failed (status 1)")
 
 
 def test_a_process_of_hl_smis_table_gets_its_owner_only_if_it_is_the_same(
