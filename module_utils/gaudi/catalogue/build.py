@@ -58,7 +58,8 @@ class Way:
     """An alternative to the release's own pins that a manual names, or the reason why it cannot be built.
 
     ``pins`` replace all of the release's vLLM repositories; without ``pins`` the release's own stay. Every other key
-    replaces the same key of ``build``. ``refused``: a sentence that says why it cannot be built and what to do.
+    replaces the same key of ``build``, or of the release's ``constants`` (graph_reserved_mem, bucket_defaults).
+    ``refused``: a sentence that says why it cannot be built and what to do.
     """
 
     source: str
@@ -67,8 +68,10 @@ class Way:
     version: str | None = None
     constraints: Mapping[str, Constraint] | None = None
     refused: str | None = None
+    constants: Mapping[str, str] = field(default_factory=dict)
 
-    KEYS = ("source", "pins", "requirements", "version", "constraints", "refused")
+    CONSTANTS = ("graph_reserved_mem", "bucket_defaults")
+    KEYS = ("source", "pins", "requirements", "version", "constraints", "refused", *CONSTANTS)
 
     @classmethod
     def from_mapping(cls, value: object, where: str) -> Way:
@@ -83,6 +86,7 @@ class Way:
             version=reader.optional_text("version"),
             constraints=_constraints(reader, where) if reader.has("constraints") else None,
             refused=reader.optional_text("refused"),
+            constants={name: reader.text(name) for name in cls.CONSTANTS if reader.has(name)},
         )
 
 

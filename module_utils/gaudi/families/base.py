@@ -50,7 +50,7 @@ def _no_parser(model: ModelFacts) -> str | None:
     return None
 
 
-def _no_variables(lengths: Lengths, block_size: int) -> Mapping[str, str]:
+def _no_variables(resolved: ResolvedRequest, lengths: Lengths) -> Mapping[str, str]:
     """Default of bucket_defaults: the script sets all variables."""
     return {}
 
@@ -129,7 +129,7 @@ class Family:
         | None
     ) = None
     # Default values of its server for bucket variables that the script does not set.
-    bucket_defaults: Callable[[Lengths, int], Mapping[str, str]] = _no_variables
+    bucket_defaults: Callable[[ResolvedRequest, Lengths], Mapping[str, str]] = _no_variables
     # Whether decode shapes of more blocks than the KV cache has are left out.
     cache_ends_buckets: bool = False
     # The source file of its bucketing, below vllm_hpu_extension; {strategy} is linear or exponential.

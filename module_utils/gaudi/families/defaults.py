@@ -51,9 +51,10 @@ def _fill(draft: Draft, resolved: ResolvedRequest) -> Lengths:
     return Lengths(length, tokens, resolved.pick("max_num_seqs").result)
 
 
-def _bucket_defaults(lengths: Lengths, block_size: int) -> Mapping[str, str]:
+def _bucket_defaults(resolved: ResolvedRequest, lengths: Lengths) -> Mapping[str, str]:
     """Return the server's own bucket defaults, as no script sets the variables."""
-    return buckets.defaults(lengths.max_num_seqs, block_size)
+    commit = str(resolved.constant("bucket_defaults"))
+    return buckets.defaults(commit, lengths.max_num_seqs, resolved.block_size)
 
 
 DEFAULTS = Family(

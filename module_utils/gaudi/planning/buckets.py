@@ -39,7 +39,7 @@ def buckets_part(
         return None
     if not has_buckets:
         return _without_buckets(draft, resolved, lengths, lengths.max_model_len)
-    environment = {**family.bucket_defaults(lengths, resolved.block_size), **draft.environment}
+    environment = {**family.bucket_defaults(resolved, lengths), **draft.environment}
     limits = bool(release.constants.get("reads_bucket_limits"))
     # Also where another strategy is chosen: a variable that is no number is a mistake in any case.
     ranges = buckets.from_environment(environment, limits=limits)

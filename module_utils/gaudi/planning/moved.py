@@ -124,6 +124,21 @@ def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
     return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in others})
 
 
+def by_way(release: ReleaseEntry, wish: Wish, draft: Draft) -> ReleaseEntry:
+    """The release with the constants of another way of building (serving_image_way), and a warning that its options
+    are those of the release's own pins.
+    """
+    way = release.build.ways.get(wish.way) if release.build is not None and wish.build else None
+    if way is None or not way.pins:
+        return release
+    built = " and ".join(f"{name} {pin.reference or pin.commit[:9]}" for name, pin in way.pins.items())
+    draft.warn(
+        f"serving_image_way is {wish.way}: the image has {built}. Options and variables are checked against the "
+        f"pins of release {release.name}, which are others."
+    )
+    return replace(release, constants={**release.constants, **way.constants})
+
+
 def check_values(wanted: Request, release: ReleaseEntry) -> None:
     """A variable whose type the release file knows takes no other; the server would end, or read something else. One
     that an option stands for has the option's range.

@@ -27,7 +27,7 @@ from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, base_image, check_places, container, image, requires
 from .links import CardPath, path_between
 from .memory import memory_part
-from .moved import for_release
+from .moved import by_way, for_release
 from .refusals import (
     check_kernels,
     check_kv_cache,
@@ -79,6 +79,7 @@ def plan(
     if isinstance(request, Mapping) and request.get("tensor_parallel_size") == AUTO:
         return _on_fewest_cards(request, release, entry, cards, node)
     draft = Draft(family_of(release).origin(release))
+    release = by_way(release, node.image, draft)
     subject = settled(draft, request, release, entry, cards, node)
     address = listen(draft, subject.resolved, node, subject.label)
     lengths = _fill(draft, subject, address["host"], node)

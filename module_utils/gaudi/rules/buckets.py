@@ -251,19 +251,21 @@ def document(
     }
 
 
-def defaults(max_num_seqs: int, block_size: int) -> dict[str, str]:
-    """The bucket variables that the server of release 1.18 takes where nobody sets them. They end at prompts of 1024
-    tokens and answers of 2048, whatever max_model_len is.
+def defaults(commit: str, max_num_seqs: int, block_size: int) -> dict[str, str]:
+    """The bucket variables that a server takes where nobody sets them. They end at prompts of 1024 tokens and answers
+    of 2048, whatever max_model_len is.
 
-    Source: vllm-fork 84922944d vllm/worker/habana_model_runner.py (_setup_buckets). The documentation of the release
-    says otherwise (max_model_len, and batches from 1).
+    commit: whose code it is: 84922944d of vllm-fork (vllm/worker/habana_model_runner.py, _setup_buckets), or 25f560a62
+    of vllm (vllm/worker/hpu_model_runner.py). The documentation of 1.18 says otherwise (max_model_len).
     """
     step = min(max_num_seqs, 32)
+    later = commit == "25f560a62"
+    blocks = block_size if later else 128
     numbers = {
-        "PROMPT_BS": (1, step, min(max_num_seqs, 64)),
+        "PROMPT_BS": (1, step, 64 if later else min(max_num_seqs, 64)),
         "PROMPT_SEQ": (block_size, block_size, 1024),
-        "DECODE_BS": (step, step, max_num_seqs),
-        "DECODE_BLOCK": (128, 128, max(128, max_num_seqs * 2048 // block_size)),
+        "DECODE_BS": (1 if later else step, step, max_num_seqs),
+        "DECODE_BLOCK": (blocks, blocks, max(blocks, max_num_seqs * 2048 // block_size)),
     }
     return {
         f"VLLM_{name}_BUCKET_{key}": str(value)

@@ -159,3 +159,15 @@ def test_a_length_made_of_the_ranges_takes_no_longer_inputs(release: str) -> Non
 @pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
 def test_a_server_that_warms_up_its_whole_length_has_none(release: str) -> None:
     assert long_inputs(release, max_model_len=8192, max_num_batched_tokens=8192) == []
+
+
+def test_another_way_of_building_is_planned_with_its_own_numbers() -> None:
+    model = {"model": "llama-2-7b"}
+    own = vendor.plan_request("1.18", model, image={"build": True})
+    upstream = vendor.plan_request("1.18", model, image={"build": True, "way": "upstream"})
+    assert own["memory"]["graphs_gib"] > 3 * upstream["memory"]["graphs_gib"]
+    assert (own["buckets"]["decode_bs"][0], upstream["buckets"]["decode_bs"][:3]) == (32, [1, 2, 4])
+    assert not [words for words in own["warnings"] if "serving_image_way" in words]
+    assert [words for words in upstream["warnings"] if "main, 2025-03-24" in words]
+    main = vendor.plan_request("1.22", {"model": "qwen3-8b"}, image={"build": True, "way": "habana_main"})
+    assert [words for words in main["warnings"] if "habana_main" in words]

@@ -52,7 +52,7 @@ def test_its_memory_log() -> None:
 
 
 def test_the_pinned_servers_defaults_of_the_twelve_variables() -> None:
-    assert buckets.defaults(256, 128) == {
+    assert buckets.defaults("84922944d", 256, 128) == {
         "VLLM_PROMPT_BS_BUCKET_MIN": "1",
         "VLLM_PROMPT_BS_BUCKET_STEP": "32",
         "VLLM_PROMPT_BS_BUCKET_MAX": "64",
@@ -66,8 +66,8 @@ def test_the_pinned_servers_defaults_of_the_twelve_variables() -> None:
         "VLLM_DECODE_BLOCK_BUCKET_STEP": "128",
         "VLLM_DECODE_BLOCK_BUCKET_MAX": "4096",
     }
-    assert buckets.defaults(4, 128)["VLLM_DECODE_BLOCK_BUCKET_MAX"] == "128"
-    assert buckets.defaults(4, 128)["VLLM_PROMPT_BS_BUCKET_STEP"] == "4"
+    assert buckets.defaults("84922944d", 4, 128)["VLLM_DECODE_BLOCK_BUCKET_MAX"] == "128"
+    assert buckets.defaults("84922944d", 4, 128)["VLLM_PROMPT_BS_BUCKET_STEP"] == "4"
 
 
 @pytest.mark.parametrize(
