@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.measured import MEASURED, measured_files
+from ..base.places import is_below
 from ..base.refusal import Refusal
 from ..image.inside import INC_CALIBRATION_DIRECTORY, INC_CALIBRATION_PROGRAM
 from . import quant_config
@@ -145,7 +146,9 @@ def _container(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
         "pids": box["pids"],
         "network": box["network"],
         "read_only": run["read_only"],
-        "tmpfs": box["tmpfs"],
+        # A server keeps its scales in memory where the tool writes, and Docker mounts memory over a folder of the node:
+        # what was measured would end with the container.
+        "tmpfs": [entry for entry in box["tmpfs"] if not is_below(entry["path"], place.container)],
         "working_directory": run["working_directory"],
         "mounts": mounts,
     }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base.measured import measured_files
+from ansible.module_utils.gaudi.base.places import is_below
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.planning.many import plan_all
@@ -105,6 +106,16 @@ def test_measurements_are_written_beside_their_place_and_where_the_server_will_s
     bf16 = json.loads(document["files"][".gaudi-serving/per_channel_bf16_kv.json"])
     assert bf16["dump_stats_path"] == measure["dump_stats_path"]
     assert "/data/warmup_cache" not in mounts(document)
+
+
+@pytest.mark.parametrize("make", [coder, small, lambda: small("1.22-2025.11")])
+def test_no_memory_hides_what_the_tool_writes(make: Any) -> None:
+    """A server has a tmpfs where a measurement has a folder of the node."""
+    box = make()["container"]
+    (written,) = [mount["target"] for mount in box["mounts"] if not mount["read_only"]]
+    memory = [entry["path"] for entry in box["tmpfs"]]
+    assert SCRATCH in memory
+    assert not [path for path in memory if is_below(path, written)]
 
 
 def test_a_branch_with_configurations_of_its_own_has_its_program_and_its_prefix() -> None:
