@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import calibrate
 import pytest
@@ -11,6 +12,8 @@ import yaml
 from gaudi.calibration import run
 
 from tests.unit.host.modules import run_main
+from tests.unit.image.made import made
+from tests.unit.preflight.test_templates import evaluate, trusted
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/fp8_calibration"
@@ -57,3 +60,46 @@ def test_a_node_that_has_measured_is_called_the_seed(path: Path) -> None:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "giver" in line.lower()]
     # What an earlier release called the file.
     assert [line for line in lines if ".giver" not in line or path.name != "install.yml"] == []
+
+
+def planned_with(playbook: str, **site: Any) -> Any:
+    """What a playbook's plan is told of images, for a site that says this."""
+    path = ROOT / "playbooks" / playbook
+    (play,) = yaml.safe_load(path.read_text())
+    known: dict[str, Any] = {}
+    for file in play["vars_files"]:
+        known |= yaml.safe_load((path.parent / file).read_text())
+    (given,) = [task["serving_plan"] for task in play["tasks"] if "serving_plan" in task]
+    return evaluate("fp8_calibration", given["image"], **trusted(known), **site)
+
+
+BUILT = {"serving_image_build": "true", "serving_image_name": "registry.example/vllm", "serving_image_parts": ["audio"]}
+
+
+@pytest.mark.parametrize(
+    ("playbook", "site"), [("calibrate.yml", BUILT), ("plan.yml", BUILT), ("plan.yml", {"plan_site": BUILT})]
+)
+def test_a_model_is_planned_with_the_image_that_the_site_builds(playbook: str, site: dict[str, Any]) -> None:
+    """The vendor's image, which it was measured in, lacks vLLM and the part with the program."""
+    image = planned_with(playbook, **site)
+    assert image["build"] is True
+    expected = made(needs=("inc_calibration",), name="registry.example/vllm", parts=["audio"])
+    assert made(needs=("inc_calibration",), **image) == expected
+    assert planned_with(playbook)["build"] is False
+
+
+def test_the_image_of_a_measurement_has_what_its_plan_needs() -> None:
+    """The role builds parts that plans need, and an image without them is refused before cards are reserved."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/calibrate.yml").read_text())
+    names = [task.get("ansible.builtin.import_role", {}).get("name") for task in play["tasks"]]
+    task = play["tasks"][names.index("serving_image")]
+    plans = [{"instance": "calibrate-x", "image": "x"}]
+    given = {"calibrate_serving": {"plans": plans, "release": {}}, "inventory_hostname": "n"}
+    assert evaluate("serving_image", task["vars"]["serving_image_plans"], **given) == plans
+    files = [task.get("ansible.builtin.import_tasks") for task in play["tasks"]]
+    assert names.index("serving_image") < files.index("tasks/all_served.yml") < names.index("fp8_calibration")
+    # The digest of a ready image counts; one of the inventory's release says nothing of another release's image.
+    known = {"hostvars": {"n": {"serving_image_digest": "sha256:1"}}, "inventory_hostname": "n"}
+    digest = task["vars"]["serving_image_digest"]
+    assert evaluate("serving_image", digest, **known, site_image={"ref": "x"}) == "sha256:1"
+    assert evaluate("serving_image", digest, **known, site_image={"ref": ""}) == ""
