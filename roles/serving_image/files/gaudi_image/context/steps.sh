@@ -3,7 +3,7 @@
 # Addresses and passwords are files below /run/secrets while a step runs; they are in no layer.
 set -eu
 # No core dumps: what crashes in a build has gigabytes. BuildKit of Docker 20.10 ignores docker build --ulimit.
-ulimit -c 0
+prlimit --core=0:0 --pid "$$"
 
 programs=/run/gaudi-build
 packages=/run/gaudi-packages
