@@ -75,6 +75,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base import kernel_log
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import findings, while_serving
@@ -100,12 +101,12 @@ KERNEL_LOG = ["journalctl", "--dmesg", "--boot", "--priority=err", "--grep=haban
 # Of earlier boots too: the kernel may have ended by it.
 PAGE_TABLES = [
     *("journalctl", "_TRANSPORT=kernel", "--since=-7day", "--lines=1000", "--quiet", "--output=cat", "--no-pager"),
-    f"--grep={findings.PAGE_TABLES}",
+    f"--grep={kernel_log.PAGE_TABLES}",
 ]
 # Of the driver and its firmware, what the kernel prints as warnings, and so not among the errors.
 KERNEL_WARNINGS = [
     *("journalctl", "--dmesg", "--boot", "--priority=warning", "--output=cat", "--no-pager"),
-    "--grep=habanalabs\\w*: Unknown symbol|Direct firmware load for habanalabs|Firmware file habanalabs",
+    f"--grep={kernel_log.WARNINGS}",
 ]
 
 

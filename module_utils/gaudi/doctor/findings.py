@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..base.kernel_log import MISSING_FIRMWARE
+from ..base.kernel_log import BAD_PAGE_TABLE, CORRUPTED_BY, MISSING_FIRMWARE, MISSING_SYMBOL
 from ..base.printable import printable
 from ..cards.users import describe_user, is_own
 from ..fabric import compute
@@ -203,9 +203,6 @@ def of_low_memory(buddyinfo: str, page: int) -> list[Finding]:
     return [known("low-memory-fragmented")] if free_pieces(buddyinfo, page) == 0 else []
 
 
-_UNKNOWN = re.compile(r"(?P<module>habanalabs\w*): Unknown symbol (?P<symbol>\w+)")
-
-
 def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Finding]:
     """Return the driver's faults since boot: known causes, and one fault for its errors.
 
@@ -215,17 +212,11 @@ def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Fi
     files = [match["file"] for match in map(MISSING_FIRMWARE.search, (*warnings, *lines)) if match]
     if files:
         found.append(known("firmware-missing", file=files[0]))
-    symbols = [match for match in map(_UNKNOWN.search, (*warnings, *lines)) if match]
+    symbols = [match for match in map(MISSING_SYMBOL.search, (*warnings, *lines)) if match]
     if symbols:
         named = ", ".join(dict.fromkeys(match["symbol"] for match in symbols))
         found.append(known("symbols-missing", module=symbols[-1]["module"], symbols=printable(named)))
     return [*found, *([known("driver-errors", count=len(lines), last=lines[-1])] if lines else [])]
-
-
-# x86 kernels: pgtable_bad in arch/x86/mm/fault.c, whose first line begins with the process's name.
-PAGE_TABLES = "Corrupted page table at address|Bad pagetable: "
-CORRUPTED_BY = re.compile(r"(?:^|\] )(?P<name>[^\]\n]+): Corrupted page table at address")
-_BAD = "Bad pagetable: "
 
 
 def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Sequence[str]) -> list[Finding]:
@@ -236,7 +227,7 @@ def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Seque
     """
     translated = translating(groups, running)
     corrupted = [found["name"].strip() for line in lines if (found := CORRUPTED_BY.search(line))]
-    count = max(len(corrupted), sum(_BAD in line for line in lines))
+    count = max(len(corrupted), sum(BAD_PAGE_TABLE in line for line in lines))
     if not translated or not count:
         return []
     facts = {"count": count, "who": ", ".join(dict.fromkeys(corrupted)) or "an unnamed process"}

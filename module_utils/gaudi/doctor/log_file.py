@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..base import kernel_log
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.server_log import is_of_request
@@ -28,7 +29,7 @@ from ..image.output import failure
 from ..serving.counts import DECODE, PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
 from .bundle import masked
-from .findings import CORRUPTED_BY, of_kernel_log
+from .findings import of_kernel_log
 
 # Bytes of a log. A start of eight cards with a warm-up of hundreds of graphs writes some 10 MB.
 LARGEST = 32 * 1024 * 1024
@@ -61,11 +62,12 @@ _PACKAGES = re.compile(
     re.MULTILINE,
 )
 _KERNEL = re.compile(
-    r"Direct firmware load for|Firmware file habanalabs/|habanalabs\w*: Unknown symbol|Corrupted page table at address"
-    r"|Bad pagetable: |Out of memory: Killed process|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14}| (?:hl"
+    rf"{kernel_log.WARNINGS}|{kernel_log.PAGE_TABLES}"
+    r"|Out of memory: Killed process|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14}| (?:hl"
     r"|accel)\d{1,3})?(?: hbl_\d+)?: "
 )
 _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|not usable|timeout|timed out|stuck)\b")
+_PAGE_TABLES = re.compile(kernel_log.PAGE_TABLES)
 _OUT_OF_MEMORY = "Out of memory: Killed process"
 
 
@@ -171,9 +173,9 @@ def _of_kernel(lines: Sequence[str], facts: Facts) -> Cause | None:
         entry = fault("out-of-host-memory")
         status = "unknown" if facts.status is None else facts.status
         return _cause(entry.id, *fill(entry, count=len(killed), status=status), killed, retry=True)
-    corrupted = [line for line in lines if "Corrupted page table at address" in line or "Bad pagetable: " in line]
+    corrupted = [line for line in lines if _PAGE_TABLES.search(line)]
     if corrupted:
-        who = [found["name"].strip() for found in map(CORRUPTED_BY.search, corrupted) if found]
+        who = [found["name"].strip() for found in map(kernel_log.CORRUPTED_BY.search, corrupted) if found]
         named = ", ".join(dict.fromkeys(who)) or "an unnamed process"
         entry = fault("page-tables-corrupted")
         return _cause(entry.id, *fill(entry, count=len(who) or len(corrupted), who=named), corrupted)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..cards.sources import HABANA_VENDOR
+
 MODULES_FILE = "/etc/modules-load.d/gaudi-serving-driver.conf"
 """Before the vendor's habanalabs.conf by its name: what it loads is there already then."""
 UNIT = "gaudi-external-ports.service"
@@ -11,7 +13,6 @@ UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 ENABLED = f"/etc/systemd/system/multi-user.target.wants/{UNIT}"
 # habanalabs_ib needs symbols of it, and servers need habanalabs_ib ("ibv initialization failed").
 FIRST = "ib_uverbs"
-VENDOR = "0x1da3"
 
 
 def modules_file(load: Sequence[str]) -> str:
@@ -30,7 +31,7 @@ def ports_command(devices: str) -> str:
     have no interface.
     """
     return (
-        f'for card in {devices}/*; do read -r vendor <"$card/vendor"; [ "$vendor" = {VENDOR} ] || continue; '
+        f'for card in {devices}/*; do read -r vendor <"$card/vendor"; [ "$vendor" = {HABANA_VENDOR} ] || continue; '
         'for port in "$card"/net/*; do [ ! -e "$port" ] || ip link set dev "${port##*/}" up || failed=1; done; done; '
         'exit "${failed:-0}"'
     )

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ..apt import faults
-from ..base.kernel_log import MISSING_FIRMWARE
+from ..base.kernel_log import MISSING_FIRMWARE, MISSING_SYMBOL
 from ..base.refusal import Refusal
+from ..faults import words
 from . import build_log
 from .boot import FREE_BOOT
 
@@ -37,7 +38,8 @@ _REJECTED = re.compile(
     r"Loading of (unsigned module|module with unavailable key) is rejected",
     re.IGNORECASE,
 )
-_SYMBOL = re.compile(r"Unknown symbol( (?P<symbol>uverbs_\w+|ib_\w+))?")
+# modprobe names no symbol.
+_LACKS_SYMBOL = "Unknown symbol in module"
 _NOT_FOUND = re.compile(r"Module (?P<module>habanalabs\w*) not found in directory /lib/modules/(?P<kernel>\S+)")
 _NOT_A_MODULE = re.compile(
     r"could not (?:insert|get modinfo from) '(?P<module>habanalabs\w*)': (?P<why>Invalid argument|Exec format error)"
@@ -212,25 +214,19 @@ def _of_modprobe(said: str) -> Refusal | None:
             f"The kernel does not unload {match['module']}: something uses a card. Stop it (fuser /dev/accel/*), or "
             "reboot.",
         )
-    if match := _SYMBOL.search(said):
-        return Refusal(
-            "kernel_lacks_symbols",
-            f"The kernel has no {match['symbol'] or 'symbol'} that the driver's modules need: ib_uverbs is missing. "
-            "On Ubuntu install linux-modules-extra of the running kernel, then load ib_uverbs.",
-        )
+    if match := MISSING_SYMBOL.search(said):
+        return _listed("symbols-missing", module=match["module"], symbols=match["symbol"])
+    if _LACKS_SYMBOL in said:
+        return _listed("symbols-missing", module="a module of the driver", symbols="a symbol that dmesg names")
     if match := MISSING_FIRMWARE.search(said):
-        return no_firmware(match["file"])
+        return _listed("firmware-missing", file=match["file"])
     return None
 
 
-def no_firmware(file: str) -> Refusal:
-    """Return the refusal for firmware that the driver does not find. file: its path below /lib/firmware."""
-    return Refusal(
-        "no_firmware",
-        f"The driver finds no firmware {file}, so that its card is not usable. The vendor's packages are missing, and "
-        "the kernel's own driver has taken the card. habanalabs-firmware and habanalabs-dkms of the release are "
-        "needed: run playbooks/driver.yml, then reboot or load the modules again.",
-    )
+def _listed(identifier: str, **facts: str) -> Refusal:
+    """Return the refusal for an entry of the list of faults."""
+    entry = words.fault(identifier)
+    return Refusal(entry.id, words.say(entry.id, **facts))
 
 
 def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
