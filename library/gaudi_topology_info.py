@@ -223,7 +223,7 @@ topology:
               warnings.
             - V(hl-smi-mismatch), V(groups) and V(numa-unknown) are for information.
           type: str
-          sample: link_down
+          sample: link-down
         severity:
           description: V(error), V(warning) or V(info). After an error the node, or the card named, cannot serve
             as it is.

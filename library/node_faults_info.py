@@ -63,7 +63,7 @@ found:
   type: list
   elements: dict
   sample:
-    - id: card_held_by_orphan
+    - id: card-held-by-orphan
       seen_in: cards and links
       sentence: >-
         Module 3 is held by container vllm-chat (pid 4242 python3), but the unit vllm-chat.service does not run.

@@ -14,7 +14,7 @@ from .sources import AccelCard, Sources
 
 # MiB in use above which an idle card counts as occupied.
 IDLE_MEMORY_MIB = fault("memory-without-process").limit
-# Highest plausible temperature; a higher reading means a broken sensor. 0 has its own entry: zero_temperature.
+# Highest plausible temperature; a higher reading means a broken sensor. 0 has its own entry: zero-temperature.
 PLAUSIBLE_C = fault("implausible-temperature").limit
 
 # Card names that hl-smi prints: those of catalog/cards.yml, which is not available on a node.
