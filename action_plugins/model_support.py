@@ -19,6 +19,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
 from ansible.module_utils.gaudi.planning import elsewhere
 from ansible.module_utils.gaudi.request.node import Node
 
@@ -34,8 +35,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 # The machines that are planned for where no topology is given: one for each type of cards in use.
 MACHINES = brain.ROOT / "docs" / "examples" / "topologies"
 DESCRIBED = ("hl-225-two-sockets", "hl-288e-mixed-slots", "hl-325l-two-sockets", "hl-338-two-quads")
-# Largest config.json that is read, in bytes.
-CONFIG_LIMIT = 1 << 20
 
 
 def config_of(value: object) -> Mapping[str, object]:

@@ -141,6 +141,7 @@ from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.node import engine_look
 from ansible.module_utils.gaudi.node.containers import proof_facts
 from ansible.module_utils.gaudi.node.documents import read_json
+from ansible.module_utils.gaudi.node.files import text_of
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -152,11 +153,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "record": {"type": "path", "default": paths.RUNTIME_PROOF},
 }
 OS_RELEASE = Path("/etc/os-release")
-
-
-def text_of(path: Path) -> str:
-    """Return a file's content; "" if it is missing."""
-    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def proved(module: AnsibleModule, client: str) -> bool:

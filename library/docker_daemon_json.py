@@ -219,7 +219,7 @@ from ansible.module_utils.gaudi.engine import flags as arguments
 from ansible.module_utils.gaudi.node import engine_config, tuning
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.engine_look import last_messages, unit_properties
-from ansible.module_utils.gaudi.node.files import write_json
+from ansible.module_utils.gaudi.node.files import text_of, write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -264,13 +264,13 @@ def stale_environment(module: AnsibleModule) -> list[str]:
     unit = engine_config.unit_of(module)
     if unit.get("MainPID", "0") == "0":
         return []
-    process = engine_config.text_of(engine_config.PROC / unit["MainPID"] / "environ")
+    process = text_of(engine_config.PROC / unit["MainPID"] / "environ")
     texts = engine_config.environment_files(unit)
     own = texts.pop(docker_daemon.OWN_VARIABLES, "")
     # Before the file is written in check mode, or removed from the unit.
     own = module.params["beside"].get(docker_daemon.OWN_VARIABLES, own)
     # Drop-ins of ours that earlier releases wrote hold the variables themselves, and are replaced after this.
-    replaced = "".join(engine_config.text_of(Path(path)) for path in module.params["beside"])
+    replaced = "".join(text_of(Path(path)) for path in module.params["beside"])
     wanted = unit.get("Environment", "")
     return docker_daemon.stale_environment(wanted, process, "".join(texts.values()), own, replaced)
 

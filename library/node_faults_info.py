@@ -84,6 +84,7 @@ from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.host.iommu import required
 from ansible.module_utils.gaudi.node import containers, instances, iommu, links, weight_folders
+from ansible.module_utils.gaudi.node.files import text_of
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
@@ -121,7 +122,7 @@ def of_kernel(module: AnsibleModule, *versions: str | None) -> list[Finding]:
     """What the kernel says of its memory and of the driver; ``versions``: the release, and the driver's."""
     _code, out, _err = module.run_command(KERNEL_LOG)
     _code, warnings, _err = module.run_command(KERNEL_WARNINGS)
-    memory = BUDDYINFO.read_text(encoding="ascii") if BUDDYINFO.exists() else ""
+    memory = text_of(BUDDYINFO)
     page = os.sysconf("SC_PAGE_SIZE")
     found = [*findings.of_low_memory(memory, page), *findings.of_kernel_log(out.splitlines(), warnings.splitlines())]
     return [*found, *(of_page_tables(module) if required(*versions) else ())]

@@ -87,6 +87,12 @@ def options(arguments: object) -> dict[str, list[str]]:
     return found
 
 
+def number(plan: Mapping[str, Any], name: str) -> int | None:
+    """Return the whole number that an option such as --max-num-seqs has in a plan; None without one."""
+    word = (options(plan.get("arguments")).get(name) or [""])[-1]
+    return int(word) if word.isascii() and word.isdigit() else None
+
+
 def runs_code(plan: Mapping[str, Any]) -> bool:
     """Return whether the server of a plan may run code that comes with its weights."""
     return TRUST_REMOTE_CODE in options(plan.get("arguments"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base.command_line import options
+from ..base.command_line import number
 from ..base.refusal import Refusal
 from ..rules import buckets
 from ..serving.counts import DECODE, PROMPT, UNIFIED, ComputedShape, Counts
@@ -82,11 +82,6 @@ def covering(plan: Mapping[str, Any], shape: ComputedShape, seen: Sequence[str] 
     return _of_fork(plan, part, shape)
 
 
-def _number(plan: Mapping[str, Any], name: str) -> int | None:
-    given = options(plan.get("arguments")).get(name) or [""]
-    return int(given[-1]) if given[-1].isascii() and given[-1].isdigit() else None
-
-
 def _of_skipped(plan: Mapping[str, Any], part: Mapping[str, Any]) -> Cover:
     reason = str(part["warmup"]).partition("(")[2].rstrip(")")
     if reason not in ("enforce_eager", "skip_warmup"):
@@ -109,7 +104,7 @@ def _lists(part: Mapping[str, Any]) -> dict[str, list[int]]:
 
 def _graphs(plan: Mapping[str, Any], lists: Mapping[str, Sequence[int]], budget: int | None = None) -> tuple[int, int]:
     """Return the graphs of prompts and of decoding."""
-    most = budget or _number(plan, "--max-num-batched-tokens")
+    most = budget or number(plan, "--max-num-batched-tokens")
     prompts = buckets.prompt_graphs(lists["PROMPT_BS"], lists["PROMPT_SEQ"], most)
     return prompts, buckets.decode_graphs(lists["DECODE_BS"], lists["DECODE_BLOCK"])
 
@@ -123,7 +118,7 @@ def _of_fork(plan: Mapping[str, Any], part: Mapping[str, Any], shape: ComputedSh
     names = _DIMENSIONS[shape.phase]
     sizes = dict(zip(names, (shape.batch, shape.query if shape.phase == PROMPT else shape.blocks)))
     beyond = {name: size for name, size in sizes.items() if size > lists[name][-1]}
-    budget = _number(plan, "--max-num-batched-tokens")
+    budget = number(plan, "--max-num-batched-tokens")
     if not beyond and shape.phase == PROMPT and budget and shape.batch * shape.query > budget:
         wanted = shape.batch * shape.query
         # Batch sizes may follow from it, too.
@@ -145,7 +140,7 @@ def _of_fork(plan: Mapping[str, Any], part: Mapping[str, Any], shape: ComputedSh
 def _added(plan: Mapping[str, Any], lists: Mapping[str, list[int]], wider: Mapping[str, list[int]]) -> int:
     """Return the graphs that wider lists add; without a budget of tokens in the plan, one for each further length."""
     prompts, decodes = (after - before for after, before in zip(_graphs(plan, wider), _graphs(plan, lists)))
-    if _number(plan, "--max-num-batched-tokens") is None:
+    if number(plan, "--max-num-batched-tokens") is None:
         prompts = sum(len(wider[name]) - len(lists[name]) for name in _DIMENSIONS[PROMPT])
     return prompts + decodes
 
@@ -175,7 +170,7 @@ def _widened(
 def _of_plugin(plan: Mapping[str, Any], part: Mapping[str, Any], shape: ComputedShape, seen: Sequence[str]) -> Cover:
     """A bucket file may have any shape that the server can meet; others are left out (plugin_buckets/shapes.py)."""
     before = int(part.get("graphs") or 0)
-    most, budget = _number(plan, "--max-num-seqs"), _number(plan, "--max-num-batched-tokens")
+    most, budget = number(plan, "--max-num-seqs"), number(plan, "--max-num-batched-tokens")
     if shape.phase == UNIFIED:
         return Cover("unknown", why="unified attention reads no bucket file")
     if [shape.batch, shape.query, shape.blocks] in [list(each) for each in part[shape.phase]]:

@@ -17,6 +17,7 @@ from ..engine import configuration, daemon, origin, unit_files
 from ..engine import flags as arguments
 from ..serving.plan import LABEL_PLAN
 from . import engine_look
+from .files import text_of
 
 PROC = Path("/proc")
 PID_FILE = Path("/run/docker.pid")
@@ -67,14 +68,6 @@ def engine_info(module: AnsibleModule, limit: Sequence[str] = ()) -> dict[str, A
     docker = module.get_bin_path("docker")
     found: dict[str, Any] = engine_look.engine_info(module, docker, limit) if docker else {}
     return found
-
-
-def text_of(path: Path) -> str:
-    """Return a file's text; "" if it is missing or cannot be read."""
-    try:
-        return path.read_bytes().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def environment_files(unit: dict[str, str]) -> dict[str, str]:

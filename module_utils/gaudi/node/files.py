@@ -25,6 +25,14 @@ class NotWritten(OSError):
         return f"{self.filename} cannot be written ({self.strerror}), and is as it was. Mend that, then run this again."
 
 
+def text_of(path: Path) -> str:
+    """Return a small file's text, as of /sys or /proc; "" if it is missing, unreadable, or disappears meanwhile."""
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside the folder survive a power cut (fsync)."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

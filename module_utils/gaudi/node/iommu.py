@@ -15,7 +15,7 @@ from ..faults import words
 from ..host import iommu
 from ..host.iommu import Group
 from .documents import read_json
-from .open_cards import text
+from .files import text_of
 
 SYS = Path("/sys")
 CMDLINE = Path("/proc/cmdline")
@@ -78,4 +78,4 @@ def _group(device: Path) -> Group:
 
 
 def _text(path: Path) -> str:
-    return text(path).strip()
+    return text_of(path).strip()

@@ -19,6 +19,7 @@ from ..base.listeners import Listener, parse_listeners, reached
 from ..base.printable import printable
 from ..serving.cgroup import is_of_container
 from .documents import read_text
+from .files import text_of
 
 PROC = Path("/proc")
 # Bytes of an answer before its body: status, headers, and interim responses that http.client skips.
@@ -130,19 +131,12 @@ def describe(listener: Listener) -> str:
 
 def cgroup_of(pid: int) -> str:
     """The control groups of a process; empty where it has ended."""
-    return _text(pid, "cgroup")
+    return text_of(PROC / str(pid) / "cgroup")
 
 
 def name_of(pid: int) -> str:
     """What a process calls itself; empty where it has ended."""
-    return _text(pid, "comm").strip()
-
-
-def _text(pid: int, name: str) -> str:
-    try:
-        return (PROC / str(pid) / name).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return text_of(PROC / str(pid) / "comm").strip()
 
 
 def headers_for(instance: str | None) -> dict[str, str]:

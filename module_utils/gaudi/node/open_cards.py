@@ -14,6 +14,7 @@ from ..base.printable import printable
 from ..cards.sources import Holder
 from ..cards.users import device_index, is_reader, owner_of
 from ..faults.facts import Facts
+from .files import text_of
 
 
 def read_open(proc: Path) -> Iterator[Holder]:
@@ -21,10 +22,10 @@ def read_open(proc: Path) -> Iterator[Holder]:
     for process in sorted(proc.glob("[0-9]*")):
         indexes = set(_open_cards(process))
         if indexes:
-            name = text(process / "comm").strip()
+            name = text_of(process / "comm").strip()
             # It has ended, or only queries cards.
             if name and not is_reader(name):
-                cgroup = text(process / "cgroup")
+                cgroup = text_of(process / "cgroup")
                 account = account_of(process)
                 yield from (Holder(index, int(process.name), name, cgroup, account) for index in sorted(indexes))
 
@@ -34,7 +35,7 @@ def read_facts(indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path
 
     indexes: the module id of each card by its device index. What cannot be read is unknown.
     """
-    modules = text(proc / "modules").splitlines()
+    modules = text_of(proc / "modules").splitlines()
     return Facts(
         holders=tuple(_in_words(indexes, proc)),
         modules=frozenset(line.split()[0] for line in modules if line.strip()) or None,
@@ -43,7 +44,7 @@ def read_facts(indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path
 
 
 def _in_words(indexes: Mapping[int, int], proc: Path) -> Iterator[str]:
-    init = text(proc / "1/cgroup")
+    init = text_of(proc / "1/cgroup")
     for holder in read_open(proc):
         if holder.index in indexes:
             unit, container = owner_of(holder.cgroup, init)
@@ -61,14 +62,6 @@ def account_of(process: Path) -> str | None:
         return printable(pwd.getpwuid(uid).pw_name)
     except KeyError:
         return f"user {uid}"
-
-
-def text(path: Path) -> str:
-    """Return a small file of /sys or /proc; "" if it is missing, unreadable, or disappears meanwhile."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _open_cards(process: Path) -> Iterator[int]:

@@ -32,9 +32,9 @@ from ..cards.sources import (
     sysfs_speed,
 )
 from ..cards.users import CONTAINER_LINE, is_reader, owner_of, parse_container_names, renamed_containers
+from .files import text_of
 from .instances import own_containers
 from .open_cards import account_of, read_open
-from .open_cards import text as _text
 from .reservations import read_reservations
 
 SYS = Path("/sys")
@@ -122,10 +122,10 @@ def read_interfaces(cards: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, 
         if card["module_id"] is None or card["bus_id"] is None:
             continue
         for entry in sorted((SYS / "bus/pci/devices" / card["bus_id"] / "net").glob("*")):
-            speed = sysfs_speed(_text(entry / "speed"))
-            up = _text(entry / "operstate").strip() == "up"
-            mtu = sysfs_number(_text(entry / "mtu")) or 0
-            mac = _text(entry / "address").strip().lower()
+            speed = sysfs_speed(text_of(entry / "speed"))
+            up = text_of(entry / "operstate").strip() == "up"
+            mtu = sysfs_number(text_of(entry / "mtu")) or 0
+            mac = text_of(entry / "address").strip().lower()
             found.append((card["module_id"], entry.name, mac, up, mtu, speed))
     return found
 
@@ -146,7 +146,7 @@ def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
     seen = _read_hl_smi(module, links)
     pci = tuple(_read_pci())
     users = tuple(read_open(PROC)) + tuple(_read_listed(seen))
-    init_cgroup = _text(PROC / "1" / "cgroup")
+    init_cgroup = text_of(PROC / "1" / "cgroup")
     in_containers = any(owner_of(holder.cgroup, init_cgroup)[1] for holder in users)
     return Sources(
         uid=os.geteuid(),
@@ -189,28 +189,28 @@ def _read_hl_smi(module: AnsibleModule, links: bool) -> Seen | None:
 def _read_pci() -> Iterator[PciCard]:
     """Yield the Gaudi devices on the PCI bus."""
     for device in sorted((SYS / "bus/pci/devices").glob("*")):
-        if _text(device / "vendor").strip() == HABANA_VENDOR:
-            numa_node = sysfs_number(_text(device / "numa_node"))
-            number = _text(device / "device").strip()
+        if text_of(device / "vendor").strip() == HABANA_VENDOR:
+            numa_node = sysfs_number(text_of(device / "numa_node"))
+            number = text_of(device / "device").strip()
             pci_id = f"{HABANA_VENDOR[2:]}:{number[2:]}" if number.startswith("0x") else ""
-            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(_text(device / "local_cpulist")), pci_id)
+            yield PciCard(parse_bus_id(device.name), numa_node, sysfs_cpus(text_of(device / "local_cpulist")), pci_id)
 
 
 def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
     """Yield the devices that the driver initialised; accelerators of other vendors are in the same class."""
     for entry in sorted((SYS / "class/accel").glob("accel[0-9]*")):
         device = entry / "device"
-        address = _text(device / "pci_addr").strip() or device.resolve().name
+        address = text_of(device / "pci_addr").strip() or device.resolve().name
         try:
             bus_id = parse_bus_id(address)
         except ValueError:
             bus_id = None
         if bus_id is not None and bus_ids and bus_id not in bus_ids:
             continue
-        state = _text(device / "status").strip().lower() or None
+        state = text_of(device / "status").strip().lower() or None
         index = sysfs_number(entry.name[len("accel") :])
         if index is not None:
-            yield AccelCard(index, bus_id, sysfs_number(_text(device / "module_id")), state)
+            yield AccelCard(index, bus_id, sysfs_number(text_of(device / "module_id")), state)
 
 
 def _read_listed(seen: Seen | None) -> Iterator[Holder]:
@@ -220,9 +220,9 @@ def _read_listed(seen: Seen | None) -> Iterator[Holder]:
     """
     for process in seen.table.processes if seen and seen.table else ():
         folder = PROC / str(process.pid)
-        name = _text(folder / "comm").strip()
+        name = text_of(folder / "comm").strip()
         if name and process.name.rsplit("/", 1)[-1].startswith(name) and not is_reader(name):
-            yield Holder(process.index, process.pid, name, _text(folder / "cgroup"), account_of(folder))
+            yield Holder(process.index, process.pid, name, text_of(folder / "cgroup"), account_of(folder))
 
 
 def read_container_names(module: AnsibleModule, complaints: list[str]) -> dict[str, str]:

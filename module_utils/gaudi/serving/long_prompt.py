@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..base.command_line import options
+from ..base.command_line import number
 from ..base.refusal import Refusal
 from . import answers
 from .answers import CHECK_TOKENS, OTHER, Exchange
@@ -52,23 +52,18 @@ def longest(plan: Mapping[str, Any]) -> int:
 
     Forks say lengths and batch sizes, of which only those within the budget of tokens count. The plugin says shapes.
     """
-    part, given = plan.get("buckets") or {}, options(plan.get("arguments"))
+    part = plan.get("buckets") or {}
     if not part.get("prompt_graphs"):
         return 0
     if part.get("prompt"):
-        block = _number(given, "--block-size") or _BLOCK
+        block = number(plan, "--block-size") or _BLOCK
         found = max(query + blocks * block for _, query, blocks in part["prompt"])
     else:
-        budget = _number(given, "--max-num-batched-tokens")
+        budget = number(plan, "--max-num-batched-tokens")
         lengths, batch = part.get("prompt_seq") or [0], (part.get("prompt_bs") or [1])[0]
         found = max((length for length in lengths if not budget or batch * length <= budget), default=lengths[-1])
-    most = _number(given, "--max-model-len")
+    most = number(plan, "--max-model-len")
     return min(int(found), most) if most else int(found)
-
-
-def _number(given: Mapping[str, list[str]], name: str) -> int | None:
-    word = (given.get(name) or [""])[-1]
-    return int(word) if word.isascii() and word.isdigit() else None
 
 
 def counting(plan: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -93,7 +88,7 @@ def exchange(plan: Mapping[str, Any], tokens: int, marker: str) -> Exchange | No
     beside a short one; their answers have to be numbers as after any question.
     """
     bucket, task = longest(plan), plan["task"]
-    most = _number(options(plan.get("arguments")), "--max-model-len") or bucket + CHECK_TOKENS
+    most = number(plan, "--max-model-len") or bucket + CHECK_TOKENS
     room = min(bucket, most - CHECK_TOKENS if task in _WRITES else most) - _AROUND
     sentences = room * MEASURED // max(tokens, 1)
     if sentences < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gaudi.node.open_cards import text
+from gaudi.node.files import text_of
 
 # What the driver calls a card whose reset failed.
 DISABLED = "disabled"
@@ -15,10 +15,10 @@ def states(sys: Path) -> dict[int, str]:
     """What the driver calls the state of each card that it has, by module id; empty where it does not say."""
     found = {}
     for device in sys.glob("class/accel/accel[0-9]*/device"):
-        module = text(device / "module_id").strip()
+        module = text_of(device / "module_id").strip()
         # Another vendor's has none, nor has one that went between two looks.
         if module.isdigit():
-            found[int(module)] = text(device / "status").strip().lower()
+            found[int(module)] = text_of(device / "status").strip().lower()
     return found
 
 

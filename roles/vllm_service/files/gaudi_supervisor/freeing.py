@@ -15,6 +15,7 @@ from gaudi.cards.still_held import FIELDS, describe_held, still_held
 from gaudi.cards.users import new_user, owner_of
 from gaudi.faults import words
 from gaudi.node import open_cards
+from gaudi.node.files import text_of
 from gaudi.serving.plan import Plan
 from gaudi.serving.signs import transient
 
@@ -43,7 +44,7 @@ def end_workers(boss: Supervisor, container: str) -> None:
         try:
             # The number may have become another process's before it was opened; this one cannot be exchanged any more.
             if pid in _members(boss.paths.sys, container):
-                name = open_cards.text(boss.paths.proc / str(pid) / "comm").strip()
+                name = text_of(boss.paths.proc / str(pid) / "comm").strip()
                 signal.pidfd_send_signal(process, signal.SIGKILL)
                 ended.append(f"pid {pid} {name}".rstrip())
         except ProcessLookupError:
@@ -61,7 +62,7 @@ def _members(sys: Path, container: str) -> list[int]:
     groups = [sys / "fs/cgroup" / root / group.format(container) for root in _ROOTS for group in _GROUPS]
     files = [file for group in groups for file in group.glob("**/cgroup.procs")]
     # 0 is a process that this node does not see.
-    return sorted({int(word) for file in files for word in open_cards.text(file).split()} - {0})
+    return sorted({int(word) for file in files for word in text_of(file).split()} - {0})
 
 
 def await_memory(boss: Supervisor, plan: Plan) -> None:
@@ -102,7 +103,7 @@ def _users(boss: Supervisor, plan: Plan, held: Iterable[int]) -> list[dict[str, 
     indexes = dict(zip((card.module_id for card in plan.cards), (card["index"] for card in boss.state["cards"])))
     wanted = {indexes[module] for module in held}
     by_pid = {holder.pid: holder for holder in open_cards.read_open(boss.paths.proc) if holder.index in wanted}
-    init = open_cards.text(boss.paths.proc / "1/cgroup")
+    init = text_of(boss.paths.proc / "1/cgroup")
     return [_user(holder, init) for holder in by_pid.values()]
 
 
