@@ -9,7 +9,7 @@ refusals; docs/refusals.md lists them.
 
 from __future__ import annotations
 
-from . import calibration, cards, container, host, hub, instances, server, serving
+from . import calibration, cards, configuration, container, host, hub, instances, server, serving
 
 # The order matters: of the entries that a line matches, the first one is the reason.
 FAULTS = (
@@ -19,6 +19,7 @@ FAULTS = (
     *server.FAULTS,
     *hub.FAULTS,
     *calibration.FAULTS,
+    *configuration.FAULTS,
     *container.FAULTS,
     *serving.FAULTS,
 )

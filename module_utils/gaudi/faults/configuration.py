@@ -1,0 +1,76 @@
+"""Known faults of what a server was given: options, a port, weights. A part of the list in known.py."""
+
+from __future__ import annotations
+
+from .entry import INSTANCES, Known
+
+FAULTS = (
+    Known(
+        "unknown-argument",
+        INSTANCES,
+        "",
+        "This release does not know, or does not take, what it was given:",
+        "plan and image are of different releases, or extra_args or extra_environment is wrong.",
+        "argparse, and vLLM's own words",
+        signs=r"error: .* knows no |error: unrecognized arguments|error: argument \S+: "
+        r"|error: the following arguments|(?i:unknown|unrecognized|unsupported) (?:argument|option"
+        r"|variable|environment variable)s?\b",
+        example="api_server.py: error: unrecognized arguments: --swap-space 4",
+    ),
+    Known(
+        "refused-configuration",
+        INSTANCES,
+        "",
+        "The server refuses what it is asked for.",
+        "Correct the request; then run the playbook again.",
+        "pydantic, which vllm/config is made of",
+        signs=r"(?:^|\) ) *Value error, ",
+        example="  Value error, max_model_len is larger than the model takes",
+    ),
+    Known(
+        "chat-template-missing",
+        INSTANCES,
+        "",
+        "The server cannot read the chat template.",
+        "Put the template where the container sees it, beside the weights, or correct chat_template; then "
+        "run the playbook again.",
+        "load_chat_template in vllm/entrypoints or vllm/renderers/chat_utils.py",
+        signs=r"The supplied chat template .*(?:path-like|looks like a file path), but",
+        example="ValueError: The supplied chat template (/t.jinja) looks like a file path, but it cannot be opened.",
+    ),
+    Known(
+        "port-taken",
+        INSTANCES,
+        "",
+        "Another process took the port.",
+        "Stop it, or give the instance another port.",
+        "uvicorn",
+        retry=True,
+        remedies={"instance": "Stop it (systemctl stop vllm-{other}), or give one of the two another port."},
+        signs=r"\[Errno 98\]|[Aa]ddress already in use",
+        example="OSError: [Errno 98] Address already in use",
+    ),
+    Known(
+        "weights-incomplete",
+        INSTANCES,
+        "",
+        "The weights are incomplete or damaged.",
+        "Fetch them again or verify their checksums.",
+        "safetensors and transformers",
+        signs=r"SafetensorError|MetadataIncompleteBuffer|InvalidHeaderDeserialization|HeaderTooLarge"
+        r"|Cannot find any model weights|does not appear to have a file named"
+        r"|No such file or directory: .*\.(?:safetensors|json|bin)",
+        example="safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+    ),
+    Known(
+        "pipeline-parallel",
+        INSTANCES,
+        "",
+        "With pipeline parallelism a worker that is not the last returns no tokens, and this server expects them from "
+        "all.",
+        "Leave --pipeline-parallel-size out, and use the cards of one node (tensor_parallel_size).",
+        "vllm-gaudi 728, a public issue; plans of this project are refused with it",
+        signs=r"'NoneType' object has no attribute 'sampled_token_ids'",
+        example="AttributeError: 'NoneType' object has no attribute 'sampled_token_ids'",
+    ),
+)
