@@ -56,6 +56,8 @@ def content(path: Path) -> bytes:
 def release_of(value: object) -> str:
     """Return the release, or "" where none is given. Raises Refusal for one that the catalogue does not have."""
     known = releases.names()
+    if isinstance(value, str):
+        value = releases.named(value)
     if value not in ("", None) and value not in known:
         names = ", ".join(known)
         raise Refusal(

@@ -19,7 +19,7 @@ options:
     type: raw
     required: true
   release:
-    description: The release that ran, where it is known; a file of C(catalog/releases).
+    description: The release that ran, or a version of it such as V(v1.22.2), where it is known.
     type: raw
     default: ""
   status:

@@ -121,6 +121,7 @@ def test_an_unknown_release_is_refused_with_the_known_ones(value: object) -> Non
 
 def test_every_release_and_none_are_taken() -> None:
     assert [ACTION.release_of(name) for name in ("", None, *releases.names())] == ["", "", *releases.names()]
+    assert [ACTION.release_of(version) for version in ("v1.22.2", "1.24.1-482")] == ["1.22", "1.24.1"]
 
 
 @pytest.mark.parametrize("value", ["one", "-1", "256", "1.5", -1, 256, 1.5, True, ["1"], "\u0661"])
