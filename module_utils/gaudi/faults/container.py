@@ -135,7 +135,7 @@ FAULTS = (
         INSTANCES,
         "",
         "The planned CPU binding does not fit this node's CPUs any more.",
-        "Run the playbook again, which plans anew.",
+        "Run the playbook again, which makes another plan.",
         "numactl and libnuma",
         signs=r"^libnuma: Warning: (?:cpu|node) argument|^<[^>]*> is invalid$|^usage: numactl",
         example="libnuma: Warning: cpu argument 56-69 is out of range",

@@ -110,7 +110,7 @@ class Facts:
         missing = sorted(set(self.cards or ()) - set(self.visible or ()))
         return {
             "holders": "; ".join(self.holders or ())
-            or ("hl-smi names it" if self.holders is None else "nobody has it open by now"),
+            or ("hl-smi names it" if self.holders is None else "no process has it open by now"),
             "driver": self.driver or "of an unknown version",
             "image": self.image or self.release or "of an unknown version",
             "missing": ", ".join(map(str, missing)) or "of the plan",

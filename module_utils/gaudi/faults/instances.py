@@ -52,7 +52,7 @@ FAULTS = (
         INSTANCES,
         DOCTOR,
         "{instance} ends again and again: {status}.",
-        "What it says last has to be mended: playbooks/logs.yml -e instance={instance}.",
+        "What it says last has to be fixed: playbooks/logs.yml -e instance={instance}.",
         "",
     ),
     Known(
@@ -60,7 +60,7 @@ FAULTS = (
         INSTANCES,
         DOCTOR,
         "{instance} does not serve: {status}.",
-        "It goes on by itself once that is mended.",
+        "It goes on by itself once that is fixed.",
         "",
     ),
     Known(
@@ -77,7 +77,7 @@ FAULTS = (
         INSTANCES,
         "library/node_faults_info.py",
         "{instance} does not run with what lies on the node: it was changed after the start.",
-        "Run site.yml, which starts the instance anew.",
+        "Run site.yml, which restarts the instance.",
         "",
         remedies={
             "going-back": "The way back to the plan {plan} was cut off before the start. Run playbooks/restart.yml "
@@ -175,7 +175,7 @@ FAULTS = (
         INSTANCES,
         SUPERVISOR + "run.py",
         "The supervisor has nothing to ask its server with: {why}.",
-        "Run the playbook again, which writes the instance's files anew.",
+        "Run the playbook again, which writes the instance's files again.",
         "",
     ),
     Known(

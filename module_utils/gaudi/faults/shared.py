@@ -24,7 +24,7 @@ LINK = (
     "Nothing over several cards is measured or started with it. Look at dmesg | grep habanalabs; if it stays, have the "
     "card and its neighbours on the board checked."
 )
-MODULES = "Unload all habanalabs modules and load those of one release, or install the driver anew."
+MODULES = "Unload all habanalabs modules and load those of one release, or install the driver again."
 FLASH = (
     "No role flashes firmware: with no instance running, unload the habanalabs modules, run hl-fw-loader (package "
     "habanalabs-firmware-odm), load them again (docs/compatibility.md)."

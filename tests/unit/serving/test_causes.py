@@ -146,7 +146,7 @@ def test_explain_card_not_acquired_is_decided_by_facts(line: str, facts: Facts, 
 def test_explain_card_that_was_held_keeps_its_one_meaning_when_nobody_has_it_any_more() -> None:
     cause = explain([ACQUIRE.replace("8 [Device not found", "20 [Device already acquired")], Facts(holders=()))
     assert (cause.id, cause.retry) == ("card-busy", True)
-    assert "nobody" in cause.cause
+    assert "no process has it open" in cause.cause
 
 
 def test_explain_open_causes_are_checked_in_order_without_those_that_facts_exclude() -> None:
