@@ -98,8 +98,18 @@ def test_the_image_of_a_measurement_has_what_its_plan_needs() -> None:
     assert evaluate("serving_image", task["vars"]["serving_image_plans"], **given) == plans
     files = [task.get("ansible.builtin.import_tasks") for task in play["tasks"]]
     assert names.index("serving_image") < files.index("tasks/all_served.yml") < names.index("fp8_calibration")
-    # The digest of a ready image counts; one of the inventory's release says nothing of another release's image.
-    known = {"hostvars": {"n": {"serving_image_digest": "sha256:1"}}, "inventory_hostname": "n"}
-    digest = task["vars"]["serving_image_digest"]
-    assert evaluate("serving_image", digest, **known, site_image={"ref": "x"}) == "sha256:1"
-    assert evaluate("serving_image", digest, **known, site_image={"ref": ""}) == ""
+
+
+@pytest.mark.parametrize(
+    ("ref", "release", "digest"),
+    [("x", "1.21", "sha256:1"), ("", "1.22", "sha256:1"), ("", "1.21", "")],
+    ids=["ready", "release of the inventory", "release of the model"],
+)
+def test_the_pin_of_the_site_counts_for_the_image_that_it_is_of(ref: str, release: str, digest: str) -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/calibrate.yml").read_text())
+    (pin,) = [
+        task["vars"]["serving_image_digest"] for task in play["tasks"] if "serving_image_digest" in task.get("vars", {})
+    ]
+    known: dict[str, Any] = {"hostvars": {"n": {"serving_image_digest": "sha256:1"}}, "inventory_hostname": "n"}
+    planned = {"calibrate_serving": {"release": {"name": release}}, "calibrate_release": "1.22"}
+    assert evaluate("serving_image", pin, **known, **planned, site_image={"ref": ref}) == digest
