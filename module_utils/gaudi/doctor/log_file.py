@@ -38,18 +38,26 @@ QUOTED, CHARACTERS = 3, 300
 # Share of characters that are no text, above which a file is no log.
 _STRANGE = 0.05
 
-# What docker, journald, kubernetes, compose and playbooks/logs.yml put before each line.
-_TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+# What docker, journald, kubernetes, compose and playbooks/logs.yml put before each line. Journald's forms are those of
+# journalctl --output: short, short-precise, short-iso, short-full, short-monotonic and short-unix.
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_TIME = rf"\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?"
+_JOURNAL = (
+    rf"(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}|[A-Z][a-z]{{2}} {_TIME} [A-Z]{{1,5}}"
+    r"|\[ *\d{1,9}\.\d{6}\]|\d{9,11}\.\d{6})"
+)
 _BEFORE = re.compile(
     r"^(?:"
-    rf"(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d) \S{{1,64}} [^\s:\[\]]{{1,64}}(?:\[\d{{1,8}}\])?: "
+    rf"{_JOURNAL} \S{{1,64}} (?:kernel|[^\s:\[\]]{{1,64}}\[\d{{1,8}}\]): "
+    rf"|(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}) \S{{1,64}} [^\s:\[\]]{{1,64}}: "
     rf"|{_TIME} (?:std(?:out|err) [FP] )?"
-    r"|[\w.-]{1,64}[-_]\d{1,3} +\| "
-    r"|\[[\w.-]{1,64}: [\w.-]{1,64}\] "
+    r"|[\w.-]{1,64}(?:[-_]\d{1,3} +|  +)\| "
+    r"|\[(?:[\w.-]{1,64}: |pod/[\w.-]{1,253}/)[\w.-]{1,64}\] "
     r"|> "
     r")"
 )
-_DOCKER_JSON = re.compile(r'^\{"log": ?"')
+# The keys under which docker and journalctl --output=json keep a line.
+_KEPT = ("log", "MESSAGE")
 
 _BUILD = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] |gaudi-image refused |failed to solve: ", re.MULTILINE)
 _STEP = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] (?P<title>[^\n]{1,200})", re.MULTILINE)
@@ -91,18 +99,16 @@ def read(data: bytes) -> list[str]:
         raise Refusal("log_is_no_text", "It is no text. Give what the program printed, or its log.")
     if not text.strip():
         raise Refusal("log_is_empty", "It is empty. Give what the program printed, with its standard error (2>&1).")
-    return [line for raw in text.split("\n") for line in _lines(raw)]
+    lines = [line for raw in text.split("\n") for line in _lines(raw)]
+    # A log in a page of Markdown is indented as a whole.
+    indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
+    return [line[indent:] for line in lines]
 
 
 def _lines(raw: str) -> Iterator[str]:
     """Yield what a program printed in a line of a file, without the prefixes of other programs."""
-    if _DOCKER_JSON.match(raw):
-        try:
-            kept = json.loads(raw)
-        except (ValueError, RecursionError):
-            kept = {}
-        if isinstance(kept, dict) and isinstance(kept.get("log"), str):
-            raw = kept["log"].rstrip("\n")
+    if raw.startswith("{"):
+        raw = _kept(raw)
     # A bar is drawn over with a carriage return; journald and GitHub show text behind it.
     for part in raw.rstrip("\r").split("\r"):
         line = printable(part)
@@ -112,6 +118,21 @@ def _lines(raw: str) -> Iterator[str]:
                 break
             line = line[found.end() :]
         yield line
+
+
+def _kept(raw: str) -> str:
+    """Return the line that a JSON object of docker or journald keeps; the text itself where it is none."""
+    try:
+        kept = json.loads(raw)
+    except (ValueError, RecursionError):
+        return raw
+    for value in (kept.get(key) for key in _KEPT):
+        if isinstance(value, str):
+            return value.rstrip("\n")
+        # Journald writes a line with colours as numbers.
+        if isinstance(value, list) and all(type(number) is int and 0 <= number < 256 for number in value):
+            return bytes(value).decode("utf-8", "replace").rstrip("\n")
+    return raw
 
 
 def explain_file(lines: Sequence[str], release: str = "", status: int | None = None) -> Cause:
@@ -236,7 +257,10 @@ def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
 
 
-_FAILED = re.compile(r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b")
+_FAILED = re.compile(
+    r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b|^E: "
+    r"|command not found|segmentation fault|core dumped|: (?:No such file or directory|Permission denied)$"
+)
 
 
 # A line of the plugin about a prompt (vllm_gaudi, bucketing), beside the one about each shape.
@@ -302,7 +326,7 @@ def _cause(id: str, cause: str, remedy: str, lines: Sequence[str], *, retry: boo
 
 def _halves(sentence: str) -> tuple[str, str]:
     """Return what is wrong and what to do, of a sentence that has both."""
-    found = re.search(r"(?<=[\w)'\"]\.) (?=[A-Z])", sentence)
+    found = re.search(r"(?<=[\w)\]'\"]\.) (?=[A-Z])", sentence)
     return (sentence[: found.start()], sentence[found.end() :]) if found else (sentence, "")
 
 

@@ -77,6 +77,15 @@ _NO_SUITE = re.compile(r"The repository '(?P<what>[^']+)' (?:does(?:n't| not)|no
 _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?")
 # Ansible's module, where a preference ranks another version above the one that is asked for.
 _NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
+_NOWHERE = re.compile(
+    r"E: (?:Unable to locate package |Package '?)(?P<name>[\w.+:-]{1,100})(?:$|'? has no installation)", re.MULTILINE
+)
+# What apt prints of a dependency before "you have held broken packages", whether a package is on hold or not.
+_UNMET = re.compile(
+    r"^ *(?P<name>[\w.+:-]{1,100}) : (?:Pre)?Depends: (?P<needs>[\w.+:-]{1,100}) (?P<what>\([^)]{1,100}\)) but "
+    r"(?P<other>\S{1,100}) is (?:to be )?installed",
+    re.MULTILINE,
+)
 
 
 def recognised(
@@ -246,19 +255,35 @@ def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
             f"The packages do not fit: {match['where'] or 'a file system'} is full. Free some space (apt-get clean), "
             "then run again.",
         )
+    if match := _UNMET.search(said):
+        return Refusal(
+            "dependency_unmet",
+            f"apt cannot install the packages together: {match['name']} needs {match['needs']} {match['what']}, but "
+            f"{match['other']} would be there. Look whether {match['needs']} is on hold (apt-mark showhold; apt-mark "
+            f"unhold {match['needs']}), then which repositories offer it (apt-cache policy {match['needs']}).",
+        )
     if _HELD.search(said):
         return Refusal(
             "held_package_in_the_way",
-            "A package that is on hold keeps the release from being installed. apt-mark showhold lists them; "
-            "apt-mark unhold the one in the way.",
+            "A package that is on hold keeps the release from being installed. Run apt-mark showhold, and apt-mark "
+            "unhold for the one in the way.",
         )
-    if found := _of_repositories(said, repository, ca_file) or _of_scripts(said):
-        return found
+    return _of_repositories(said, repository, ca_file) or _of_scripts(said) or _of_versions(said)
+
+
+def _of_versions(said: str) -> Refusal | None:
+    """Return why apt has no package, or not in this version."""
     if match := _NO_VERSION.search(said):
         return Refusal(
             "package_version_nowhere",
             f"No package repository of this node has {match['name'] or 'a package'} in version {match['what']}. Use a "
             "mirror that keeps it.",
+        )
+    if match := _NOWHERE.search(said):
+        return Refusal(
+            "package_nowhere",
+            f"No package repository that this node has read has {match['name']}. Run apt-get update and read its "
+            "errors; playbooks/driver.yml adds the repository of the release.",
         )
     if match := _NO_CANDIDATE.search(said):
         return Refusal(

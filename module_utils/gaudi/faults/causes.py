@@ -55,6 +55,9 @@ def explain_log(log: ServerLog, facts: Facts) -> Cause:
         return _cause(known, facts, (text[:QUOTED],), first)
     end = _end(log, facts)
     said = _three_lines(first) if first is not None else _last_words(log)
+    if log.conditions:
+        # HCL's own line says more than the error that follows from it.
+        said = (*(said[-1:] if first is not None else ()), log.conditions[0][:QUOTED])
     if end in ("out-of-host-memory", "container-killed", "crashed"):
         return Cause(end, *_sentences(end, facts, said), retry=True, lines=said)
     cause = " ".join(_sentences(end, facts, said, "" if said else "silent"))

@@ -9,8 +9,8 @@ FAULTS = (
         "unknown-argument",
         INSTANCES,
         "",
-        "This release does not know, or does not take, what it was given:",
-        "plan and image are of different releases, or extra_args or extra_environment is wrong.",
+        "This release does not know, or does not take, what it was given.",
+        "Plan and image are of different releases, or extra_args or extra_environment is wrong.",
         "argparse, and vLLM's own words",
         signs=r"error: .* knows no |error: unrecognized arguments|error: argument \S+: "
         r"|error: the following arguments|(?i:unknown|unrecognized|unsupported) (?:argument|option"
@@ -47,7 +47,7 @@ FAULTS = (
         "uvicorn",
         retry=True,
         remedies={"instance": "Stop it (systemctl stop vllm-{other}), or give one of the two another port."},
-        signs=r"\[Errno 98\]|[Aa]ddress already in use",
+        signs=r"\[Errno 98\]|[Aa]ddress already in use|port is already allocated",
         example="OSError: [Errno 98] Address already in use",
     ),
     Known(

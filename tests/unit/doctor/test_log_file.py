@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,14 @@ BEFORE = [
     "2025-11-26T10:00:00.123456789+01:00 stderr F {}",
     "Nov 26 10:00:00 gaudi-01 gaudi-vllm[4242]: {}",
     "2025-11-26T10:00:00+0000 gaudi-01 vllm-chat[4242]: {}",
+    "Nov 26 10:00:00.123456 gaudi-01 gaudi-vllm[4242]: {}",
+    "Wed 2025-11-26 10:00:00 UTC gaudi-01 gaudi-vllm[4242]: {}",
+    "[12345.678901] gaudi-01 gaudi-vllm[4242]: {}",
+    "1764151200.123456 gaudi-01 gaudi-vllm[4242]: {}",
     "vllm-server-1  | {}",
+    "vllm-server  | {}",
+    "[pod/vllm-0/server] {}",
+    "    {}",
     "[gaudi-01: chat] {}",
     "> {}",
     "{}\r",
@@ -118,7 +126,21 @@ BEFORE = [
 ]
 
 
-@pytest.mark.parametrize("form", [*BEFORE, "json"])
+# What docker and journalctl --output=json keep of a line; journald writes one with colours as numbers.
+KEPT: dict[str, Callable[[str], dict[str, Any]]] = {
+    "docker": lambda line: {"log": f"{line}\n", "stream": "stderr", "time": "2025-11-26T10:00:00Z"},
+    "docker, in another order": lambda line: {"stream": "stderr", "log": f"{line}\n"},
+    "journald": lambda line: {"__CURSOR": "s=1", "MESSAGE": line, "_PID": "4242"},
+    "journald, with colours": lambda line: {"MESSAGE": list(f"\x1b[31m{line}\x1b[0m".encode())},
+}
+
+
+def put(form: str, line: str) -> str:
+    """A line as another program keeps it."""
+    return json.dumps(KEPT[form](line)) if form in KEPT else form.format(line)
+
+
+@pytest.mark.parametrize("form", [*BEFORE, *KEPT])
 @pytest.mark.parametrize(
     ("text", "identifier"),
     [
@@ -132,11 +154,7 @@ BEFORE = [
 )
 def test_what_other_programs_put_before_a_line_does_not_count(form: str, text: str, identifier: str) -> None:
     lines = text.split("\n")
-    if form == "json":
-        kept = [json.dumps({"log": f"{line}\n", "stream": "stderr", "time": "2025-11-26T10:00:00Z"}) for line in lines]
-    else:
-        kept = [form.format(line) for line in lines]
-    found = explained("\n".join(kept))
+    found = explained("\n".join(put(form, line) for line in lines))
     assert found.id == identifier
     assert found == explained(text)
 
@@ -244,6 +262,14 @@ NEIGHBOURS = [
         "ImportError: cannot import name 'VLLMKVCache' from 'vllm_hpu_extension.utils' (/opt/u.py)",
         "calibration-versions",
     ),
+    (
+        "docker: Cannot connect to the Docker daemon at unix:///run/docker.sock. Is the docker daemon running?",
+        "engine-not-running",
+    ),
+    (
+        "docker: failed to connect to the docker API at unix:///run/docker.sock; check if the path is correct",
+        "engine-not-running",
+    ),
     ("ModuleNotFoundError: No module named 'vllm_hpu_extension.flags'", "calibration-versions"),
     ("TypeError: EngineArgs.__init__() got an unexpected keyword argument 'scheduling_policy'", "calibration-versions"),
     (
@@ -334,6 +360,17 @@ OTHER_LOGS = [
         "collective_failed",
         "hcclInternalError",
     ),
+    (
+        "hcl_topology.cpp:120(checkPort): The condition [ portUp ] failed. Port 3 is down\n"
+        "terminate called after throwing an instance of 'hcl::VerifyException'\n",
+        "unknown",
+        "Port 3 is down",
+    ),
+    ("docker: Bind for 0.0.0.0:8000 failed: port is already allocated.\n", "port-taken", "0.0.0.0:8000"),
+    ("bash: line 1: hl-smi: command not found\n", "unknown", "hl-smi"),
+    ("Segmentation fault (core dumped)\n", "unknown", "Segmentation"),
+    ("cat: /data/x: Permission denied\n", "unknown", "/data/x"),
+    ("E: Sub-process of an unknown kind\n", "unknown", "unknown kind"),
     ("(HCCL_RANK=3 x) ended with exit code 256\nHCCL demo runs in pure mode\n", "rank_ended", "Rank 3"),
 ]
 
@@ -344,6 +381,12 @@ def test_logs_of_other_programs(text: str, identifier: str, word: str) -> None:
     assert found.id == identifier
     assert word in " ".join((found.cause, found.remedy, *found.lines))
     assert found.cause.endswith(".") or identifier == "no-failure"
+
+
+def test_what_to_do_is_apart_from_what_a_repository_answered() -> None:
+    found = explained("Err:1 https://x noble InRelease\n  403  Forbidden [IP: 10.0.0.9 443]\n")
+    assert (found.id, found.cause.endswith("443].")) == ("repository_down", True)
+    assert "check its address" in found.remedy
 
 
 RECORDED = [
@@ -446,6 +489,12 @@ def test_nothing_of_a_request_is_quoted(status: int | None) -> None:
         assert "diary" not in said
 
 
+@pytest.mark.parametrize("form", [*BEFORE, *KEPT])
+def test_nothing_of_a_request_is_quoted_whatever_stands_before_it(form: str) -> None:
+    asked = 'INFO:     10.0.0.9:4242 - "POST /v1/my-diary HTTP/1.1" 500 Internal Server Error'
+    assert "diary" not in json.dumps(log_file.document(explained(put(form, asked), status=1)))
+
+
 def test_the_page_says_what_to_do_and_where_more_stands() -> None:
     busy = log_file.page(explained("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."))
     assert busy[0].startswith("[card-busy] ")
@@ -463,6 +512,10 @@ FACTS = {
     "speculation": Facts(command=("--speculative-config", '{"method": "ngram"}')),
     "picture-too-large": Facts(command=("--limit-mm-per-prompt", '{"image": 1}'), served=True),
 }
+
+
+def test_the_sentence_of_a_line_is_whole_without_the_line() -> None:
+    assert not [known.id for known in FAULTS if known.signs and known.sentence.endswith(":")]
 
 
 @pytest.mark.parametrize("known", [each for each in FAULTS if each.example], ids=lambda known: known.id)

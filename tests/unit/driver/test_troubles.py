@@ -91,6 +91,15 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "held_package_in_the_way",
             "apt-mark",
         ),
+        (
+            "The following packages have unmet dependencies:\n"
+            " habanalabs-thunk : Depends: habanalabs-dkms (= 1.22.2-32) but 1.21.0-555 is to be installed\n"
+            "E: Unable to correct problems, you have held broken packages.",
+            "dependency_unmet",
+            "habanalabs-thunk needs habanalabs-dkms (= 1.22.2-32), but 1.21.0-555 would be there.",
+        ),
+        ("E: Unable to locate package habanalabs-dkms", "package_nowhere", "has habanalabs-dkms."),
+        ("E: Package 'habanalabs-dkms' has no installation candidate", "package_nowhere", "has habanalabs-dkms."),
         ("E: Unable to correct problems, you have held broken packages.", "held_package_in_the_way", "apt-mark"),
         (
             "E: You don't have enough free space in /var/cache/apt/archives/.",
