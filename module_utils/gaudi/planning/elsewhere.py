@@ -28,7 +28,7 @@ LENGTHS = (32768, 8192)
 FIXED_CARDS = "card_count_fixed"
 WHOLE_NODE = 8
 
-VALIDATED, REPORTED, PLANNED, REFUSED = "validated", "reported", "planned only", "not supported"
+KNOWN_MOST = VALIDATED, REPORTED, PLANNED, REFUSED = "validated", "reported", "planned only", "not supported"
 
 
 def asks_for_another(sentence: str) -> bool:
@@ -105,7 +105,7 @@ def every_release(
     entry = entries.get(name) if isinstance(name, str) else None
     asked = {"tensor_parallel_size": AUTO, **request}
     config = request.get("model_config")
-    like = entry
+    like = [] if entry is None else [entry]
     if entry is None and isinstance(config, Mapping):
         like = alike(config, entries.values())
         size = loaded_bytes(config)
@@ -119,7 +119,7 @@ def _answer(
     request: Mapping[str, object],
     release: ReleaseEntry,
     entry: ModelEntry | None,
-    like: ModelEntry | None,
+    like: Sequence[ModelEntry],
     cards: Mapping[str, CardType],
     node: Node,
 ) -> Answer:
@@ -135,7 +135,11 @@ def _answer(
                 break
             continue
         count = None if unsized else len(made["modules"])
-        status, because = _standing(like, release, kind, cards, count)
+        known = [_standing(each, release, kind, cards, count) for each in like]
+        # Of several models with these figures the one that most is known of.
+        status, because = min(
+            known or [(PLANNED, "No model of the catalogue is like it.")], key=lambda said: KNOWN_MOST.index(said[0])
+        )
         words = [because, *([f"With max_model_len {length}."] if length is not None else [])]
         words += ["How many cards it takes is not known."] if unsized else []
         return Answer(release.name, kind, status, count, " ".join([*words, *made["warnings"]]))
@@ -160,11 +164,9 @@ def _planned(
 
 
 def _standing(
-    entry: ModelEntry | None, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType], count: int | None
+    entry: ModelEntry, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType], count: int | None
 ) -> tuple[str, str]:
     """What is known of a model on a release and cards, and where from."""
-    if entry is None:
-        return PLANNED, "No model of the catalogue is like it."
     said, known = entry.validated, cards.get(kind)
     generation = known.generation if known is not None else None
     if said is not None and release.name in said.releases and generation in said.generations:
@@ -179,8 +181,9 @@ def _standing(
     return PLANNED, f"Nobody is known to have tried {entry.title} with it."
 
 
-def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> ModelEntry | None:
-    """The model of the catalogue with the figures and the quantisation of a config.json; None for none."""
+def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """The models of the catalogue with the figures and the quantisation of a config.json."""
+    models = []
     found = facts("", None, config, {})
     for entry in entries:
         if entry.architecture is None:
@@ -190,8 +193,8 @@ def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> ModelE
         if all(getattr(found.shape, key) == getattr(known.shape, key) for key in same) and (
             found.stored_fp8 == known.stored_fp8
         ):
-            return entry
-    return None
+            models.append(entry)
+    return models
 
 
 def as_text(answers: Sequence[Answer]) -> list[str]:

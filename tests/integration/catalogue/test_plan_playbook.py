@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY = ROOT / "docs" / "examples" / "topologies" / "hl-288e-mixed-slots.yml"
 
@@ -50,6 +52,13 @@ def test_a_file_without_a_name_is_refused(tmp_path: Path) -> None:
     assert run.returncode != 0
     assert "plan_output is empty" in run.stdout + run.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["model", "model_config"])
+def test_an_option_that_only_every_release_reads_is_refused_without_it(tmp_path: Path, option: str) -> None:
+    run = plan(tmp_path, topology_file=str(TOPOLOGY), **{option: "qwq-32b"})
+    assert run.returncode != 0
+    assert "every_release=true" in run.stdout + run.stderr
 
 
 def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: Path) -> None:

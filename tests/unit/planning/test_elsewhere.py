@@ -73,16 +73,40 @@ def test_the_cards_are_the_fewest_that_hold_what_the_config_describes() -> None:
 
 
 def test_a_config_of_a_model_of_the_catalogue_has_its_record() -> None:
-    model = alike(DEEPSEEK, ENTRIES.values())
-    assert model is not None
-    assert model.name in ("deepseek-r1-0528", "deepseek-r1-671b")
+    assert {model.name for model in alike(DEEPSEEK, ENTRIES.values())} == {"deepseek-r1-0528", "deepseek-r1-671b"}
     found = answers({"weights": "/data/models/x", "model_config": DEEPSEEK})
     assert (found["deepseek-r1"].status, found["deepseek-r1"].cards) == ("reported", 8)
     assert found["1.24.1"].status == "planned only"
     # Longer requests than a node serves are no reason against the release.
     assert "max_model_len 32768" in found["1.24.1"].because
-    assert alike({**DEEPSEEK, "num_hidden_layers": 60}, ENTRIES.values()) is None
-    assert alike({**DEEPSEEK, "quantization_config": None}, ENTRIES.values()) is None
+    assert alike({**DEEPSEEK, "num_hidden_layers": 60}, ENTRIES.values()) == []
+    assert alike({**DEEPSEEK, "quantization_config": None}, ENTRIES.values()) == []
+
+
+def test_of_several_models_with_its_figures_the_one_counts_that_most_is_known_of() -> None:
+    config = {
+        **MISTRAL,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 128256,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 131072,
+    }
+    models = alike(config, ENTRIES.values())
+    assert len(models) > 1
+    found = answers({"weights": "/data/models/x", "model_config": config}, card="HL-325")
+    for model in models:
+        alone = answers({"model": model.name}, card="HL-325")
+        assert not [name for name, answer in alone.items() if answer.status == "validated" != found[name].status]
+
+
+def test_a_release_without_fp8_names_no_other_that_does_not_serve_the_model() -> None:
+    config = {**SPARSE, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    found = answers({"weights": "/data/models/x", "model_config": config})
+    assert {found[name].status for name in ("1.16", "1.18", "1.21", "1.22")} == {"not supported"}
+    for release in ("1.16", "1.18"):
+        assert "quantisation is not supported" in found[release].because
+        assert "1.2" not in found[release].because
 
 
 def test_a_model_is_validated_on_the_cards_that_the_list_names() -> None:
