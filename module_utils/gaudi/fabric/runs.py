@@ -23,7 +23,6 @@ from ..catalogue.fabric import (
 # run_hccl_demo.py).
 _ELEMENT = 4
 _SPLIT = ("reduce_scatter", "all2all")
-LARGEST_MODULE = 255
 PATHS: Mapping[str, str] = {"over_host_nics": "over host NICs", "over_host": "over PCIe and UPI"}
 """What carries traffic between groups: the key in a run's data, and its name."""
 # Seconds to start all ranks and their communicator, and to check the result: a guess, no run on hardware was timed.

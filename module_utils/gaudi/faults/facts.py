@@ -19,9 +19,9 @@ class Facts:
     the server had been ready. driver and image: version of the driver that is loaded, and of the vendor's software in
     the image. cards: module ids of the plan. visible: module ids that the driver offers. holders: processes other than
     the instance's own that have one of the cards open, each in words. modules: loaded modules of the kernel.
-    infiniband: whether /dev/infiniband is there. model: name or type of the model. card_type: as in catalog/cards.yml.
-    workers: processes that share the model. command: the argument vector. filling: what was filling the device memory
-    (Progress.filling). kernel_oom: increase of the kernel's count of out-of-memory kills.
+    infiniband: whether /dev/infiniband is there. model: name or type of the model. command: the argument vector.
+    filling: what was filling the device memory (Progress.filling). kernel_oom: increase of the kernel's count of
+    out-of-memory kills.
     """
 
     release: str | None = None
@@ -35,8 +35,6 @@ class Facts:
     modules: frozenset[str] | None = None
     infiniband: bool | None = None
     model: str | None = None
-    card_type: str | None = None
-    workers: int | None = None
     command: tuple[str, ...] | None = None
     filling: str | None = None
     kernel_oom: int | None = None
@@ -79,11 +77,6 @@ class Facts:
         return None if self.verbs_missing is None or self.infiniband is None else True
 
     @property
-    def first_generation(self) -> bool | None:
-        """Whether the card is of the first generation."""
-        return None if self.card_type is None else self.card_type.lower() in ("gaudi", "gaudi1", "hl-205", "hl-200")
-
-    @property
     def gated_delta(self) -> bool | None:
         """Whether it is release 1.24.1 with a model of gated delta layers: Qwen3-Next, Qwen3.5, Qwen3.6."""
         if self.model is None or self.release is None:
@@ -92,10 +85,8 @@ class Facts:
 
     @property
     def gpt_oss(self) -> bool | None:
-        """Whether the model is gpt-oss, and the card no Gaudi 3."""
-        if self.model is None:
-            return None
-        return bool(re.search(r"(?i)gpt[_-]?oss", self.model)) and (self.card_type or "").lower() != "gaudi3"
+        """Whether the model is gpt-oss."""
+        return None if self.model is None else bool(re.search(r"(?i)gpt[_-]?oss", self.model))
 
     @property
     def gemma4_too_early(self) -> bool | None:

@@ -134,11 +134,6 @@ FAULTS = (
         "Leave lazy_mode out; or set PT_HPUGRAPH_DISABLE_TENSOR_CACHE to false in extra_environment, or "
         "enforce_eager. A card of the first generation (HL-205) serves with no release.",
         PLUGIN,
-        remedies={
-            "first_generation": "The card is of the first generation, which the vendor's server does not support. "
-            "Serve from a Gaudi 2 or Gaudi 3."
-        },
-        cases=True,
         signs=r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor",
         example="RuntimeError: Neither storage attached to input tensor, not its view.",
     ),
@@ -176,7 +171,7 @@ FAULTS = (
         "Serve it with another release, or serve another model; docs/models.md lists what was validated.",
         PLUGIN + "; vllm 13054",
         remedies={
-            "gpt_oss": "gpt-oss is validated on Gaudi 3 only.",
+            "gpt_oss": "gpt-oss is validated on Gaudi 3 only. There, serve it with another release.",
             "gemma4_too_early": "Gemma 4 is validated from 1.24.1 on.",
         },
         cases=True,

@@ -30,7 +30,6 @@ def read(boss: Supervisor, plan: Plan) -> Facts:
         cards=tuple(card.module_id for card in plan.cards),
         visible=tuple(sorted(cards.driven(boss.paths.sys))) if cards.states(boss.paths.sys) else None,
         model=plan.served_model_name,
-        workers=len(plan.cards),
         command=plan.command,
     )
 
