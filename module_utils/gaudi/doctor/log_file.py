@@ -26,15 +26,18 @@ from ..faults.known import FAULTS
 from ..faults.tracebacks import ServerLog
 from ..faults.words import fault, fill
 from ..image.output import failure
-from ..serving.counts import DECODE, PROMPT, ComputedShape, shape_of
+from ..serving.counts import PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
 from .bundle import masked
 from .findings import of_kernel_log
+from .while_serving import DIMENSIONS
 
 # Bytes of a log. A start of eight cards with a warm-up of hundreds of graphs writes some 10 MB.
 LARGEST = 32 * 1024 * 1024
 # Lines that are quoted, and characters of each.
 QUOTED, CHARACTERS = 3, 300
+# Characters of a line that are searched; patterns take more than linear time.
+_LONGEST = 2000
 # Share of characters that are no text, above which a file is no log.
 _STRANGE = 0.05
 
@@ -158,10 +161,6 @@ def _explained(lines: Sequence[str], facts: Facts) -> Cause:
     return found or _of_server(lines, facts)
 
 
-# Characters of a line that are searched; patterns take more than linear time.
-_LONGEST = 2000
-
-
 def _of_build(lines: Sequence[str], text: str, facts: Facts) -> Cause:
     """Return why an image's build failed; what a step of it could not do may be in the list of faults."""
     steps = [printable(found["title"]) for found in _STEP.finditer(text)]
@@ -267,7 +266,6 @@ _FAILED = re.compile(
 _NOT_PREPARED = re.compile(
     r"(?i)(?P<phase>prompt|decode) bucket for \((?P<numbers>\d{1,9}, \d{1,9}, \d{1,9})\) was not prepared"
 )
-_VARIABLES = {PROMPT: ("VLLM_PROMPT_BS", "VLLM_PROMPT_SEQ"), DECODE: ("VLLM_DECODE_BS", "VLLM_DECODE_BLOCK")}
 
 
 def _of_shapes(lines: Sequence[str]) -> Cause | None:
@@ -283,13 +281,13 @@ def _of_shapes(lines: Sequence[str]) -> Cause | None:
     if not shapes:
         return None
     options = []
-    for phase, names in _VARIABLES.items():
+    for phase, names in DIMENSIONS.items():
         of_phase = [shape for shape in shapes if shape.phase == phase]
         largest = (
             max((shape.batch for shape in of_phase), default=0),
             max((shape.query if phase == PROMPT else shape.blocks for shape in of_phase), default=0),
         )
-        options += [f"{name}_BUCKET_MAX of at least {number}" for name, number in zip(names, largest) if number]
+        options += [f"VLLM_{name}_BUCKET_MAX of at least {number}" for name, number in zip(names, largest) if number]
     case = "log" if options else "unknown"
     facts = {"count": sum(shapes.values()), "shape": shapes.most_common(1)[0][0], "option": " and ".join(options)}
     why = "they are of unified attention"

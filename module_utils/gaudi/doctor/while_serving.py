@@ -92,7 +92,7 @@ def _of_skipped(plan: Mapping[str, Any], part: Mapping[str, Any]) -> Cover:
 
 
 # Dimensions of the forks' plans, in the order of ComputedShape.
-_DIMENSIONS = {PROMPT: ("PROMPT_BS", "PROMPT_SEQ"), DECODE: ("DECODE_BS", "DECODE_BLOCK")}
+DIMENSIONS = {PROMPT: ("PROMPT_BS", "PROMPT_SEQ"), DECODE: ("DECODE_BS", "DECODE_BLOCK")}
 # What the exponential strategy of the forks makes a dimension of (planning/buckets.py).
 _EXPONENTIAL = {"PROMPT_BS": "max_num_prefill_seqs", "PROMPT_SEQ": "max_model_len", "DECODE_BS": "max_num_seqs"}
 
@@ -111,11 +111,11 @@ def _graphs(plan: Mapping[str, Any], lists: Mapping[str, Sequence[int]], budget:
 
 def _of_fork(plan: Mapping[str, Any], part: Mapping[str, Any], shape: ComputedShape) -> Cover:
     lists, before = _lists(part), int(part.get("graphs") or 0)
-    if len(lists) < len(buckets.DIMENSIONS) or shape.phase not in _DIMENSIONS:
+    if len(lists) < len(buckets.DIMENSIONS) or shape.phase not in DIMENSIONS:
         return Cover("unknown", why="the release's server prepares no such shapes")
     if shape.phase == PROMPT and shape.blocks:
         return Cover("unknown", why="the plan's shapes have no prompt after a context")
-    names = _DIMENSIONS[shape.phase]
+    names = DIMENSIONS[shape.phase]
     sizes = dict(zip(names, (shape.batch, shape.query if shape.phase == PROMPT else shape.blocks)))
     beyond = {name: size for name, size in sizes.items() if size > lists[name][-1]}
     budget = number(plan, "--max-num-batched-tokens")
@@ -141,7 +141,7 @@ def _added(plan: Mapping[str, Any], lists: Mapping[str, list[int]], wider: Mappi
     """Return the graphs that wider lists add; without a budget of tokens in the plan, one for each further length."""
     prompts, decodes = (after - before for after, before in zip(_graphs(plan, wider), _graphs(plan, lists)))
     if number(plan, "--max-num-batched-tokens") is None:
-        prompts = sum(len(wider[name]) - len(lists[name]) for name in _DIMENSIONS[PROMPT])
+        prompts = sum(len(wider[name]) - len(lists[name]) for name in DIMENSIONS[PROMPT])
     return prompts + decodes
 
 
