@@ -140,8 +140,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         requests, open_ones = self._guarded(requests, task_vars)
         root = str(options["weights_root"] or WEIGHTS_ROOT)
         commits = self._commits(task_vars)
-        requests, hubs = self._from_hubs(requests, root, commits)
+        requests, of_hubs = self._from_hubs(requests, root, commits)
         models, refused = self._models(requests, commits)
+        refused.update(self._in_one_folder(of_hubs, models, root))
+        hubs = {f"{root.rstrip('/')}/{entry['directory']}": entry for entry in of_hubs.values()}
         refused.update(broken)
         refused.update(open_ones)
         report = options["on_refusal"] == "report"
@@ -237,14 +239,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     @staticmethod
     def _from_hubs(
         requests: list[Any], root: str, commits: Mapping[str, str]
-    ) -> tuple[list[Any], dict[str, dict[str, Any]]]:
-        """The requests, with the folder in place of a hub's id; and an entry for each such folder, by its path.
+    ) -> tuple[list[Any], dict[int, dict[str, Any]]]:
+        """The requests, with the folder in place of a hub's id; and an entry for each such folder, by position.
 
         Clients may ask for the id, as they would of a server that had fetched it itself.
         """
         found: list[Any] = []
-        entries: dict[str, dict[str, Any]] = {}
-        for request in requests:
+        entries: dict[int, dict[str, Any]] = {}
+        for position, request in enumerate(requests):
             name = request.get("weights") if isinstance(request, Mapping) else None
             if not isinstance(name, str) or not HUB_ID.fullmatch(name):
                 found.append(request)
@@ -252,9 +254,27 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             directory = name.rpartition("/")[2]
             path = f"{root.rstrip('/')}/{directory}"
             repository = {"repository": name, "revision": commits.get(name, "main")}
-            entries[path] = {"name": name, "directory": directory, "repositories": {DEFAULT: repository}}
+            entries[position] = {"name": name, "directory": directory, "repositories": {DEFAULT: repository}}
             found.append({**request, "weights": path, "served_model_name": request.get("served_model_name") or name})
         return found, entries
+
+    @staticmethod
+    def _in_one_folder(
+        of_hubs: Mapping[int, dict[str, Any]], models: Mapping[str, Any], root: str
+    ) -> dict[int, Refusal]:
+        """By position, why a hub's id is refused: another model of this run has the same folder."""
+        refused: dict[int, Refusal] = {}
+        for position, entry in of_hubs.items():
+            others = [*models.values(), *(each for place, each in of_hubs.items() if place != position)]
+            other = source_plan.taken_from(entry, others)
+            if other:
+                refused[position] = Refusal(
+                    "folder_of_two_models",
+                    f"weights is {entry['name']}, whose folder {root.rstrip('/')}/{entry['directory']} is that of "
+                    f"{other} as well. Bring one of both to a folder of another name (hf download {entry['name']} "
+                    f"--local-dir FOLDER), and name its path as weights.",
+                )
+        return refused
 
     def _pins(
         self, plans: list[dict[str, Any]], sources: list[Any], image: dict[str, Any], task_vars: dict[str, Any]

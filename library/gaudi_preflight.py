@@ -752,6 +752,7 @@ def look_at_instance(
         unknown_host=unknown,
         code=look_at_code(params, plan),
         named=weights_folders.models_named(Path(requires["weights_path"])) if requires["weights_path"] else (),
+        repository=weights_folders.repository_of(Path(requires["weights_path"])) if requires["weights_path"] else "",
     )
 
 

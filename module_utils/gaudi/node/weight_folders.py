@@ -170,6 +170,15 @@ def look(root: Path, names: Iterable[str] | None, plans: Path = PLANS) -> list[d
     return [describe(folder, plans) for folder in found if folder.is_dir() and not folder.is_symlink()]
 
 
+def repository_of(folder: Path) -> str:
+    """Return the repository that a folder of weights was fetched from, by its record; "" without a whole record."""
+    try:
+        record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
+    except Damaged:
+        return ""
+    return "" if record is None else str(record.repository)
+
+
 def mounted(mountinfo: str, path: str) -> tuple[str, str]:
     """Type and source of the file system a path is on, from the text of /proc/self/mountinfo; path is absolute."""
     found = mount_of(mountinfo, path)

@@ -14,6 +14,7 @@ from ..base import paths
 from ..base.command_line import runs_code
 from ..base.listeners import Listener
 from ..base.places import is_below
+from ..base.printable import printable
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
 from ..engine import daemon
@@ -65,7 +66,6 @@ class Instance:
     """Facts on the node that one plan depends on."""
 
     lacking: Sequence[str] = ()
-    """Parts of this project, such as the engine, that packages are installed for."""
     """Of its files beside weights, those that are not there."""
     measured: int = 0
     """The files in its folder of measurements."""
@@ -85,6 +85,8 @@ class Instance:
     """By folder of weights whose code it may run: files that differ from the pins, or run and are not pinned."""
     named: Sequence[str] = ()
     """Models of a hub that the configuration of its weights names."""
+    repository: str = ""
+    """The repository that its weights were fetched from, by their record; empty without one."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,9 @@ class Seen:
     engine_problems: Sequence[Problem] = ()
     """Why the engine cannot be used, or its configuration cannot be changed."""
     engine_notes: Sequence[str] = ()
-    lacking: Sequence[str] = ()
     """Settings of the engine that are not used."""
+    lacking: Sequence[str] = ()
+    """Parts of this project, such as the engine, that packages are installed for."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that a release has a word on."""
     runtime: bool = False
@@ -365,6 +368,7 @@ def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, port
         if path not in coming:
             mend = _mend_advice(asked, one, seen) or advice
             problems += checks.check_weights(one, path in seen.weights, mend, seen.lost.get(path, ""))
+    problems += _of_origin(asked, plan, seen)
     problems += _of_code(asked, plan, seen)
     problems += _of_start(asked, plan, seen)
     problems += checks.check_keys(plan, seen.instances[name].keys)
@@ -378,6 +382,23 @@ def _without_checksums(
     """Return sentences on everything of plans that no checksum pins."""
     named = {plan["instance"]: seen.instances[plan["instance"]].named for plan in plans}
     return [*moving, *by_commit, *pins.hub_sentences(plans), *pins.named_sentences(named)]
+
+
+def _of_origin(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
+    """Refuse the folder of a hub's id that holds the weights of another repository: only the name is the same."""
+    found, name = seen.instances[plan["instance"]].repository, plan["instance"]
+    sources = [] if plan["model"] else asked["source_plans"].get(name, [])
+    wanted = [each["repository"] for source in sources for each in source["fetch"]["repositories"].values()]
+    if not found or not wanted or found in wanted:
+        return []
+    return [
+        Problem(
+            "weights_of_another",
+            f"{name} is to serve {wanted[0]}, but {plan['requires']['weights_path']} was fetched from "
+            f"{printable(found)}. Move that folder away, and have {wanted[0]} fetched; or name the path as weights, if "
+            f"{printable(found)} is meant.",
+        )
+    ]
 
 
 def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:

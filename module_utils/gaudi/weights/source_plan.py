@@ -48,6 +48,19 @@ def measured(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
+def taken_from(entry: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+    """Return the repository that one of the ``others`` has in the folder of an entry; "" if none has another one."""
+    own = {source["repository"] for source in entry["repositories"].values()}
+    for other in others:
+        for fetch in (published(other), {**published(other), "directory": other["directory"]}, measured(other)):
+            if fetch is None or fetch["directory"] != entry["directory"]:
+                continue
+            names = [source["repository"] for source in fetch["repositories"].values()]
+            if names and own.isdisjoint(names):
+                return str(names[0])
+    return ""
+
+
 def source_plan(entry: Mapping[str, Any], directory: str) -> dict[str, Any] | None:
     """Return the source plan of the folder ``directory`` of a model; None if its origin is not known."""
     conversion = entry.get("conversion")

@@ -140,6 +140,28 @@ def test_weights_of_a_hub_are_served_from_their_folder_and_fetched_into_it() -> 
     assert "fetch_weights.yml -e repository=Qwen/Qwen3-14B" in result["how_to_get"]["a"]
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [{"weights": "evil/Qwen3-8B"}, {"model": "qwen3-8b"}, {"model": "qwen3-14b", "share_card_with": ["qwen3-8b"]}],
+)
+def test_a_folder_is_not_that_of_two_models(beside: dict[str, Any]) -> None:
+    """Both have the same last part of their name, and one of them would be served as the other."""
+    requests = [{"instance": "a", "weights": "other/Qwen3-8B"}, {"instance": "b", **beside}]
+    result, planner = run({"requests": requests, "on_refusal": "report", "weights_root": "/w"})
+    assert result["plans"][0]["refused_id"] == "folder_of_two_models"
+    assert "/w/Qwen3-8B" in result["plans"][0]["refused"]
+    assert "a" not in result["source_plans"]
+    assert ("refused" in result["plans"][1]) == ("weights" in beside)
+
+
+def test_one_model_may_be_served_twice() -> None:
+    requests = [{"instance": name, "weights": "Qwen/Qwen3-8B"} for name in "ab"] + [
+        {"instance": "c", "model": "qwen3-8b"}
+    ]
+    result, _ = run({"requests": requests, "on_refusal": "report", "weights_root": "/w"})
+    assert not any("refused" in plan for plan in result["plans"])
+
+
 def test_a_site_names_the_commit_of_a_hubs_weights_and_of_measurements() -> None:
     measurements = "Yi30/ds-r1-0528-default-pile-g2-0529"
     commits = {"Qwen/Qwen3-14B": "a" * 40, measurements: "b" * 40}

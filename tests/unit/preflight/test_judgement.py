@@ -100,6 +100,18 @@ def test_each_reading_that_is_wrong_is_one_problem(changes: dict[str, Any], prob
     assert ids(judge(replace(NODE, **changes), image_bytes=11)) == [problem]
 
 
+def test_a_hubs_id_does_not_serve_another_repository_of_the_same_name() -> None:
+    asked = {"source_plans": {"one": [{"fetch": FETCH, "convert": None}]}}
+    by_id = {**PLAN, "model": None}
+    of_others = replace(NODE, instances={"one": Instance(repository="evil/m")})
+    judged = judge(of_others, by_id, **asked)
+    assert ids(judged) == ["weights_of_another"]
+    assert "was fetched from evil/m" in judged["report"]
+    assert ids(judge(replace(NODE, instances={"one": Instance(repository="o/m")}), by_id, **asked)) == []
+    # A path says itself what is served.
+    assert ids(judge(of_others, by_id)) == []
+
+
 @pytest.mark.parametrize("path", ["/usr/local/bin:/usr/bin:/bin", ""])
 def test_a_path_without_sbin_is_refused_where_something_is_installed(path: str) -> None:
     node = replace(NODE, path=path)
