@@ -58,7 +58,7 @@ NOT_SHOWN = "(set, not shown)"
 _NAMES = r"token(?![a-z])|(?:api|access|auth|hf|hub)[_-]?tokens|secret|passw|passphrase|credential|authorization|cookie"
 # pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
 _SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
-_SECRET_WORD = re.compile(rf"{_NAMES}|api[_-]?key|[_-](?:pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
+_SECRET_WORD = re.compile(rf"{_NAMES}|api[_-]?key|[_-](?:pass|pwd|pat|sas|sig|auth)(?![\w-])", re.IGNORECASE)
 # Also where its quotes are escaped themselves, as in JSON within a text.
 _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\])*'?"
 # NAME=value, NAME => value and "name": "value", also as Python prints them, and --name value: any name, with what may
@@ -204,6 +204,9 @@ def cut(text: str, longest: int = LONGEST_LINE) -> str:
 
 def _without_values(text: str, named: re.Pattern[str], value: re.Pattern[str], name: Callable[[str], str]) -> str:
     """Mask the values behind names that a secret has. ``name``: the part of a word that is a name."""
+    # Nearly all lines of a log end here.
+    if not _SECRET_WORD.search(text):
+        return text
     parts, position = list[str](), 0
     while match := named.search(text, position):
         parts.append(text[position : match.end()])

@@ -11,7 +11,6 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from ..base import kernel_log
 from ..base.printable import printable
@@ -144,9 +143,9 @@ def explain_file(lines: Sequence[str], release: str = "", status: int | None = N
     release: the release that ran, "" if it is not known. status: exit status of the program. The id of a cause that
     nobody knows is "unknown", of a log without a failure "no-failure".
     """
-    found = _explained(lines, Facts(release=release or None, status=status))
-    # People give the result to others, with what apt, pip and servers print of accounts and tokens.
-    return replace(found, cause=masked(found.cause), lines=tuple(map(masked, found.lines)))
+    # People give the result to others, with what apt, pip and servers print of accounts and tokens. A line is masked
+    # before it is cut: no pattern finds a part of a secret.
+    return _explained([masked(line) for line in lines], Facts(release=release or None, status=status))
 
 
 def _explained(lines: Sequence[str], facts: Facts) -> Cause:

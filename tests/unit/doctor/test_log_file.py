@@ -470,6 +470,11 @@ def test_nothing_in_a_log_controls_a_terminal(text: str) -> None:
         "E: Failed to fetch https://reader:hunter2@mirror.example/x/a.deb  404  Not Found",
         "requests.exceptions.ProxyError: Max retries exceeded with proxy http://alice:hunter2@proxy.example:3128",
         "ValueError: HF_TOKEN=hunter2 is of another hub",
+        # Where a sentence says what to do it may quote the log as well.
+        "#1 [1/2] RUN pip\n#1 0.3 ERROR: No version. See https://reader:hunter2@idx/simple\nfailed to solve: pip",
+        # Cut in an account, whose end is what shows it.
+        f"RuntimeError: {'x' * 250} https://reader:{'hunter2' * 50}@mirror.example/x",
+        f"#1 [1/2] RUN {'a' * 150} https://reader:{'hunter2' * 50}@idx/simple\n#1 ERROR: no\nfailed to solve: pip",
     ],
 )
 def test_no_secret_of_a_log_is_in_what_people_give_to_others(line: str) -> None:
