@@ -71,7 +71,13 @@ OF_CARD: Sequence[Sequence[str]] = (("hl-smi", "-n", "link", "-i"), ("hl-smi", "
 MOST_CARDS = 64
 
 # Where the state of an instance quotes lines of its server.
-_QUOTES = {"status": "", "reason": "message", "last_reason": "message", "back": "reason"}
+_OF_REASON = ("message", "exception")
+_QUOTES: Mapping[str, Sequence[str]] = {
+    "status": (),
+    "reason": _OF_REASON,
+    "last_reason": _OF_REASON,
+    "back": ("reason",),
+}
 QUOTED = "(left out: it may quote a request)"
 
 # Names under which a record has what no file and no command is.
@@ -127,9 +133,9 @@ def without_quotes(state: str) -> str:
         document = parse(state)
     except ValueError:
         return f"{QUOTED}\n"
-    for name, part in _QUOTES.items():
-        if part and isinstance(document.get(name), dict) and part in document[name]:
-            document[name] = {**document[name], part: QUOTED}
+    for name, parts in _QUOTES.items():
+        if parts and isinstance(document.get(name), dict):
+            document[name] = {key: QUOTED if key in parts else value for key, value in document[name].items()}
         elif document.get(name) is not None:
             document[name] = QUOTED
     return json.dumps(document) + "\n"

@@ -56,6 +56,13 @@ def test_supervisor_same_exception_twice_before_readiness_is_not_tried_a_third_t
     assert fails(node, boom.format("04")) == 78
 
 
+def test_supervisor_exception_once_a_server_listens_is_not_stored_and_does_not_count(node: Node) -> None:
+    """Clients reach a server before the supervisor knows that it serves: their text decides nothing and is not kept."""
+    lines = ["INFO:     Started server process [1]", "ValueError: no answer to 'my diary'"]
+    assert [fails(node, *lines) for _ in range(3)] == [75, 75, 75]
+    assert "exception" not in node.state["reason"]
+
+
 def test_supervisor_another_exception_is_tried_again(node: Node) -> None:
     assert [fails(node, f"ValueError: {word}") for word in ("a", "b", "a")] == [75, 75, 75]
 

@@ -49,6 +49,15 @@ def test_a_recorded_start_is_whole_up_to_where_it_listens() -> None:
     assert lines[len(found) - 1 :][0].strip() == "" or "Started server process" in "".join(lines[len(found) - 1 :])
 
 
+@pytest.mark.parametrize("name", ["reason", "last_reason"])
+@pytest.mark.parametrize("part", ["message", "exception"])
+def test_a_state_is_recorded_without_what_it_quotes(name: str, part: str) -> None:
+    state = {"phase": "failed", "status": PROMPT, name: {"kind": "server-ended", part: PROMPT}}
+    found = recorded.without_quotes(json.dumps(state))
+    assert PROMPT not in found
+    assert json.loads(found)[name]["kind"] == "server-ended"
+
+
 def test_metrics_have_no_label_that_a_client_chooses() -> None:
     text = (
         "# HELP vllm:num_requests_running Number\n"

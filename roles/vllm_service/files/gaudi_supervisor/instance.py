@@ -606,10 +606,10 @@ class Supervisor:
         return "ready" in self.state
 
     def facts_of(self, reason: Reason) -> dict[str, Any]:
-        """What state.json has of an end. The exception counts before readiness only: later it may hold a request."""
+        """What state.json has of an end. The exception counts until the server listens: later it may hold a request."""
         facts: dict[str, Any] = {"kind": reason.kind, "message": reason.message, "time": now_text()}
         facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
-        if not self.served and reason.exception:
+        if not self.served and not self.log.served and reason.exception:
             facts |= {"exception": reason.exception, "driver": self.past.driver()}
         return facts
 
