@@ -198,8 +198,9 @@ def cut(text: str, longest: int = LONGEST_LINE) -> str:
     """Cut a text that is too long before its last word: part of a word may be a secret that no pattern finds."""
     if len(text) <= longest:
         return text
-    before, *last = text[:longest].rsplit(None, 1)
-    return f"{before} {CUT}" if last else CUT
+    # Blanks alone are no word.
+    words = text[:longest].rsplit(None, 1)
+    return f"{words[0]} {CUT}" if len(words) > 1 else CUT
 
 
 def _without_values(text: str, named: re.Pattern[str], value: re.Pattern[str], name: Callable[[str], str]) -> str:

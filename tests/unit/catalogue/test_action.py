@@ -147,7 +147,7 @@ def test_weights_of_a_hub_are_served_from_their_folder_and_fetched_into_it() -> 
 def test_a_folder_is_not_that_of_two_models(beside: dict[str, Any]) -> None:
     """Both have the same last part of their name, and one of them would be served as the other."""
     requests = [{"instance": "a", "weights": "other/Qwen3-8B"}, {"instance": "b", **beside}]
-    result, planner = run({"requests": requests, "on_refusal": "report", "weights_root": "/w"})
+    result, _ = run({"requests": requests, "on_refusal": "report", "weights_root": "/w"})
     assert result["plans"][0]["refused_id"] == "folder_of_two_models"
     assert "/w/Qwen3-8B" in result["plans"][0]["refused"]
     assert "a" not in result["source_plans"]

@@ -121,7 +121,17 @@ def test_an_archive_names_no_node_and_says_what_it_is() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [None, 7, "x", {}, {"texts": 1, "names": 2}, {"texts": {"../../x": "y", "\ue0009999\ue001": "\ue0009999\ue001"}}],
+    [
+        *(
+            None,
+            7,
+            "x",
+            {},
+            {"texts": 1, "names": 2},
+            {"texts": {"../../x": "y", "\ue0009999\ue001": "\ue0009999\ue001"}},
+        ),
+        {"texts": {"a": " " * 5000}},
+    ],
 )
 def test_a_node_may_report_anything(record: object) -> None:
     made = archive.make({"n1": record}, "", "2026-11-27")
