@@ -101,7 +101,7 @@ def test_each_reading_that_is_wrong_is_one_problem(changes: dict[str, Any], prob
 
 
 def test_a_hubs_id_does_not_serve_another_repository_of_the_same_name() -> None:
-    asked = {"source_plans": {"one": [{"fetch": FETCH, "convert": None}]}}
+    asked: dict[str, Any] = {"source_plans": {"one": [{"fetch": FETCH, "convert": None}]}}
     by_id = {**PLAN, "model": None}
     of_others = replace(NODE, instances={"one": Instance(repository="evil/m")})
     judged = judge(of_others, by_id, **asked)
