@@ -387,7 +387,7 @@ def _without_checksums(
 def _of_origin(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
     """Refuse the folder of a hub's id that holds the weights of another repository: only the name is the same."""
     found, name = seen.instances[plan["instance"]].repository, plan["instance"]
-    sources = [] if plan["model"] else asked["source_plans"].get(name, [])
+    sources = [] if plan.get("model") else asked["source_plans"].get(name, [])
     wanted = [each["repository"] for source in sources for each in source["fetch"]["repositories"].values()]
     if not found or not wanted or found in wanted:
         return []
