@@ -320,7 +320,14 @@ WORKED, NOT_MADE = "WorkerProc hit an exception.", "WorkerProc failed to start."
         ),
         ("1.24.1", ["--quantization", "awq"], {}, "", "Value error, awq quantization", "refused-configuration"),
         ("1.24", [], {"VLLM_PLUGINS": "lora"}, "", "RuntimeError: Failed to infer device type", "no-plugin"),
-        ("1.24.1", [], {"HABANA_VISIBLE_MODULES": "0,99"}, NOT_MADE, "synStatus=8 [Device not found]", "driver-silent"),
+        (
+            "1.24.1",
+            [],
+            {"HABANA_VISIBLE_MODULES": "0,99"},
+            NOT_MADE,
+            "synStatus=8 [Device not found]",
+            "card-not-acquired",
+        ),
         (
             "1.24.1",
             [],
@@ -460,7 +467,7 @@ def test_each_process_says_why_a_start_of_the_plugin_failed(
         heard.hear(line)
     reason = diagnose(lines, done.returncode, False, 0, heard, given)
     assert reason.kind == kind
-    assert reason.retry == (kind in ("driver-silent", "engine-died"))
+    assert reason.retry == (kind in ("card-not-acquired", "engine-died"))
     assert words[:60].partition("(0.01")[0].rstrip() in reason.message
 
 
