@@ -41,6 +41,8 @@ NAMES = {
     "remove=Qwen3-8B": "remove=Simulated-Tiny-Qwen2",
     "input=questions.jsonl": "input=docs/examples/questions.jsonl",
     "output=answers.jsonl": "output=.cache/answers.jsonl",
+    "log=FILE": "log=tests/unit/serving/recorded/fail__0.26.0_gaudi2_dp4tp2__qwen3-30b_device_memory.txt",
+    "output=cause.json": "output=.cache/cause.json",
     "doctor_output=": "doctor_output=.cache/",
     "doctor_bundle=": "doctor_bundle=.cache/",
     "record_output=": "record_output=.cache/",
