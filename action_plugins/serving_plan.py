@@ -21,12 +21,13 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base.checks import HUB_ID
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.pages.page import page as describe
 from ansible.module_utils.gaudi.planning.elsewhere import asks_for_another
 from ansible.module_utils.gaudi.preflight import pins
-from ansible.module_utils.gaudi.request.options import HUB_ID, name_of
+from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.serving import keys
 from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from ansible.module_utils.gaudi.weights.how_to_get import by_hub_id, how_to_get

@@ -12,6 +12,9 @@ from .refusal import Refusal
 # environment string above 128 KiB (MAX_ARG_STRLEN); far less than that is already a mistake here.
 MAX_TEXT = 4096
 
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+"""A repository of a hub: OWNER/NAME."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,12})?\Z", re.ASCII)

@@ -11,6 +11,7 @@ from math import isfinite
 
 from ..base.absent import absent
 from ..base.checks import (
+    HUB_ID,
     choice,
     integer,
     mapping,
@@ -30,7 +31,6 @@ from ..base.values import INSTANCE
 MODEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,94}")
 # A path that a bind mount can carry on a command line: absolute, no ":" or "," (they separate there).
 PATH = re.compile(r"/[^:,\"\\]*")
-HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,254}")
 HOST_NAME = re.compile(
     r"(?=.{1,253}$)(?=.*[A-Za-z])[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..base.checks import mapping, matching, shown
+from ..base.checks import HUB_ID, mapping, matching, shown
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from .hub_kinds import DEFAULT
@@ -34,7 +34,6 @@ PINNED = ("revision", "files")
 # over its own interface may answer for that commit with any files.
 BY_CHECKSUMS, BY_COMMIT, UNPINNED = "pinned by checksums", "pinned by commit only", "not pinned"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 # The option of a site.
 OF_SITE = "model_weights_commits"
 
@@ -159,7 +158,7 @@ def commits(value: object) -> dict[str, str]:
     """Read a site's option model_weights_commits: the commit of each repository that it accepts. Raises Refusal."""
     read = {}
     for repository, commit in mapping(value, OF_SITE).items():
-        matching(repository, f"{OF_SITE} (a repository)", _REPOSITORY, "OWNER/NAME")
+        matching(repository, f"{OF_SITE} (a repository)", HUB_ID, "OWNER/NAME")
         what = f"{OF_SITE}[{shown(repository)}]"
         read[repository] = matching(commit, what, _COMMIT, "a whole commit id of 40 hexadecimal digits")
     return read

@@ -11,17 +11,9 @@ from ansible.module_utils.gaudi.serving.counts import ComputedShape, Counts
 
 from tests.golden.full_plans import plans
 from tests.golden.serving_cases import vendor
+from tests.unit.planning.test_buckets import CONFIG
 
 CASES = plans.requests()
-CONFIG = {
-    "model_type": "qwen3",
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "hidden_size": 4096,
-    "head_dim": 128,
-    "max_position_embeddings": 40960,
-}
 NUMBERS = {"max_model_len": 4352, "max_num_seqs": 8, "max_num_batched_tokens": 4096, "num_gpu_blocks_override": 2000}
 
 
