@@ -97,6 +97,9 @@ def main() -> None:
     if not scenario.get("serve", True):
         stopping.wait()
         end(0)
+    while scenario.get("serve_when") and not (NODE / scenario["serve_when"]).exists():
+        if stopping.wait(0.05):
+            end(0)
     server = ThreadingHTTPServer(("127.0.0.1", scenario["port"]), Handler)
     # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
     server.daemon_threads = False

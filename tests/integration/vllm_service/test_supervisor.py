@@ -92,12 +92,22 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
 
 def test_a_record_has_the_lines_of_a_start_alone(node: Node) -> None:
     """The record knows a start by the supervisor's own lines, without which it would have none of it, or too much."""
+    node.scenario(lines=["INFO hello"], serve_when="printed")
     process = node.start()
+    assert process.stdout
+    printed = []
+    # The server answers only after the supervisor printed its line: their order is not fixed otherwise.
+    for line in process.stdout:
+        printed.append(line)
+        if "INFO hello" in line:
+            break
+    (node.root / "printed").touch()
     node.wait_ready()
     process.terminate()
-    output, _ = process.communicate(timeout=PATIENCE)
+    printed += process.stdout.readlines()
+    assert process.wait(PATIENCE) == 0
     # As the journal has them: without priorities.
-    lines = [re.sub(r"^<[2-7]>", "", line) for line in output.splitlines()]
+    lines = [re.sub(r"^<[2-7]>", "", line.rstrip("\n")) for line in printed]
     found = list(recorded.before_readiness(lines))
     assert found[:1] == ["gaudi-serving: Starting container vllm-tiny on modules 0, 1."]
     assert "INFO hello" in found
