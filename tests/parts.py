@@ -1,14 +1,16 @@
-"""Run the parts of the tests side by side, and end with the log of what failed.
+"""Run the parts of the tests side by side, and end with the logs of what failed.
 
     python -m tests.parts                    what make test runs
     python -m tests.parts --all              what make test-all runs
     python -m tests.parts lint molecule:vm   some of them
     python -m tests.parts --molecule torch   the scenarios of make test, and others that are named
+    python -m tests.parts --stop             what make test runs, and begin nothing after a failure
     python -m tests.parts --record           what make test runs, and write how long each part took
 
 No part needs another one's result: each brings up nodes of its own. Images are built once, before the first part that
-wants nodes. tests/part.sh runs a part and writes its log; after a failure nothing new begins. With V=1, where parts
-print all they have to say, they run one after the other.
+wants nodes. tests/part.sh runs a part and writes its log. After a failure the others run all the same, but for those
+that would begin too late for CI, and those with nodes where there are no images. With V=1, where parts print all they
+have to say, they run one after the other.
 
 The longest part begins first, by tests/durations.json, which --record writes. There is a part for each core, and one
 more, up to twice as many, whenever the cores had nothing to do for part of the time: many parts wait for nodes.
@@ -37,6 +39,9 @@ MOST = 2 * CORES
 # Seconds between two looks at the cores, and the share of their time without work that another part may fill.
 LOOK = 20.0
 IDLE = 0.3
+# After a failure no part of make test begins later, in seconds after the first: the longest takes 20 minutes, and CI,
+# which ends at 90, has to print the logs.
+LATEST = 3600.0
 DURATIONS = ROOT / "tests" / "durations.json"
 # Tests, and the programs that they start hundreds of times, are compiled once, into a folder that git does not see.
 COMPILED = ("env", "-u", "PYTHONDONTWRITEBYTECODE", f"PYTHONPYCACHEPREFIX={ROOT / '.cache/compiled'}")
@@ -171,23 +176,25 @@ class Ended:
 
 
 def run(
-    parts: Sequence[Part], at_once: tuple[int, int], start: Callable[[Part], tuple[int, str]], idle: Callable[[], float]
+    parts: Sequence[Part],
+    at_once: tuple[int, int],
+    start: Callable[[Part], tuple[int, str]],
+    idle: Callable[[], float],
+    latest: float = LATEST,
 ) -> Ended:
     """Run parts to their end and print a line for each.
 
     at_once is how many run side by side, and how many at most while cores are idle. start runs one part and gives its
     status and what it printed; the first line is the part's own. idle gives the share of idle time since it was asked.
+    After a failure no part begins later than latest, in seconds after the first.
     """
     waiting, running, ended = list(parts), dict[Future[tuple[int, str]], tuple[Part, float]](), Ended()
+    began, imageless, left_out = time.monotonic(), False, list[Part]()
     least, most = at_once
     allowed = least
     with ThreadPoolExecutor(most) as pool:
-        while running or (waiting and not ended.failed):
-            while (
-                len(running) < allowed
-                and not ended.failed
-                and (part := next_part(waiting, [part for part, _ in running.values()]))
-            ):
+        while running or waiting:
+            while len(running) < allowed and (part := next_part(waiting, [part for part, _ in running.values()])):
                 waiting.remove(part)
                 running[pool.submit(start, part)] = part, time.monotonic()
             allowed = least
@@ -200,8 +207,14 @@ def run(
                 ended.seconds[part.argument] = time.monotonic() - begun
                 if status:
                     ended.failed.append(rest)
+                    imageless |= part == IMAGES
+            late = bool(ended.failed) and time.monotonic() - began >= latest
+            left_out += [part for part in waiting if late or (imageless and part.nodes)]
+            waiting = [part for part in waiting if part not in left_out]
             if idle() > IDLE and not done:
                 allowed = min(most, max(least, len(running) + 1))
+    if left_out:
+        print(f"  - after a failure not begun: {', '.join(part.argument for part in left_out)}", flush=True)
     return ended
 
 
@@ -224,6 +237,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(known))
     parser.add_argument("--all", action="store_true", help="the long loops, too")
     parser.add_argument("--molecule", action="store_true", help="the Molecule scenarios of make test")
+    parser.add_argument("--stop", action="store_true", help="after a failure begin nothing")
     parser.add_argument("--record", action="store_true", help=f"write the seconds of each part to {DURATIONS.name}")
     options = parser.parse_args()
     if unknown := [name for name in options.parts if name not in known]:
@@ -237,7 +251,11 @@ def main() -> int:
     recorded = json.loads(DURATIONS.read_text(encoding="utf-8"))
     with host.in_use() if any(part.nodes for part in chosen) else contextlib.nullcontext():
         ended = run(
-            ordered(chosen, recorded), (1, 1) if loud else (CORES, MOST), shown if loud else start, Cores().idle
+            ordered(chosen, recorded),
+            (1, 1) if loud else (CORES, MOST),
+            shown if loud else start,
+            Cores().idle,
+            0.0 if options.stop else float("inf") if options.all else LATEST,
         )
     for said in ended.failed:
         print(said, end="")

@@ -84,21 +84,34 @@ def test_one_more_runs_where_the_cores_are_idle(monkeypatch: pytest.MonkeyPatch)
     assert set(ended.seconds) == {"plain", "other", "molecule:nodes"}
 
 
-def test_after_a_failure_nothing_begins_and_its_log_comes_last(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = threading.Event()
-    begun = []
+def test_after_a_failure_the_others_run_and_the_logs_come_last(capsys: pytest.CaptureFixture[str]) -> None:
+    def start(part: Part) -> tuple[int, str]:
+        return int(part is not OTHER), f"{part.name}\nlog of {part.name}\n"
+
+    assert run([PLAIN, OTHER, NODES], (1, 1), start, busy).failed == ["log of plain\n", "log of molecule nodes\n"]
+    assert capsys.readouterr().out == "plain\nother\nmolecule nodes\n"
+
+
+@pytest.mark.parametrize(
+    ("failing", "latest", "begun", "left_out"),
+    [
+        (IMAGES, float("inf"), [IMAGES, PLAIN], "molecule:nodes"),
+        (IMAGES, 0.0, [IMAGES], "plain, molecule:nodes"),
+        (PLAIN, 0.0, [IMAGES, PLAIN], "molecule:nodes"),
+    ],
+)
+def test_after_a_failure_what_has_no_images_and_what_is_too_late_is_named(
+    failing: Part, latest: float, begun: list[Part], left_out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = []
 
     def start(part: Part) -> tuple[int, str]:
-        begun.append(part)
-        if part is PLAIN:
-            failed.set()
-            return 1, "plain failed\nits log\n"
-        assert failed.wait(60)
-        return 0, "other passed\n"
+        started.append(part)
+        return int(part == failing), f"{part.name}\n"
 
-    assert run([PLAIN, OTHER, NODES], (2, 2), start, busy).failed == ["its log\n"]
-    assert begun == [PLAIN, OTHER]
-    assert capsys.readouterr().out == "plain failed\nother passed\n"
+    run([IMAGES, PLAIN, NODES], (1, 1), start, busy, latest)
+    assert started == begun
+    assert capsys.readouterr().out.splitlines()[-1] == f"  - after a failure not begun: {left_out}"
 
 
 def test_a_failure_names_its_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
