@@ -303,7 +303,8 @@ def perform(module: AnsibleModule, node: links.Node, fabric: Fabric, run: runs.R
     given = module.params
     command = runs.command(run, port=links.free_port(), directory=links.DEMO, direct=direct)
     seconds = given["limit"] or runs.limit_seconds(run, fabric)
-    return links.perform(module, node.image["measures"], run, node.cards.indexes, command, seconds)
+    known = {"driver": node.cards.topology["driver_version"], "release": node.image.get("release")}
+    return links.perform(module, node.image["measures"], run, node.cards.indexes, command, seconds, **known)
 
 
 def perform_all(

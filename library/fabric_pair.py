@@ -162,8 +162,11 @@ def perform(module: AnsibleModule) -> Output:
     if given["interface"]:
         command["environment"]["HCCL_SOCKET_IFNAME"] = given["interface"]
     indexes = {card["module_id"]: card["index"] for card in topology["cards"]}
+    known = {"driver": topology["driver_version"], "release": links.read_release(module, given["image"])}
     with links.alone(links.LOCK):
-        return links.perform(module, given["image"], run, indexes, command, given["limit"], nodes=2, node=given["half"])
+        return links.perform(
+            module, given["image"], run, indexes, command, given["limit"], **known, nodes=2, node=given["half"]
+        )
 
 
 def result(output: Output, *, direct: bool) -> dict[str, Any]:

@@ -17,8 +17,9 @@ class Facts:
 
     release: that of the plan, for example "1.24.1". status: exit status of the container or program. served: whether
     the server had been ready. driver and image: version of the driver that is loaded, and of the vendor's software in
-    the image. cards: module ids of the plan. visible: module ids that the driver offers. holders: processes other than
-    the instance's own that have one of the cards open, each in words. modules: loaded modules of the kernel.
+    the image. cards: module ids of the plan. visible: module ids that the driver offers. passed: module ids of the plan
+    whose device the container had. holders: processes other than the instance's own that have one of the cards open,
+    each in words. modules: loaded modules of the kernel.
     infiniband: whether /dev/infiniband is there. model: name or type of the model. command: the argument vector.
     filling: what was filling the device memory (Progress.filling). kernel_oom: increase of the kernel's count of
     out-of-memory kills.
@@ -31,6 +32,7 @@ class Facts:
     image: str | None = None
     cards: tuple[int, ...] | None = None
     visible: tuple[int, ...] | None = None
+    passed: tuple[int, ...] | None = None
     holders: tuple[str, ...] | None = None
     modules: frozenset[str] | None = None
     infiniband: bool | None = None
@@ -54,8 +56,9 @@ class Facts:
     @property
     def releases_differ(self) -> bool | None:
         """Whether driver and image are of two releases. Their builds may differ."""
-        of_driver, of_image = _RELEASE.search(self.driver or ""), _RELEASE.search(self.image or self.release or "")
-        return None if of_driver is None or of_image is None else of_driver[0] != of_image[0]
+        of_driver, of_image = (_numbers(text) for text in (self.driver, self.image or self.release))
+        # The plan of 1.24 has a driver 1.24.0.
+        return any(one != other for one, other in zip(of_driver, of_image)) if of_driver and of_image else None
 
     @property
     def card_missing(self) -> bool | None:
@@ -63,6 +66,15 @@ class Facts:
         if self.visible is None:
             return None
         return not self.visible if self.cards is None else bool(set(self.cards) - set(self.visible))
+
+    @property
+    def card_not_passed(self) -> bool | None:
+        """Whether the container lacked the device of a card that the driver offers."""
+        return None if self.passed is None or self.cards is None else bool(self._not_passed())
+
+    def _not_passed(self) -> list[int]:
+        offered = set(self.cards or ()) if self.visible is None else set(self.cards or ()) & set(self.visible)
+        return sorted(offered - set(self.passed or ()))
 
     @property
     def verbs_missing(self) -> bool | None:
@@ -105,4 +117,11 @@ class Facts:
             "driver": self.driver or "of an unknown version",
             "image": self.image or self.release or "of an unknown version",
             "missing": ", ".join(map(str, missing)) or "of the plan",
+            "not_passed": ", ".join(map(str, self._not_passed())),
         }
+
+
+def _numbers(version: str | None) -> list[int]:
+    """Return the numbers of a release in a version, without its build."""
+    found = _RELEASE.search(version or "")
+    return [int(number) for number in found[0].split(".")] if found else []

@@ -24,6 +24,20 @@ FAULTS = (
         example="RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.",
     ),
     Known(
+        "card-not-passed",
+        ENGINE,
+        "",
+        "The driver offers the cards, but the container had no device of module {not_passed}.",
+        "Run the playbook again (role container_runtime). With docker run by hand give --runtime=habana, and name "
+        "every card of the server in HABANA_VISIBLE_DEVICES.",
+        "habana-container-runtime, which passes the devices that HABANA_VISIBLE_DEVICES names",
+        hints=NOT_ACQUIRED,
+        when="card_not_passed",
+        check="in the container ls /dev/accel shows fewer cards than it is to have: give --runtime=habana and "
+        "HABANA_VISIBLE_DEVICES",
+        example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
+    ),
+    Known(
         "other-release",
         ENGINE,
         "",

@@ -33,6 +33,7 @@ from ..fabric.output import Output, parse_output
 from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
+from ..image.versions import vendor_release
 from . import containers, engine_look, instances, reservations
 from .documents import read
 from .files import take_turn
@@ -182,7 +183,7 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     if code != 0:
         return {}
     inspected = json.loads(out)[0]
-    labels = (inspected.get("Config") or {}).get("Labels") or {}
+    labels = _labels(inspected)
     # Of a network only fi_info has something to say. What a run over host NICs finds, it finds with a run's variables.
     walls = [*LOOKS, "--network", "host" if provider else "none"]
     variables = HOST_NICS_VARIABLES if provider else {}
@@ -209,7 +210,18 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
         found[part] = found[part] and labels.get(f"{LABEL}.commit.{pin}", found[part])
     version = re.search(r"[0-9]+\.[0-9.]+", found["version_text"] or "")
     base = labels.get(BASE_DIGEST) or labels.get(BASE) or digest_of(inspected, reference) or inspected["Id"]
-    return {**found, "base": base, "libfabric": version[0] if version else None}
+    release = vendor_release(reference, labels)
+    return {**found, "base": base, "libfabric": version[0] if version else None, "release": release}
+
+
+def read_release(module: AnsibleModule, reference: str) -> str | None:
+    """Return the release of the vendor's software in an image; None where nothing says it."""
+    code, out, _ = module.run_command([module.get_bin_path("docker", required=True), "image", "inspect", reference])
+    return vendor_release(reference, _labels(json.loads(out)[0]) if code == 0 else {})
+
+
+def _labels(inspected: Mapping[str, Any]) -> dict[str, str]:
+    return dict((inspected.get("Config") or {}).get("Labels") or {})
 
 
 def _not_started(module: AnsibleModule, error: str, reference: str) -> Refusal:
@@ -313,13 +325,15 @@ def perform(
     command: Mapping[str, Any],
     seconds: int,
     *,
+    driver: str | None,
+    release: str | None,
     nodes: int = 1,
     node: int = 0,
 ) -> Output:
     """Run hccl_demo over a run's cards, in a container with no other cards, for at most so many seconds.
 
-    indexes: the current device index of each module. command: the result of runs.command(). node of nodes: as passed
-    there.
+    indexes: the current device index of each module. command: the result of runs.command(). driver: its version.
+    release: that of the vendor's software in the image. node of nodes: as passed to runs.command().
     """
     # Its log goes where the container can write; the program knows its own directory.
     argv = [command["argv"][0], f"{DEMO}/{command['argv'][1]}", *command["argv"][2:]]
@@ -337,7 +351,11 @@ def perform(
         host_nics=run.over_host_nics,
         no_memory=ended.no_memory,
         silent=node > 0,
-        facts=read_facts({index: each for each, index in indexes.items() if each in run.modules}),
+        facts=replace(
+            read_facts({index: each for each, index in indexes.items() if each in run.modules}),
+            driver=driver,
+            image=release,
+        ),
     )
 
 

@@ -16,6 +16,9 @@ from ..cards.users import device_index, is_reader, owner_of
 from ..faults.facts import Facts
 from .files import text_of
 
+# The driver's name for the state of a card whose reset failed.
+DISABLED = "disabled"
+
 
 def read_open(proc: Path) -> Iterator[Holder]:
     """Yield processes with a card's device file open, in whatever container; proc: /proc."""
@@ -30,13 +33,60 @@ def read_open(proc: Path) -> Iterator[Holder]:
                 yield from (Holder(index, int(process.name), name, cgroup, account) for index in sorted(indexes))
 
 
-def read_facts(indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> Facts:
-    """Return who has one of these cards open, which modules are loaded, and whether there are verbs.
+def card_states(sys: Path) -> dict[int, str]:
+    """Return the driver's name for the state of each card that it has, by module id; empty where it does not tell."""
+    found = {}
+    for device in sys.glob("class/accel/accel[0-9]*/device"):
+        module = text_of(device / "module_id").strip()
+        # Another vendor's has none, nor has one that went between two reads.
+        if module.isdigit():
+            found[int(module)] = text_of(device / "status").strip().lower()
+    return found
+
+
+def offered(states: Mapping[int, str]) -> set[int]:
+    """Return the module ids of the cards that the driver has up."""
+    return {module for module, state in states.items() if state != DISABLED}
+
+
+def read_passed(
+    pid: int, indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path = Path("/dev")
+) -> tuple[int, ...] | None:
+    """Return the module ids of those cards whose device a process of a container has; None if it has ended.
+
+    Devices are compared by number, whatever a runtime calls them in the container.
+    """
+    root = proc / str(pid) / "root"
+    inside = set(_devices(root / "dev/accel"))
+    passed = (module for index, module in indexes.items() if _number(dev / f"accel/accel{index}") in inside)
+    return tuple(sorted(passed)) if (root / "dev").is_dir() else None
+
+
+def _devices(folder: Path) -> Iterator[int | None]:
+    yield from filter(None, map(_number, folder.glob("accel[0-9]*")))
+
+
+def _number(path: Path) -> int | None:
+    """Return the number of a device file; None for anything else."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_rdev if stat.S_ISCHR(found.st_mode) else None
+
+
+def read_facts(
+    indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path = Path("/dev"), sys: Path = Path("/sys")
+) -> Facts:
+    """Return who has one of these cards open, which cards the driver offers, which modules are loaded, and its verbs.
 
     indexes: the module id of each card by its device index. What cannot be read is unknown.
     """
     modules = text_of(proc / "modules").splitlines()
+    states = card_states(sys)
     return Facts(
+        cards=tuple(sorted(indexes.values())) or None,
+        visible=tuple(sorted(offered(states))) if states else None,
         holders=tuple(_in_words(indexes, proc)),
         modules=frozenset(line.split()[0] for line in modules if line.strip()) or None,
         infiniband=(dev / "infiniband").is_dir(),

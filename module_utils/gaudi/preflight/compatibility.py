@@ -7,7 +7,6 @@ wants stands in its file (key ``software``). A check is made where the release h
 from __future__ import annotations
 
 import difflib
-import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
 from ..faults.words import fault, remedy
 from ..host.cmdline import Needed
+from ..image.versions import PLUGIN, release_in_name
 from . import versions
 from .checks import Problem
 from .versions import BUILD, PATCH, RELEASE, Version
@@ -32,12 +32,9 @@ RUNTIME, DRIVER = "habanalabs-container-runtime", "habanalabs-dkms"
 DOCKERS = ("docker-ce", "docker.io", "moby-engine")
 DRIVERS = (DRIVER, "habanalabs")
 PACKAGES = (RUNTIME, *DRIVERS, *DOCKERS)
-# What is in an image of the vendor's, in the release's version.
-PLUGIN = "habana-torch-plugin"
 
 # Columns of a terminal, less what Ansible indents by.
 WIDTH = 92
-_IMAGE_RELEASE = re.compile(r"/gaudi-docker/([0-9]+(?:\.[0-9]+)+)/")
 _TITLES = {"gaudi1": "first-generation Gaudi", "gaudi2": "Gaudi 2", "gaudi3": "Gaudi 3"}
 
 
@@ -331,9 +328,8 @@ def _docker(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
 def _image(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("release")
     for reference, image in found.images.items():
-        named = _IMAGE_RELEASE.search(reference)
         # What is in it says more than its name.
-        seen = image.plugin or (named[1] if named else None)
+        seen = image.plugin or release_in_name(reference)
         if _differing(seen, wanted) in (RELEASE, PATCH):
             what = f"{PLUGIN} {seen} in" if image.plugin else f"{seen} in the name of"
             yield Row(f"{what} {reference}", str(wanted), remedy("image"))

@@ -58,5 +58,6 @@ def index_of(path: str) -> int | None:
 
 
 open_cards.device_index = index_of  # type: ignore[attr-defined]
-paths = settings.Paths(NODE / "etc", NODE / "state", NODE / "programs", NODE / "proc", NODE / "units", NODE / "sys")
+folders = ("etc", "state", "programs", "proc", "units", "sys", "dev")
+paths = settings.Paths(*(NODE / folder for folder in folders))
 sys.exit(command_line.main(sys.argv[1:], paths))

@@ -96,6 +96,36 @@ def test_supervisor_names_who_has_the_card(node: Node) -> None:
     assert f"(pid {holder.pid})" in node.state["reason"]["message"]
 
 
+def test_supervisor_names_the_release_of_the_image_that_its_build_found(node: Node) -> None:
+    line = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."
+    (node.root / "driver").write_text("1.24.1-17\n")
+    label = "gaudi-serving.image.version.habana-torch-plugin"
+    (node.root / "image_labels").write_text(json.dumps({label: "1.24.1.17"}))
+    assert fails(node, line) == 75
+    assert node.state["reason"]["kind"] == "card-not-acquired"
+    (node.root / "image_labels").write_text(json.dumps({label: "1.23.0.9"}))
+    fails(node, line)
+    assert node.state["reason"]["kind"] == "other-release"
+    assert "1.23.0.9" in node.state["reason"]["message"]
+
+
+@pytest.mark.parametrize(("passed", "kind"), [(("5",), "card-not-passed"), (("3", "5"), "card-not-acquired")])
+def test_supervisor_compares_the_devices_of_the_container_with_those_of_the_node(
+    node: Node, passed: tuple[str, ...], kind: str
+) -> None:
+    # Any character devices will do: they are told apart by their numbers.
+    devices = {"3": "/dev/zero", "5": "/dev/null"}
+    for folder, indexes in (("dev", devices), ("passed", passed)):
+        (node.root / folder / "accel").mkdir(parents=True)
+        for index in indexes:
+            (node.root / folder / f"accel/accel{index}").symlink_to(devices[index])
+    process = node.start()
+    node.wait_ready()
+    node.crash("RuntimeError: synStatus=8 [Device not found] Device acquire failed.")
+    process.communicate(timeout=PATIENCE)
+    assert node.state["reason"]["kind"] == kind
+
+
 def test_supervisor_after_readiness_nothing_of_a_request_is_told_or_stored(node: Node) -> None:
     process = node.start()
     node.wait_ready()

@@ -512,6 +512,7 @@ def test_the_page_says_what_to_do_and_where_more_stands() -> None:
 # Facts without which a line means another fault of the list.
 FACTS = {
     "other-release": Facts(driver="1.24.1-482", image="1.22.2-32"),
+    "card-not-passed": Facts(cards=(0, 1), visible=(0, 1), passed=(0,)),
     "verbs-not-passed": Facts(modules=frozenset(("habanalabs_ib",)), infiniband=False),
     "verbs-failed": Facts(modules=frozenset(("habanalabs_ib",)), infiniband=True),
     "speculation": Facts(command=("--speculative-config", '{"method": "ngram"}')),

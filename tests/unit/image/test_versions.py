@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from ansible.module_utils.gaudi.image.dockerfile import constraints
-from ansible.module_utils.gaudi.image.versions import VERSION_LABEL, labelled_versions, version_labels
+from ansible.module_utils.gaudi.image.versions import (
+    VERSION_LABEL,
+    labelled_versions,
+    vendor_release,
+    version_labels,
+)
 
 from tests.unit.image.made import made
 from tests.unit.image.test_sbom import FOUND
@@ -47,3 +53,20 @@ def test_of_the_system_s_packages_the_part_is_named() -> None:
 
 def test_other_labels_say_no_version() -> None:
     assert labelled_versions({"gaudi-serving.image.release": "1.22"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("reference", "labels", "release"),
+    [
+        ("gaudi-serving/vllm:1.24-abc", {f"{VERSION_LABEL}habana-torch-plugin": "1.24.0.5"}, "1.24.0.5"),
+        ("site/rhel:1", {"vendor": "Habanalabs Ltd.", "release": "1.22.0-740"}, "1.22.0-740"),
+        ("site/rhel:1", {"vendor": "Red Hat, Inc.", "release": "1747"}, None),
+        ("vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:latest", {}, "1.22.2"),
+        ("site/vllm:1", {"gaudi-serving.image.base": "gaudi-docker/1.23.0/ubuntu24.04/habanalabs/x:latest"}, "1.23.0"),
+        ("site/vllm:1.22", {}, None),
+    ],
+)
+def test_the_vendor_s_release_is_that_of_the_plugin_then_of_labels_and_names(
+    reference: str, labels: dict[str, str], release: str | None
+) -> None:
+    assert vendor_release(reference, labels) == release

@@ -74,6 +74,7 @@ class Node:
     # Other images than the one that measures, with their ids; what is not here is not on the node.
     others: dict[str, str] = field(default_factory=dict)
     has_demo: bool = True
+    labels: dict[str, str] = field(default_factory=dict)
     # Images that measure: what a build says that fails, those that were built, and what earlier ones left.
     build_fails: str = ""
     built: list[str] = field(default_factory=list)
@@ -151,7 +152,7 @@ class Node:
             return (0, "sha256:2", "") if command[-1] in self.built else (1, "", "no such image")
         if "inspect" in command:
             known = {**({IMAGE: "sha256:1"} if self.image else {}), **self.others}.get(command[-1])
-            return (0, json.dumps([{"Id": known, "Config": {"Labels": {}}}]), "") if known else (1, "", "no")
+            return (0, json.dumps([{"Id": known, "Config": {"Labels": self.labels}}]), "") if known else (1, "", "no")
         if "--property=ActiveState" in command:
             return 0, f"ActiveState={self.active}\n", ""
         if "HCCL_GAUDI_DIRECT=1" in command and self.without_direct:

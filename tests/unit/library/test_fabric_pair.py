@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.faults.facts import Facts
 from ansible.module_utils.gaudi.node import links
 
 from library import fabric_pair, fabric_pair_info
@@ -105,6 +106,16 @@ def test_the_first_half_has_the_figure_for_all_ranks(node: Node) -> None:
     assert half() == {**said, "invocation": half()["invocation"]}
     node.ranks = 8
     assert "contradict each other" in half()["sentence"], "the factor is that of 8 ranks"
+
+
+@pytest.mark.parametrize(("driver", "names"), [("1.22.2-32", False), ("1.23.0-695", True)])
+def test_a_half_compares_the_driver_with_the_release_of_the_image(
+    node: Node, driver: str, names: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "read_facts", lambda _indexes: Facts(holders=()))
+    node.driver, node.fails = driver, "HCCL demo error: synDeviceAcquire(&handle, nullptr) failed with synapse error: 8"
+    node.labels = {"gaudi-serving.image.version.habana-torch-plugin": "1.22.2.32"}
+    assert ("are of two releases" in half()["sentence"]) is names
 
 
 def test_a_half_that_misses_gaudi_direct_says_so_where_it_was_asked_for(node: Node) -> None:

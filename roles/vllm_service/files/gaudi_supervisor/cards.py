@@ -5,31 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gaudi.node.files import text_of
-
-# What the driver calls a card whose reset failed.
-DISABLED = "disabled"
-
-
-def states(sys: Path) -> dict[int, str]:
-    """What the driver calls the state of each card that it has, by module id; empty where it does not say."""
-    found = {}
-    for device in sys.glob("class/accel/accel[0-9]*/device"):
-        module = text_of(device / "module_id").strip()
-        # Another vendor's has none, nor has one that went between two looks.
-        if module.isdigit():
-            found[int(module)] = text_of(device / "status").strip().lower()
-    return found
+from gaudi.node.open_cards import DISABLED, card_states, offered
 
 
 def driven(sys: Path) -> set[int]:
     """The module ids of the cards that the driver has up."""
-    return {module for module, state in states(sys).items() if state != DISABLED}
+    return offered(card_states(sys))
 
 
 def disabled(sys: Path) -> set[int]:
     """The module ids of the cards that the driver has given up."""
-    return {module for module, state in states(sys).items() if state == DISABLED}
+    return {module for module, state in card_states(sys).items() if state == DISABLED}
 
 
 class Cards:

@@ -126,6 +126,11 @@ class Docker:
         pairs = (str(entry).partition("=") for entry in facts["Config"].get("Env") or [])
         return {name: value for name, _, value in pairs}
 
+    def image_labels(self, image: str) -> dict[str, str]:
+        """The labels of an image; none if it is not there."""
+        facts = self._inspect("image", image) or {}
+        return {str(name): str(value) for name, value in (facts.get("Config", {}).get("Labels") or {}).items()}
+
     def image_id(self, image: str) -> str:
         """What the engine has under the name of an image; empty where it has nothing."""
         return str((self._inspect("image", image) or {}).get("Id", ""))

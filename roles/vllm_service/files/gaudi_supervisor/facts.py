@@ -6,36 +6,45 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gaudi.faults.facts import Facts
-from gaudi.node.open_cards import read_facts
+from gaudi.image.versions import vendor_release
+from gaudi.node.open_cards import read_facts, read_passed
 from gaudi.serving.plan import Plan
 from gaudi.serving.signs import EngineGone
-
-from . import cards
 
 if TYPE_CHECKING:
     from .instance import Supervisor
 
-# Where the vendor's images name the release of their software (its Dockerfiles, 1.16 to 1.24).
-_IMAGE_RELEASE = "RELEASE_VERSION"
-
 
 def read(boss: Supervisor, plan: Plan) -> Facts:
     """Read what can be read. The instance's own container has ended by now."""
-    indexes = {card["index"]: card["module_id"] for card in boss.state["cards"] if "index" in card}
     return replace(
-        read_facts(indexes, boss.paths.proc, boss.paths.dev),
+        read_facts(_indexes(boss), boss.paths.proc, boss.paths.dev, boss.paths.sys),
         release=plan.release or None,
         driver=boss.past.driver() or None,
         image=_image(boss, plan),
         cards=tuple(card.module_id for card in plan.cards),
-        visible=tuple(sorted(cards.driven(boss.paths.sys))) if cards.states(boss.paths.sys) else None,
         model=plan.served_model_name,
         command=plan.command,
     )
 
 
+def passed(boss: Supervisor) -> tuple[int, ...] | None:
+    """Return the module ids of the plan's cards that the container has; None while it does not run."""
+    try:
+        found = boss.own_container()
+    except EngineGone:
+        return None
+    if found is None or not found.running:
+        return None
+    return read_passed(found.pid, _indexes(boss), boss.paths.proc, boss.paths.dev)
+
+
+def _indexes(boss: Supervisor) -> dict[int, int]:
+    return {card["index"]: card["module_id"] for card in boss.state["cards"] if "index" in card}
+
+
 def _image(boss: Supervisor, plan: Plan) -> str | None:
     try:
-        return (boss.docker.image_environment(plan.image) or {}).get(_IMAGE_RELEASE)
+        return vendor_release(plan.image, boss.docker.image_labels(plan.image))
     except EngineGone:
         return None

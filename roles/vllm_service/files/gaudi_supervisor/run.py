@@ -83,6 +83,8 @@ class Run:
         self.attached_at = 0.0
         self.starting = Starting(supervisor, made_of.digest, plan.graphs, own=not attach)
         self.cards = Cards(supervisor.paths.sys, [card.module_id for card in plan.cards])
+        # Which of them the container has the device of; None until it was seen running.
+        self.passed: tuple[int, ...] | None = None
         self.child = self.attach() if attach else self.start()
 
     def listen(self) -> Endpoint:
@@ -248,6 +250,8 @@ class Run:
         """The server is ready once it answers."""
         boss = self.boss
         problem = self.endpoint.problem(models=True)
+        if self.passed is None:
+            self.passed = facts.passed(boss)
         if not self.endpoint.shut:
             self.shut_since = None
         if problem is None:
@@ -502,7 +506,7 @@ class Run:
         """What can be read when a server has ended. killed: processes that the kernel killed for want of memory."""
         now = facts.read(self.boss, self.plan)
         filling = "" if ready else self.boss.progress.filling
-        return replace(now, status=self.status, served=ready, kernel_oom=killed, filling=filling)
+        return replace(now, status=self.status, served=ready, kernel_oom=killed, filling=filling, passed=self.passed)
 
     def hand_over(self) -> int | None:
         """Become the program on disk, with the same process id; the container does not notice.
