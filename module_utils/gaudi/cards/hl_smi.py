@@ -278,7 +278,7 @@ def release_of(text: str) -> str:
 
 
 _TABLE_VERSION = re.compile(r"\|\s*(HL-SMI Version|Driver Version|Nic Driver Version):\s*(\S+)\s*(?:\|\s*)?")
-_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+)\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*(\S+)\s*(?:\|\s*)?")
+_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+(?: \S+){0,3})\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*(\S+)\s*(?:\|\s*)?")
 _TABLE_VALUES = re.compile(
     r"\|\s*\S+\s+(?P<temperature>\S+)\s+\S+\s+(?P<power>\S+)\s+/\s+(?P<cap>\S+)\s*"
     r"\|\s*(?P<used>\S+)\s+/\s+(?P<total>\S+)\s*\|\s*(?P<utilization>\S+)\s+\S+?\s*(?:\|\s*)?"

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..base import kernel_log
 from ..base.printable import printable
@@ -18,12 +19,14 @@ from ..base.refusal import Refusal
 from ..base.server_log import is_of_request
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
+from ..fabric import burn_in
 from ..fabric import output as hccl
 from ..faults.causes import Cause, explain, explain_log, quote
 from ..faults.facts import Facts
 from ..faults.known import FAULTS
 from ..faults.tracebacks import ServerLog
 from ..faults.words import fault, fill
+from ..image import pytorch
 from ..image.output import failure
 from ..serving.counts import PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
@@ -53,6 +56,8 @@ _BEFORE = re.compile(
     rf"{_JOURNAL} \S{{1,64}} (?:kernel|[^\s:\[\]]{{1,64}}\[\d{{1,8}}\]): "
     rf"|(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}) \S{{1,64}} [^\s:\[\]]{{1,64}}: "
     rf"|{_TIME} (?:std(?:out|err) [FP] )?"
+    # netconsole, in its extended form.
+    r"|\d{1,3},\d{1,20},\d{1,20},[-c+](?:,[^;]{0,200})?; ?"
     r"|[\w.-]{1,64}(?:[-_]\d{1,3} +|  +)\| "
     r"|\[(?:[\w.-]{1,64}: |pod/[\w.-]{1,253}/)[\w.-]{1,64}\] "
     r"|> "
@@ -63,8 +68,8 @@ _KEPT = ("log", "MESSAGE")
 
 _BUILD = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] |gaudi-image refused |failed to solve: ", re.MULTILINE)
 _STEP = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] (?P<title>[^\n]{1,200})", re.MULTILINE)
+_HL_QUAL = re.compile(r"^hl_qual - |hl qual report|Test result summary|-rmod +==>", re.MULTILINE)
 _HCCL = re.compile(r"HCCL[ _]demo|HCCL_RANK=|\[BENCHMARK\] +hccl|run_hccl_demo", re.IGNORECASE)
-_MAKE_LOG = re.compile(r"^DKMS \S{0,20}make\.log for ", re.MULTILINE)
 _PACKAGES = re.compile(
     r"^(?:[EW]: |Err:\d|dpkg(?:-deb)?: |Setting up |Reading package lists|Error! |Consult /|modprobe: "
     r"|modinfo: |insmod: |dkms\b|Failed to update apt cache|No package matching|DKMS tree already contains"
@@ -78,6 +83,8 @@ _KERNEL = re.compile(
 )
 _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|not usable|timeout|timed out|stuck)\b")
 _PAGE_TABLES = re.compile(kernel_log.PAGE_TABLES)
+# vLLM prints what it was started with; some faults are told by it.
+_ARGUMENTS = "non-default args: "
 _OUT_OF_MEMORY = "Out of memory: Killed process"
 
 
@@ -152,12 +159,14 @@ def _explained(lines: Sequence[str], facts: Facts) -> Cause:
     text = "\n".join(line[:_LONGEST] for line in lines)
     if _BUILD.search(text):
         return _of_build(lines, text, facts)
-    found = _of_packages(text) if _PACKAGES.search(text) or _MAKE_LOG.search(text) else None
+    found = _of_packages(text) if _PACKAGES.search(text) or build_log.is_make_log(text) else None
     if found is None and _KERNEL.search(text):
         found = _of_kernel(lines, facts)
     if found is None and _HCCL.search(text):
         found = _of_hccl(lines, text, facts)
-    return found or _of_server(lines, facts)
+    if found is None and _HL_QUAL.search(text):
+        found = _of_hl_qual(text)
+    return found or _of_pip(lines) or _of_server(lines, facts)
 
 
 def _of_build(lines: Sequence[str], text: str, facts: Facts) -> Cause:
@@ -179,8 +188,8 @@ _BUILD_ENDED = re.compile(
 
 def _of_packages(text: str) -> Cause | None:
     """Return why packages were not installed, or the driver not built or loaded; None if no pattern matches."""
-    _kernel, attempt = build_log.last_attempt(text)
-    built = build_log.cause(attempt, _kernel or "of the log") if _MAKE_LOG.search(text) else None
+    kernel, attempt = build_log.last_attempt(text)
+    built = build_log.cause(attempt, kernel or "(the log does not say which)") if build_log.is_make_log(text) else None
     refusal = built or troubles.recognised(text)
     return _of_refusal(refusal, _telling(text.split("\n"), refusal)) if refusal else None
 
@@ -224,15 +233,35 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
 
 
 _MOST_RANKS = 8
-# pip prints it before it succeeds.
-_HARMLESS = "pip's dependency resolver does not currently take into account"
+# pip prints the first before it succeeds, vllm bench serve the second at its end.
+_HARMLESS = re.compile(r"pip's dependency resolver does not currently take into account|^Failed requests: +0\s*$")
 _HCCL_ERROR = re.compile(r"(?i)error|fail|exit code|abort|bad\b|HCCL demo")
+
+
+def _of_hl_qual(text: str) -> Cause:
+    """Return which card hl_qual failed, or that it failed none."""
+    run = burn_in.parse_hl_qual(text, 0)
+    if run.passed is not False:
+        return _without_failure(run.sentence)
+    said = [line for line in text.splitlines() if "FAILED" in line]
+    return _cause("fabric_failed", run.sentence, "Replace the card, or ask the vendor.", said)
+
+
+def _of_pip(lines: Sequence[str]) -> Cause | None:
+    """Return that pip replaced Habana's PyTorch by another one, whatever its exit status."""
+    replaced = pytorch.replaced_in(lines)
+    if replaced is None or not pytorch.is_habanas(replaced.before):
+        return None
+    refusal = pytorch.refusal("This environment", "", replaced.before, replaced.after, replaced=replaced)
+    return _of_refusal(refusal, [line for line in lines if f"torch-{replaced.after}" in line]) if refusal else None
 
 
 def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
     """Return why a server ended, or that nothing failed."""
     log = ServerLog()
     progress = Progress()
+    if facts.command is None:
+        facts = replace(facts, command=tuple(line for line in lines if _ARGUMENTS in line) or None)
     for line in lines:
         log.add(line)
         progress.hear(line)
@@ -240,17 +269,14 @@ def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
     if found.id:
         return found
     is_server = progress.phase != "starting"
-    failed = (
-        log.died
-        or log.last_error
-        or (not is_server and any(_FAILED.search(line) for line in lines if _HARMLESS not in line))
-    )
+    errors = [] if is_server else [line for line in lines if _FAILED.search(line) and not _HARMLESS.search(line)]
+    failed = log.died or log.last_error or errors
     if not failed and not facts.status:
         return _of_shapes(lines) or _without_failure(
-            f"As far as it goes: {progress.text()}." if is_server else _of_table(lines)
+            f"As far as it goes: {progress.text()}." if is_server else _of_table(lines) or _of_benchmark(lines)
         )
     entry = fault("unknown")
-    said = found.lines or _last(lines, QUOTED)
+    said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(lines, QUOTED)
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
 
@@ -303,6 +329,19 @@ def _of_table(lines: Sequence[str]) -> str:
     names = Counter(f"{card.name} ({card.memory_total_mib} MiB)" for card in table.cards)
     cards = ", ".join(f"{count} x {name}" for name, count in names.items()) or "no card"
     return f"It is a table of hl-smi: {cards}; driver {table.driver_version or 'of an unknown version'}."
+
+
+# What vllm bench serve prints at its end.
+_BENCHMARK = re.compile(
+    r"^(?P<name>Successful requests|Output token throughput \(tok/s\)|Median TTFT \(ms\)|Median TPOT \(ms\)): +"
+    r"(?P<value>\d{1,12}(?:\.\d{1,6})?)\s*$"
+)
+
+
+def _of_benchmark(lines: Sequence[str]) -> str:
+    """Return a sentence on the figures of vllm bench serve; "" if there are none."""
+    figures = [f"{found['name']} {found['value']}" for found in map(_BENCHMARK.match, lines) if found]
+    return f"It is the result of vllm bench serve: {', '.join(figures)}." if figures else ""
 
 
 def _without_failure(how_far: str) -> Cause:

@@ -13,8 +13,14 @@ from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..preflight import versions
 
-# DKMS begins each attempt with such a line.
-_ATTEMPT = re.compile(r"^DKMS \S*make\.log for \S+ for kernel (?P<kernel>\S+)", re.MULTILINE)
+# DKMS begins each attempt with such a line; newer ones have their version in it.
+_ATTEMPT = re.compile(r"^DKMS (?:\([^()\s]{1,40}\) )?\S*make\.log for \S+ for kernel (?P<kernel>\S+)", re.MULTILINE)
+# A part of such a log, without that line.
+_PART = re.compile(
+    r"^make(?:\[\d+\])?: Entering directory '/(?:var/lib/dkms|usr/src)/habanalabs|generate_flags\.sh: "
+    r"|/(?:var/lib/dkms/habanalabs/[^\s:]+/build|usr/src/habanalabs-[^\s:/]+)/[^\s:]+\.[ch]:\d",
+    re.MULTILINE,
+)
 # The first error of the compiler or of make, with its place.
 _ERROR = re.compile(r"^(?P<place>[^\s:]+:\d+)(?::\d+)?: (?:fatal )?error: (?P<what>[^\n]{1,200})", re.MULTILINE)
 
@@ -55,9 +61,16 @@ _WARNINGS = re.compile(r"(?:cc1: )?all warnings being treated as errors|\[-Werro
 _CHANGED = re.compile(
     r"error: (?:implicit declaration of|too (?:few|many) arguments|[^\n]{1,80} has no member named|"
     r"passing argument|initialization of|unknown type name|invalid use of undefined type|[^\n]{1,80} undeclared|"
+    # Linux 6.13: MODULE_IMPORT_NS takes a string.
+    r"expected [^\n]{1,40} before [^\n]DMA_BUF|"
     r"incompatible type|[^\n]{1,80} redefined|dereferencing pointer to incomplete|storage size of)|"
     r"(?<!generated)/[\w-]+\.h: No such file or directory"
 )
+
+
+def is_make_log(text: str) -> bool:
+    """Whether a text is a make.log of the driver, or a part of one."""
+    return bool(_ATTEMPT.search(text) or _PART.search(text))
 
 
 def last_attempt(log: str) -> tuple[str, str]:

@@ -28,6 +28,11 @@ LIMIT_SECONDS = 3600
 
 _SUMMARY = re.compile(r"test result summary", re.IGNORECASE)
 _LINE = re.compile(r"(?P<name>[^\n]{0,200}?)\s*:\s*(?P<word>PASSED|FAILED)\b")
+# The line of a card whose outcome is another word.
+_OTHER = re.compile(
+    r"device with busID:\s*(?P<bus>\S{1,64})\s+result:[ \t]*(?!\s*(?:PASSED|FAILED)\b)(?P<word>[^\n]{0,100})",
+    re.IGNORECASE,
+)
 _CARD = re.compile(r"(?:hl_qual\W+)?device with busID:\s*(?P<bus>\S+)\s+result", re.IGNORECASE)
 # The heading of the bare word, which is the outcome of all cards.
 _REPORT = re.compile(r"hl qual report", re.IGNORECASE)
@@ -92,7 +97,9 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
     lines = text.splitlines()
     start = next((place for place, line in enumerate(lines) if _SUMMARY.search(line)), len(lines))
     tests = tuple((_label(found["name"]), found["word"]) for found in map(_LINE.search, lines) if found)
-    no_test = _NO_TEST.search(text) or (None if tests or _reported(lines) else _HELP.search(text))
+    others = [(found["bus"], found["word"].strip()) for found in map(_OTHER.search, lines) if found]
+    ran = tests or others or _reported(lines)
+    no_test = _NO_TEST.search(text) or (None if ran else _HELP.search(text))
     if no_test:
         what = "it printed its help" if "==>" in no_test.group() else no_test.group()
         return BurnIn(
@@ -108,6 +115,9 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
     if failed:
         names = ", ".join(name or "a test without a name" for name in dict.fromkeys(failed))
         return BurnIn(False, tests, f"hl_qual failed: {names}. Its log says why.")
+    if others:
+        named = ", ".join(f"card {bus}: {word or 'nothing'}" for bus, word in others)
+        return BurnIn(None, tests, printable(f"hl_qual gave an outcome that is not known ({named}). Read its log."))
     if status is None:
         return BurnIn(
             None, tests, "hl_qual did not end in time and was stopped. A card may be in reset: look at hl-smi."

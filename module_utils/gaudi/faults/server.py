@@ -190,8 +190,22 @@ FAULTS = (
         },
         cases=True,
         signs=r"Head size \d+ is not supported by PagedAttention|view size is not compatible with input tensor"
-        r"|NotImplementedError: (?!Medusa).{0,200}not (?:supported|implemented) (?:on|for) HPU",
+        r"|NotImplementedError: (?!Medusa).{0,200}not (?:supported|implemented) (?:on|for) HPU"
+        # gpt-oss with data parallelism: its router's output has another form (hpu_dp_utils.py, dispatch_tensor).
+        r"|AssertionError: Input must be 2D",
         example="NotImplementedError: Sparse Attention is not supported on HPU.",
+    ),
+    Known(
+        "experts-not-divisible",
+        INSTANCES,
+        "",
+        "FP8 weights are scaled in blocks, and the cards cannot divide an expert into whole blocks.",
+        "Set enable_expert_parallel, or use fewer cards for a copy of the model; more copies with as many cards each "
+        "do not help.",
+        "vLLM, fp8.py; an owner of eight Gaudi 2",
+        signs=r"is not divisible by weight quantization block_[nk] = \d",
+        example="ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight quantization "
+        "block_n = 128.",
     ),
     Known(
         "quantization-not-for-card",

@@ -157,6 +157,11 @@ def test_a_card_whose_values_are_garbled_is_still_a_card() -> None:
     assert (len(cards), cards[3].temperature_c, cards[4].temperature_c) == (8, None, 22)
 
 
+def test_a_card_whose_name_has_a_blank_is_not_lost() -> None:
+    text = recorded("1.24.1/hl-smi.txt").replace("HL-225   ", "HL-225 B ")
+    assert [(card.name, card.bus_id) for card in hl_smi.parse_table(text).cards] == [("HL-225 B", "0000:02:00.0")]
+
+
 def test_a_text_that_is_no_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no table with a version: 'The habanalabs driver is not loaded'"):
         hl_smi.parse_table("The habanalabs driver is not loaded")

@@ -371,6 +371,60 @@ OTHER_LOGS = [
     ("Segmentation fault (core dumped)\n", "unknown", "Segmentation"),
     ("cat: /data/x: Permission denied\n", "unknown", "/data/x"),
     ("E: Sub-process of an unknown kind\n", "unknown", "unknown kind"),
+    # A make.log of a newer DKMS, and parts without its first line.
+    (
+        "DKMS (dkms-3.2.1) make.log for habanalabs/1.24.1-482 for kernel 6.13.0-1-generic (x86_64)\n"
+        "hl.c:12:18: error: expected ',' or ';' before 'DMA_BUF'\n",
+        "kernel_too_new",
+        "6.13.0-1-generic",
+    ),
+    (
+        "make[1]: Entering directory '/var/lib/dkms/habanalabs/1.24.1-482/build'\n/bin/sh: 1: gcc: not found\n",
+        "no_compiler",
+        "gcc",
+    ),
+    ("generate_flags.sh: unexpected arguments in struct bus_type::match: ''\n", "headers_layout_misread", "match"),
+    (
+        "/var/lib/dkms/habanalabs/1.24.1-482/build/drivers/a.c:7:9: error: implicit declaration of function 'f'\n",
+        "kernel_too_new",
+        "a.c:7",
+    ),
+    # netconsole, in its extended form.
+    (
+        "4,1001,540942980,-;python3.12: Corrupted page table at address 798d48680000\n",
+        "page-tables-corrupted",
+        "of python3.12.",
+    ),
+    (
+        "hl_qual - device with busID: 0000:b3:00.0 result: FAILED\nhl_qual - device with busID: 0000:b4:00.0 result: "
+        "PASSED\n##### hl qual report ####\nFAILED\n",
+        "fabric_failed",
+        "card 0000:b3:00.0.",
+    ),
+    (
+        "    Found existing installation: torch 2.11.0a0+git009b5f6\n"
+        "Successfully installed torch-2.11.0+cpu torchvision-0.26.0+cpu\n",
+        "pytorch_not_habanas",
+        "torchvision-0.26.0+cpu",
+    ),
+    ("Failed requests:                         3         \n=====\n", "unknown", "Failed requests:  "),
+    (
+        "(APIServer pid=1) INFO 11-26 10:00:00 [utils.py:233] non-default args: {'speculative_config': {'method': "
+        "'ngram'}}\n(APIServer pid=1) IndexError: index 8 is out of bounds for dimension 0 with size 8\n",
+        "speculation",
+        "eagle",
+    ),
+    (
+        "(APIServer pid=1) IndexError: index 8 is out of bounds for dimension 0 with size 8\n",
+        "unknown",
+        "IndexError",
+    ),
+    (
+        "(APIServer pid=1) ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight "
+        "quantization block_n = 128.\n",
+        "experts-not-divisible",
+        "enable_expert_parallel",
+    ),
     ("(HCCL_RANK=3 x) ended with exit code 256\nHCCL demo runs in pure mode\n", "rank_ended", "Rank 3"),
 ]
 
@@ -391,7 +445,11 @@ def test_what_to_do_is_apart_from_what_a_repository_answered() -> None:
 
 RECORDED = [
     ("serving/recorded/fail__0.26.0_gaudi2_tp4__gpt-oss-120b_view_size.txt", "model-not-for-card", "view size"),
-    ("serving/recorded/fail__0.26.0_gaudi2_dp2tp4__gpt-oss-120b_input_2d.txt", "unknown", "Input must be 2D"),
+    (
+        "serving/recorded/fail__0.26.0_gaudi2_dp2tp4__gpt-oss-120b_input_2d.txt",
+        "model-not-for-card",
+        "Input must be 2D",
+    ),
     ("serving/recorded/fail__0.26.0_gaudi2_dp4tp2__qwen3-30b_device_memory.txt", "out-of-device-memory", "46661632"),
     ("serving/recorded/fail__main_gaudi2_tp1_lazy__qwen3.8-27b_neither_storage.txt", "lazy-mode", "Neither storage"),
     ("serving/recorded/server_ibv_init_1.24.0.txt", "no-verbs", "ibv initialization failed"),
@@ -407,6 +465,9 @@ RECORDED = [
     ("driver/recorded/zero_byte_modules_1.24.1.txt", "module_file_damaged", "habanalabs_cn"),
     ("doctor/recorded/kernel_log_1.24.1_gaudi2.txt", "page-tables-corrupted", "python3.12"),
     ("apt/recorded/redirected_1.24.1.txt", "repository_redirects", "s3.amazonaws.com"),
+    ("benchmark/recorded/bench_serve_0.26.0.txt", "no-failure", "Output token throughput (tok/s) 251.78"),
+    ("fabric/recorded/hl_qual/memory_no_plugin_1.24.1.txt", "no-failure", "took no test"),
+    ("image/recorded/pip_resolver_complaint_1.24.1.txt", "no-failure", ""),
     ("image/recorded/docker_pull_timeout_29.1.3.txt", "registry-unreachable", "vault.habana.ai"),
 ]
 

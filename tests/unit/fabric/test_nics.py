@@ -138,6 +138,11 @@ def test_hl_qual_names_the_cards_of_its_summary() -> None:
     assert found.tests == (("card 0000:b3:00.0", "FAILED"), ("card 0000:33:00.0", "PASSED"))
     assert found.sentence == "hl_qual failed: card 0000:b3:00.0. Its log says why."
     assert parse_hl_qual(END.replace("FAILED", "PASSED"), 0).passed is True
+    # An outcome that is no verdict is named, beside the help or without it.
+    for text in (END, NO_PLUGIN.partition("Runner -")[0] + END):
+        found = parse_hl_qual(text.replace("FAILED", "ABORTED"), 1)
+        assert (found.passed, found.tests) == (None, ())
+        assert "card 0000:b3:00.0: ABORTED" in found.sentence
     # The outcome of all cards counts, too.
     bare = END.replace("result: FAILED", "result: PASSED")
     assert (parse_hl_qual(bare, 0).passed, parse_hl_qual(bare, 0).sentence[:29]) == (
