@@ -269,6 +269,10 @@ class Node:
         signal.pidfd_send_signal(first, signal.SIGKILL)
         select.select([first], [], [], PATIENCE)
         os.close(first)
+        self.run_container(started="2026-02-02T00:00:00Z")
+
+    def run_container(self, **changes: Any) -> None:
+        """Have a container run. changes: of its record, such as its labels."""
         with (self.root / "container.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "fake_server.py")],
@@ -280,12 +284,13 @@ class Node:
             )
         self.wait_for((self.root / "container.armed").exists, "the container")
         (self.root / "container.armed").unlink()
-        self._write_container(pid=process.pid, started="2026-02-02T00:00:00Z")
+        self._write_container(pid=process.pid, **changes)
 
     def _write_container(self, **changes: Any) -> None:
         path = self.root / "container.json"
         fresh = self.root / "container.new"
-        fresh.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+        record = json.loads(path.read_text()) if path.exists() else {}
+        fresh.write_text(json.dumps({**record, **changes}))
         fresh.replace(path)
 
     def say(self, text: str) -> None:
