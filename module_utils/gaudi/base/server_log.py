@@ -42,6 +42,8 @@ PREFIX = re.compile(
 )
 # Set before a line by PyTorch, journalctl and docker logs --timestamps.
 _RANK = re.compile(r"\[rank(?P<rank>\d{1,4})\]: ?", re.IGNORECASE)
+# A bar that does not end its line may stand before PyTorch's.
+_RANK_LATER = re.compile(r".*\[rank(?P<rank>\d{1,4})\]: ?(?=Traceback \(most recent call last\):$)")
 _JOURNAL = re.compile(
     r"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}\[\d{1,8}\]: |\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,24}"
     r"(?: \S{1,64} \S{1,64}\[\d{1,8}\]:)? )"
@@ -67,7 +69,7 @@ def read_line(line: str) -> ServerLine:
         raise AssertionError(plain)
     text = plain[found.end() :]
     process = found["process"] or ""
-    rank = _RANK.match(text)
+    rank = _RANK.match(text) or _RANK_LATER.match(text)
     if rank:
         text = text[rank.end() :]
         process = process or f"rank{rank['rank']}"

@@ -78,14 +78,14 @@ _PACKAGES = re.compile(
 )
 _KERNEL = re.compile(
     rf"{kernel_log.WARNINGS}|{kernel_log.PAGE_TABLES}"
-    r"|Out of memory: Killed process|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14}| (?:hl"
+    r"|(?i:out of memory: killed process)|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14}| (?:hl"
     r"|accel)\d{1,3})?(?: hbl_\d+)?: "
 )
 _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|not usable|timeout|timed out|stuck)\b")
 _PAGE_TABLES = re.compile(kernel_log.PAGE_TABLES)
 # vLLM prints what it was started with; some faults are told by it.
 _ARGUMENTS = "non-default args: "
-_OUT_OF_MEMORY = "Out of memory: Killed process"
+_OUT_OF_MEMORY = re.compile(r"(?i)out of memory: killed process")
 
 
 def read(data: bytes) -> list[str]:
@@ -196,11 +196,12 @@ def _of_packages(text: str) -> Cause | None:
 
 def _of_kernel(lines: Sequence[str], facts: Facts) -> Cause | None:
     """Return the driver's fault in the kernel's log, or that it was short of memory; None without one."""
-    killed = [line for line in lines if _OUT_OF_MEMORY in line]
+    killed = [line for line in lines if _OUT_OF_MEMORY.search(line)]
     if killed:
         entry = fault("out-of-host-memory")
         status = "unknown" if facts.status is None else facts.status
-        return _cause(entry.id, *fill(entry, count=len(killed), status=status), killed, retry=True)
+        case = "limit" if all("cgroup" in line for line in killed) else ""
+        return _cause(entry.id, *fill(entry, case, count=len(killed), status=status), killed, retry=True)
     corrupted = [line for line in lines if _PAGE_TABLES.search(line)]
     if corrupted:
         who = [found["name"].strip() for found in map(kernel_log.CORRUPTED_BY.search, corrupted) if found]

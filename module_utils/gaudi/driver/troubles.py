@@ -27,7 +27,11 @@ _SCRIPT = re.compile(
     r"(?P<status>\d+)"
 )
 _BUILD_STATUS = "10"
-_NO_HEADERS = re.compile(r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found")
+_NO_HEADERS = re.compile(
+    r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found"
+    # DKMS 2 of Ubuntu 22.04 goes on without the module.
+    r"|Module build for kernel (?P<skipped>\S+) was skipped since the\s+kernel headers"
+)
 _LEFT_OVER = re.compile(r"DKMS tree already contains: (?P<module>\S+?)-(?P<version>[0-9]\S*)")
 _UNKNOWN = re.compile(
     r"module/version combo: (?P<module>habanalabs\w*)[-/](?P<version>[0-9]\S*)\s+is not located in the DKMS tree"
@@ -152,11 +156,11 @@ def _of_dkms(said: str) -> Refusal | None:
             f"somebody took it out. Run dkms add {name} on the node, then run again.",
         )
     if match := _NO_HEADERS.search(said):
+        kernel = match["kernel"] or match["skipped"]
         return Refusal(
             "no_kernel_headers",
-            f"The headers of kernel {match['kernel']} are not on the node, so DKMS cannot build the driver for it. "
-            f"Install linux-headers-{match['kernel']} (RHEL: kernel-devel-{match['kernel']}), or boot a kernel that "
-            "has its headers.",
+            f"The headers of kernel {kernel} are not on the node, so DKMS cannot build the driver for it. "
+            f"Install linux-headers-{kernel} (RHEL: kernel-devel-{kernel}), or boot a kernel that has its headers.",
         )
     if match := _BAD_BUILD.search(said):
         log = _BUILD_LOG.search(said)

@@ -262,6 +262,17 @@ FAULTS = (
         "Set it right, and look at the switch.",
         "",
     ),
+    Known(
+        "card-not-initialised",
+        CARDS,
+        "",
+        "The driver could not initialise a card.",
+        "Power the machine off and on: a reboot may not be enough. If it stays, compare the card's firmware with that "
+        "of the driver's release (hl-smi, hl-fw-loader; docs/compatibility.md), and have the card checked.",
+        "Setup_and_Install 1, a public issue",
+        signs=r"Device is NOT usable|failed to initialize the H/W|\(CPU-CP timeout\)",
+        example="habanalabs 0000:1a:00.0: Failed to initialize hl2. Device is NOT usable !",
+    ),
     # Users of cards, found by the doctor.
     Known(
         "card-held-by-orphan",

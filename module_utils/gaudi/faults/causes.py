@@ -9,12 +9,16 @@ from signal import Signals
 
 from .entry import Known
 from .facts import Facts
+from .shared import NOT_ACQUIRED
 from .tracebacks import SIGNS, Chain, Raised, ServerLog
 from .words import fault, fill
 
 # Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
 DOCKER_REFUSED = (125, 126, 127)
 QUOTED = 300
+# A check of HCL that failed, and is none of those that have an entry; and the code with which its caller ends then.
+HCL_CHECK = "hcl-check-failed"
+CODE = re.compile(NOT_ACQUIRED)
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
@@ -55,9 +59,6 @@ def explain_log(log: ServerLog, facts: Facts) -> Cause:
         return _cause(known, facts, (text[:QUOTED],), first)
     end = _end(log, facts)
     said = _three_lines(first) if first is not None else _last_words(log)
-    if log.conditions:
-        # HCL's own line says more than the error that follows from it.
-        said = (*(said[-1:] if first is not None else ()), log.conditions[0][:QUOTED])
     if end in ("out-of-host-memory", "container-killed", "crashed"):
         return Cause(end, *_sentences(end, facts, said), retry=True, lines=said)
     cause = " ".join(_sentences(end, facts, said, "" if said else "silent"))
@@ -90,14 +91,18 @@ def _applies(known: Known, facts: Facts) -> bool:
 
 def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Facts) -> tuple[Known, str] | None:
     """Return the known fault that explains the end, and the line that shows it."""
-    for text in log.conditions:
-        if known := recognise(text, facts):
-            return known, text
+    of_conditions = [(known, text) for text in log.conditions if (known := recognise(text, facts))]
+    specific = next((found for found in of_conditions if found[0].id != HCL_CHECK), None)
+    if specific is not None:
+        return specific
     of_chains = [raised for chain in chains for raised in _by_weight(chain)]
     for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
         for text in (raised.text, *raised.more):
-            if known := recognise(text, facts):
+            # HCL's own line says more than the code that follows from it.
+            if (known := recognise(text, facts)) and not (of_conditions and CODE.search(text)):
                 return known, text.strip()
+    if of_conditions:
+        return of_conditions[0]
     for error in (True, False):
         if not error and first is not None and not first.is_consequence:
             return None

@@ -24,7 +24,7 @@ FAULTS = (
         "The server refuses what it is asked for.",
         "Correct the request; then run the playbook again.",
         "pydantic, which vllm/config is made of",
-        signs=r"(?:^|\) ) *Value error, ",
+        signs=r"(?:^|\) ) *Value error, |must be divisible by tensor parallel size",
         example="  Value error, max_model_len is larger than the model takes",
     ),
     Known(
@@ -51,6 +51,29 @@ FAULTS = (
         example="OSError: [Errno 98] Address already in use",
     ),
     Known(
+        "address-missing",
+        INSTANCES,
+        "",
+        "The server is to listen at an address that this host does not have.",
+        "Correct host, or give the address to an interface first (ip address).",
+        "the kernel: EADDRNOTAVAIL",
+        signs=r"\[Errno 99\]|Cannot assign requested address",
+        example="OSError: [Errno 99] Cannot assign requested address",
+    ),
+    Known(
+        "tokenizer",
+        INSTANCES,
+        "",
+        "The tokenizer cannot be loaded: files of it are missing or damaged, or the libraries of this release do not "
+        "know their form.",
+        "Compare the folder with the repository (tokenizer.json, tokenizer_config.json, tokenizer.model), and fetch "
+        "again what differs. If it is complete, serve it with a newer release.",
+        "transformers and tokenizers",
+        signs=r"untagged enum \w*(?:Wrapper|Tokenizer)|Couldn't instantiate the backend tokenizer"
+        r"|Can't load tokenizer for|Tokenizer class \S+ does not exist",
+        example="Exception: data did not match any variant of untagged enum ModelWrapper at line 757482 column 3",
+    ),
+    Known(
         "weights-incomplete",
         INSTANCES,
         "",
@@ -58,6 +81,7 @@ FAULTS = (
         "Fetch them again or verify their checksums.",
         "safetensors and transformers",
         signs=r"SafetensorError|MetadataIncompleteBuffer|InvalidHeaderDeserialization|HeaderTooLarge"
+        r"|UnpicklingError: |PytorchStreamReader failed"
         r"|Cannot find any model weights|does not appear to have a file named"
         r"|No such file or directory: .*\.(?:safetensors|json|bin)",
         example="safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",

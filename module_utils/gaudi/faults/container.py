@@ -21,6 +21,39 @@ FAULTS = (
         "status 1, stderr: habana-container-cli: initialization error: unknown.",
     ),
     Known(
+        "image-not-in-registry",
+        ENGINE,
+        "",
+        "The registry has no such image or tag, or does not show it to this account.",
+        "Correct the name: the vendor's images are named in catalog/releases. For a private one log in (docker login).",
+        "docker's command line and the distribution's API",
+        signs=r"manifest unknown|pull access denied|manifest for \S+ not found",
+        example="docker: Error response from daemon: manifest for vault.habana.ai/x:1 not found: manifest unknown.",
+    ),
+    Known(
+        "registry-busy",
+        ENGINE,
+        "",
+        "The registry answers this address or account no further for now: too many pulls.",
+        "Wait, log in (docker login), or pull from a mirror of the site.",
+        "Docker Hub",
+        retry=True,
+        signs=r"\btoomanyrequests\b|pull rate limit",
+        example="Error response from daemon: toomanyrequests: You have reached your unauthenticated pull rate limit.",
+    ),
+    Known(
+        "registry-certificate",
+        ENGINE,
+        "",
+        "Docker does not trust the certificate of the registry, as behind a proxy that reads what passes.",
+        "Set gaudi_ca_certificates (docs/network.md), or put the authority's certificate into "
+        "/etc/docker/certs.d/HOST/ca.crt.",
+        "Go's crypto/x509",
+        signs=r"(?:daemon|registry).{0,200}x509: ",
+        example='Error response from daemon: Get "https://vault.habana.ai/v2/": tls: failed to verify certificate: '
+        "x509: certificate signed by unknown authority",
+    ),
+    Known(
         "registry-unreachable",
         ENGINE,
         "",
@@ -101,7 +134,7 @@ FAULTS = (
         "The serving image is not on this node.",
         "Run the playbook again, which pulls it.",
         "docker's command line",
-        signs=r"No such image|Unable to find image|pull access denied|manifest unknown",
+        signs=r"No such image|Unable to find image",
         example="docker: Error response from daemon: No such image: gaudi-serving/vllm:1.",
     ),
     Known(
@@ -111,7 +144,7 @@ FAULTS = (
         "The container engine does not know the runtime.",
         "Run the playbook again (role container_runtime).",
         "docker's command line",
-        signs=r"[Uu]nknown (?:or invalid )?runtime",
+        signs=r"[Uu]nknown (?:or invalid )?runtime (?:specified|name)",
         example="docker: Error response from daemon: Unknown runtime specified habana.",
     ),
     Known(
@@ -160,7 +193,7 @@ FAULTS = (
         "Make room (df -h), /dev/shm included.",
         "PyTorch, and the C library",
         retry=True,
-        signs=r"Insufficient space in /dev/shm|No space left on device|Bus error",
+        signs=r"Insufficient space in /dev/shm|[Nn]o space left on device|Bus error",
         example="RuntimeError: Insufficient space in /dev/shm",
     ),
     Known(

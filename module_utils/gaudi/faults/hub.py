@@ -33,6 +33,18 @@ FAULTS = (
         "'namespace/repo_name': '/models/x'.",
     ),
     Known(
+        "hub-forbidden",
+        INSTANCES,
+        "",
+        "The hub knows the token, and does not let it read this repository.",
+        "Give the token the right to read it: for a fine-grained one in its settings, gated repositories included. "
+        "Then fetch the weights with it (docs/weights.md, Sources), and serve the folder.",
+        "huggingface_hub/utils/_http.py",
+        signs=r"403 (?:Client Error: )?Forbidden|fine-grained token settings|token has the correct permissions",
+        example="huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: Please enable access to public gated "
+        "repositories in your fine-grained token settings to view this repository.",
+    ),
+    Known(
         "hub-not-found",
         INSTANCES,
         "",
@@ -95,7 +107,7 @@ FAULTS = (
         retry=True,
         signs=r"[Ww]e couldn't connect to '|CAS service error|Couldn't reach '?\S+'? on the Hub|LocalEntryNotFoundError"
         r"|(?:host='|://)(?:[\w.-]+\.)?(?:huggingface\.co|hf\.co|hf-mirror\.com|modelscope\.cn)\b.*"
-        r"(?:Max retries exceeded|[Tt]imed out|resol|refused|unreachable|SSLError|ProxyError)",
+        r"(?:Max retries exceeded|[Tt]imed out|resol(?!ve/)|refused|unreachable|SSLError|ProxyError)",
         example="OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in "
         "the cached files.",
     ),

@@ -243,9 +243,13 @@ FAULTS = (
         "out-of-host-memory",
         HOST,
         CAUSES,
-        "The kernel killed {count} process(es) for want of host memory and the server ended with status {status}.",
+        "The kernel killed {count} process(es) for want of host memory.",
         "dmesg names them. Free host memory, or lower vm.nr_hugepages.",
         "",
+        remedies={
+            "limit": "It was the limit of their container or unit: raise it (docker run --memory, limits in "
+            "Kubernetes, MemoryMax of systemd), or leave it out."
+        },
     ),
     Known(
         "container-killed",
@@ -261,7 +265,12 @@ FAULTS = (
         CAUSES,
         "The server crashed (SIGSEGV).",
         "Its last lines are in the journal.",
-        "",
+        "PyTorch's and Python's handlers of signals",
+        retry=True,
+        consequence=True,
+        signs=r"Received signal - Segmentation fault|Fatal Python error: Segmentation fault"
+        r"|Segmentation fault \(core dumped\)",
+        example="Internal Error: Received signal - Segmentation fault",
     ),
     Known(
         "engine-died",

@@ -15,11 +15,11 @@ from . import calibration, cards, configuration, container, host, hub, instances
 FAULTS = (
     *cards.FAULTS,
     *host.FAULTS,
-    *instances.FAULTS,
     *server.FAULTS,
     *hub.FAULTS,
     *calibration.FAULTS,
     *configuration.FAULTS,
     *container.FAULTS,
+    *instances.FAULTS,
     *serving.FAULTS,
 )

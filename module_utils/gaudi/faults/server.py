@@ -44,7 +44,7 @@ FAULTS = (
         "Driver ({driver}) and software of the image ({image}) are of two releases.",
         "Install the driver of the image's release (playbooks/driver.yml), or serve with an image of the driver's.",
         "vllm-fork 484, a public issue: the vendor's image of the driver's release cured it",
-        hints=f"{NOT_ACQUIRED}|Graph compile failed",
+        hints=f"{NOT_ACQUIRED}|Graph compile failed|synNodeCreate\\w* failed for node",
         when="releases_differ",
         check="hl-smi and the image are of two releases: install the driver of the image's (playbooks/driver.yml)",
         example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
@@ -79,7 +79,8 @@ FAULTS = (
         "The image has no vllm-gaudi, or none of the vendor's PyTorch.",
         "Build it (serving_image_build), or name one of the vendor's ready-made ones.",
         PLUGIN,
-        signs=r"running on UnspecifiedPlatform|Failed to infer device type|No module named 'habana_frameworks"
+        signs=r"running on UnspecifiedPlatform|Failed to infer device type|Found no NVIDIA driver"
+        r"|libcuda\.so\S*: cannot open|No module named 'habana_frameworks"
         r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
@@ -130,6 +131,42 @@ FAULTS = (
         example="ibv initialization failed",
     ),
     Known(
+        "server-type",
+        CARDS,
+        "",
+        "HCL of the image does not know this type of server or card.",
+        "Take an image of a release that has the card (catalog/releases, requirements). A card of the first "
+        "generation, as in Amazon's DL1, serves with no release.",
+        "hccl_demo 44, a public issue: HCL 1.19.1 on DL1",
+        signs=r"Invalid server type|[Uu]nsupported (?:server|device) type",
+        example="hcl_device_control_factory.cpp::71(initDevice): The condition [ false ] failed. Invalid server type "
+        "(4[OCP1]) requested to generate controller.",
+    ),
+    Known(
+        "card-reset",
+        CARDS,
+        "",
+        "The driver reset a card while it was used.",
+        "Read dmesg | grep habanalabs, which says why. The next attempt starts with the card as it is after its reset; "
+        "if it is reset again, have it checked (playbooks/accept.yml).",
+        "synDeviceReset, 17, in synapse_common_types.h",
+        retry=True,
+        signs=r"synStatus[= ]+(?:synStatus )?17\b|\[Device (?:in reset|reset)\]",
+        example="RuntimeError: synStatus=17 [Device in reset] synEventSynchronize failed.",
+    ),
+    Known(
+        "too-few-cards",
+        CARDS,
+        "",
+        "The server was given fewer cards than it was told to use.",
+        "Give the container as many cards as tensor_parallel_size says (HABANA_VISIBLE_DEVICES), and check that hl-smi "
+        "lists them.",
+        "synFailedNotEnoughDevicesFound, 16, in synapse_common_types.h; vllm/executor/ray_utils.py",
+        signs=r"synStatus[= ]+(?:synStatus )?16\b|required (?:HPUs|GPUs) exceeds the total number of available",
+        example="ValueError: The number of required HPUs exceeds the total number of available HPUs in the placement "
+        "group.",
+    ),
+    Known(
         "wrong-buckets",
         INSTANCES,
         "",
@@ -174,8 +211,22 @@ FAULTS = (
             "enforce_eager, or another release."
         },
         cases=True,
-        signs=r"Graph compile failed",
+        signs=r"Graph compile failed|synNodeCreate\w* failed for node",
         example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
+    ),
+    Known(
+        "software-versions",
+        INSTANCES,
+        "",
+        "Parts of the software in the image are of two versions: one calls another with what it does not have or take.",
+        "Take vLLM or its fork, vllm-gaudi or vllm-hpu-extension, transformers and the vendor's PyTorch from one "
+        "release, as an image that serving_image_build makes has them. Where they are, this release does not serve the "
+        "model: docs/models.md lists those that were validated.",
+        "vllm-fork 462 and vllm-gaudi 891, public issues",
+        signs=r"TypeError: (?:FusedSDPA|HPU\w{1,60}|VLLMKVCache)\.\w{1,60}\(\) (?:missing|takes|got an unexpected)"
+        r"|cannot import name '\w+' from '(?:habana_frameworks|transformers|tokenizers|torch|vllm)\b"
+        r"|module '(?:habana_frameworks|vllm_gaudi)[\w.]*' has no attribute",
+        example="TypeError: FusedSDPA.forward() takes from 4 to 9 positional arguments but 12 were given",
     ),
     Known(
         "model-not-for-card",
@@ -329,5 +380,18 @@ FAULTS = (
         cases=True,
         signs=FULL,
         example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
+    ),
+    Known(
+        "hcl-check-failed",
+        CARDS,
+        "",
+        "A check of HCL failed, the vendor's library by which cards talk to each other.",
+        "Its line says which. Check that driver and image are of one release (hl-smi), that all links are up "
+        "(playbooks/accept.yml), and dmesg | grep habanalabs.",
+        "HCL's own line; hccl_demo 46, a public issue",
+        retry=True,
+        signs=r"The condition \[ .{0,300}? \] failed\.",
+        example="credit_manager.cpp:31(allocNextCredit): The condition [ prevTargetValue != targetValue ] failed. No "
+        "available intermediate buffer",
     ),
 )

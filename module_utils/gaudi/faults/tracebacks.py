@@ -26,13 +26,14 @@ _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
 _EXCEPTION = re.compile(rf"{_NAME}(?::? |:?$)")
 # Without a traceback above it only a name that ends so counts.
 _NAMED = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception)(?:: |:?$)")
+_WITH_MESSAGE = re.compile(rf"{_NAME}: ")
 _MINOR = ("DEBUG", "INFO", "WARNING")
 
 # HCL's form of a failed condition, in one line or in three.
 _CONDITION = re.compile(
-    r"[\w-]{1,80}\.(?:cpp|cc|h|hpp):\d{1,6}\(\w{1,80}\): *The condition \[ .{0,300}? \] failed\. *\S"
+    r"[\w-]{1,80}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \[ .{0,300}? \] failed\. *\S"
 )
-_CONDITION_BEGINS = re.compile(r"[\w-]{1,80}\.(?:cpp|cc|h|hpp):\d{1,6}\(\w{1,80}\): *$")
+_CONDITION_BEGINS = re.compile(r"[\w-]{1,80}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *$")
 _CONDITION_LINES = 3
 
 # vLLM's server ends with status 0 when its engine dies. These lines are a consequence.
@@ -60,6 +61,8 @@ CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistNetworkError|DistBackendError)\b"
     r"|Connection (?:closed|reset) by peer|Timed out waiting for (?:engine|clients)|Broken pipe"
 )
+# What an HTTP library raises for a status. What a hub's client makes of it says more.
+_STATUS = re.compile(r"^(?:\w+\.)*(?:HTTPError|HTTPStatusError): ")
 _LAST_WORDS = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: )")
 
 
@@ -104,6 +107,8 @@ class Chain:
             if raised.follows != "direct" and not raised.is_wrapper and not raised.is_consequence:
                 break
             at -= 1
+        while self.raised[at + 1 :] and self.raised[at + 1].follows == "direct" and _STATUS.match(self.raised[at].text):
+            at += 1
         return None if at < 0 or self.raised[at].is_wrapper else self.raised[at]
 
     def add(self, raised: Raised) -> None:
@@ -122,6 +127,8 @@ class _Stream:
     frames: list[str] = field(default_factory=list)
     inside: bool = False
     """Whether the frames of a traceback are being printed."""
+    flat: bool = False
+    """Whether they lost their indentation, as in a report."""
     follows: str = ""
     goes_on: bool = False
     """Whether the lines that follow are of the last exception's message."""
@@ -132,11 +139,11 @@ class _Stream:
         if text.endswith(_HEAD):
             if not self.follows or not self.chains:
                 self._begin(line.process, number)
-            self.inside, self.goes_on, self.frames = True, False, []
+            self.inside, self.flat, self.goes_on, self.frames = True, False, False, []
         elif text.strip() in (_DIRECT, _DURING):
             self.follows = "direct" if text.strip() == _DIRECT else "during"
             self.goes_on = False
-        elif text.startswith(" "):
+        elif text.startswith(" ") or self._is_flat_frame(text):
             if not self._continue(text):
                 self.frames = [*self.frames[-1:], text.strip()[:CHARACTERS]]
         elif self.inside or _NAMED.match(text):
@@ -148,6 +155,13 @@ class _Stream:
             self._continue(text)
             return False
         return True
+
+    def _is_flat_frame(self, text: str) -> bool:
+        """Whether a line without indentation is a frame of a traceback; the exception's line has a name of one."""
+        if not self.inside:
+            return False
+        self.flat = self.flat or text.startswith('File "')
+        return self.flat and not (_NAMED.match(text) or _WITH_MESSAGE.match(text))
 
     def _begin(self, process: str, number: int) -> None:
         """Begin a traceback; of many the first ones and the last one are kept."""

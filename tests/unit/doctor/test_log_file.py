@@ -286,6 +286,55 @@ NEIGHBOURS = [
         "calibration-not-measured",
     ),
     ("datasets.exceptions.DatasetNotFoundError: Dataset 'a/b' doesn't exist on the Hub", "calibration-dataset"),
+    # Cards, their links and the vendor's software.
+    (
+        "RuntimeError: synNodeCreateWithId failed for node: batch_gemm with synStatus 26 [Generic failure]. .",
+        "graph-compiler",
+    ),
+    (
+        "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_SYNHELPER workspace Allocation of size ::859 failed!",
+        "out-of-device-memory",
+    ),
+    ("RuntimeError: synStatus=17 [Device in reset] synEventSynchronize failed.", "card-reset"),
+    (
+        "ValueError: The number of required HPUs exceeds the total number of available HPUs in the placement group.",
+        "too-few-cards",
+    ),
+    ("TypeError: FusedSDPA.forward() takes from 4 to 9 positional arguments but 12 were given", "software-versions"),
+    ("TypeError: HPUAttentionImpl.__init__() got an unexpected keyword argument 'sinks'", "software-versions"),
+    ("ImportError: cannot import name 'Gemma3TextConfig' from 'transformers' (/usr/lib/t.py)", "software-versions"),
+    ("RuntimeError: Found no NVIDIA driver on your system.", "no-plugin"),
+    ("Internal Error: Received signal - Segmentation fault", "crashed"),
+    # Registries, once an image is named that is not on the host.
+    (
+        "docker: Error response from daemon: manifest for vault.habana.ai/x:1 not found: manifest unknown",
+        "image-not-in-registry",
+    ),
+    ("Error response from daemon: pull access denied for a/b, repository does not exist", "image-not-in-registry"),
+    ("Error response from daemon: toomanyrequests: You have reached your pull rate limit.", "registry-busy"),
+    (
+        'Error response from daemon: Get "https://vault.habana.ai/v2/": tls: failed to verify certificate: x509: '
+        "certificate signed by unknown authority",
+        "registry-certificate",
+    ),
+    ("failed to register layer: write /usr/lib/habanalabs/libSynapse.so: no space left on device", "shared-memory"),
+    # What the server was given.
+    (
+        "ValueError: Total number of attention heads (40) must be divisible by tensor parallel size (3).",
+        "refused-configuration",
+    ),
+    ("OSError: [Errno 99] Cannot assign requested address", "address-missing"),
+    ("ValueError: Couldn't instantiate the backend tokenizer from one of:", "tokenizer"),
+    (
+        "OSError: Can't load tokenizer for 'Qwen/Qwen3-8B'. If you were trying to load it from a hub, check.",
+        "tokenizer",
+    ),
+    ("_pickle.UnpicklingError: invalid load key, 'v'.", "weights-incomplete"),
+    (
+        "huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: Please enable access to public gated repositories in "
+        "your fine-grained token settings to view this repository.",
+        "hub-forbidden",
+    ),
     # Pipelines.
     ("(EngineCore pid=3) AttributeError: 'NoneType' object has no attribute 'sampled_token_ids'", "pipeline-parallel"),
 ]
@@ -294,6 +343,104 @@ NEIGHBOURS = [
 @pytest.mark.parametrize(("line", "identifier"), NEIGHBOURS)
 def test_other_wordings_are_the_same_cause(line: str, identifier: str) -> None:
     assert explained(f"INFO 11-26 10:00:00 [x.py:1] starting\n{line}\n").id == identifier
+
+
+def hcl(file: str, condition: str, text: str) -> str:
+    return f"/home/build/repos/hcl/src/{file}: The condition [ {condition} ] failed. {text}\n"
+
+
+def direct(*errors: str) -> str:
+    """A chain of exceptions, each the direct cause of the next one."""
+    follows = "\n\nThe above exception was the direct cause of the following exception:\n\n"
+    return follows.join(
+        f'Traceback (most recent call last):\n  File "/a.py", line 1, in a\n    b()\n{error}' for error in errors
+    )
+
+
+ACQUIRE = "In function initDevice(): synDeviceAcquire(&handle, nullptr) failed with synapse error: 20\n"
+REFUSED = (
+    "requests.exceptions.HTTPError: {} Client Error: Forbidden for url: https://huggingface.co/a/b/resolve/main/c.json"
+)
+WHOLE = [
+    # hccl_demo 44 and 46, optimum-habana 1611: HCL says more than the code of its caller.
+    (
+        hcl("hcl_device_control_factory.cpp::71(initDevice)", "false", "Invalid server type (4[OCP1]) requested.")
+        + f"HCCL demo error: {ACQUIRE}Exiting HCCL demo with code: 1\n",
+        "server-type",
+    ),
+    (
+        hcl("credit_manager.cpp:31(allocNextCredit)", "previous != target", "No available intermediate buffer")
+        + "HCCL demo error: In function hcclAllReduceWrapper(): hcclAllReduce(a) failed: A device is busy\n"
+        "Exiting HCCL demo with code: 134\n",
+        "hcl-check-failed",
+    ),
+    (
+        hcl("factory.cpp::73(initDevice)", "g_ibv.init(deviceConfig) == hcclSuccess", "ibv initialization failed")
+        + "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\n",
+        "no-verbs",
+    ),
+    (
+        hcl("factory.cpp:9(initDevice)", "rc == 0", "open failed")
+        + "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\n",
+        "hcl-check-failed",
+    ),
+    # What a worker says of itself says more than HCL's line of another one.
+    (
+        "RuntimeError: [Rank:1] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::1 (0)MB\n"
+        + hcl("coordinator.cpp:9(receive)", "rc > 0", "the other side has gone"),
+        "out-of-device-memory",
+    ),
+    # A status of HTTP is only what a hub's client was told.
+    (direct(REFUSED.format(403), "huggingface_hub.errors.GatedRepoError: 403 Client Error."), "hub-gated"),
+    (direct(REFUSED.format(401), "huggingface_hub.errors.GatedRepoError: 401 Client Error."), "hub-gated"),
+    (direct(REFUSED.format(403)), "hub-forbidden"),
+    # The kernel.
+    ("[   72.9] habanalabs 0000:1a:00.0: Failed to initialize hl2. Device is NOT usable !\n", "card-not-initialised"),
+    (
+        "Nov 20 03:12:45 gaudi-01 kernel: Memory cgroup out of memory: Killed process 42 (python3) total-vm:9kB\n",
+        "out-of-host-memory",
+    ),
+    (
+        "Setting up habanalabs-dkms (1.22.2-32) ...\nModule build for kernel 6.8.0-85-generic was skipped since the\n"
+        "kernel headers for this kernel do not seem to be installed.\n",
+        "no_kernel_headers",
+    ),
+    # RuntimeError of a package's setup.py.
+    ("RuntimeError: Unknown runtime environment\n", "unknown"),
+]
+
+
+@pytest.mark.parametrize(("text", "identifier"), WHOLE)
+def test_the_line_that_says_most_is_the_cause(text: str, identifier: str) -> None:
+    assert explained(text).id == identifier
+
+
+def test_a_traceback_without_indentation_ends_with_its_exception() -> None:
+    text = (
+        '[rank0]: Traceback (most recent call last):\n[rank0]: File "/vllm/worker.py", line 2904, in warmup_model\n'
+        "[rank0]: self.warmup_graphs(\n[rank0]: raise NotImplementedError\n[rank0]: NotImplementedError\n"
+    )
+    assert explained(text).lines[-1] == "NotImplementedError"
+
+
+def test_a_traceback_after_a_bar_is_of_the_rank_that_it_names() -> None:
+    text = (
+        "Processed prompts:   0%|          | 0/65 [00:00<?, ?it/s][rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/vllm/worker.py", line 9, in measure\n[rank0]:     assert length > 0\n'
+        "[rank0]: AssertionError\nStep 2/4 done\ncp: cannot stat 'inc_tmp/m/g3/*': No such file or directory\n"
+    )
+    assert explained(text).lines == (
+        'File "/vllm/worker.py", line 9, in measure',
+        "assert length > 0",
+        "AssertionError",
+    )
+
+
+def test_a_limit_of_memory_is_told_from_a_host_that_is_full() -> None:
+    killed = "[ 9.000000] {}out of memory: Killed process 42 (python3) total-vm:9kB"
+    of_host, of_limit = (explained(killed.format(what)) for what in ("", "Memory cgroup "))
+    assert (of_host.id, of_limit.id) == ("out-of-host-memory", "out-of-host-memory")
+    assert of_host.remedy != of_limit.remedy
 
 
 def test_a_later_step_of_a_calibration_does_not_hide_what_failed_before() -> None:
@@ -363,12 +510,12 @@ OTHER_LOGS = [
     (
         "hcl_topology.cpp:120(checkPort): The condition [ portUp ] failed. Port 3 is down\n"
         "terminate called after throwing an instance of 'hcl::VerifyException'\n",
-        "unknown",
+        "hcl-check-failed",
         "Port 3 is down",
     ),
     ("docker: Bind for 0.0.0.0:8000 failed: port is already allocated.\n", "port-taken", "0.0.0.0:8000"),
     ("bash: line 1: hl-smi: command not found\n", "unknown", "hl-smi"),
-    ("Segmentation fault (core dumped)\n", "unknown", "Segmentation"),
+    ("Segmentation fault (core dumped)\n", "crashed", "Segmentation"),
     ("cat: /data/x: Permission denied\n", "unknown", "/data/x"),
     ("E: Sub-process of an unknown kind\n", "unknown", "unknown kind"),
     # A make.log of a newer DKMS, and parts without its first line.
