@@ -83,8 +83,18 @@ _FORMS = (
     (re.compile(r"(\bbearer\s+)[^\s\"']+", re.IGNORECASE), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Za-z0-9])hf_[A-Za-z0-9]{20,}"), MASKED),
     (re.compile(r"(?<![\w-])gaudi-[\w-]{43}(?![\w-])"), MASKED),
-    # A token of GitHub or GitLab, a key of OpenAI's form, one of AWS, a JSON web token, a key of ssh with its comment.
-    (re.compile(r"(?<![\w-])(?:gh[a-z]_|github_pat_|glpat-|sk-)[\w-]{16,}"), MASKED),
+    # A token of GitHub, GitLab, Docker's hub, Slack, npm, PyPI or NVIDIA, a key of OpenAI's form, of Google's or of
+    # AWS, a JSON web token, a key of ssh with its comment.
+    (
+        re.compile(
+            r"(?<![\w-])(?:gh[a-z]_|github_pat_|glpat-|dckr_[a-z]{3}_|xox[a-z]-|npm_(?=[A-Za-z0-9]{36})|pypi-AgE|nvapi-"
+            r"|sk-|sk_(?:live|test)_|AIza|ya29\.)[\w-]{16,}"
+        ),
+        MASKED,
+    ),
+    # What curl is given, and sshpass.
+    (re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[ =])(?!\d+:\d)[^\s:@/]+:\S+"), rf"\1{MASKED}"),
+    (re.compile(r"(\bsshpass -p ?)\S+"), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"), MASKED),
     (re.compile(r"(?<![\w-])(?:ssh-[a-z0-9-]{2,20}|ecdsa-sha2-[a-z0-9-]{2,20}) AAAA[\w+/=]+(?: \S+@\S+)?"), MASKED),
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), MASKED),

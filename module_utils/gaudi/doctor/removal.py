@@ -51,23 +51,69 @@ _PUBLIC = (
     *("debian.org", "redhat.com", "fedoraproject.org", "kernel.org", "modelscope.cn", "intel.com", "freedesktop.org"),
 )
 
+_WINDOWS = r"\b[A-Z]:[\\/]{1,4}(?:Users|Documents and Settings)[\\/]{1,4}"
 # The host of a mail or ssh address; what systemd writes behind @ ends with the kind of a unit.
 _UNITS = "service|socket|target|timer|mount|automount|slice|scope|path|device|swap"
 _OF_PUBLIC = rf"(?:[\w-]{{1,63}}\.){{0,8}}(?:{'|'.join(map(re.escape, _PUBLIC))})(?![\w.-])"
 _NAME_OF_HOST = rf"(?!{_OF_PUBLIC})(?:[A-Za-z0-9][\w-]{{0,62}}\.){{1,8}}(?!(?:{_UNITS})\b)[A-Za-z]{{2,24}}(?![\w.-])"
 
+# A serial in running text has a digit, and is no speed of a console.
+_OF_TEXT = r"(?=[\w.-]{0,63}\d)(?!tty|\d{1,6}(?![\w-]))([A-Za-z0-9][\w.-]{4,63})"
+_MANY = re.compile(r"\bserials?(?:[ _-]?numbers?)?[ :]{1,3}((?:[\w.-]{5,64}(?: ?[,;/&] ?| and ))+[\w.-]{5,64})", re.I)
 # Serials and names that no node gave, by what stands around them.
 _LEARNED = (
     (SERIAL, re.compile(r"serial(?:[ _-]?(?:number|num|no))?[\"']?\s{0,40}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
     (SERIAL, re.compile(r"\b(?:S/?N|(?:service|asset)[ _-]?tag)[\"']?\s{0,8}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
+    (
+        SERIAL,
+        re.compile(rf"\bserials?(?:[ _-]?(?:numbers?|num|no)\.?)?(?: is| was)? {{1,3}}[#(\"']{{0,2}}{_OF_TEXT}", re.I),
+    ),
+    (SERIAL, re.compile(rf"\b(?:S/?N|(?:service|asset|chassis)[ _-]?tag)(?: is| was)? {{1,3}}#?{_OF_TEXT}", re.I)),
+    # The form of a card's serial.
+    (SERIAL, re.compile(r"(?<!\w)(AM\d{8})(?!\w)", re.I)),
+    # Names of disks below /dev/disk/by-id, and of iSCSI.
+    (
+        SERIAL,
+        re.compile(r"\b(?:ata|nvme|scsi|usb)-[\w.-]{1,120}?_([A-Z0-9]{8,32})(?:[-_](?:part)?\d{1,3})?(?![\w-])", re.I),
+    ),
+    (SERIAL, re.compile(r"\b(?:wwn-0x|scsi-3|0x)(5[0-9a-f]{15})(?![0-9a-f])", re.I)),
+    (SERIAL, re.compile(r"\biqn\.\d{4}-\d\d\.[\w.-]{1,200}:([\w.:-]{5,128})", re.I)),
     (SERIAL, re.compile(r"\b(?:eui|naa|nvme)\.([0-9a-f]{16,64}(?:-[\w-]{1,128})?)", re.I)),
     # The form of hl-smi's column uuid: 01P0-HL2080A0-15-TF8A81-09-07-06.
     (UUID, re.compile(r"(?<![\w-])([0-9A-Z]{4}-HL[0-9A-Z]{4,10}(?:-[0-9A-Z]{2,8}){3,6})(?![\w-])")),
     (UUID, re.compile(r"(?<![0-9a-z])([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})(?![0-9a-z])", re.I)),
+    # Of a file system or a partition in any form, and of LVM.
+    (UUID, re.compile(r"\b(?:PART)?UUID=[\"']?([0-9A-Za-z-]{8,64})", re.I)),
+    (UUID, re.compile(r"(?<![\w-])([A-Za-z0-9]{6}(?:-[A-Za-z0-9]{4}){5}-[A-Za-z0-9]{6})(?![\w-])")),
     # What systemd calls the machine and its boots.
     (UUID, re.compile(r"(?:machine|boot)[ _-]?id[\"']?\s{0,8}[:=]\s{0,8}[\"']?([0-9a-f]{32})", re.I)),
+    # A MAC address or a GUID without separators, and an interface that is named by one.
+    (
+        MAC,
+        re.compile(
+            r"\b(?:(?:(?:mac|hw)(?:[ _-]?addr(?:ess)?)?|ether|lladdr|guid)[\"']?\s{0,8}[:=]?\s{0,8}[\"']?(?:0x)?"
+            r"|(?:en|wl|ib)x)([0-9a-f]{12}(?:[0-9a-f]{4})?)(?![0-9a-f])",
+            re.I,
+        ),
+    ),
     # Also on the Mac that a run was started from, whose output may be part of the record.
     (USER, re.compile(r"/(?:home|Users)/([A-Za-z][\w.-]{0,63})")),
+    # On Windows a name may have blanks.
+    (USER, re.compile(rf"{_WINDOWS}([^\\/:*?\"'<>|\r\n]{{1,64}}?)(?=[\\/\"'\r\n]|$)", re.I | re.M)),
+    (USER, re.compile(rf"{_WINDOWS}([\w.-]{{1,64}})", re.I)),
+    # What shells and sudo tell.
+    (
+        USER,
+        re.compile(
+            r"\b(?:LOGNAME|USERNAME|SUDO_USER|USER|ansible_user)[\"']?\s{0,3}[:=]\s{0,3}[\"']?([A-Za-z][\w.-]{0,63})"
+        ),
+    ),
+    (USER, re.compile(r"\b[eg]?[ug]id=\d{1,10}\(([A-Za-z][\w.-]{0,63})\)")),
+    (USER, re.compile(r"(?<![\w.+-])([A-Za-z_][\w.-]{0,31})@[A-Za-z][\w-]{0,62}(?: |:)[~/]")),
+    (HOST, re.compile(r"(?<![\w.+-])[A-Za-z_][\w.-]{0,31}@([A-Za-z][\w-]{0,62})(?: |:)[~/]")),
+    (USER, re.compile(r"(?:\bAccepted [\w-]{1,40} for|\bfor (?:invalid )?user) ([A-Za-z][\w.-]{0,63})")),
+    # The name of a person before a mail address.
+    (USER, re.compile(rf"([A-Z][\w.'-]{{1,40}}(?: [A-Z][\w.'-]{{0,40}}){{1,3}}) <[\w.+-]{{1,64}}@{_NAME_OF_HOST}>")),
     (USER, re.compile(rf"(?<![\w.+-])([A-Za-z][\w.+-]{{0,63}})@{_NAME_OF_HOST}")),
     (HOST, re.compile(rf"(?<![\w.+-])[A-Za-z][\w.+-]{{0,63}}@({_NAME_OF_HOST})")),
     # The account before it may be masked by now.
@@ -79,7 +125,13 @@ _LEARNED = (
 )
 _DOTTED = re.compile(r"(?<![\w.-])(?:[\w-]{1,63}\.){1,12}[\w-]{1,63}(?!\w)")
 _WORD = re.compile(r"[a-z0-9]+")
-_MAC = re.compile(r"(?<![\w:.-])[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18}(?![\w]|[:-][0-9a-f])", re.I)
+# Pairs or groups of four: of Ethernet, of InfiniBand, and GUIDs.
+_MAC = re.compile(
+    r"(?<![\w:.-])(?:[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,18}|[0-9a-f]{4}([.:])[0-9a-f]{4}(?:\2[0-9a-f]{4}){1,2})"
+    r"(?!\w|[.:-][0-9a-f])",
+    re.I,
+)
+_SEPARATOR = re.compile("[.:-]")
 _IPV4 = re.compile(r"(?<![\w.])(?<!fw-)(?<!hl-)\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,8}(?:\.\d{1,3}){0,3}(?![\w:])", re.I)
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
@@ -222,12 +274,15 @@ def _learned(text: str, domains: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield values that only their surroundings show, and hosts below a domain that was given, in lower case."""
     shown = ((kind, value) for kind, pattern in _LEARNED for value in pattern.findall(text))
     below = ((HOST, host) for name in _DOTTED.findall(text) for host in _below(name.translate(_LOWER), domains))
-    for kind, value in itertools.chain(shown, below):
+    many = ((SERIAL, each) for listed in _MANY.findall(text) for each in re.findall(rf"(?<![\w.-]){_OF_TEXT}", listed))
+    for kind, value in itertools.chain(shown, below, many):
         plain = value.rstrip(".-").translate(_LOWER)
         if kind == HOST and (_is_address(plain) or _is_public(plain)):
             continue
+        if kind == MAC and _is_empty(plain):
+            continue
         # "Serial Number: not available" is none.
-        if _tells(kind, plain) and (kind in NAMES or re.search(r"\d", plain)):
+        if _tells(kind, plain) and (kind in (*NAMES, MAC) or re.search(r"\d", plain)):
             yield kind, plain
 
 
@@ -282,14 +337,16 @@ def _without(
 
 
 def _without_addresses(text: str, found: _Placeholders) -> str:
-    text = _MAC.sub(lambda match: match[0] if _is_empty(match[0]) else found.put(MAC, match[0]), text)
+    text = _MAC.sub(
+        lambda match: match[0] if _is_empty(match[0]) else found.put(MAC, _SEPARATOR.sub("", match[0])), text
+    )
     for pattern in (_IPV6, _IPV4):
         text = pattern.sub(lambda match: _address(match[0], found), text)
     return text
 
 
 def _is_empty(mac: str) -> bool:
-    return not set(mac.lower()) - set("0:-") or not set(mac.lower()) - set("f:-")
+    return set(_SEPARATOR.sub("", mac.lower())) in ({"0"}, {"f"})
 
 
 def _address(text: str, found: _Placeholders) -> str:

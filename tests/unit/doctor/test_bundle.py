@@ -109,6 +109,10 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"'--hf-token', '{HIDDEN}', '--x'",
         f"gave ghp_{HIDDEN * 3} away",
         f"gave sk-{HIDDEN}-{HIDDEN} away",
+        f"docker login with dckr_pat_{HIDDEN}-{HIDDEN}",
+        f"xoxb-{HIDDEN}-{HIDDEN}, nvapi-{HIDDEN}-{HIDDEN}",
+        f"curl -u carol:{HIDDEN} https://nexus.corp.zone/x",
+        f"sshpass -p {HIDDEN} ssh rack7",
         f"sent eyJhbGciOiJI.{HIDDEN}{HIDDEN}.x to it",
         f"ssh-ed25519 AAAAC3{HIDDEN} {HIDDEN}@{HIDDEN}",
         f"-----BEGIN OPENSSH PRIVATE KEY-----\n{HIDDEN}\n{HIDDEN}\n-----END OPENSSH PRIVATE KEY-----",
@@ -231,6 +235,7 @@ def test_what_is_no_secret_stays() -> None:
         "passed": True,
         "compatible": "yes",
         "said": "hf_hub_download of gaudi-serving-simulated-gaudi-1",
+        "ran": "docker run --user 1000:1000 -u 0:0; npm_config_registry, sk_stream_wait_memory",
     }
     assert json.loads(masked_text(json.dumps(document))) == document
     assert masked_text("MemTotal: 1 kB\n") == "MemTotal: 1 kB\n"

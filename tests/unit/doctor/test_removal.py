@@ -16,6 +16,8 @@ LETTERS = string.ascii_letters + string.digits
 NAME = st.from_regex(r"q[a-z]{3,8}[0-9]{2}", fullmatch=True)
 DOMAIN = st.from_regex(r"q[a-z]{3,8}\.zone", fullmatch=True)
 SERIAL = st.from_regex(r"AM[0-9]{8}", fullmatch=True)
+# Not of the form of a card's, which is known without words around it.
+ANY_SERIAL = st.from_regex(r"[1-9][A-Z]{3}[0-9]{4}", fullmatch=True)
 UUID = st.from_regex(r"01P[0-9]-HL[23]0[89]0A0-1[58]-[A-Z][A-Z0-9]{5}(-[0-9]{2}){3}", fullmatch=True)
 V4 = st.ip_addresses(v=4).filter(lambda address: not address.is_loopback and not address.is_unspecified)
 V6 = st.ip_addresses(v=6).filter(lambda address: not address.is_loopback and not address.is_unspecified)
@@ -58,6 +60,31 @@ def test_addresses_are_found_that_nobody_gave(pairs: list[tuple[ipaddress.IPv4Ad
     assert [str(address) for address, _ in pairs if str(address) in re.split(r"[ ,;=\"'()\[\]|]", shown)] == []
 
 
+# What may stand around a value of each kind, as tools, people and other systems write it.
+FORMS = {
+    "user": (
+        *("/home/{0}/x", "C:\\Users\\{0}\\x", "c:\\\\Users\\\\{0}", "D:/Users/{0}", "/mnt/c/Users/{0}/x", "uid=5({0})"),
+        *("LOGNAME={0}", '"ansible_user": "{0}"', "opened for user {0} by", "{0}@rack:~$", "{0}@mail.q.zone"),
+    ),
+    "serial": (
+        *("Serial Number : {0}", "serial {0}", "the serial number is {0}.", "S/N: {0}", "(SN {0})", "serial no. {0}"),
+        *("Serial#: {0}", "service tag {0}", "serials {0}, {0}", "ata-DISK_{0}-part2", '"serial": "{0}"'),
+    ),
+    "mac": ("{0}", "ether {0} txq", "enx{1}", "mac={1}", '"mac_address": "{1}"', "({2})", "{2},", "{3}", "lladdr {0}"),
+}
+
+
+@examples(st.sampled_from([(kind, form) for kind, forms in FORMS.items() for form in forms]), st.data())
+def test_no_form_of_a_value_survives_that_nobody_gave(case: tuple[str, str], data: st.DataObject) -> None:
+    kind, form = case
+    value = data.draw({"user": NAME, "serial": ANY_SERIAL, "mac": MAC}[kind])
+    digits = value.replace(":", "")
+    forms = [value, digits, ".".join(digits[at : at + 4] for at in (0, 4, 8)), value.replace(":", "-")]
+    shown = one(f"x {form.format(*forms)} y\nthen {value}, {value.upper()}\n").lower()
+    assert [each for each in forms if each.lower() in shown] == []
+    assert f"{kind}-1" in shown
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -82,6 +109,24 @@ def test_addresses_are_found_that_nobody_gave(pairs: list[tuple[ipaddress.IPv4Ad
         ("S/N: X7Y8Z9, Service Tag: 7XJ3K92", "S/N: serial-1, Service Tag: serial-2"),
         ("http://nexus.corp.zone:8081/pypi", "http://host-2:8081/pypi"),
         ("image registry.corp.zone:5000/gaudi/vllm:1.24.1 here", "image host-2:5000/gaudi/vllm:1.24.1 here"),
+        ("port 3cec.ef12.3456 is 3c:ec:ef:12:34:56 and 3C-EC-EF-12-34-56", "port mac-1 is mac-1 and mac-1"),
+        ("node_guid b859:9f03:00aa:bbcc, enx3cecef123456", "node_guid mac-2, enxmac-1"),
+        ("MAC address 3cecef123456; guid 0xb8599f0300aabbcc", "MAC address mac-1; guid 0xmac-2"),
+        ("C:\\Users\\Carol Smith\\x by Carol Smith", "C:\\Users\\user-1\\x by user-1"),
+        ('"c:\\\\Users\\\\carol" and D:/Users/dave/x', '"c:\\\\Users\\\\user-1" and D:/Users/user-2/x'),
+        ("carol@rack7:~/x$ hl-smi, [dave@rack8 ~]$", "user-1@host-2:~/x$ hl-smi, [user-2@host-3 ~]$"),
+        ("uid=1000(carol) gid=1000(staff7) for user dave", "uid=1000(user-1) gid=1000(user-2) for user user-3"),
+        ("LOGNAME=carol: Accepted publickey for dave", "LOGNAME=user-1: Accepted publickey for user-2"),
+        ("Carol Q. Smith <carol@mail.corp.zone>", "user-1 <user-2@host-2>"),
+        ("the card with serial AM50016138 failed", "the card with serial serial-1 failed"),
+        (
+            "serial number is X7Y8Z9, SN X7Y8ZA, asset tag 4711-A",
+            "serial number is serial-1, SN serial-2, asset tag serial-3",
+        ),
+        ("serials X7Y8Z9, X7Y8ZA and X7Y8ZB; AM50016138", "serials serial-1, serial-2 and serial-3; serial-4"),
+        ("nvme-SAMSUNG_MZQL2_S64GNE0R123456-part1", "nvme-SAMSUNG_MZQL2_serial-1-part1"),
+        ("wwn-0x5000c500a1b2c3d4, iqn.1993-08.org.debian:01:ab12", "wwn-0xserial-1, iqn.1993-08.org.debian:serial-2"),
+        ("UUID=1A2B-3C4D and qDxB7x-1f6c-8kMd-p0Xe-QwXz-5Tbn-a1B2c3", "UUID=uuid-1 and uuid-2"),
     ],
 )
 def test_what_no_node_gave_is_known_by_its_form(text: str, shown: str) -> None:
@@ -98,7 +143,9 @@ def test_what_no_node_gave_is_known_by_its_form(text: str, shown: str) -> None:
         "12:34:56 INFO std::bad_alloc at c10::Error",
         "vault.habana.ai/gaudi-docker/1.24.1/ubuntu22.04/x:latest from https://huggingface.co/Qwen",
         "Serial Number : N/A; 8250 serial: unavailable",
-        "00:00:00:00:00:00",
+        "00:00:00:00:00:00 0000.0000.0000 guid 0000000000000000 RAX: 0000000000000000",
+        "serial console ttyS0, serial 115200, Serial: 8250/16550 driver, 32 ports, in serial order of 12",
+        "0000:43:00.0 1da3:1020 ext 2026.11.27 and 1.24.1.482",
         "git@github.com, a-list@lists.debian.org, user@1000.service, gaudi-job@fetch.a.service, x@sha256:0123",
         "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         "Module ID: 0, CPLD 0x0000000d, 131072MiB, 350W, 18446744073709551615",
