@@ -76,7 +76,7 @@ class Nodes:
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         said = done.stdout + done.stderr
         assert "PLAY RECAP" in said, said
@@ -170,7 +170,7 @@ def test_a_node_without_a_verdict_ends_no_page_of_other_nodes(tmp_path: Path, fo
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(tmp_path / "hosts.json")]
     command += ["-e", json.dumps({"ansible_python_interpreter": sys.executable}), str(tmp_path / "play.yml")]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "page.html").exists()
     assert (tmp_path / "pairs.html").exists()

@@ -61,6 +61,6 @@ def at_line(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         start_new_session=True,
     )

@@ -17,7 +17,7 @@ SHARD = "model-00002-of-00003.safetensors"
 
 def convert(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(PROGRAMS / "fp8_convert.py"), str(source), str(target), "--jobs", "1"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "tokenizer.json", SHARD, "config.json"])

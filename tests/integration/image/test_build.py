@@ -181,7 +181,7 @@ class Node:
     def build(self, **changes: object) -> tuple[int, str]:
         """Build to the end: status and what was printed."""
         work = self.start(**changes)
-        printed, _ = work.communicate(timeout=60)
+        printed, _ = work.communicate(timeout=300)
         return work.returncode, printed
 
     @property
@@ -557,7 +557,7 @@ def test_a_stop_ends_the_build(node: Node) -> None:
         if line.strip() == "sleep":
             break
     work.send_signal(signal.SIGTERM)
-    printed, _ = work.communicate(timeout=30)
+    printed, _ = work.communicate(timeout=300)
     assert work.returncode == 130
     assert "goes on from there" in printed
 
@@ -565,7 +565,7 @@ def test_a_stop_ends_the_build(node: Node) -> None:
 def test_a_request_that_cannot_be_read_is_said(node: Node) -> None:
     node.request()
     work = node.start()
-    work.communicate(timeout=60)
+    work.communicate(timeout=300)
     (node.folder / "request.json").write_text("{")
     search = os.pathsep.join([str(ROOT / "module_utils"), str(ROOT / "roles/serving_image/files")])
     done = subprocess.run(

@@ -124,7 +124,7 @@ class Node:
     def run(self, *words: str) -> tuple[int, str]:
         """Run to the end: status and what was printed."""
         work = self.start(*words)
-        printed, _ = work.communicate(timeout=60)
+        printed, _ = work.communicate(timeout=300)
         return work.returncode, printed
 
     def save(self) -> tuple[int, str]:
@@ -230,7 +230,7 @@ def test_a_stop_leaves_nothing_and_what_a_kill_left_goes(node: Node) -> None:
     while not any("image save" in words for words in node.asked):
         assert work.poll() is None
     work.send_signal(signal.SIGTERM)
-    printed, _ = work.communicate(timeout=30)
+    printed, _ = work.communicate(timeout=300)
     assert (work.returncode, node.files) == (130, []), printed
 
 
@@ -250,7 +250,7 @@ def test_a_stop_counts_while_the_work_is_started(node: Node) -> None:
     node.has({REFERENCE: node.image})
     (node.folder / "slow").write_text("")
     work = node.start("save", REFERENCE, str(node.file), before=AT_ONCE)
-    printed, _ = work.communicate(timeout=30)
+    printed, _ = work.communicate(timeout=300)
     assert (work.returncode, node.files) == (130, []), printed
 
 
@@ -273,7 +273,7 @@ def test_a_stop_counts_while_the_engine_says_nothing(node: Node) -> None:
     node.has({REFERENCE: node.image})
     (node.folder / "slow").write_text("")
     work = node.start("save", REFERENCE, str(node.file), before=WHILE_IT_READS)
-    printed, _ = work.communicate(timeout=30)
+    printed, _ = work.communicate(timeout=300)
     assert (work.returncode, node.files) == (130, []), printed
 
 
@@ -303,13 +303,13 @@ os.statvfs = _seen
 def test_the_engine_writes_where_a_confined_job_may_not(carried: Node) -> None:
     """Below Docker's directory everything is read-only to a job."""
     work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_flag |= os.ST_RDONLY"))
-    printed, _ = work.communicate(timeout=60)
+    printed, _ = work.communicate(timeout=300)
     assert work.returncode == 0, printed
 
 
 def test_room_for_the_engine_is_looked_for(carried: Node) -> None:
     work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_bavail = 0"))
-    work.communicate(timeout=60)
+    work.communicate(timeout=300)
     assert carried.result["refused_id"] == "no_room"
     assert not any("image load" in each for each in carried.asked)
 
@@ -632,7 +632,7 @@ def test_an_image_lies_in_a_folder_as_weights_do(node: Node) -> None:
     root, name = node.file.parent, "serving-image-1.22-0123456789ab"
     # As a job has it.
     work = node.start("share", REFERENCE, str(root / name), before="import os; os.umask(0o077)")
-    printed, _ = work.communicate(timeout=60)
+    printed, _ = work.communicate(timeout=300)
     assert work.returncode == 0, printed
     for path in (root / name, *(root / name).rglob("*")):
         assert path.stat().st_mode & 0o755 == (0o755 if path.is_dir() else 0o644)

@@ -30,7 +30,7 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[s
     """Run the program over a node and the cards of these modules, which it is to see."""
 
     def run(
-        node: dict[str, Any], modules: list[int], *options: str, comm: str = "127.0.0.1:5555", seconds: float = 30
+        node: dict[str, Any], modules: list[int], *options: str, comm: str = "127.0.0.1:5555", seconds: float = 300
     ) -> subprocess.CompletedProcess[str]:
         started = begin(node, modules, *options, comm=comm)
         try:
@@ -223,7 +223,7 @@ def test_without_an_address_to_meet_at_nothing_runs(demo: Any, node: dict[str, A
     assert demo(node, ALL, *ALL_REDUCE, comm="nowhere").returncode == 1
 
 
-def over_two(tmp_path: Path, one: dict[str, Any], other: dict[str, Any], seconds: float = 30) -> list[tuple[int, str]]:
+def over_two(tmp_path: Path, one: dict[str, Any], other: dict[str, Any], seconds: float = 300) -> list[tuple[int, str]]:
     """Status and output of both halves of a run over two nodes."""
     comm = f"127.0.0.1:{free_port()}"
     options = (*ALL_REDUCE, "--nranks", "16")

@@ -80,7 +80,7 @@ def run(tmp_path: Path) -> Run:
                 **environment,
             },
             capture_output=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         # As it is: carriage returns part the bars of a warm-up.

@@ -1,4 +1,8 @@
-"""The container of the scripted docker: prints a scenario's lines, then serves HTTP until it is stopped."""
+"""The container of the scripted docker: prints a scenario's lines, then serves HTTP until it is stopped.
+
+The order of what a supervisor reads and of what it is answered is fixed: nothing is printed before somebody follows,
+and nothing is answered before a supervisor has read all lines.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -69,6 +74,12 @@ def end(status: int) -> None:
     os._exit(0)
 
 
+def heard() -> int:
+    """How much of the log was read; -1 while nobody follows."""
+    path = NODE / "container.heard"
+    return int(path.read_text()) if path.exists() else -1
+
+
 def shut_off(server: ThreadingHTTPServer) -> list[socket.socket]:
     """Have the kernel drop what comes to the port, as a firewall does: nobody takes those that wait there already."""
     server.socket.listen(0)
@@ -88,18 +99,26 @@ def main() -> None:
     else:
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     (NODE / "container.armed").touch()
+
+    def wait_for(condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or end when that is asked, or when the test is over."""
+        while NODE.exists() and not condition():
+            if stopping.wait(0.02):
+                end(0)
+
+    wait_for(lambda: heard() >= 0)
     for line in scenario.get("lines", []):
         print(line, flush=True)
         if stopping.wait(scenario.get("delay", 0)):
             end(0)
+    if "until" in scenario:
+        wait_for((NODE / scenario["until"]).exists)
     if "exit" in scenario:
         end(scenario["exit"])
     if not scenario.get("serve", True):
         stopping.wait()
         end(0)
-    while scenario.get("serve_when") and not (NODE / scenario["serve_when"]).exists():
-        if stopping.wait(0.05):
-            end(0)
+    wait_for(lambda: heard() >= (NODE / "container.log").stat().st_size)
     server = ThreadingHTTPServer(("127.0.0.1", scenario["port"]), Handler)
     # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
     server.daemon_threads = False

@@ -60,7 +60,7 @@ class Node:
         self.notifications = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notifications.bind(str(root / "notify"))
         self.notifications.setblocking(False)
-        self.messages: list[str] = []
+        self._messages: list[str] = []
         self.processes: list[subprocess.Popen[str]] = []
         self.workers: list[subprocess.Popen[bytes]] = []
         self._reading = threading.Lock()
@@ -190,15 +190,19 @@ class Node:
         """Start a supervisor and wait for its end: status and output."""
         process = self.start(*options, action=action, **environment)
         output, _ = process.communicate(timeout=PATIENCE)
-        self.listen()
         return process.returncode, output
 
-    def listen(self) -> list[str]:
-        """Collect what systemd was told so far."""
+    @property
+    def messages(self) -> list[str]:
+        """What systemd was told so far."""
+        self._listen()
+        return self._messages
+
+    def _listen(self) -> None:
+        """Collect what was sent."""
         with self._reading, contextlib.suppress(BlockingIOError):
             while True:
-                self.messages.append(self.notifications.recv(65536).decode())
-        return self.messages
+                self._messages.append(self.notifications.recv(65536).decode())
 
     def _keep_listening(self) -> None:
         """Listen whatever the test waits for, as systemd does.
@@ -207,7 +211,7 @@ class Node:
         would never end.
         """
         while not self._closed.wait(PAUSE):
-            self.listen()
+            self._listen()
 
     def wait_for(self, condition: Callable[[], object], what: str) -> None:
         """Wait until a condition holds; fail after PATIENCE seconds."""
@@ -215,7 +219,7 @@ class Node:
         while not condition():
             assert time.monotonic() < deadline, f"{what} did not happen; systemd was told {self.messages}"
             select.select([self.notifications], [], [], PAUSE)
-            self.listen()
+            self._listen()
 
     def wait_ready(self) -> None:
         """Wait for READY=1."""
@@ -273,6 +277,8 @@ class Node:
 
     def run_container(self, **changes: Any) -> None:
         """Have a container run. changes: of its record, such as its labels."""
+        # Of an earlier one: it prints nothing before somebody follows.
+        (self.root / "container.heard").unlink(missing_ok=True)
         with (self.root / "container.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "fake_server.py")],
@@ -285,6 +291,11 @@ class Node:
         self.wait_for((self.root / "container.armed").exists, "the container")
         (self.root / "container.armed").unlink()
         self._write_container(pid=process.pid, **changes)
+
+    def client_of(self, process: subprocess.Popen[str]) -> Path:
+        """What /proc says of the docker client that a supervisor follows."""
+        (pid,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return Path(f"/proc/{pid}/stat")
 
     def _write_container(self, **changes: Any) -> None:
         path = self.root / "container.json"

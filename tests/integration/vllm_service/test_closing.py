@@ -12,6 +12,8 @@ from gaudi.serving.closed_ports import ClosedPorts, is_closed
 from gaudi.serving.signs import Failure
 from gaudi_supervisor import clock, closing
 
+from tests.integration.vllm_service.node import PATIENCE
+
 if TYPE_CHECKING:
     from tests.integration.vllm_service.node import Node
 
@@ -38,7 +40,7 @@ def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(
     assert is_closed(rules(closed), PORTS)
     closed.wait_ready()
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert rules(closed) == ""
 
 
@@ -118,7 +120,7 @@ def test_ports_are_closed_again_while_requests_finish(closed: Node) -> None:
     closed.wait_ready()
     with ThreadPoolExecutor() as pool:
         url = f"http://127.0.0.1:{closed.port}/slow"
-        answer = pool.submit(lambda: int(urllib.request.urlopen(url, timeout=60).status))
+        answer = pool.submit(lambda: int(urllib.request.urlopen(url, timeout=PATIENCE).status))
         requests = closed.root / "requests"
         closed.wait_for(lambda: requests.exists() and "/slow" in requests.read_text(), "the request")
         process.terminate()
@@ -127,7 +129,7 @@ def test_ports_are_closed_again_while_requests_finish(closed: Node) -> None:
         closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
         (closed.root / "slow-may-end").touch()
         assert answer.result() == 200
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
 
 
 def test_clean_takes_the_table_away(closed: Node) -> None:

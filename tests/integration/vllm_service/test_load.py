@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from tests.integration.vllm_service.node import PATIENCE
+
 if TYPE_CHECKING:
     from tests.integration.vllm_service.node import Node
 
@@ -15,7 +17,7 @@ def test_a_serving_instance_says_its_load_and_a_stopped_one_none(node: Node) -> 
     node.wait_for(lambda: node.state.get("load"), "its load")
     assert node.state["load"] == {"running": 0, "waiting": 0, "cache": None, "tokens_per_second": None}
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert "load" not in node.state
 
 
@@ -50,13 +52,13 @@ def test_shapes_without_a_warm_up_are_counted_and_survive_the_next_supervisor(no
     node.say(UNPREPARED.format("('decode', 40, 1, 128)"))
     node.wait_for(lambda: node.state["counts"]["shapes"]["decode 40 1 128"] == 2, "one more line")
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     node.messages.clear()
     second = node.start()
     node.wait_ready()
     assert node.state["counts"]["shapes"] == {}
     second.terminate()
-    second.communicate(timeout=60)
+    second.communicate(timeout=PATIENCE)
 
 
 def test_what_waits_is_cut_or_computed_again_is_counted(node: Node) -> None:

@@ -36,7 +36,7 @@ def test_files_are_named_as_apt_names_them(tmp_path: Path, uri: str, suite: str)
     options = {"Dir::Etc": tmp_path, "Dir::Etc::SourceParts": "none", "Dir::State": tmp_path, "Dir::Cache": tmp_path}
     words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     command = ["apt-get", *words, "update", "--print-uris"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     names = [line.rsplit("' ", 1)[1].split()[0] for line in printed.splitlines()]
     (file,) = [name for name in names if name.endswith("InRelease")]
     assert lists.prefix(Source("", uri, suite)) == file.removesuffix("InRelease")

@@ -165,7 +165,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 300
     while not true():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -307,7 +307,7 @@ def test_a_full_disk_keeps_what_is_whole(node: Node) -> None:
     node.ask(*(f"w{number}" for number in range(20)))
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     work = node.start(limit + "resource.setrlimit(resource.RLIMIT_FSIZE, (700, resource.RLIM_INFINITY))\n")
-    said = work.communicate(timeout=20)[0]
+    said = work.communicate(timeout=300)[0]
     assert work.returncode == 1
     assert "Answers are kept" in said
     assert "Traceback" not in said
@@ -326,7 +326,7 @@ def test_a_work_that_is_cut_off_goes_on(node: Node, number: int) -> None:
     work = node.start()
     eventually(lambda: len(node.answered()) == 3 and len(node.server.asked) == 5)
     os.kill(work.pid, number)
-    said = work.communicate(timeout=20)[0]
+    said = work.communicate(timeout=300)[0]
     if number == signal.SIGTERM:
         assert (work.returncode, "stopped; answers are kept" in said) == (130, True)
     kept = node.answered()
@@ -433,7 +433,7 @@ def test_a_server_of_its_own_goes_when_the_work_is_stopped(node: Node, systemd: 
     work = node.start(f"import sys; sys.path.insert(0, sys.argv[2]); {place}", "--own")
     eventually(lambda: len(node.answered()) == 1)
     os.kill(work.pid, signal.SIGTERM)
-    said = work.communicate(timeout=20)[0]
+    said = work.communicate(timeout=300)[0]
     assert (work.returncode, "answers are kept" in said) == (130, True)
     assert "stop vllm-chat.service" in systemd.told.read_text()
     assert systemd.holders() == {"other"}

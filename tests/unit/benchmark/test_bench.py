@@ -88,7 +88,7 @@ class Node:
 
     def run(self) -> tuple[int, str]:
         work = self.start()
-        said, _ = work.communicate(timeout=60)
+        said, _ = work.communicate(timeout=300)
         return work.returncode, said
 
     def last(self) -> str:
@@ -194,7 +194,7 @@ def test_a_stopped_benchmark_stops_its_container_and_keeps_nothing(node: Node, e
     while not (node.home / "hanging").exists():
         assert work.poll() is None
     work.send_signal(ends)
-    said, _ = work.communicate(timeout=30)
+    said, _ = work.communicate(timeout=300)
     assert work.returncode == 130
     assert "bench: stopped; nothing was kept of this run" in said
     assert node.docker()[-1][:2] == ["stop", "--time"]

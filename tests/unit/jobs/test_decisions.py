@@ -313,7 +313,7 @@ def run(folder: Path) -> int:
         f"import sys; sys.path[:0] = {[str(PROGRAM.parent), str(LIBRARY)]!r}; import gaudi_job, pathlib;"
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
-    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=60).returncode
+    return subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, timeout=300).returncode
 
 
 def test_success_brings_back_the_result(folder: Path) -> None:
@@ -431,7 +431,7 @@ def test_without_room_for_what_only_reports_the_work_goes_on(folder: Path) -> No
         f"gaudi_job.JOBS = pathlib.Path({str(folder.parent)!r}); sys.exit(gaudi_job.main(['job']))"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, timeout=60, text=True, preexec_fn=no_room
+        [sys.executable, "-c", script], check=False, capture_output=True, timeout=300, text=True, preexec_fn=no_room
     )
     assert (ran.returncode, ran.stdout) == (0, "<6>one\n<6>two\n")
     assert ran.stderr == (

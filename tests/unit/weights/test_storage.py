@@ -57,7 +57,7 @@ def run(
         env={**plain, **job},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         preexec_fn=install,
     )
