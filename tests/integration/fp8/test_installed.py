@@ -14,25 +14,19 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
 
 from tests.integration.fp8 import checkpoints
 from tests.integration.fp8_dynamic import test_fp8_dynamic as bfloat16
-from tests.unit.vllm_service.test_rendered import trusted
+from tests.unit.preflight.test_templates import evaluate, task_of
 
 ROLES = Path(__file__).parents[3] / "roles"
 FILES = ROLES / "fp8_weights" / "files"
 PROGRAMS = "/usr/local/lib/gaudi-serving"
-VARIABLES: dict[str, Any] = yaml.safe_load((ROLES / "fp8_weights" / "vars" / "main.yml").read_text())
 
 
 def written() -> list[dict[str, Any]]:
-    """What the role has the module write, as Ansible makes it of the role's variables."""
-    variables = {**trusted(VARIABLES), "role_path": str(ROLES / "fp8_weights")}
-    templar = Templar(loader=DataLoader(), variables=variables)
-    files: list[dict[str, Any]] = templar.template(trust_as_template("{{ __fp8_weights_files }}"))
-    return files
+    """What the role has the module write."""
+    return list(evaluate("fp8_weights", task_of("fp8_weights", "install", "node_files")["node_files"]["files"]))
 
 
 def tasks(path: Path) -> Iterator[dict[str, Any]]:
@@ -108,7 +102,9 @@ def installed(tmp_path: Path) -> Path:
 def test_the_programs_run_with_what_is_installed(tmp_path: Path, installed: Path, tool: str) -> None:
     write = checkpoints.write if tool == "fp8_block" else bfloat16.write
     source, target = write(tmp_path / "in"), tmp_path / "out"
-    program = installed / VARIABLES["__fp8_weights_programs"][tool]
+    named = task_of("fp8_weights", "reread", "node_job")["node_job"]["command"]
+    given = {"fp8_weights_tool": tool, "fp8_weights_source": "in", "fp8_weights_target": "out"}
+    program = installed / Path(evaluate("fp8_weights", named, **given)[1]).name
     # Without an environment and without packages (-S): neither can bring a module that the list lacks.
     command = [sys.executable, "-S", "-B", str(program), str(source), str(target), "--jobs", "2", "--verify"]
     environment = {"PATH": "/usr/bin:/bin"}

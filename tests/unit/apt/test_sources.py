@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from library import apt_source_info, gaudi_preflight
 from tests.unit.preflight.conftest import Run, run
 from tests.unit.preflight.test_modules import against
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, task_of
 
 __all__ = ["run"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -208,9 +208,11 @@ def test_an_account_of_a_source_is_not_shown(run: Run, etc: Path) -> None:
 
 
 def test_the_role_writes_what_counts_as_ours() -> None:
-    variables: dict[str, Any] = yaml.safe_load((ROOT / "roles/container_runtime/vars/main.yml").read_text("utf-8"))
-    assert variables["__container_runtime_habana_source"] == sources.OWN_FILE
-    assert sources.OWN_KEYRING in variables["__container_runtime_habana_key_file"]
+    debian = {"ansible_facts": {"os_family": "Debian"}}
+    index = task_of("container_runtime", "vendor_source", "Write the package index (Debian")["ansible.builtin.template"]
+    key = task_of("container_runtime", "vendor_source", "fetched_key")["fetched_key"]
+    written = [evaluate("container_runtime", each["dest"], **debian) for each in (index, key)]
+    assert written == [sources.OWN_FILE, sources.OWN_KEYRING]
 
 
 @given(st.text(max_size=400))

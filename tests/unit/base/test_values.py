@@ -131,7 +131,8 @@ def test_the_file_of_proxies_holds_a_variable_a_line() -> None:
         "HTTPS_PROXY=http://user:p%40ss@proxy.example:3128",
         "NO_PROXY=localhost,127.0.0.1",
     ]
-    assert evaluate("container_runtime", "{{ __container_runtime_proxy_variables }}") == daemon.OWN_VARIABLES
+    drop_in = render("container_runtime", "proxy.conf.j2", **given_)
+    assert f"EnvironmentFile={daemon.OWN_VARIABLES}\n" in drop_in
 
 
 @pytest.mark.parametrize(

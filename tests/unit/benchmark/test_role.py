@@ -8,18 +8,20 @@ from pathlib import Path
 import bench
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
+from ansible.errors import AnsibleError, AnsibleFilterError
 
 from filter_plugins.benchmark import benchmark_fault, benchmark_run, benchmark_runs
 from tests.unit.benchmark.made import run
+from tests.unit.preflight.test_templates import evaluate, results, task_of
 
 ROLE = Path(__file__).resolve().parents[3] / "roles/benchmark"
 
 
 def test_the_container_of_a_killed_measurement_is_looked_for_by_the_label_that_it_has() -> None:
     tasks = yaml.safe_load((ROLE / "tasks/remove.yml").read_text(encoding="utf-8"))
-    (looked,) = [task for task in tasks if task.get("register") == "__benchmark_left"]
-    assert looked["ansible.builtin.command"]["argv"][-1] == f"label={bench.LABEL}"
+    (looked,) = [
+        task for task in tasks if f"label={bench.LABEL}" in task.get("ansible.builtin.command", {}).get("argv", [])
+    ]
     (removing,) = [task for task in tasks if "rm" in str(task.get("ansible.builtin.command"))]
     # Before the programs go: who runs it again finds it done.
     assert tasks.index(looked) < tasks.index(removing) < next(n for n, task in enumerate(tasks) if "node_files" in task)
@@ -37,12 +39,14 @@ def test_the_name_that_a_node_gives_its_run_is_no_path_on_the_controller(tmp_pat
     file = tmp_path / "3f2a.json"
     file.write_text(json.dumps(run()))
     assert benchmark_runs([], [str(file)]) == [run()]
-    variables = yaml.safe_load((ROLE / "vars/main.yml").read_text(encoding="utf-8"))
-    assert "benchmark_run(__benchmark_job.result.run)" in variables["__benchmark_now"]
     assert benchmark_run([run()], "3f2a") == run()
+    written = task_of("benchmark", "show", "Write the result")["loop"][0]
     for name in (str(file), ["x"], {"run": 1}):
         with pytest.raises(AnsibleFilterError, match="No run on this node has"):
             benchmark_run([run()], name)
+        known = results("benchmark", node_job={"result": {"run": name}}, benchmark_runs_info={"runs": [run()]})
+        with pytest.raises(AnsibleError, match="No run on this node has"):
+            evaluate("benchmark", written, benchmark_compare="", **known)
 
 
 def test_a_run_that_is_none_is_refused_in_one_sentence() -> None:

@@ -26,18 +26,16 @@ def test_what_an_earlier_run_left_is_removed_before_a_description_is_written(
     monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
     tasks = yaml.safe_load((ROLE / "tasks/install.yml").read_text())
     removing, writing = tasks[-2:]
-    assert writing["ansible.builtin.copy"]["dest"] == "{{ __fp8_calibration_description }}"
+    given = {"fp8_calibration_plan": {"instance": "calibrate-chat"}}
+    folder = "/var/lib/gaudi-serving/calibrations"
+    written = evaluate("fp8_calibration", writing["ansible.builtin.copy"]["dest"], **given)
+    assert written == f"{folder}/calibrate-chat.json"
     # Work that runs needs its own.
     assert removing["when"] == writing["when"]
-    names = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-    begins = "{{ __fp8_calibration_description | splitext | first }}"
     for name in ("calibrate-chat.giver", "calibrate-chat.peer.json", "calibrate-chat.token", "calibrate-chat.json"):
         (tmp_path / name).write_text("secret")
-
-    def here(path: str) -> str:
-        return str(names.get(path.strip("{} "), path)).replace(begins, str(tmp_path / "calibrate-chat"))
-
-    files = [{**file, "path": here(file["path"])} for file in removing["node_files"]["files"]]
+    removed = evaluate("fp8_calibration", removing["node_files"]["files"], **given)
+    files = [{**file, "path": file["path"].replace(folder, str(tmp_path))} for file in removed]
     assert run_main("library.node_files", {"files": files})["changed"]
     assert [path.name for path in tmp_path.iterdir()] == ["calibrate-chat.json"]
     assert not run_main("library.node_files", {"files": files})["changed"]

@@ -14,7 +14,7 @@ from library import driver_before
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_contracts import ROOT, load
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, results, task_of
 
 OLD: dict[str, Any] = {"version": "1.21.3-57", "packages": {"habanalabs-dkms": "1.21.3-57"}, "modules": ["habanalabs"]}
 NEW: dict[str, Any] = {"version": "1.22.2-32", "packages": {"habanalabs-dkms": "1.22.2-32"}, "modules": ["habanalabs"]}
@@ -120,18 +120,14 @@ def test_what_goes_back_is_what_differs() -> None:
     kept = {"driver": {"packages": {"habanalabs-dkms": "1.21.3-57", "habanalabs-thunk": "1.22.2-32"}}}
     there = {"habanalabs-dkms": "1.22.2-32", "habanalabs-thunk": "1.22.2-32", "more": "1"}
     now = {"present": {"packages": there}, "steps": {"mend": []}}
-    given = {"gaudi_driver_before": kept, "__gaudi_driver_now": now}
-    lost = ["habanalabs-dkms_1.21.3-57"]
-    assert evaluate("gaudi_driver", "{{ __gaudi_driver_lost }}", **given) == lost
+    given = {**results("gaudi_driver", gaudi_driver_info=now), "gaudi_driver_before": kept}
+    sought = task_of("gaudi_driver", "back", "find")["ansible.builtin.find"]["patterns"]
+    lost = ["habanalabs-dkms_1.21.3-57_*.deb"]
+    assert evaluate("gaudi_driver", sought, **given) == lost
     # dpkg was killed while it replaced this one by another version: it still has the former version's name.
     now["steps"] = {"mend": ["habanalabs-dkms", "habanalabs-thunk", "more"]}
-    assert evaluate("gaudi_driver", "{{ __gaudi_driver_lost }}", **given) == [*lost, "habanalabs-thunk_1.22.2-32"]
-    (purge,) = [
-        task
-        for block in load(ROOT / "roles/gaudi_driver/tasks/back.yml")
-        for task in block.get("block", [])
-        if "that came with the change" in task["name"]
-    ]
+    assert evaluate("gaudi_driver", sought, **given) == [*lost, "habanalabs-thunk_1.22.2-32_*.deb"]
+    purge = task_of("gaudi_driver", "back", "that came with the change")
     assert evaluate("gaudi_driver", purge["ansible.builtin.apt"]["name"], **given) == ["more"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.driver.made import RECORDED
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, results, runs, task_of
 
 LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend."
 
@@ -25,8 +25,10 @@ LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend."
     ],
 )
 def test_what_a_task_said_is_found_wherever_ansible_left_it(failed: dict[str, Any]) -> None:
-    said = evaluate("gaudi_driver", "{{ __gaudi_driver_said }}", ansible_failed_result=failed)
-    assert said.endswith(LOCKED)
+    fails = task_of("gaudi_driver", "replace", "Say why")["ansible.builtin.fail"]["msg"]
+    known = {"ansible_failed_result": failed, "gaudi_driver_before": {"driver": {"version": "1.21.3-57"}}}
+    said = evaluate("gaudi_driver", fails, **known)
+    assert said.endswith(f"{LOCKED} The driver 1.21.3-57 from before is back.")
     assert "\\n" not in said, "a line break in a string of a template stays what it is"
 
 
@@ -36,7 +38,8 @@ def test_what_a_task_said_is_found_wherever_ansible_left_it(failed: dict[str, An
 )
 def test_what_a_repository_has_is_seen_when_it_is_known(check: bool, repository: str, foreseen: bool) -> None:
     given = {"ansible_check_mode": check, "gaudi_driver_repository": repository}
-    assert evaluate("gaudi_driver", "{{ __gaudi_driver_foreseen }}", **given) is foreseen
+    looks = task_of("gaudi_driver", "install", "Write how programs reach what is outside")
+    assert runs("gaudi_driver", looks, **given) is foreseen
 
 
 @pytest.mark.parametrize("module", ["brought_packages", "ansible.builtin.apt", "ansible.builtin.dnf"])
@@ -48,8 +51,8 @@ def test_headers_alone_are_installed_where_the_driver_is_there(module: str) -> N
     found = {"steps": {"install": [], "build": ["6.8.0-60-generic"]}}
     headers = ["linux-headers-6.8.0-60-generic"]
     names = arguments["packages" if module == "brought_packages" else "name"]
-    given = {"gaudi_driver_found": found, "__gaudi_driver_offered": {"kernel_packages": headers}}
-    assert evaluate("gaudi_driver", names, **given) == headers
+    known = results("gaudi_driver", gaudi_driver_info={**found, "kernel_packages": headers})
+    assert evaluate("gaudi_driver", names, **known) == headers
 
 
 @pytest.mark.parametrize(
@@ -64,9 +67,10 @@ def test_what_is_installed_by_half_is_mended_under_apts_lock(
     steps: dict[str, list[str]], said: bool, named: list[str]
 ) -> None:
     headers = ["linux-headers-6.8.0-45-generic"]
-    given = {"gaudi_driver_found": {"steps": steps}, "__gaudi_driver_offered": {"kernel_packages": headers}}
+    given = results("gaudi_driver", gaudi_driver_info={"steps": steps, "kernel_packages": headers})
     given |= {"gaudi_driver_replace": True, "gaudi_driver_take_over": False, "gaudi_driver_lock_timeout": 60}
-    command = evaluate("gaudi_driver", "{{ __gaudi_driver_mend }}", **given)
+    mends = task_of("gaudi_driver", "install", "nothing of the driver is installed by half")
+    command = evaluate("gaudi_driver", mends["ansible.builtin.command"]["argv"], **given)
     assert command[:4] == ["apt-get", "--yes", "--quiet", "--reinstall"]
     assert command[command.index("install") + 1 :] == [*headers, *named]
     assert ("DPkg::Pre-Invoke::=dkms remove habanalabs/1.22.2-32 --all" in command) is said
@@ -79,7 +83,7 @@ def test_a_kernel_without_the_driver_is_built_for_anew() -> None:
     named = {task["name"]: task for task in tasks(load(ROOT / "roles/gaudi_driver/tasks/install.yml"))}
     build = named["install | Ensure the kernels without it have the driver"]
     lacking = {"steps": {"build": ["6.8.0-45-generic", "6.8.0-60-generic"]}}
-    given = {"__gaudi_driver_lacking": lacking, "gaudi_driver_found": {"version": "1.24.1-482"}}
+    given = results("gaudi_driver", gaudi_driver_info={**lacking, "version": "1.24.1-482"})
     pairs = evaluate("gaudi_driver", build["loop"], **given)
     argv = build["ansible.builtin.command"]["argv"]
     commands = [[evaluate("gaudi_driver", word, **given, item=list(pair)) for word in argv] for pair in pairs]
@@ -101,16 +105,14 @@ def test_a_kernel_without_the_driver_is_built_for_anew() -> None:
 def test_the_reason_of_a_build_is_that_of_its_log(build_failure: dict[str, str], said: str) -> None:
     printed = (RECORDED / "apt_install_1.24.1_debian12.txt").read_text(encoding="utf-8")
     failed = {"msg": "'/usr/bin/apt-get install' failed: E: Sub-process dpkg returned 1", "stdout": printed}
-    given = {"ansible_failed_result": failed, "gaudi_driver_repository": ""}
-    reason = evaluate(
-        "gaudi_driver", "{{ __gaudi_driver_why }}", **given, __gaudi_driver_not_built={"build_failure": build_failure}
-    )
+    fails = task_of("gaudi_driver", "install", "could not be installed")["ansible.builtin.fail"]["msg"]
+    given = results("gaudi_driver", gaudi_driver_info={"build_failure": build_failure})
+    given |= {"ansible_failed_result": failed, "gaudi_driver_repository": ""}
+    reason = evaluate("gaudi_driver", fails, **given)
     assert said in reason.partition("It said")[0]
     # A fault of another kind is not explained with an old log.
     other = {**given, "ansible_failed_result": {"msg": LOCKED}}
-    assert "misreads" not in evaluate(
-        "gaudi_driver", "{{ __gaudi_driver_why }}", **other, __gaudi_driver_not_built={"build_failure": build_failure}
-    )
+    assert "misreads" not in evaluate("gaudi_driver", fails, **other)
 
 
 @pytest.mark.parametrize("file", ["fetch.yml", "install.yml"])

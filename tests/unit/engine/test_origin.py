@@ -14,7 +14,7 @@ from library import container_runtime_info
 from tests.unit.engine.test_packages import UBUNTU, UNIT, program
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import load
-from tests.unit.preflight.test_templates import ROLES, evaluate
+from tests.unit.preflight.test_templates import ROLES, evaluate, results, runs
 
 NO_UNIT = "ActiveState=inactive\nUnitFileState=\nNeedDaemonReload=no\nLoadState=not-found\nMainPID=0\n"
 UNIX = "Num       RefCount Protocol Flags    Type St Inode Path\n"
@@ -416,20 +416,22 @@ def test_of_an_engine_that_is_not_managed_only_the_cards_are_proved(
     given = {
         "container_runtime_manage": False,
         "container_runtime_habana_follows": follows,
-        "__container_runtime_found": {"engine": True, "unit_settled": True, **found},
-        # The tasks that would register these were skipped.
-        "container_runtime_daemon": {"skipped": True},
-        "__container_runtime_proxies_written": {"skipped": True},
+        # The tasks with the other two were skipped.
+        **results(
+            "container_runtime",
+            container_runtime_info={"engine": True, "unit_settled": True, **found},
+            docker_daemon_json={"skipped": True},
+            node_files={"skipped": True},
+        ),
     }
-    runs = evaluate("container_runtime", f"{{{{ {last['when']} }}}}", **given)
     named = evaluate("container_runtime", last["ansible.builtin.include_tasks"]["file"], **given)
-    assert (named if runs else None) == file
+    assert (named if runs("container_runtime", last, **given) else None) == file
 
 
 def test_tasks_that_change_the_engine_are_skipped_where_it_is_not_managed() -> None:
     _, install, configure, _ = load(ROLES / "container_runtime/tasks/main.yml")
     for task in (install, configure):
-        assert not evaluate("container_runtime", f"{{{{ {task['when']} }}}}", container_runtime_manage=False)
+        assert not runs("container_runtime", task, container_runtime_manage=False)
 
 
 @pytest.mark.parametrize(
@@ -525,7 +527,7 @@ def test_a_restart_of_the_engine_says_in_its_name_what_becomes_of_containers(
 def test_packages_beside_the_engine_are_named_where_they_are_installed() -> None:
     tasks = load(ROLES / "container_runtime/tasks/engine.yml")
     names = [task["name"] for task in tasks if {"ansible.builtin.apt", "ansible.builtin.dnf"} & task.keys()]
-    found = {"__container_runtime_found": {"packages": ["nftables", "iptables"]}}
+    found = results("container_runtime", container_runtime_info={"packages": ["nftables", "iptables"]})
     for system, name in zip(("Debian, Ubuntu", "RHEL"), names, strict=True):
         said = f"engine | Ensure these packages are installed ({system}): nftables, iptables"
         assert evaluate("container_runtime", name, **found) == said

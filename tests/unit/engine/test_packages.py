@@ -15,7 +15,7 @@ from library import container_runtime_info, docker_daemon_json, serving_image
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import load
 from tests.unit.preflight.test_modules import DIGEST, IMAGE, WISHES, docker_info
-from tests.unit.preflight.test_templates import ROLES, evaluate
+from tests.unit.preflight.test_templates import ROLES, evaluate, results, runs, task_of
 
 UNIT = (
     "ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\nLoadState=loaded\n"
@@ -200,14 +200,8 @@ def test_a_node_without_a_client_is_asked_again_when_it_has_one(run: Run, node: 
     assert look(run, node, "", builds=True)["missing"] == ["docker.io", "apparmor", "nftables"]
     *_, last = load(ROLES / "container_runtime/tasks/install.yml")
     assert last["ansible.builtin.include_tasks"]["file"] == "engine.yml"
-    assert evaluate(
-        "container_runtime",
-        f"{{{{ {last['when']} }}}}",
-        **{
-            "__container_runtime_found": {"missing": ["docker-buildx"]},
-            "ansible_check_mode": False,
-        },
-    )
+    found = results("container_runtime", container_runtime_info={"missing": ["docker-buildx"]})
+    assert runs("container_runtime", last, **found, ansible_check_mode=False)
 
 
 @pytest.mark.parametrize("playbook", ["site.yml", "playbooks/serve.yml", "playbooks/build_image.yml"])
@@ -245,15 +239,10 @@ FOUND["habana"] = FOUND["proved"] = True
 DAEMON = {"answers": True, "apply": "nothing"}
 
 
-def runtime(name: str, **given: Any) -> Any:
-    """A variable of the role container_runtime on a settled node, but for what is given."""
-    variables = {
-        "__container_runtime_found": FOUND,
-        "container_runtime_daemon": DAEMON,
-        "__container_runtime_proxies_written": {"written": []},
-        **given,
-    }
-    return evaluate("container_runtime", f"{{{{ {name} }}}}", **variables)
+def settled(**answers: Any) -> dict[str, Any]:
+    """What the modules of the role container_runtime answer on a settled node, but for what is given."""
+    known = {"container_runtime_info": FOUND, "docker_daemon_json": DAEMON, "node_files": {"written": []}}
+    return results("container_runtime", **{**known, **answers})
 
 
 @pytest.mark.parametrize(
@@ -268,8 +257,9 @@ def runtime(name: str, **given: Any) -> Any:
     ],
 )
 def test_a_node_that_lacks_nothing_installs_nothing(found: dict[str, Any], repository: str, lacks: bool) -> None:
-    given = {"__container_runtime_found": {**FOUND, **found}, "container_runtime_habana_repository": repository}
-    assert runtime("__container_runtime_lacks", **given) is lacks
+    given = settled(container_runtime_info={**FOUND, **found})
+    installs = task_of("container_runtime", "main", "what is missing is installed")
+    assert runs("container_runtime", installs, **given, container_runtime_habana_repository=repository) is lacks
 
 
 @pytest.mark.parametrize(
@@ -279,46 +269,46 @@ def test_an_index_that_a_run_wrote_and_did_not_read_is_read_by_the_next(
     habana: bool, changed: bool, reads: bool
 ) -> None:
     """Where it was written just now, it was read just now; where nothing is taken of it, nobody needs it."""
-    block = load(ROLES / "container_runtime/tasks/habana.yml")[0]["block"]
-    (task,) = [task for task in block if "apt_update" in task]
+    written = task_of("container_runtime", "vendor_source", "Write the package index (Debian")["register"]
     given = {
-        "__container_runtime_found": {**FOUND, "habana": habana},
-        "__container_runtime_habana_sources": {"changed": changed},
+        **settled(container_runtime_info={**FOUND, "habana": habana}),
+        written: {"changed": changed},
         "ansible_facts": {"os_family": "Debian"},
         "ansible_check_mode": False,
     }
-    assert evaluate("container_runtime", f"{{{{ {task['when']} }}}}", **given) is reads
+    assert runs("container_runtime", task_of("container_runtime", "habana", "apt_update"), **given) is reads
 
 
 @pytest.mark.parametrize(
     ("given", "unsettled"),
     [
         ({}, False),
-        ({"__container_runtime_found": {**FOUND, "engine": False}}, True),
-        ({"__container_runtime_found": {**FOUND, "unit_settled": False}}, True),
-        ({"container_runtime_daemon": {**DAEMON, "apply": "reload"}}, True),
+        ({"container_runtime_info": {**FOUND, "engine": False}}, True),
+        ({"container_runtime_info": {**FOUND, "unit_settled": False}}, True),
+        ({"docker_daemon_json": {**DAEMON, "apply": "reload"}}, True),
         # An engine that cannot be asked has taken up nothing.
-        ({"container_runtime_daemon": {**DAEMON, "answers": False}}, True),
-        ({"__container_runtime_proxies_written": {"written": ["/proxy.conf"]}}, True),
+        ({"docker_daemon_json": {**DAEMON, "answers": False}}, True),
+        ({"node_files": {"written": ["/proxy.conf"]}}, True),
         # The engine reads a registry's certificate at each pull.
-        (
-            {"__container_runtime_proxies_written": {"written": ["/etc/docker/certs.d/r.example/gaudi-serving.crt"]}},
-            False,
-        ),
+        ({"node_files": {"written": ["/etc/docker/certs.d/r.example/gaudi-serving.crt"]}}, False),
     ],
 )
 def test_an_engine_that_runs_as_its_files_say_is_left_alone(given: dict[str, Any], unsettled: bool) -> None:
-    assert runtime("__container_runtime_unsettled", **given) is unsettled
+    takes_up = task_of("container_runtime", "main", "Have the engine take it up")
+    assert runs("container_runtime", takes_up, **settled(**given)) is unsettled
 
 
 def test_the_proxies_file_is_secret_and_goes_with_the_proxies() -> None:
     path = "/etc/systemd/system/docker.service.d/gaudi-serving-proxy.conf"
     secret = path.replace(".conf", ".env")
     gone = [{"path": path, "state": "absent"}, {"path": secret, "state": "absent"}]
-    assert runtime("__container_runtime_proxy_files") == gone
-    folder, values, file = runtime(
-        "__container_runtime_proxy_files", container_runtime_http_proxy="http://u:p@proxy:3128"
-    )
+
+    def files(**given: Any) -> Any:
+        written = task_of("container_runtime", "configure", "node_files")["node_files"]["files"]
+        return evaluate("container_runtime", written, **settled(), **given, container_runtime_certificate_registries=[])
+
+    assert files() == gone
+    folder, values, file = files(container_runtime_http_proxy="http://u:p@proxy:3128")
     assert folder == {"path": path.rpartition("/")[0], "state": "directory", "mode": "0755"}
     assert (values["path"], values["mode"], "content" in values) == (secret, "0600", False)
     assert "HTTP_PROXY=http://u:p@proxy:3128\n" in values["secret"]
@@ -327,7 +317,8 @@ def test_the_proxies_file_is_secret_and_goes_with_the_proxies() -> None:
 
 def test_the_credentials_file_is_secret_and_goes_with_the_account() -> None:
     def files(**given: Any) -> Any:
-        return evaluate("serving_image", "{{ __serving_image_files }}", gaudi_image_registry="r.example", **given)
+        written = task_of("serving_image", "credentials", "node_files")["node_files"]["files"]
+        return evaluate("serving_image", written, gaudi_image_registry="r.example", **given)
 
     etc = {"path": "/etc/gaudi-serving", "state": "directory", "mode": "0755"}
     assert files() == [etc, {"path": "/etc/gaudi-serving/registry", "state": "absent"}]
@@ -352,13 +343,14 @@ def test_the_credentials_file_is_secret_and_goes_with_the_account() -> None:
 def test_images_that_are_as_they_should_be_are_left_alone(
     result: dict[str, bool], lacking: list[str], unforeseen: bool
 ) -> None:
+    found = task_of("serving_image", "look", "serving_image")["register"]
     given = {
-        "__serving_image_found": {"results": [{**result, "item": IMAGE, "unpinned": []}]},
+        found: {"results": [{**result, "item": IMAGE, "unpinned": []}]},
         "ansible_check_mode": True,
         "inventory_hostname": "n1",
     }
-    assert evaluate("serving_image", "{{ __serving_image_lacking }}", **given) == lacking
-    said = evaluate("serving_image", "{{ __serving_image_unforeseen }}", **given)
+    assert evaluate("serving_image", task_of("serving_image", "pull", "serving_image")["loop"], **given) == lacking
+    said = evaluate("serving_image", task_of("serving_image", "say", "Say what would pin")["loop"], **given)
     assert bool(said) is unforeseen
     assert not unforeseen or "there is no engine on n1 yet" in said[0]
 

@@ -15,7 +15,7 @@ from tests.unit.preflight.test_templates import evaluate, trusted
 def test_a_page_of_all_nodes_says_when_it_was_made() -> None:
     """As people read a time; the verdicts have theirs with the zone."""
     (task,) = yaml.safe_load((ROOT / "roles/fabric_check/tasks/page.yml").read_text(encoding="utf-8"))
-    content = evaluate("fabric_check", task["ansible.builtin.copy"]["content"], __fabric_check_verdicts={})
+    content = evaluate("fabric_check", task["ansible.builtin.copy"]["content"], ansible_play_hosts=[], hostvars={})
     assert re.search(r"Made [0-9-]{10} [0-9]{2}:[0-9]{2} UTC\.", content)
 
 

@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.fanout.images import image_shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, results, runs, task_of
 
 IMAGE, OTHER = "gaudi-serving/vllm:1.22-a", "gaudi-serving/vllm:1.22-b"
 
@@ -93,9 +93,10 @@ def accepted(seeds: dict[str, Any]) -> Any:
         "inventory_hostname": "b",
         "ansible_play_hosts": ["a", "b", "x", "y"],
         "serving_image_shared": {"key": IMAGE, "value": {"give": ["a", "x"], "take": {"b": "a", "y": "x"}}},
-        "hostvars": {name: {"__serving_image_given": {"result": {"id": id_}}} for name, id_ in seeds.items()},
+        "hostvars": {name: results("serving_image", node_job={"result": {"id": id_}}) for name, id_ in seeds.items()},
     }
-    return evaluate("serving_image", "{{ __serving_image_given_ids }}", **given_)
+    loads = task_of("serving_image", "share", "Load it")
+    return evaluate("serving_image", loads["vars"]["serving_image_ids"], **given_)
 
 
 def test_a_node_accepts_the_id_of_its_own_site_alone() -> None:
@@ -119,7 +120,8 @@ def test_a_seed_that_reports_no_id_gives_nothing(id_: Any) -> None:
 )
 def test_images_are_shared_where_they_are_built_and_not_pushed(site: dict[str, bool], shares: bool) -> None:
     said = {f"serving_image_{key}": value for key, value in site.items()}
-    assert evaluate("serving_image", "{{ __serving_image_sharing }}", **said) is shares
+    decides = task_of("serving_image", "get", "Decide which images go from node to node")
+    assert runs("serving_image", decides, **said) is shares
 
 
 NODES = st.dictionaries(

@@ -5,24 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
+
+from tests.unit.preflight import test_templates as templates
+from tests.unit.preflight.test_templates import evaluate, results
 
 TASKS = Path(__file__).resolve().parents[3] / "roles/host_tuning/tasks"
+UNIT = "/etc/systemd/system/gaudi-host-tuning.service"
 
 
 def task(file: str, name: str) -> dict[str, Any]:
-    """The one task of a file whose name ends like this."""
-    (found,) = [one for one in yaml.safe_load((TASKS / file).read_text()) if one["name"].endswith(name)]
-    return dict(found)
+    return templates.task_of("host_tuning", file, name)
 
 
-def holds(condition: str | list[str], **values: Any) -> bool:
-    conditions = [condition] if isinstance(condition, str) else condition
-    return all(jinja2.Environment(autoescape=True).compile_expression(one)(**values) for one in conditions)
+def acts_at(one: dict[str, Any], **given: Any) -> bool:
+    return templates.runs("host_tuning", one, **given)
+
+
+def said_by(one: dict[str, Any], text: str, **given: Any) -> Any:
+    return templates.within("host_tuning", one, text, **given)
 
 
 @pytest.mark.parametrize(
@@ -32,10 +34,10 @@ def test_what_was_set_is_taken_away_whatever_the_inventory_says(
     drop_in: bool, recorded: dict[str, str], acts: bool
 ) -> None:
     found = {"drop_in": drop_in, "former": {"kernel_arguments": recorded}, "loader": None, "container": False}
-    condition = task("untune.yml", "the next boot has the kernel arguments it had")["when"]
+    known = results("host_tuning", host_tuning_info=found)
     for wanted in (True, False):
-        values = {"__host_tuning_first": found, "__host_tuning_kernel_cmdline": wanted}
-        assert holds(condition, **values) is acts
+        one = task("untune", "the next boot has the kernel arguments it had")
+        assert acts_at(one, host_tuning_kernel_cmdline=wanted, **known) is acts
 
 
 @pytest.mark.parametrize(
@@ -46,106 +48,82 @@ def test_a_drop_in_goes_when_the_inventory_no_longer_asks_for_it(
     wanted: bool, drop_in: bool, container: bool, acts: bool
 ) -> None:
     found = {"drop_in": drop_in, "container": container}
-    one = task("kernel_cmdline.yml", "the next boot has the kernel arguments")
-    assert holds(one["when"], host_tuning_found=found, __host_tuning_kernel_cmdline=wanted) is acts
-    state = one["host_tuning_kernel_cmdline"]["state"].strip("{} ")
-    expression = jinja2.Environment(autoescape=True).compile_expression(state)
-    assert expression(__host_tuning_kernel_cmdline=wanted) == ("present" if wanted else "absent")
+    one = task("kernel_cmdline", "the next boot has the kernel arguments")
+    given = {"host_tuning_found": found, "host_tuning_kernel_cmdline": wanted}
+    assert acts_at(one, **given) is acts
+    state = said_by(one, one["host_tuning_kernel_cmdline"]["state"], **given)
+    assert state == ("present" if wanted else "absent")
+
+
+def settled(**seen: Any) -> dict[str, Any]:
+    """What host_tuning_info says of a host that runs as it is to, but for what is given."""
+    return {"reload_needed": False, "unit_outdated": False, "unit_settled": True, "container": False, **seen}
 
 
 @pytest.mark.parametrize(
-    ("foreseen", "reload", "outdated", "stale"),
-    [(True, False, False, True), (False, True, False, True), (False, False, True, True), (False, False, False, False)],
-)
-def test_what_an_interrupted_run_left_is_taken_up(foreseen: bool, reload: bool, outdated: bool, stale: bool) -> None:
-    one = task("settle.yml", "our unit runs now and at boot")
-    seen = {"reload_needed": reload, "unit_outdated": outdated}
-    given = {"__host_tuning_foreseen": foreseen, "host_tuning_found": seen}
-    expression = one["vars"]["__host_tuning_stale"].strip("{} ")
-    assert jinja2.Environment(autoescape=True).compile_expression(expression)(**given) is stale
-    assert one["ansible.builtin.systemd_service"]["daemon_reload"] is True
-
-
-@pytest.mark.parametrize(
-    ("checking", "written", "foreseen"),
-    # The unit does not run with the file for needrestart.
-    [(True, ["/unit"], True), (True, ["/needrestart"], False), (True, [], False), (False, ["/unit"], False)],
-)
-def test_only_check_mode_goes_by_what_would_be_written(checking: bool, written: list[str], foreseen: bool) -> None:
-    given = {"ansible_check_mode": checking, "host_tuning_written": {"written": written}}
-    assert variable("__host_tuning_foreseen", __host_tuning_needrestart="/needrestart", **given) is foreseen
-
-
-@pytest.mark.parametrize(
-    ("stale", "settled", "checking", "written", "acts"),
+    ("found", "checking", "written", "state"),
     [
-        (False, True, False, [], False),
-        (False, False, False, [], True),
-        (True, True, False, ["/unit"], True),
-        (True, False, True, ["/unit"], False),
-        (True, False, True, ["/limits"], True),
+        (settled(), False, [], None),
+        (settled(unit_settled=False), False, [], "reloaded"),
+        # Whatever an interrupted run left is taken up.
+        (settled(reload_needed=True), False, [], "restarted"),
+        (settled(unit_outdated=True, unit_settled=False), False, [], "restarted"),
+        (settled(reload_needed=True), False, [UNIT], "restarted"),
+        # Only check mode goes by what would be written; the unit does not run with the file for needrestart.
+        (settled(), True, ["/etc/systemd/system/vllm-.service.d/50-host-tuning.conf"], "restarted"),
+        (settled(), True, ["/etc/needrestart/conf.d/gaudi-serving-host-tuning.conf"], None),
+        (settled(), False, ["/etc/systemd/system/vllm-.service.d/50-host-tuning.conf"], None),
+        # Before its first real run there is no unit.
+        (settled(reload_needed=True, unit_settled=False), True, [UNIT], None),
     ],
 )
 def test_the_unit_is_left_alone_when_it_is_settled(
-    stale: bool, settled: bool, checking: bool, written: list[str], acts: bool
+    found: dict[str, bool], checking: bool, written: list[str], state: str | None
 ) -> None:
-    one = task("settle.yml", "our unit runs now and at boot")
+    one = task("settle", "our unit runs now and at boot")
     given = {
-        "__host_tuning_stale": stale,
-        "host_tuning_found": {"unit_settled": settled},
+        "host_tuning_found": found,
         "host_tuning_written": {"written": written},
-        "__host_tuning_paths": {"unit": "/unit"},
         "ansible_check_mode": checking,
     }
-    assert all(holds(condition, **given) for condition in one["when"]) is acts
+    service = one["ansible.builtin.systemd_service"]
+    assert (said_by(one, service["state"], **given) if acts_at(one, **given) else None) == state
+    assert service["daemon_reload"] is True
 
 
 def test_untune_always_has_systemd_read_its_files_again() -> None:
-    one = task("untune.yml", "forget our files before a reboot can")
+    one = task("untune", "forget our files before a reboot can")
     assert one["ansible.builtin.systemd_service"]["daemon_reload"] is True
     assert "when" not in one
 
 
+def wanted(file: str, number: int = 0, **given: Any) -> Any:
+    """What the role asks host_tuning_info to compare with."""
+    asking = [one for one in templates.files_of("host_tuning")[file] if "host_tuning_info" in one]
+    return evaluate("host_tuning", asking[number]["host_tuning_info"]["wanted"], **given)
+
+
 def test_untune_remembers_what_was_ours_after_the_record_is_gone() -> None:
-    wanted = yaml.safe_load((TASKS.parent / "vars/main.yml").read_text())["__host_tuning_wanted"]
-    expression = jinja2.Environment(autoescape=True).compile_expression(wanted["formerly"].strip("{} "))
-    assert expression(__host_tuning_first={"ours": ["quiet"]}) == ["quiet"]
-    assert task("untune.yml", "what was there before the first change")["register"] == "__host_tuning_first"
-
-
-def variable(name: str, **values: Any) -> Any:
-    """One of the role's variables, as Ansible would make it of these values."""
-    text = yaml.safe_load((TASKS.parent / "vars/main.yml").read_text())
-    for part in name.split("."):
-        text = text[part]
-    return Templar(loader=DataLoader(), variables=values).template(trust_as_template(text))
+    first = task("untune", "what was there before the first change")["register"]
+    assert wanted("untune", -1, **{first: {"ours": ["quiet"]}})["formerly"] == ["quiet"]
 
 
 @pytest.mark.parametrize(("given", "expected"), [("quiet", ["quiet"]), (["quiet", "ro"], ["quiet", "ro"])])
 def test_one_argument_without_a_list_is_a_list_of_one(given: object, expected: list[str]) -> None:
-    rules = variable(
-        "__host_tuning_rules",
-        host_tuning_extra_kernel_arguments=given,
-        __host_tuning_catalog={"kernel_arguments": []},
-        __host_tuning_cpu=True,
-    )
-    assert [rule["arguments"] for rule in rules] == [expected]
+    rules = wanted("settle", host_tuning_extra_kernel_arguments=given)["kernel_rules"]
+    assert [rule["arguments"] for rule in rules if rule["id"] == "site"] == [expected]
 
 
 def test_hugepages_are_judged_as_they_were_written() -> None:
-    wanted = variable("__host_tuning_wanted.sysctl", host_tuning_sysctl={"a.b": 1}, host_tuning_hugepages=True)
-    assert wanted == {"a.b": 1, "vm.nr_hugepages": True}
+    asked = wanted("settle", host_tuning_sysctl={"a.b": 1}, host_tuning_hugepages=True)
+    assert asked["sysctl"] == {"a.b": 1, "vm.nr_hugepages": True}
 
 
 @pytest.mark.parametrize(("states", "reboots"), [(["reboot", "ok"], True), (["reboot", "wrong"], False)])
 def test_verify_advises_what_helps(states: list[str], reboots: bool) -> None:
-    one = task("verify.yml", "Fail unless all is in effect")
+    one = task("verify", "Fail unless all is in effect")
     items = [{"item": f"item {state}", "state": state} for state in states]
-    templar = Templar(loader=DataLoader(), variables={"host_tuning_found": {"items": items}})
-    lacking = templar.template(trust_as_template(one["vars"]["lacking"]))
-    said = Templar(loader=DataLoader(), variables={"lacking": lacking}).template(
-        trust_as_template(one["ansible.builtin.assert"]["fail_msg"])
-    )
+    said = said_by(one, one["ansible.builtin.assert"]["fail_msg"], host_tuning_found={"items": items})
     assert said.startswith("Not in effect: item reboot")
     assert ("A reboot of this node brings it" in said) is reboots
 
@@ -169,22 +147,19 @@ def test_verify_advises_what_helps(states: list[str], reboots: bool) -> None:
 def test_untune_says_what_it_could_not_put_back(
     findings: list[str], left: bool, lost: list[str], leaving: list[str], says: str
 ) -> None:
-    one = task("untune.yml", "Say it")
-    values = {
-        "__host_tuning_given_back": {"findings": findings},
-        "__host_tuning_cpu_record": {"stat": {"exists": left}},
-        "__host_tuning_first": {"former_lost": lost},
-        "host_tuning_found": {"removed_at_reboot": leaving},
-        "ansible_check_mode": False,
+    one = task("untune", "Say it")
+    answers = {
+        "host_tuning_sysctl": {"findings": findings},
+        "stat": {"stat": {"exists": left}},
+        "host_tuning_info": {"former_lost": lost, "removed_at_reboot": leaving},
     }
-    differs = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["differs"]))
-    said = Templar(loader=DataLoader(), variables={**values, "differs": differs}).template(
-        trust_as_template(one["ansible.builtin.debug"]["msg"])
-    )
+    message = one["ansible.builtin.debug"]["msg"]
+    said = said_by(one, message, **results("host_tuning", **answers), ansible_check_mode=False)
     assert says in " ".join(said.split())
     assert ("but for" in said) is bool(findings or left or lost)
 
 
+WRITING = ("host_tuning_sysctl", "host_tuning_kernel_cmdline", "host_tuning_files")
 SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, "reboot": []}
 
 
@@ -193,9 +168,9 @@ SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, 
     [
         ("", {}, "if_needed", False, False),
         # Something was written: the host is read again.
-        ("settings", {}, "never", False, True),
-        ("arguments", {}, "never", False, True),
-        ("written", {}, "never", False, True),
+        ("sysctl", {}, "never", False, True),
+        ("kernel_cmdline", {}, "never", False, True),
+        ("files", {}, "never", False, True),
         ("", {"reload_needed": True}, "never", False, True),
         ("", {"unit_settled": False}, "never", False, True),
         ("", {"document_kept": False}, "never", False, True),
@@ -207,15 +182,10 @@ SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, 
 def test_a_host_is_left_alone_where_it_runs_as_it_is_to(
     changed: str, found: dict[str, Any], reboot: str, checking: bool, unsettled: bool
 ) -> None:
-    said = variable(
-        "__host_tuning_unsettled",
-        **{f"__host_tuning_{name}": {"changed": name == changed} for name in ("settings", "arguments")},
-        host_tuning_written={"changed": changed == "written"},
-        host_tuning_found={**SETTLED, **found},
-        host_tuning_reboot=reboot,
-        ansible_check_mode=checking,
-    )
-    assert said is unsettled
+    answers: dict[str, Any] = {module: {"changed": module.endswith(changed or "nothing")} for module in WRITING}
+    known = results("host_tuning", host_tuning_info={**SETTLED, **found}, **answers)
+    given = {**known, "host_tuning_reboot": reboot, "ansible_check_mode": checking}
+    assert acts_at(task("main", "Have it in effect"), **given) is unsettled
 
 
 def test_what_runs_is_read_before_anything_is_decided_by_it() -> None:
@@ -241,11 +211,12 @@ def test_no_host_goes_through_the_others_to_find_its_turn(file: str) -> None:
     ],
 )
 def test_status_says_why_a_node_cannot_know_what_waits(code: int, out: str, err: str, fails: bool, said: str) -> None:
-    values = {"__host_tuning_waiting": {"rc": code, "stdout": out, "stderr": err}}
-    assert holds(task("waits.yml", "what waits for a reboot")["failed_when"], **values) is fails
-    one = task("waits.yml", "Say it")
-    text = Templar(loader=DataLoader(), variables=values).template(trust_as_template(one["vars"]["__host_tuning_said"]))
-    assert (text, holds(one["when"], __host_tuning_said=text)) == (said, bool(said))
+    asked = task("waits", "what waits for a reboot")
+    known = {asked["register"]: {"rc": code, "stdout": out, "stderr": err}}
+    assert said_by(asked, f"{{{{ {asked['failed_when']} }}}}", **known) is fails
+    one = task("waits", "Say it")
+    assert said_by(one, one["ansible.builtin.debug"]["msg"], **known) == f"{said}\n"
+    assert acts_at(one, **known) is bool(said)
 
 
 USES = {

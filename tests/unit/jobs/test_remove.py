@@ -10,6 +10,8 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
+from tests.unit.preflight.test_templates import evaluate, task_of
+
 ROLES = Path(__file__).parents[3] / "roles"
 
 
@@ -87,6 +89,6 @@ def test_nothing_goes_while_work_needs_it(role: str, key: str, status: str, refu
 
 def test_what_ran_work_goes_and_the_folder_that_others_share_stays() -> None:
     (gone,) = [task["node_files"]["files"] for task in tasks("node_job", "remove") if "node_files" in task]
-    wrote = yaml.safe_load((ROLES / "node_job/vars/main.yml").read_text())["__node_job_files"]
+    wrote = evaluate("node_job", task_of("node_job", "install", "node_files")["node_files"]["files"])
     assert {file["path"] for file in gone} == {file["path"] for file in wrote} - {"/var/lib/gaudi-serving"}
     assert {file["state"] for file in gone} == {"absent"}

@@ -16,6 +16,7 @@ from ansible.module_utils.gaudi.serving.counts import Counts
 from library import gaudi_preflight, node_status_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.preflight.test_templates import evaluate, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPOLOGY: dict[str, Any] = {"cards": [], "findings": [], "driver_version": None}
@@ -88,8 +89,9 @@ def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:
 
 
 def test_drop_ins_of_an_administrator_are_shown(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = yaml.safe_load((ROOT / "roles/host_tuning/vars/main.yml").read_text())["__host_tuning_paths"]["limits"]
-    assert limits == paths.LIMITS
+    limits = paths.LIMITS
+    tuned = task_of("host_tuning", "unit", "host_tuning_files")["host_tuning_files"]["files"]
+    assert limits in [evaluate("host_tuning", file["path"]) for file in tuned]
     own, packaged = "/etc/systemd/system/vllm-tiny.service.d/local.conf", "/usr/lib/systemd/system/service.d/10-a.conf"
     shown = f"ActiveState=active\nDropInPaths={packaged} {limits} {own}\n"
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: shown)
@@ -141,8 +143,8 @@ def test_a_damaged_memory_is_said_and_ends_nothing(node: Path, kind: str) -> Non
 
 
 def test_its_default_is_where_the_role_puts_the_program() -> None:
-    role = ROOT / "roles/host_tuning/vars/main.yml"
-    program = yaml.safe_load(role.read_text())["__host_tuning_paths"]["program"]
+    asked = task_of("host_tuning", "waits", "command")["ansible.builtin.command"]["argv"]
+    program = evaluate("host_tuning", asked)[1]
     assert node_status_info.ARGUMENT_SPEC["tuning_program"]["default"] == program
     documented = yaml.safe_load(node_status_info.DOCUMENTATION)["options"]["tuning_program"]
     assert documented["default"] == program

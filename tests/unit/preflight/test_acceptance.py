@@ -14,7 +14,7 @@ from library import gaudi_preflight
 from tests.unit.host.modules import run_main
 from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, OTHER, Node, check, full, node, plan
 from tests.unit.preflight.test_modules import LEVELS, site
-from tests.unit.preflight.test_templates import ROLES, evaluate
+from tests.unit.preflight.test_templates import ROLES, evaluate, results, task_of
 
 __all__ = ["node"]
 
@@ -107,8 +107,9 @@ def test_the_role_says_how_is_measured_as_the_role_that_measures_is_told() -> No
     options |= {"serving_image_parts": [], "serving_image_constraints": [], "fabric_check_external_mtu": "9000"}
     release = {"pins": {"hccl_demo": {"repository": "r", "commit": "old"}}}
     for serving, demo in (({"release": release}, {"repository": "r", "commit": "new"}), ({}, {"commit": "new"})):
-        given = {"__preflight_options": {"options": options}, "preflight_serving": serving, "role_path": "/"}
-        told = evaluate("preflight", "{{ __preflight_fabric }}", **given)
+        known = results("preflight", role_options={"options": {**options, "preflight_fabric": True}})
+        measured = task_of("preflight", "read", "gaudi_preflight")["gaudi_preflight"]["fabric"]
+        told = evaluate("preflight", measured, **{**known, "preflight_serving": serving})
         assert told == {**HOW, "demo": demo, "external_mtu": 9000}
 
 

@@ -23,7 +23,7 @@ from tests.unit.driver.made import DOCUMENT
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import against, preflight, site
-from tests.unit.preflight.test_templates import evaluate, trusted
+from tests.unit.preflight.test_templates import evaluate, task_of, trusted
 
 INSTALL = Steps(install=("habanalabs-dkms=1.22.2-32", "habanalabs-thunk=1.22.2-32"), load=("habanalabs",))
 HEADERS = "linux-headers-6.8.0-45-generic"
@@ -473,12 +473,14 @@ def test_nodes_with_a_refused_instance_are_those_of_the_last_play() -> None:
     ],
 )
 def test_refusals_of_all_images_are_published_together(check: bool, pulled: Any, found: dict[str, Any]) -> None:
+    looked, pulls = (task_of("serving_image", file, "serving_image")["register"] for file in ("look", "pull"))
     given: dict[str, Any] = {
         "ansible_check_mode": check,
-        "__serving_image_found": {"results": [{"unserved": {"chat": {}}}, {"unserved": {}}]},
-        **({} if pulled is None else {"__serving_image_pulled": {"results": pulled}}),
+        looked: {"results": [{"unserved": {"chat": {}}}, {"unserved": {}}]},
+        **({} if pulled is None else {pulls: {"results": pulled}}),
     }
-    assert evaluate("serving_image", "{{ __serving_image_refused }}", **given) == found
+    published = task_of("serving_image", "publish", "set_fact")["ansible.builtin.set_fact"]["serving_image_refused"]
+    assert evaluate("serving_image", published, **given) == found
 
 
 def test_what_comes_last_for_the_refused_is_said_in_one_place() -> None:

@@ -269,4 +269,4 @@ def test_a_removal_that_was_cut_off_can_be_run_again() -> None:
     names = [task.get("ansible.builtin.import_tasks") or next(key for key in task if key != "name") for task in files]
     assert names[-2:] == ["card_reservation", "erase.yml"]
     (*_, gone) = load(ROOT / "roles/vllm_service/tasks/erase.yml")
-    assert gone["loop"] == "{{ __vllm_service_own }}"
+    assert gone["name"] == "erase | Ensure plan and state are gone"

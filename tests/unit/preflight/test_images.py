@@ -13,7 +13,7 @@ from ansible.template import trust_as_template
 
 from filter_plugins.image_recipes import hosts_in, image_recipes, image_refusals
 from tests.unit.image.made import document, made
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, results, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
 WITH, WITHOUT = "processor\t: 0\nflags\t\t: fpu avx avx2 bmi1\n", "processor\t: 0\nflags\t\t: fpu avx\n"
@@ -45,6 +45,16 @@ def test_plans_with_the_same_needs_share_an_image() -> None:
     assert {recipe["base"] for recipe in recipes} == {made(registry="mirror.example.com").base_reference}
 
 
+def recipes_of(**given: Any) -> Any:
+    """What the role builds on a node."""
+    return evaluate("serving_image", task_of("serving_image", "build", "node_job")["loop"], **given)
+
+
+def looked(**found: Any) -> dict[str, Any]:
+    """What was found of an image before anything is pulled or built."""
+    return {task_of("serving_image", "look", "serving_image")["register"]: {"results": [found]}}
+
+
 @pytest.mark.parametrize(
     ("site", "registry"),
     [({"gaudi_image_registry": "mirror.example.com"}, "mirror.example.com"), ({}, "vault.habana.ai")],
@@ -57,9 +67,10 @@ def test_the_base_is_not_asked_of_the_registry_that_credentials_are_for(site: di
         "serving_image_build": True,
         "serving_image_registry": "pushed.example.com",
         "serving_image_release": document(),
-        "__serving_image_unbuilt": [made().reference],
+        "ansible_play_hosts": ["one"],
+        **looked(item=made().reference, pulled=True, current=False),
     }
-    (recipe,) = evaluate("serving_image", "{{ __serving_image_recipes }}", **given)
+    (recipe,) = recipes_of(**given)
     assert recipe["base"] == made(registry=registry).base_reference
 
 
@@ -75,9 +86,9 @@ def test_an_image_that_is_there_is_looked_into_and_not_built(push: bool, pulled:
         "serving_image_name": "registry.example.com/gaudi/vllm",
         "ansible_play_hosts": ["one"],
         "inventory_hostname": "one",
-        "__serving_image_found": {"results": [{"item": reference, "pulled": pulled, "current": False}]},
+        **looked(item=reference, pulled=pulled, current=False),
     }
-    assert len(evaluate("serving_image", "{{ __serving_image_recipes }}", **given)) == built
+    assert len(recipes_of(**given)) == built
 
 
 @pytest.mark.parametrize(
@@ -90,19 +101,20 @@ def test_a_build_host_that_there_is_not_is_refused(host: str, build: bool, refus
         "groups": {"all": ["one", "two"]},
         "inventory_hostname": "two",
     }
-    said = evaluate("serving_image", "{{ __serving_image_no_builder }}", **given)
+    check = task_of("serving_image", "get", "Refuse a build host")["ansible.builtin.assert"]
+    said = evaluate("serving_image", check["fail_msg"], **given)
     assert said.startswith("serving_image_build_host is w9, which is no host of the inventory") is refused
-    assert bool(said) is refused
+    assert evaluate("serving_image", f"{{{{ {check['that']} }}}}", **given) is not refused
 
 
 @pytest.mark.parametrize(("check", "said"), [(True, "would be removed"), (False, "removed")])
 def test_a_check_says_of_no_image_that_it_is_gone(check: bool, said: str) -> None:
     given = {
-        "__serving_image_pruned": {"removed": ["a:1"], "stays": []},
+        **results("serving_image", serving_image_prune={"removed": ["a:1"], "stays": []}),
         "ansible_check_mode": check,
         "inventory_hostname": "one",
     }
-    (line,) = evaluate("serving_image", "{{ __serving_image_tidied }}", **given)
+    (line,) = evaluate("serving_image", task_of("serving_image", "tidy", "debug")["loop"], **given)
     assert line == f"a:1 was built here and nothing needs it: {said}."
 
 

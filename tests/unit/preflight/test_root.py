@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.unit.preflight.test_templates import task_of
+
 ROLE = Path(__file__).resolve().parents[3] / "roles/preflight"
 # sudo that lets everybody become root: it runs the shell that Ansible asks it to.
 ALLOWS = 'while [ "$1" != /bin/sh ]; do shift; done\nPATH={bin}:$PATH exec "$@"\n'
@@ -44,12 +46,14 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "broken": {"ansible_python_interpreter": program(folder / "python3", BROKEN)},
     }
     common = {"ansible_connection": "local", "ansible_become_exe": sudo, "ansible_python_interpreter": sys.executable}
-    report = "{{ __preflight_no_root if __preflight_root is failed else '' }}"
+    report = task_of("preflight", "report", "Refuse a node that is not ready")["ansible.builtin.assert"]["fail_msg"]
     play = {
         "hosts": "all",
         "gather_facts": False,
         "become": True,
         "vars_files": [str(ROLE / "vars/main.yml")],
+        # What a node that has root would be reported with next.
+        "vars": {"preflight_node": {"report": ""}},
         "tasks": [
             {"ansible.builtin.import_tasks": str(ROLE / "tasks/root.yml")},
             {"ansible.builtin.set_fact": {"said": report}},

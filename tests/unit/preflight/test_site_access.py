@@ -14,7 +14,7 @@ from action_plugins import role_options as action
 from plugin_utils import role_options
 from tests.unit.node.outside import Authority
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
-from tests.unit.preflight.test_templates import evaluate, render
+from tests.unit.preflight.test_templates import evaluate, render, results
 
 HIDDEN = "p%40ss%25%5C%20"
 PROXY = f"http://reader:{HIDDEN}@proxy.example:3128"
@@ -43,12 +43,13 @@ def test_the_engine_gets_the_sites_proxies_as_they_are_encoded() -> None:
 @pytest.mark.parametrize(("site", "written"), [("", False), (".b", True)])
 def test_an_engine_of_others_keeps_its_exceptions_unless_the_site_sets_some(site: str, written: bool) -> None:
     found = {"origin": {"by_others": True}}
-    given = {**SITE, "gaudi_no_proxy": site, "__container_runtime_found": found}
+    given = {**SITE, "gaudi_no_proxy": site, **results("container_runtime", container_runtime_info=found)}
     assert ("NO_PROXY" in render("container_runtime", "proxy.env.j2", **given)) is written
 
 
 def test_the_preflight_judges_all_variables_that_an_engine_gets() -> None:
-    names = set(evaluate("container_runtime", "{{ __container_runtime_proxies }}"))
+    _, *lines = render("container_runtime", "proxy.env.j2", **SITE).splitlines()
+    names = {line.partition("=")[0] for line in lines}
     for playbook in ("site.yml", "playbooks/serve.yml"):
         given = [
             task["vars"]["preflight_engine_proxies"]

@@ -13,26 +13,22 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.preflight import site as inventory
 
+from tests.unit.preflight.test_templates import task_of
+
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles" / "preflight"
 HOST_TUNING = yaml.safe_load((ROOT / "roles/host_tuning/defaults/main.yml").read_text(encoding="utf-8"))
 
-# Renders the role's variables for several inventories in one run; role_path is what the role would have.
+# Renders what the role gives its modules, for several inventories in one run; role_path is what the role would have.
 PLAY = """
 - hosts: all
   gather_facts: false
   vars_files: ["%(role)s/vars/main.yml"]
   vars: {role_path: "%(role)s", preflight_host_tuning: true}
   tasks:
-    - role_options:
-        options: "{{ __preflight_reads }}"
-      register: __preflight_options
-    - ansible.builtin.set_fact:
-        rendered: >-
-          {{ {"site": __preflight_site, "tuning": __preflight_tuning, "release": __preflight_release,
-              "root": __preflight_weights_root, "registry": __preflight_image_registry,
-              "requests": __preflight_requests, "fetch": __preflight_weights_fetch,
-              "habana": __preflight_habana_path, "problems": __preflight_options.problems} }}
+    - %(reading)s
+    # What the modules are given.
+    - ansible.builtin.set_fact: {rendered: %(given)s}
     # One module for all: each takes a process of its own.
     - ansible.builtin.copy:
         dest: "%(folder)s/rendered.json"
@@ -73,10 +69,16 @@ SITES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """The role's variables by site."""
+    """What the role gives its modules, by site."""
     folder = tmp_path_factory.mktemp("sites")
     play, hosts = folder / "play.yml", folder / "hosts.yml"
-    play.write_text(PLAY % {"role": ROLE, "folder": folder}, encoding="utf-8")
+    planning = task_of("preflight", "plan", "serving_plan")["serving_plan"]
+    comparing = task_of("preflight", "read", "gaudi_preflight")["gaudi_preflight"]
+    names = ("inventory", "weights_fetch", "habana_path", "found")
+    given = {**planning, **{name: comparing[name] for name in names}}
+    reading = task_of("preflight", "read", "role_options")
+    filled = {"role": ROLE, "folder": folder, "reading": json.dumps(reading), "given": json.dumps(given)}
+    play.write_text(PLAY % filled, encoding="utf-8")
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     hosts.write_text(
         json.dumps({"all": {"hosts": {name: {**local, **values} for name, values in SITES.items()}}}), encoding="utf-8"
@@ -120,16 +122,17 @@ def test_what_is_a_request_is_planned(rendered: dict[str, Any], name: str, reque
         ("number", ["gaudi_serving_instances"]),
         ("mixed", [f"gaudi_serving_instances[{place}]" for place in (0, 2, 3)]),
         ("shapes", ["gaudi_release", "gaudi_image_registry", "gaudi_weights_root"]),
-        ("tuned", ["gaudi_weights_fetch"]),
+        ("tuned", ["gaudi_weights_fetch", "host_tuning_hugepages"]),
     ],
 )
 def test_what_is_wrong_is_named(rendered: dict[str, Any], name: str, wrong: list[str]) -> None:
-    _, problems = inventory.read(rendered[name]["site"])
+    _, problems = inventory.read(rendered[name]["inventory"])
     assert sorted(problem.message.split(" ")[0] for problem in problems) == sorted(wrong)
 
 
 def test_the_settings_of_the_host_are_those_of_its_role(rendered: dict[str, Any]) -> None:
-    assert rendered["right"]["tuning"] == {
+    told = {name: value for name, value in rendered["right"]["inventory"].items() if name.startswith("host_tuning_")}
+    assert told == {
         "host_tuning_hugepages": HOST_TUNING["host_tuning_hugepages"],
         "host_tuning_hugepage_size": HOST_TUNING["host_tuning_hugepage_size"],
         "host_tuning_max_memory_share": HOST_TUNING["host_tuning_max_memory_share"],
@@ -140,12 +143,12 @@ def test_the_settings_of_the_host_are_those_of_its_role(rendered: dict[str, Any]
 def test_hugepages_that_are_no_number_are_one_problem_and_no_reason_for_another(
     rendered: dict[str, Any], name: str
 ) -> None:
-    found, problems = inventory.read(rendered[name]["tuning"])
-    messages = [problem["message"] for problem in rendered[name]["problems"]]
+    found, problems = inventory.read(rendered[name]["inventory"])
+    messages = [problem["message"] for problem in rendered[name]["found"]["problems"]]
     said = [message.split(" ")[0] for message in (*messages, *(problem.message for problem in problems))]
     assert said.count("host_tuning_hugepages") == 1
     assert found.hugepages is None
-    assert not any(name.startswith("gaudi_") for name in said)
+    assert not any(message.startswith("gaudi_") for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -159,15 +162,15 @@ def test_hugepages_that_are_no_number_are_one_problem_and_no_reason_for_another(
     ],
 )
 def test_the_runtime_is_looked_for_where_its_role_expects_it(rendered: dict[str, Any], name: str, path: str) -> None:
-    assert rendered[name]["habana"] == path
+    assert rendered[name]["habana_path"] == path
 
 
 def test_the_rest_is_looked_at_with_values_that_stop_nothing(rendered: dict[str, Any]) -> None:
     assert rendered["unquoted"]["release"] == "1.22"
-    assert rendered["unquoted"]["fetch"] is True
+    assert rendered["unquoted"]["weights_fetch"] is True
     assert rendered["nothing"]["release"] == ""
-    assert rendered["shapes"]["root"] == "/data/models"
-    assert rendered["shapes"]["registry"] == ""
+    assert rendered["shapes"]["weights_root"] == "/data/models"
+    assert rendered["shapes"]["image_registry"] == ""
     assert all(isinstance(site["release"], str) for site in rendered.values())
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
-from tests.unit.preflight.test_contracts import load
+from tests.unit.preflight.test_contracts import load, tasks
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 
@@ -35,16 +34,55 @@ def own(role: str) -> Mapping[str, Any]:
     return {name: value for file in files for name, value in trusted(load(file) or {}).items()}
 
 
-def evaluate(role: str, source: str, **given: Any) -> Any:
-    """Evaluate an expression with the role's own defaults and constants beneath what a site gives."""
-    variables = {"ansible_managed": "Ansible managed", "ansible_search_path": [str(ROLES / role)]}
+def evaluate(role: str, source: Any, **given: Any) -> Any:
+    """Evaluate an expression, or a structure of them, with the role's own defaults and constants beneath the given."""
+    own_path = str(ROLES / role)
+    variables = {"ansible_managed": "Ansible managed", "ansible_search_path": [own_path], "role_path": own_path}
     templar = Templar(loader=DataLoader(), variables={**variables, **own(role), **given})
-    return templar.template(trust_as_template(source))
+    return templar.template(trusted(source))
 
 
 def render(role: str, template: str, **given: Any) -> str:
     """Render a template of the role."""
     return str(evaluate(role, (ROLES / role / "templates" / template).read_text(encoding="utf-8"), **given))
+
+
+@functools.cache
+def files_of(role: str) -> Mapping[str, list[dict[str, Any]]]:
+    """The tasks of each file of a role, those in blocks among them."""
+    return {path.stem: list(tasks(load(path))) for path in sorted((ROLES / role / "tasks").glob("*.yml"))}
+
+
+def task_of(role: str, file: str, words: str) -> dict[str, Any]:
+    """The one task of a role's file that uses a module, or whose name has these words."""
+    keys = (words, f"ansible.builtin.{words}")
+    found = [task for task in files_of(role)[file] if any(key in task for key in keys) or words in task.get("name", "")]
+    assert len(found) == 1, f"{len(found)} tasks of {role}/tasks/{file}.yml are called or use {words!r}"
+    return found[0]
+
+
+def runs(role: str, task: Mapping[str, Any], **given: Any) -> bool:
+    """Whether the conditions of a task hold."""
+    conditions = task.get("when", True)
+    every = conditions if isinstance(conditions, list) else [conditions]
+    return all(within(role, task, f"{{{{ {condition} }}}}", **given) for condition in every)
+
+
+def within(role: str, task: Mapping[str, Any], source: str, **given: Any) -> Any:
+    """Evaluate an expression as the task would, with its own variables."""
+    return evaluate(role, source, **trusted(task.get("vars", {})), **given)
+
+
+def results(role: str, **answers: Any) -> dict[str, Any]:
+    """What modules have answered, by the names under which the role's tasks register it."""
+    registering = [task for each in files_of(role).values() for task in each if "register" in task]
+    names = {module: (module, f"ansible.builtin.{module}") for module in answers}
+    return {
+        task["register"]: answer
+        for module, answer in answers.items()
+        for task in registering
+        if any(name in task for name in names[module])
+    }
 
 
 def test_the_engines_proxies_are_in_a_file_that_only_root_reads() -> None:
@@ -94,17 +132,11 @@ def test_credentials_are_for_the_registry_of_the_image() -> None:
 
 def test_the_preflight_hands_the_catalogue_to_its_module() -> None:
     """As its task reads it, with whether the role host_tuning follows."""
-    (task,) = [
-        task
-        for task in yaml.safe_load((ROLES / "preflight/tasks/read.yml").read_text(encoding="utf-8"))
-        if "gaudi_preflight" in task
-    ]
-    given = task["gaudi_preflight"]
-    role = {"role_path": str(ROLES / "preflight")}
+    given = task_of("preflight", "read", "gaudi_preflight")["gaudi_preflight"]
 
     def value(option: str, **known: Any) -> Any:
         options = {"preflight_host_tuning": False, "preflight_allow_mismatch": [], **known}
-        return evaluate("preflight", given[option], **role, __preflight_options={"options": options})
+        return evaluate("preflight", given[option], **results("preflight", role_options={"options": options}))
 
     assert [check["name"] for check in value("levels")["checks"]][:3] == ["system", "kernel", "kernel_untested"]
     assert [rule["id"] for rule in value("kernel_rules")] == ["cpu", "iommu", "iommu"]

@@ -25,13 +25,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from library import vllm_service_changes
+from tests.unit.preflight.test_templates import results, task_of
 from tests.unit.vllm_service.made import guarded as guarded_plan
 from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
 from tests.unit.vllm_service.test_verify import full
 
 DOCUMENT = {key: value for key, value in PLAN.items() if key not in ("explain", "warnings")}
 GUARDED = guarded_plan(DOCUMENT, Path("/x"))
-LINE = "{{ __vllm_service_restart }}"
+
+
+def line(answer: dict[str, Any], check: bool) -> str:
+    """What a run says of a restart."""
+    says = task_of("vllm_service", "run", "Say why it restarts")["ansible.builtin.debug"]["msg"]
+    known = results("vllm_service", vllm_service_changes=answer)
+    return render(says, PLAN, **known, ansible_check_mode=check)
 
 
 @pytest.fixture
@@ -120,10 +127,8 @@ def test_a_plan_that_is_more_open_is_warned_of(instance: Path, capsys: pytest.Ca
 def test_the_options_that_differ_are_named(instance: Path) -> None:
     answer = ask(other(arguments=[*DOCUMENT["arguments"], "--max-num-seqs", "64"]))
     assert answer["reasons"] == ["--max-num-seqs 64 added"]
-    said = render(LINE, PLAN, __vllm_service_changes=answer, ansible_check_mode=True)
-    assert said == "tiny would restart: --max-num-seqs 64 added"
-    said = render(LINE, PLAN, __vllm_service_changes=answer, ansible_check_mode=False)
-    assert said == "tiny restarts: --max-num-seqs 64 added"
+    assert line(answer, check=True) == "tiny would restart: --max-num-seqs 64 added"
+    assert line(answer, check=False) == "tiny restarts: --max-num-seqs 64 added"
 
 
 def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
@@ -145,7 +150,7 @@ def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
 
 
 def test_a_container_of_other_files_is_said_as_such(instance: Path) -> None:
-    said = render(LINE, PLAN, __vllm_service_changes=ask(DOCUMENT), ansible_check_mode=True)
+    said = line(ask(DOCUMENT), check=True)
     assert said == "tiny would restart: it runs with other files, or another guard, than those on the node"
 
 
@@ -338,8 +343,7 @@ def test_a_directory_that_was_replaced_restarts_the_container(
     said = f"it still has the former {source}, which was replaced"
     assert (answer["outdated"], answer["reasons"]) == (True, [said])
     assert answer["label"] == made_of(held, b"guard").digest
-    line = render(LINE, PLAN, __vllm_service_changes=answer, ansible_check_mode=False)
-    assert line == f"tiny restarts: {said}"
+    assert line(answer, check=False) == f"tiny restarts: {said}"
 
 
 @pytest.mark.parametrize(("replaced", "left_over"), [(True, True), (False, False)])

@@ -13,7 +13,7 @@ from library import node_files
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.vllm_service.test_changes import DOCUMENT, ask, instance, made_of
-from tests.unit.vllm_service.test_rendered import PLAN, evaluate
+from tests.unit.vllm_service.test_rendered import PLAN, written
 
 __all__ = ["instance"]
 
@@ -29,8 +29,10 @@ def plan(instance: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def install(folder: Path) -> dict[str, Any]:
     """Write what the container is made of, as the role does."""
-    files = evaluate("{{ __vllm_service_made_of }}", PLAN, __vllm_service_etc=str(folder))
-    return run_main("library.node_files", {"files": [file for file in files if str(folder) in file["path"]]})
+    etc = "/etc/gaudi-serving/instances/tiny"
+    files = {Path(file["path"]).name: file for file in written(PLAN) if Path(file["path"]).parent == Path(etc)}
+    made_of = [{**files[name], "path": str(folder / name)} for name in ("plan.json", "environment")]
+    return run_main("library.node_files", {"files": made_of})
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DAMAGES if kind != "a directory"])

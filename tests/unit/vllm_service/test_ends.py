@@ -15,7 +15,9 @@ from ansible.module_utils.gaudi.serving.state import unit_fault
 from filter_plugins import vllm_service_table
 from library import node_status_info, vllm_service_info
 from tests.unit.host.modules import run_main
+from tests.unit.preflight import test_templates as templates
 from tests.unit.preflight.test_contracts import load
+from tests.unit.preflight.test_templates import results
 from tests.unit.vllm_service.test_interface import found
 from tests.unit.vllm_service.test_rendered import PLAN, ROLE, ROOT, evaluate
 from tests.unit.vllm_service.test_tasks import tasks
@@ -39,14 +41,22 @@ def only(name: str) -> dict[str, Any]:
 
 def task_of(file: str, name: str) -> dict[str, Any]:
     """The task of a file whose name has these words."""
-    (task,) = (task for task in tasks(file) if name in task["name"])
-    return task
+    return templates.task_of("vllm_service", file.removesuffix(".yml"), name)
 
 
-def loops(file: str, name: str, instance: str = "", **given: Any) -> list[str]:
+def on(here: dict[str, Any]) -> dict[str, Any]:
+    """What vllm_service_info says of a node, as the role keeps it."""
+    return results("vllm_service", vllm_service_info=here)
+
+
+def within(task: dict[str, Any], text: str, **given: Any) -> Any:
+    """An expression as a task evaluates it."""
+    return templates.within("vllm_service", task, text, vllm_service_plan=PLAN, **given)
+
+
+def loops(file: str, name: str, instance: str = "", here: dict[str, Any] = HERE) -> list[str]:
     """What a task goes through: the names of instances, or paths."""
-    known = {"__vllm_service_here": HERE, "vllm_service_instance": instance, **given}
-    items = evaluate(task_of(file, name)["loop"], PLAN, **known)
+    items = evaluate(task_of(file, name)["loop"], PLAN, vllm_service_instance=instance, **on(here))
     return [item["instance"] if isinstance(item, dict) else item for item in items]
 
 
@@ -54,7 +64,7 @@ def holds(file: str, name: str, condition: str, **given: Any) -> bool:
     """Whether a condition of a task holds, or its assertion."""
     task = task_of(file, name)
     text = task.get("ansible.builtin.assert", {}).get(condition) or task[condition]
-    return bool(evaluate(f"{{{{ {text} }}}}", PLAN, **{"vllm_service_instance": "", **given}))
+    return bool(within(task, f"{{{{ {text} }}}}", **{"vllm_service_instance": "", **given}))
 
 
 @pytest.mark.parametrize(("instance", "asked"), [("", ["serving"]), ("cut-off", []), ("serving", ["serving"])])
@@ -64,16 +74,16 @@ def test_only_what_systemd_has_a_unit_for_is_asked_of_its_unit(instance: str, as
     assert loops("stop_one.yml", "does not start at boot", instance) == asked
     assert loops("launch.yml", "are started", instance) == asked
     follow = task_of("launch.yml", "Follow the start")
-    given = {"__vllm_service_here": HERE, "vllm_service_instance": instance}
+    given = {**on(HERE), "vllm_service_instance": instance}
     assert evaluate(follow["vllm_service_wait"]["instances"], PLAN, **given) == asked
 
 
 def test_no_unit_is_asked_past_those_lists() -> None:
-    """Every task about an instance's unit goes through one of them."""
+    """Every task about an instance's unit goes through those that have one."""
     for file in ("halt.yml", "stop_one.yml", "launch.yml"):
         for task in tasks(file):
             about = task.get("ansible.builtin.systemd_service", {}).get("name", "")
-            assert "vllm-" not in about or task["loop"] == "{{ __vllm_service_loaded }}"
+            assert "vllm-" not in about or loops(file, task["name"]) == ["serving"]
     for name in ("stop", "stop_one"):
         files = [task.get("ansible.builtin.import_tasks") for task in tasks(f"{name}.yml")]
         assert "halt.yml" in files
@@ -86,26 +96,25 @@ def test_what_runs_without_a_unit_is_stopped_all_the_same() -> None:
 
 
 def test_a_container_that_stays_keeps_no_other_from_going_and_is_named_at_the_end() -> None:
+    removed = task_of("clean.yml", "the containers are gone")["register"]
     for status, fails in ((0, False), (1, False), (2, True)):
-        assert (
-            holds("clean.yml", "the containers are gone", "failed_when", __vllm_service_clean={"rc": status}) is fails
-        )
-    results = [
+        assert holds("clean.yml", "the containers are gone", "failed_when", **{removed: {"rc": status}}) is fails
+    ended = [
         {"item": "one", "rc": 1, "stderr": "The engine does not answer."},
         {"item": "two", "rc": 0, "stderr": ""},
         {"item": "three", "rc": 1},
     ]
-    given = {"__vllm_service_clean": {"results": results}}
+    given = {removed: {"results": ended}}
     assert not holds("clean.yml", "which are not", "that", **given)
     said = evaluate(task_of("clean.yml", "which are not")["ansible.builtin.assert"]["fail_msg"], PLAN, **given)
     assert said.startswith("The container of one, three may still run. The engine does not answer.")
-    for fine in ({"results": results[1:2]}, {"results": [{"skipped": True, "item": "one"}]}):
-        assert holds("clean.yml", "which are not", "that", __vllm_service_clean=fine)
+    for fine in ({"results": ended[1:2]}, {"results": [{"skipped": True, "item": "one"}]}):
+        assert holds("clean.yml", "which are not", "that", **{removed: fine})
 
 
 @pytest.mark.parametrize(("there", "written"), [(True, False), (False, True)])
 def test_the_program_that_removes_containers_is_brought_where_it_is_missing(there: bool, written: bool) -> None:
-    given = {"__vllm_service_here": HERE, "__vllm_service_cleaner": {"stat": {"exists": there}}}
+    given = {**on(HERE), **results("vllm_service", stat={"stat": {"exists": there}})}
     assert holds("clean.yml", "Ensure it is there", "when", **given) is written
     files = evaluate(task_of("clean.yml", "Ensure it is there")["node_files"]["files"], PLAN)
     # Last: where it is there, so are the others.
@@ -114,7 +123,7 @@ def test_the_program_that_removes_containers_is_brought_where_it_is_missing(ther
 
 @pytest.mark.parametrize(("exists", "stopped"), [(True, True), (False, False)])
 def test_a_target_that_is_not_there_is_not_asked(exists: bool, stopped: bool) -> None:
-    given = {"__vllm_service_target_file": {"stat": {"exists": exists}}, "__vllm_service_here": only("cut-off")}
+    given = {**on(only("cut-off")), **results("vllm_service", stat={"stat": {"exists": exists}})}
     name = "Ensure the target goes"
     assert holds("stop_one.yml", name, "when", **{**given, "vllm_service_instance": "cut-off"}) is stopped
 
@@ -122,30 +131,27 @@ def test_a_target_that_is_not_there_is_not_asked(exists: bool, stopped: bool) ->
 def test_starting_all_ends_red_with_those_that_a_person_has_to_see_to() -> None:
     (block,) = (task for task in yaml.safe_load((ROLE / "tasks/launch.yml").read_text()) if "block" in task)
     (last,) = block["always"]
-    given = {"vllm_service_instance": "", "__vllm_service_here": only("serving")}
     told = last["ansible.builtin.assert"]
-    assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **given) is True
-    assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, **{**given, "__vllm_service_here": HERE}) is False
-    said = evaluate(told["fail_msg"], PLAN, **{**given, "__vllm_service_here": HERE, "inventory_hostname": "n1"})
+    for here, fine in ((only("serving"), True), (HERE, False)):
+        assert evaluate(f"{{{{ {told['that']} }}}}", PLAN, vllm_service_instance="", **on(here)) is fine
+    said = evaluate(told["fail_msg"], PLAN, vllm_service_instance="", inventory_hostname="n1", **on(HERE))
     assert [name in said for name in ("broken has", "cut-off has", "orphan has", "serving has")] == [True] * 3 + [False]
 
 
 @pytest.mark.parametrize(("name", "there"), [("", True), ("serving", True), ("nope", False)])
 def test_a_name_that_no_node_has_is_refused_with_those_there_are(name: str, there: bool) -> None:
-    hosts = {"n1": {"__vllm_service_here": only("serving")}, "n2": {"__vllm_service_here": only("orphan")}}
+    hosts = {"n1": on(only("serving")), "n2": on(only("orphan"))}
     task = task_of("select.yml", "that no node has")
     given = {"vllm_service_instance": name, "ansible_play_hosts": list(hosts), "hostvars": hosts}
-    given["__vllm_service_known"] = evaluate(task["vars"]["__vllm_service_known"], PLAN, **given)
     assert holds("select.yml", "that no node has", "that", **given) is there
-    said = evaluate(task["ansible.builtin.assert"]["fail_msg"], PLAN, **given)
+    said = within(task, task["ansible.builtin.assert"]["fail_msg"], **given)
     assert said.strip() == f"No node of this play has an instance {name}. There are: orphan, serving."
 
 
 @pytest.mark.parametrize(("there", "allowed", "said"), [([], False, True), ([], "true", False), (["x"], False, False)])
 def test_a_node_without_any_instance_says_so(there: list[str], allowed: object, said: bool) -> None:
-    given = {"__vllm_service_here": {"instances": there}, "vllm_service_may_be_absent": allowed}
-    conditions = task_of("select.yml", "Say that the node has none")["when"]
-    assert all(evaluate(f"{{{{ {condition} }}}}", PLAN, **given) for condition in conditions) is said
+    given = {**on({"instances": there}), "vllm_service_may_be_absent": allowed}
+    assert templates.runs("vllm_service", task_of("select.yml", "Say that the node has none"), **given) is said
 
 
 def test_the_history_of_a_name_that_nobody_has_is_refused_as_elsewhere() -> None:
@@ -172,11 +178,11 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def restart_refuses(names: list[str]) -> str:
     """Why restart.yml stops nothing; empty where it goes on."""
-    again = run_main(vllm_service_info.__name__, {"instances": names, "again": True})
-    if holds("restart.yml", "Refuse to stop", "that", __vllm_service_again=again):
+    again = on(run_main(vllm_service_info.__name__, {"instances": names, "again": True}))
+    if holds("restart.yml", "Refuse to stop", "that", **again):
         return ""
     said = task_of("restart.yml", "Refuse to stop")["ansible.builtin.assert"]["fail_msg"]
-    return str(evaluate(said, PLAN, __vllm_service_again=again))
+    return str(evaluate(said, PLAN, **again))
 
 
 def test_what_could_not_start_again_is_not_stopped(serving: Path) -> None:
@@ -190,10 +196,8 @@ def test_what_could_not_start_again_is_not_stopped(serving: Path) -> None:
     # Only instances that run are looked at: the start of the others says the same.
     here = {**HERE, "instances": [found(instance="serving"), found(instance="down", active="inactive")]}
     asked = task_of("restart.yml", "could start again")
-    known = {"__vllm_service_here": here, "vllm_service_instance": "", **asked["vars"]}
-    active = evaluate(asked["vars"]["__vllm_service_active"], PLAN, **known)
-    known["__vllm_service_active"] = active
-    assert evaluate(asked["vllm_service_info"]["instances"], PLAN, **known) == ["serving"]
+    stopped = within(asked, asked["vllm_service_info"]["instances"], vllm_service_instance="", **on(here))
+    assert stopped == ["serving"]
 
 
 def test_an_image_that_is_gone_keeps_what_runs_from_a_restart(serving: Path) -> None:
@@ -256,7 +260,7 @@ def test_an_instance_without_a_unit_says_what_to_do(load_state: str, what: str) 
 
 
 def test_a_supervisor_without_a_unit_keeps_no_other_from_being_handed_over() -> None:
-    assert loops("hand_over.yml", "supervisors run with", __vllm_service_all=HERE) == ["serving"]
+    assert loops("hand_over.yml", "supervisors run with") == ["serving"]
 
 
 def test_what_holds_it_to_the_target_goes_with_an_instance() -> None:
@@ -270,9 +274,9 @@ def test_the_last_instance_takes_nothing_along_that_is_none() -> None:
     own = ["/var/lib/gaudi-serving/instances/serving", "/etc/gaudi-serving/instances/serving"]
     assert loops("erase.yml", name, "serving") == own
     here = only("serving")
-    assert "/etc/gaudi-serving/instances" in loops("erase.yml", name, "serving", __vllm_service_here=here)
+    assert "/etc/gaudi-serving/instances" in loops("erase.yml", name, "serving", here)
     here["strangers"] = [BACKUP]
-    kept = loops("erase.yml", name, "serving", __vllm_service_here=here)
+    kept = loops("erase.yml", name, "serving", here)
     assert "/etc/gaudi-serving/instances" not in kept
     assert "/var/lib/gaudi-serving/instances" in kept
 

@@ -12,7 +12,8 @@ import yaml
 
 from library import node_files
 from tests.unit.host.modules import run_main
-from tests.unit.vllm_service.test_rendered import PLAN, ROLE, ROOT, evaluate
+from tests.unit.preflight.test_templates import evaluate, task_of
+from tests.unit.vllm_service.test_rendered import PLAN, ROOT, written
 
 FOLDER = "/etc/needrestart/conf.d/"
 # needrestart 3.6 (Debian 12): its configuration reads conf.d like this, and its main program asks the hash like this.
@@ -37,11 +38,11 @@ foreach my $rc (@ARGV[1..$#ARGV]) {
 def files(instance: str) -> dict[str, str]:
     """The files that the roles write for needrestart, by path."""
     plan = {**PLAN, "instance": instance}
-    given: list[dict[str, Any]] = evaluate("{{ __vllm_service_files }}", plan, role_path=str(ROLE))
-    given += yaml.safe_load((ROOT / "roles/node_job/vars/main.yml").read_text())["__node_job_files"]
+    given = written(plan)
+    given += evaluate("node_job", task_of("node_job", "install", "node_files")["node_files"]["files"])
+    tuning = task_of("host_tuning", "unit", "host_tuning_files")["host_tuning_files"]["files"]
+    given += [evaluate("host_tuning", file) for file in tuning if "needrestart" in str(file)]
     texts = {str(file["path"]): str(file.get("content", "")) for file in given}
-    tuning = yaml.safe_load((ROOT / "roles/host_tuning/vars/main.yml").read_text())["__host_tuning_needrestart"]
-    texts[tuning] = (ROOT / "roles/host_tuning/files/needrestart.conf").read_text()
     return {path: text for path, text in texts.items() if path.startswith(FOLDER)}
 
 
@@ -86,10 +87,10 @@ def test_each_instance_has_its_own_file(tmp_path: Path) -> None:
 
 
 def removals(role: str, file: str) -> list[dict[str, Any]]:
-    """What a file of tasks removes of needrestart's."""
+    """What a file of tasks removes of needrestart's, for the instance chat."""
     given = yaml.safe_load((ROOT / "roles" / role / "tasks" / file).read_text())
     found = [each for task in given for each in task.get("node_files", {}).get("files", [])]
-    return [each for each in found if "needrestart" in str(each)]
+    return [evaluate(role, each, vllm_service_instance="chat") for each in found if "needrestart" in str(each)]
 
 
 @pytest.mark.report("S01")
@@ -98,9 +99,7 @@ def removals(role: str, file: str) -> list[dict[str, Any]]:
 )
 def test_the_file_goes_with_its_unit(role: str, file: str, tmp_path: Path) -> None:
     (removal,) = removals(role, file)
-    named = removal["path"].replace("{{ vllm_service_instance }}", "chat")
-    tuning = yaml.safe_load((ROOT / "roles/host_tuning/vars/main.yml").read_text())["__host_tuning_needrestart"]
-    path = named.replace("{{ __host_tuning_needrestart }}", tuning)
+    path = removal["path"]
     assert path in files("chat")
     here = tmp_path / path.lstrip("/")
     here.parent.mkdir(parents=True)

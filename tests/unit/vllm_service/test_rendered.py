@@ -15,10 +15,10 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node import instances, iommu
 from ansible.module_utils.gaudi.serving.keys import digest_of
 from ansible.module_utils.gaudi.serving.plan import Plan
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
 
 from library import node_files
+from tests.unit.preflight import test_templates as templates
+from tests.unit.preflight.test_templates import results, task_of
 from tests.unit.vllm_service.made import guarded, make_plan
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,31 +34,26 @@ PLAN["explain"], PLAN["warnings"] = [], []
 GUARDED = guarded(PLAN, Path("/x"))
 
 
-def trusted(value: Any) -> Any:
-    """Mark what comes from the role's own files as templates, as Ansible does when it loads them."""
-    if isinstance(value, dict):
-        return {key: trusted(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [trusted(inner) for inner in value]
-    return trust_as_template(value) if isinstance(value, str) else value
-
-
-def evaluate(source: str, plan: dict[str, Any], **results: Any) -> Any:
+def evaluate(source: str, plan: dict[str, Any], **given: Any) -> Any:
     """Evaluate a template of the role, or an expression, with its own defaults and variables."""
-    variables: dict[str, Any] = {"role_path": str(ROLE), "ansible_search_path": [str(ROLE)]}
-    for part in ("defaults", "vars"):
-        variables.update(trusted(yaml.safe_load((ROLE / part / "main.yml").read_text())))
-    # Not trusted: a plan comes from a module, and nothing in it is ever a template.
-    variables["vllm_service_plan"] = plan
-    variables["__vllm_service_changes"] = {"way_back_over": False}
-    variables.update(results)
-    templar = Templar(loader=DataLoader(), variables=variables)
-    return templar.template(trust_as_template(source))
+    known = results("vllm_service", vllm_service_changes={"way_back_over": False})
+    # A plan comes from a module, so that nothing in it is ever a template.
+    return templates.evaluate("vllm_service", source, **{"vllm_service_plan": plan, **known, **given})
 
 
-def render(source: str, plan: dict[str, Any], **results: Any) -> str:
+def asked(file: str, module: str, option: str, plan: dict[str, Any], **given: Any) -> Any:
+    """What the role gives a module for one of its options."""
+    return evaluate(task_of("vllm_service", file, module)[module][option], plan, **given)
+
+
+def written(plan: dict[str, Any], **given: Any) -> list[dict[str, Any]]:
+    """All that the role writes for an instance."""
+    return list(asked("install", "node_files", "files", plan, **given))
+
+
+def render(source: str, plan: dict[str, Any], **given: Any) -> str:
     """The same as text."""
-    return str(evaluate(source, plan, **results))
+    return str(evaluate(source, plan, **given))
 
 
 def render_file(name: str, plan: dict[str, Any]) -> str:
@@ -72,17 +67,22 @@ def test_rendered_as_agreed(name: str) -> None:
 
 
 def test_buckets_that_follow_from_a_start_are_no_part_of_what_a_container_is_made_of() -> None:
-    fork = {**PLAN, "buckets": {"graphs": 2}}
-    assert json.loads(render("{{ __vllm_service_plan_text }}", fork))["buckets"] == {"graphs": 2}
-    assert "buckets" not in json.loads(render("{{ __vllm_service_explanation[0].content }}", fork))
-    texts = set()
+    def texts(buckets: dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
+        """The plan as the container is made of it, and its explanation."""
+        named = {Path(file["path"]).name: file.get("content") for file in written({**PLAN, "buckets": buckets})}
+        return str(named["plan.json"]), json.loads(str(named["explanation.json"]))
+
+    plan, explanation = texts({"graphs": 2})
+    assert json.loads(plan)["buckets"] == {"graphs": 2}
+    assert "buckets" not in explanation
+    seen = set()
     for blocks in (100, 200):
         part = {"graphs": 2, "kv_blocks": blocks, "kv_blocks_from": "this node's last start"}
-        plugin = {**PLAN, "buckets": part}
-        texts.add(render("{{ __vllm_service_plan_text }}", plugin))
-        assert json.loads(render("{{ __vllm_service_explanation[0].content }}", plugin))["buckets"] == part
-    assert len(texts) == 1
-    assert json.loads(render("{{ __vllm_service_plan_text }}", {**PLAN, "buckets": None}))["buckets"] is None
+        plan, explanation = texts(part)
+        seen.add(plan)
+        assert explanation["buckets"] == part
+    assert len(seen) == 1
+    assert json.loads(texts(None)[0])["buckets"] is None
 
 
 def odd_plan(weights: str) -> dict[str, Any]:
@@ -136,8 +136,8 @@ def test_dropping_caches_is_an_option_of_the_supervisor_and_no_part_of_the_plan(
     unit = render(template, PLAN, vllm_service_drop_caches=dropped)
     assert ("--recipes-gib 80 --drop-caches\n" in unit) is dropped
     assert (unit == render_file("vllm.service.j2", PLAN)) is not dropped
-    plan = render("{{ __vllm_service_plan_text }}", PLAN, vllm_service_drop_caches=dropped)
-    assert plan == render("{{ __vllm_service_plan_text }}", PLAN)
+    plan = asked("compare", "vllm_service_changes", "plan_text", PLAN, vllm_service_drop_caches=dropped)
+    assert plan == asked("compare", "vllm_service_changes", "plan_text", PLAN)
 
 
 def test_an_environment_value_stays_one_line_as_it_is() -> None:
@@ -159,7 +159,7 @@ def test_an_environment_value_stays_one_line_as_it_is() -> None:
 def test_where_the_instance_is_asked(host: str, url: str) -> None:
     plan = copy.deepcopy(PLAN)
     plan["listen"]["host"] = host
-    assert render("{{ __vllm_service_url }}", plan).strip() == url
+    assert asked("verify", "vllm_service_verify", "url", plan).strip() == url
     assert Plan.from_document(plan).endpoint == url
 
 
@@ -167,14 +167,17 @@ def test_words_do_not_restart_an_instance() -> None:
     wordier = copy.deepcopy(PLAN)
     wordier["explain"], wordier["warnings"] = [{"value": "x"}], ["a warning"]
     wordier["ask"] = {"dimensions": 3}
-    document = "{{ __vllm_service_plan_document | to_nice_json }}"
-    assert render(document, wordier) == render(document, PLAN)
-    assert "explain" not in render(document, PLAN)
+    texts = [asked("compare", "vllm_service_changes", "plan_text", plan) for plan in (wordier, PLAN)]
+    assert texts[0] == texts[1]
+    assert "explain" not in texts[1]
 
 
-def variable(name: str, plan: dict[str, Any], **given: Any) -> Any:
-    """One of the role's variables, as Ansible makes it."""
-    return evaluate(f"{{{{ {name} }}}}", plan, **given)
+def refused(plan: dict[str, Any], **given: Any) -> str:
+    """Why the role does not take a plan; empty where it does."""
+    check = task_of("vllm_service", "preflight", "Refuse a plan that cannot be served")["ansible.builtin.assert"]
+    said = str(evaluate(check["fail_msg"], plan, **given))
+    assert evaluate(f"{{{{ {check['that']} }}}}", plan, **given) is not bool(said)
+    return said
 
 
 @pytest.mark.parametrize(
@@ -191,28 +194,28 @@ def variable(name: str, plan: dict[str, Any], **given: Any) -> Any:
     ],
 )
 def test_a_plan_that_cannot_be_written_down_is_refused(changes: dict[str, Any], said: str) -> None:
-    refused = variable("__vllm_service_refused", {**copy.deepcopy(PLAN), **changes})
-    assert said in refused
-    assert bool(refused) is bool(said)
+    sentence = refused({**copy.deepcopy(PLAN), **changes})
+    assert said in sentence
+    assert bool(sentence) is bool(said)
 
 
-@pytest.mark.parametrize(("key", "refused"), [("a" * 16, False), ("a" * 15, True), ("a b" * 8, True)])
-def test_keys_that_are_none_are_refused(key: str, refused: bool) -> None:
-    said = variable("__vllm_service_refused", GUARDED, vllm_service_api_keys={"tiny": [key]})
-    assert bool(said) is refused
+@pytest.mark.parametrize(("key", "wrong"), [("a" * 16, False), ("a" * 15, True), ("a b" * 8, True)])
+def test_keys_that_are_none_are_refused(key: str, wrong: bool) -> None:
+    said = refused(GUARDED, vllm_service_api_keys={"tiny": [key]})
+    assert bool(said) is wrong
     assert key not in said
 
 
 def test_keys_for_a_plan_without_a_guard_are_refused() -> None:
     """Such a plan was made without looking at the keys: its server would be open."""
-    assert "asks for none" in variable("__vllm_service_refused", PLAN, vllm_service_api_keys=["a-key-of-sixteen"])
-    assert variable("__vllm_service_refused", PLAN, vllm_service_api_keys={"other": ["a-key-of-sixteen"]}) == ""
-    assert "is not one of the action" in variable("__vllm_service_refused", {**PLAN, "guarded": None})
+    assert "asks for none" in refused(PLAN, vllm_service_api_keys=["a-key-of-sixteen"])
+    assert refused(PLAN, vllm_service_api_keys={"other": ["a-key-of-sixteen"]}) == ""
+    assert "is not one of the action" in refused({**PLAN, "guarded": None})
 
 
 @pytest.mark.parametrize("keys", [[], ["a-key-of-sixteen"]])
 def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -> None:
-    files = variable("__vllm_service_files", PLAN, vllm_service_api_keys=keys)
+    files = written(PLAN, vllm_service_api_keys=keys)
     known = set(node_files.ARGUMENT_SPEC["files"]["options"])
     assert all(set(file) <= known for file in files)
     paths = [file["path"] for file in files]
@@ -231,7 +234,7 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
     for name in ("vllm_supervisor.py", "guard/gaudi_guard.py"):
         assert by_path[f"{programs}/{name}"]["content"] == (ROLE / "files" / name).read_text()
     # The supervisor of the former release imports them.
-    for path in variable("__vllm_service_former", PLAN):
+    for path in (f"{programs}/vllm_plan.py", f"{programs}/vllm_signs.py"):
         assert by_path[path] == {"path": path, "state": "absent"}
         assert paths.index(path) > paths.index(f"{programs}/vllm_supervisor.py")
     # A supervisor of an earlier release leaves it where it is killed.
@@ -239,7 +242,7 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
     assert by_path[left] == {"path": left, "state": "absent"}
     # What was written before the plan, so that no way back leads away from it.
     assert [path for path in paths if path.endswith("back.json")] == []
-    over = variable("__vllm_service_files", PLAN, __vllm_service_changes={"way_back_over": True})
+    over = written(PLAN, **results("vllm_service", vllm_service_changes={"way_back_over": True}))
     back = {"path": "/var/lib/gaudi-serving/instances/tiny/back.json", "state": "absent"}
     assert over.index(back) < [file["path"] for file in over].index(f"{etc}/plan.json")
     assert by_path["/etc/systemd/system/vllm-tiny.service.d/50-plan.conf"]["content"] == (
@@ -251,7 +254,7 @@ def test_what_the_role_writes_is_a_list_that_the_module_takes(keys: list[str]) -
 
 
 def test_a_node_is_told_digests_and_no_keys() -> None:
-    (told,) = variable("__vllm_service_keys", GUARDED, vllm_service_api_keys=["a-key-of-sixteen"])
+    (told,) = asked("install", "instance_keys", "inventory", GUARDED, vllm_service_api_keys=["a-key-of-sixteen"])
     assert told == {"name": "inventory-1", "digest": digest_of("a-key-of-sixteen"), "ends": None}
 
 
@@ -261,12 +264,13 @@ def test_keys_come_before_the_plan_and_old_ones_go_after_the_start() -> None:
     assert keys < next(place for place, task in enumerate(install) if "node_files" in task)
     assert install[keys]["no_log"] is True
     started = run[-1]["block"]
-    assert started[-1]["ansible.builtin.file"] == {"path": "{{ __vllm_service_etc }}/keys", "state": "absent"}
+    gone = {name: evaluate(value, PLAN) for name, value in started[-1]["ansible.builtin.file"].items()}
+    assert gone == {"path": "/etc/gaudi-serving/instances/tiny/keys", "state": "absent"}
     assert any("vllm_service_wait" in task for task in started[:-1])
 
 
 @pytest.mark.parametrize(
-    ("written", "changes", "settled"),
+    ("wrote", "changes", "settled"),
     [
         ({}, {}, True),
         ({"written": ["/usr/local/lib/gaudi-serving/vllm_supervisor.py"]}, {}, False),
@@ -277,42 +281,46 @@ def test_keys_come_before_the_plan_and_old_ones_go_after_the_start() -> None:
         ({}, {"current": False}, False),
     ],
 )
-def test_an_instance_is_settled_by_what_runs(written: dict[str, Any], changes: dict[str, bool], settled: bool) -> None:
-    given = {
-        "__vllm_service_written": {"written": [], "library_changed": False, **written},
-        "__vllm_service_changes": {"settled": True, "outdated": False, "current": True, **changes},
-    }
-    assert variable("__vllm_service_settled", PLAN, **given) is settled
+def test_an_instance_is_settled_by_what_runs(wrote: dict[str, Any], changes: dict[str, bool], settled: bool) -> None:
+    known = results(
+        "vllm_service",
+        node_files={"written": [], "library_changed": False, **wrote},
+        vllm_service_changes={"settled": True, "outdated": False, "current": True, **changes},
+    )
+    starts = task_of("vllm_service", "main", "Start the instance")
+    assert templates.runs("vllm_service", starts, vllm_service_plan=PLAN, **known) is not settled
 
 
 def test_nothing_that_this_run_wrote_decides_a_restart() -> None:
     """A run that was cut off has written the files already; the next one writes nothing."""
     tasks = (ROLE / "tasks/run.yml").read_text() + (ROLE / "tasks/hand_over.yml").read_text()
-    assert "__vllm_service_written" not in tasks
+    assert task_of("vllm_service", "install", "node_files")["register"] not in tasks
     assert "is changed" not in tasks
 
 
 @pytest.mark.parametrize("said", [[], ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]])
 def test_what_was_let_through_is_written_beside_the_plan_and_costs_no_restart(said: list[str]) -> None:
     """The digest of the container is made of plan.json and environment alone."""
-    files = {file["path"]: file for file in variable("__vllm_service_files", PLAN, vllm_service_let_through=said)}
-    written = files[f"/etc/gaudi-serving/instances/tiny/{paths.LET_THROUGH}"]
+    files = {file["path"]: file for file in written(PLAN, vllm_service_let_through=said)}
+    beside = files.pop(f"/etc/gaudi-serving/instances/tiny/{paths.LET_THROUGH}")
     if said:
-        assert json.loads(written["content"]) == {"let_through": said}
-        assert written["mode"] == "0600"
+        assert json.loads(beside["content"]) == {"let_through": said}
+        assert beside["mode"] == "0600"
     else:
-        assert written["state"] == "absent"
-    assert written["path"] not in [file["path"] for file in variable("__vllm_service_made_of", PLAN)]
+        assert beside["state"] == "absent"
+    for option in ("plan_text", "environment_text", "guard_text", "unit"):
+        text = asked("compare", "vllm_service_changes", option, PLAN, vllm_service_let_through=said)
+        assert text == asked("compare", "vllm_service_changes", option, PLAN)
 
 
 @pytest.mark.parametrize("said", [[], ["iommu: found DMA, wanted identity, or no IOMMU"]])
 def test_what_the_site_allows_is_there_for_later_starts(said: list[str], tmp_path: Path) -> None:
     """Also where nothing differed when the instance was set up."""
     given = {"vllm_service_let_through": said, "vllm_service_allow_mismatch": ["iommu"]}
-    files = {file["path"]: file for file in variable("__vllm_service_files", PLAN, **given)}
-    written = files[f"/etc/gaudi-serving/instances/tiny/{paths.LET_THROUGH}"]
-    assert json.loads(written["content"]) == {"let_through": said, "allowed": ["iommu"]}
-    (tmp_path / paths.LET_THROUGH).write_text(written["content"])
+    files = {file["path"]: file for file in written(PLAN, **given)}
+    beside = files[f"/etc/gaudi-serving/instances/tiny/{paths.LET_THROUGH}"]
+    assert json.loads(beside["content"]) == {"let_through": said, "allowed": ["iommu"]}
+    (tmp_path / paths.LET_THROUGH).write_text(beside["content"])
     assert iommu.allowed(tmp_path) == ["iommu"]
     assert instances.let_through(tmp_path) == said
 

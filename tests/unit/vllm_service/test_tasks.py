@@ -11,7 +11,9 @@ import yaml
 
 from library import node_files
 from tests.unit.host.modules import run_main
-from tests.unit.vllm_service.test_rendered import PLAN, ROLE, evaluate
+from tests.unit.preflight import test_templates as templates
+from tests.unit.preflight.test_templates import results
+from tests.unit.vllm_service.test_rendered import PLAN, ROLE, evaluate, written
 
 
 def tasks(file: str) -> list[dict[str, Any]]:
@@ -22,10 +24,20 @@ def tasks(file: str) -> list[dict[str, Any]]:
     return found
 
 
+def acts(task: dict[str, Any], **given: Any) -> bool:
+    """Whether the conditions of a task hold."""
+    return templates.runs("vllm_service", task, vllm_service_plan=PLAN, **given)
+
+
 def runs(file: str, module: str, **given: Any) -> bool:
     """Whether the task of a file that uses a module runs."""
-    (task,) = [task for task in tasks(file) if module in task]
-    return bool(evaluate(f"{{{{ {task.get('when', True)} }}}}", PLAN, **given))
+    return acts(templates.task_of("vllm_service", file, module), **given)
+
+
+def goes_through(task: dict[str, Any], file: str, words: str, **given: Any) -> Any:
+    """What a task of a file goes through that another task imports."""
+    loop = templates.task_of("vllm_service", file, words)["loop"]
+    return templates.within("vllm_service", task, loop, vllm_service_plan=PLAN, **given)
 
 
 def forget(task: dict[str, Any]) -> bool:
@@ -56,15 +68,13 @@ def changes(**given: bool) -> dict[str, Any]:
     ],
 )
 def test_a_start_limit_does_not_outlive_the_repair(given: dict[str, bool], forgets: bool) -> None:
-    found = changes(**given)
-    (task,) = [task for task in tasks("run.yml") if forget(task)]
-    assert evaluate(f"{{{{ {task['when']} }}}}", PLAN, __vllm_service_changes=found) is forgets
-    assert evaluate(task["vars"]["__vllm_service_starting"][0], PLAN) == "tiny"
     written = {"written": [], "library_changed": False}
-    settled = evaluate(
-        "{{ __vllm_service_settled }}", PLAN, __vllm_service_changes=found, __vllm_service_written=written
-    )
-    assert settled is False, "or the file with this task is not even looked at"
+    known = results("vllm_service", vllm_service_changes=changes(**given), node_files=written)
+    (task,) = [task for task in tasks("run.yml") if forget(task)]
+    assert acts(task, **known) is forgets
+    assert goes_through(task, "forget", "forget") == ["tiny"]
+    file = templates.task_of("vllm_service", "main", "Start the instance")
+    assert acts(file, **known), "or the file with this task is not even looked at"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +82,9 @@ def test_a_start_limit_does_not_outlive_the_repair(given: dict[str, bool], forge
 )
 def test_only_what_a_run_has_started_or_changed_gets_a_long_prompt(asked: bool, settled: bool, long: bool) -> None:
     (task,) = [task for task in tasks("verify.yml") if "vllm_service_verify" in task]
-    given = {"vllm_service_long_prompt": asked, "__vllm_service_settled": settled}
+    written = {"written": [], "library_changed": False}
+    known = results("vllm_service", vllm_service_changes=changes(settled=settled), node_files=written)
+    given = {"vllm_service_long_prompt": asked, **known}
     assert evaluate(task["vllm_service_verify"]["long_prompt"], PLAN, **given) is long
 
 
@@ -81,9 +93,9 @@ def test_a_container_with_what_was_replaced_is_removed_before_the_start_would_ta
     names = [task["name"] for task in tasks("run.yml")]
     (remove,) = [task for task in tasks("run.yml") if "ansible.builtin.include_tasks" in task and "vars" in task]
     assert remove["ansible.builtin.include_tasks"]["file"] == "clean.yml"
-    assert evaluate(remove["vars"]["__vllm_service_selected"][0], PLAN) == "tiny"
+    assert goes_through(remove, "clean", "the containers are gone") == ["tiny"]
     found = changes(settled=False, left_over=left_over)
-    assert evaluate(f"{{{{ {remove['when']} }}}}", PLAN, __vllm_service_changes=found) is left_over
+    assert acts(remove, **results("vllm_service", vllm_service_changes=found)) is left_over
     assert names.index(remove["name"]) < names.index("run | Ensure the instance runs this plan")
 
 
@@ -106,11 +118,10 @@ def test_check_mode_foresees_that_supervisors_are_handed_over(
 ) -> None:
     given = {
         "ansible_check_mode": checking,
-        "__vllm_service_written": {"written": written, "library_changed": library},
+        **results("vllm_service", node_files={"written": written, "library_changed": library}),
         "item": {"current": True, "unwritten": ""},
     }
-    assert evaluate("{{ __vllm_service_foreseen }}", PLAN, **given) is foreseen
-    assert runs("hand_over.yml", "ansible.builtin.systemd_service", **given) is foreseen
+    assert runs("hand_over", "ansible.builtin.systemd_service", **given) is foreseen
 
 
 @pytest.mark.parametrize(
@@ -122,8 +133,9 @@ def test_check_mode_foresees_that_supervisors_are_handed_over(
     ],
 )
 def test_a_supervisor_that_cannot_say_what_it_runs_with_is_not_reloaded(item: dict[str, Any], reloads: bool) -> None:
-    given = {"ansible_check_mode": False, "__vllm_service_written": {"written": [], "library_changed": False}}
-    assert runs("hand_over.yml", "ansible.builtin.systemd_service", item=item, **given) is reloads
+    known = results("vllm_service", node_files={"written": [], "library_changed": False})
+    given = {"ansible_check_mode": False, "item": item, **known}
+    assert runs("hand_over", "ansible.builtin.systemd_service", **given) is reloads
 
 
 def test_a_node_that_comes_alone_is_not_asked_what_the_others_have() -> None:
@@ -172,37 +184,39 @@ def test_systemd_has_read_the_unit_as_it_lies_there_before_a_start(file: str) ->
 )
 def test_what_starts_has_its_earlier_starts_forgotten(active: str, forgotten: list[str]) -> None:
     (task,) = [task for task in tasks("start.yml") if task["ansible.builtin.import_tasks"] == "launch.yml"]
-    here = {"instances": [{"instance": "tiny", "active": active}, {"instance": "other", "active": "failed"}]}
-    known = {"__vllm_service_here": here, "__vllm_service_loaded": ["tiny"]}
-    assert evaluate(task["vars"]["__vllm_service_starting"], PLAN, **known) == forgotten
+    names = {"tiny": active, "other": "failed"}
+    here = {"instances": [{"instance": name, "active": state, "load": "loaded"} for name, state in names.items()]}
+    known = results("vllm_service", vllm_service_info=here)
+    assert goes_through(task, "forget", "forget", vllm_service_instance="tiny", **known) == forgotten
 
 
 def test_a_restart_forgets_the_starts_of_all_that_it_stopped() -> None:
     """What it read before its stop still counts as running; systemd would go on counting the starts of that."""
     *_, stop, start = tasks("restart.yml")
     assert [stop["ansible.builtin.import_tasks"], start["ansible.builtin.import_tasks"]] == ["halt.yml", "launch.yml"]
-    here = {"instances": [{"instance": "tiny", "active": "active"}]}
-    known = {"__vllm_service_here": here, "__vllm_service_loaded": ["tiny"]}
-    assert evaluate(start["vars"]["__vllm_service_starting"], PLAN, **known) == ["tiny"]
+    here = {"instances": [{"instance": "tiny", "active": "active", "load": "loaded"}]}
+    known = results("vllm_service", vllm_service_info=here)
+    assert goes_through(start, "forget", "forget", vllm_service_instance="", **known) == ["tiny"]
 
 
 @pytest.mark.parametrize(("named", "stopped"), [("", ["tiny"]), ("tiny", ["tiny"]), ("masked", [])])
 def test_a_restart_stops_nothing_that_systemd_could_not_start_again(named: str, stopped: list[str]) -> None:
     """What runs without a unit goes on, and is named at the end."""
     (stop,) = [task for task in tasks("restart.yml") if task.get("ansible.builtin.import_tasks") == "halt.yml"]
-    here = {"instances": [{"instance": "tiny", "load": "loaded"}, {"instance": "masked", "load": "masked"}]}
-    known: dict[str, Any] = {"__vllm_service_here": here, "vllm_service_instance": named}
-    known |= {name: evaluate(value, PLAN, **known) for name, value in stop.get("vars", {}).items()}
-    # What halt.yml stops in systemd's words, without a unit, and by its container.
-    names = ("__vllm_service_loaded", "__vllm_service_unloaded", "__vllm_service_selected")
-    assert [evaluate(f"{{{{ {name} }}}}", PLAN, **known) for name in names] == [stopped, [], stopped]
+    known = {"tiny": "loaded", "masked": "masked"}
+    here = {"instances": [{"instance": name, "load": load, "active": "active"} for name, load in known.items()]}
+    given = {**results("vllm_service", vllm_service_info=here), "vllm_service_instance": named}
+    # In systemd's words, without a unit, and by its container.
+    loops = [("halt", "are stopped"), ("halt", "without a unit"), ("clean", "the containers are gone")]
+    assert [goes_through(stop, *loop, **given) for loop in loops] == [stopped, [], stopped]
 
 
 def test_all_of_what_starts_is_forgotten() -> None:
     (shared,) = [task for task in tasks("rollback.yml") if forget(task)]
-    assert shared["vars"] == {"__vllm_service_starting": "{{ __vllm_service_selected }}"}
+    here = {"instances": [{"instance": "tiny"}, {"instance": "other"}]}
+    known = results("vllm_service", vllm_service_info=here)
+    assert goes_through(shared, "forget", "forget", vllm_service_instance="tiny", **known) == ["tiny"]
     (task,) = tasks("forget.yml")
-    assert evaluate(task["loop"], PLAN, __vllm_service_starting=["tiny"]) == ["tiny"]
     assert task["ansible.builtin.command"]["argv"][:2] == ["systemctl", "reset-failed"]
     assert evaluate(task["ansible.builtin.command"]["argv"][2], PLAN, item="tiny") == "vllm-tiny.service"
 
@@ -212,9 +226,8 @@ def test_all_of_what_starts_is_forgotten() -> None:
 )
 def test_a_unit_that_systemd_has_not_loaded_is_nothing_to_forget(said: str, fails: bool) -> None:
     (task,) = tasks("forget.yml")
-    given = {"rc": 1, "stderr": said}
-    found = evaluate(f"{{{{ {task['failed_when']} }}}}", PLAN, __vllm_service_forgotten=given)
-    assert found is fails
+    known = {task["register"]: {"rc": 1, "stderr": said}}
+    assert evaluate(f"{{{{ {task['failed_when']} }}}}", PLAN, **known) is fails
 
 
 @pytest.mark.parametrize(("node", "takes"), [("b", False), ("a", True), ("c", False)])
@@ -236,7 +249,7 @@ def test_a_node_takes_in_its_turn_what_the_first_of_those_that_lack_it_has_compi
     value = take["vars"]["vllm_service_carried"]["value"]
     value = {word: evaluate(said, PLAN, **given) for word, said in value.items()}
     assert value == {"give": {"b": "tiny"}, "take": {node: lacks[node]}}
-    given |= {"vllm_service_carried": {"key": "key", "value": value}, "__vllm_service_in_turn": True}
+    given |= {**take["vars"], "vllm_service_carried": {"key": "key", "value": value}}
     (supply,) = [
         task
         for task in tasks("carry_one.yml")
@@ -260,7 +273,8 @@ def test_going_back_says_which_instances_there_are(name: str, said: str) -> None
     """One that was misspelt was asked for as if none had been named."""
     (refuses,) = [task for task in tasks("rollback.yml") if "ansible.builtin.assert" in task]
     here = {"instances": [{"instance": "chat"}, {"instance": "more"}]}
-    given = {"inventory_hostname": "n1", "vllm_service_instance": name, "__vllm_service_here": here}
+    known = results("vllm_service", vllm_service_info=here)
+    given = {"inventory_hostname": "n1", "vllm_service_instance": name, **known}
     told = evaluate(refuses["ansible.builtin.assert"]["fail_msg"], PLAN, **given)
     assert told.strip() == f"{said} There are on n1: chat, more."
 
@@ -271,8 +285,7 @@ def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, mo
     theirs = tmp_path / "etc/systemd/system/vllm-tiny.service.d/local.conf"
     theirs.parent.mkdir(parents=True)
     theirs.write_text("[Service]\nNice=5\n")
-    written = evaluate("{{ __vllm_service_files }}", PLAN)
-    files = [{**file, "path": f"{tmp_path}{file['path']}"} for file in written if file.get("state") != "link"]
+    files = [{**file, "path": f"{tmp_path}{file['path']}"} for file in written(PLAN) if file.get("state") != "link"]
     assert run_main("library.node_files", {"files": files})["changed"] is True
     assert sorted(path.name for path in theirs.parent.iterdir()) == ["50-plan.conf", "local.conf"]
     assert theirs.read_text() == "[Service]\nNice=5\n"
@@ -291,8 +304,9 @@ def test_an_administrators_drop_in_is_kept_through_an_install(tmp_path: Path, mo
 def test_the_firewall_is_read_only_where_a_site_opens_it_or_did(
     opens: bool, recorded: bool, runs_it: bool, state: str
 ) -> None:
-    given = {"vllm_service_open_firewall": opens, "__vllm_service_changes": {"firewall": recorded}}
-    assert runs("verify.yml", "vllm_service_firewall", **given) is runs_it
+    known = results("vllm_service", vllm_service_changes={"firewall": recorded})
+    given = {"vllm_service_open_firewall": opens, **known}
+    assert runs("verify", "vllm_service_firewall", **given) is runs_it
     (task,) = [task for task in tasks("verify.yml") if "vllm_service_firewall" in task]
     assert evaluate(task["vllm_service_firewall"]["state"], PLAN, **given) == state
     names = [task["name"] for task in tasks("verify.yml")]
@@ -309,8 +323,9 @@ def test_rollback_leaves_the_firewall_as_the_restored_plan_needs_it(opens: bool)
         "vllm_service_open_firewall": opens,
         "vllm_service_firewall_sources": ["10.20.0.0/16"],
         module["register"]: {"host": "0.0.0.0", "port": 30002},
+        "vllm_service_instance": "tiny",
+        **results("vllm_service", vllm_service_info={"instances": [{"instance": "tiny"}]}),
     }
-    given["__vllm_service_selected"] = ["tiny"]
     assert {name: evaluate(text, PLAN, **given) for name, text in last["vllm_service_firewall"].items()} == {
         "instance": "tiny",
         "state": "present" if opens else "absent",

@@ -19,9 +19,8 @@ from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.weights import record as weights
 from ansible.module_utils.testing import patch_module_args
-from ansible.template import Templar
 
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, results, runs, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/model_weights"
@@ -211,8 +210,21 @@ class TestRemove:
 class TestRole:
     """What role and program have to agree on."""
 
+    INSTALLED = task_of("model_weights", "program", "node_files")["node_files"]["files"]
+    SOURCES: ClassVar = [
+        {"name": "site", "endpoint": "https://mirror.example.com/", "token": "hf_secret"},
+        {"name": "huggingface", "endpoint": "https://huggingface.co", "proxy": "http://proxy.example.com:3128"},
+        {"name": "modelscope", "kind": "modelscope", "endpoint": "https://www.modelscope.cn"},
+        {"name": "forge", "kind": "git", "endpoint": "https://git.example.com", "user": "reader", "token": "glpat"},
+    ]
+    GIVEN: ClassVar = {
+        "gaudi_weights_root": "/data/models",
+        "model_weights_directory": "Qwen3-8B",
+        "model_weights_repository": "Qwen/Qwen3-8B",
+    }
+
     def test_the_whole_program_is_installed(self) -> None:
-        installed = {file["path"]: file for file in self.template("{{ __model_weights_files }}", role_path=str(ROLE))}
+        installed = {file["path"]: file for file in self.template(self.INSTALLED)}
         place = "/usr/local/lib/gaudi-serving/gaudi_weights"
         for path in (ROLE / "files/gaudi_weights").glob("*.py"):
             assert installed.pop(f"{place}/{path.name}")["content"] == path.read_text()
@@ -224,9 +236,9 @@ class TestRole:
     def test_what_an_earlier_release_left_is_taken_over(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its modules were links in the checkout and files on the node, beside a list of their checksums."""
         monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
-        wanted = self.template(
-            "{{ __model_weights_files }}", role_path=str(ROLE), __model_weights_library=str(tmp_path)
-        )
+        files = self.template(self.INSTALLED)
+        here = str(tmp_path)
+        wanted = [{**file, "path": file["path"].replace("/usr/local/lib/gaudi-serving", here)} for file in files]
         folder = tmp_path / "gaudi_weights"
         folder.mkdir()
         for name in ("SHA256SUMS", "__init__.py", "folders.py", "record.py", "units.py", "take.py"):
@@ -248,29 +260,18 @@ class TestRole:
 
     def template(self, text: str, **more: Any) -> Any:
         """A text of the role with its defaults, its own values and these."""
-        from ansible.parsing.dataloader import DataLoader
-        from ansible.template import trust_as_template
+        return evaluate("model_weights", text, **{**self.GIVEN, **more})
 
-        def trusted(value: Any) -> Any:
-            return trust_as_template(value) if isinstance(value, str) else value
+    def fetches(self, folders: list[dict[str, Any]], **more: Any) -> bool:
+        """Whether the role fetches the weights where these folders were found."""
+        known = results("model_weights", model_weights_info={"folders": folders})
+        return runs("model_weights", task_of("model_weights", "main", "Fetch"), **{**self.GIVEN, **known, **more})
 
-        variables = {
-            **yaml.safe_load((ROLE / "defaults/main.yml").read_text()),
-            **yaml.safe_load((ROLE / "vars/main.yml").read_text()),
-            "gaudi_weights_root": "/data/models",
-            "model_weights_directory": "Qwen3-8B",
-            "model_weights_repository": "Qwen/Qwen3-8B",
-            **more,
-        }
-        templar = Templar(loader=DataLoader(), variables={key: trusted(value) for key, value in variables.items()})
-        return templar.template(trust_as_template(text))
-
-    SOURCES: ClassVar = [
-        {"name": "site", "endpoint": "https://mirror.example.com/", "token": "hf_secret"},
-        {"name": "huggingface", "endpoint": "https://huggingface.co", "proxy": "http://proxy.example.com:3128"},
-        {"name": "modelscope", "kind": "modelscope", "endpoint": "https://www.modelscope.cn"},
-        {"name": "forge", "kind": "git", "endpoint": "https://git.example.com", "user": "reader", "token": "glpat"},
-    ]
+    def unpinned(self, folders: list[dict[str, Any]], **more: Any) -> str:
+        """What the role says is not pinned."""
+        says = task_of("model_weights", "pins", "debug")["ansible.builtin.debug"]["msg"]
+        known = results("model_weights", model_weights_info={"folders": folders})
+        return str(self.template(says, **known, **more))
 
     def test_the_program_reads_what_the_role_writes(self, tmp_path: Path) -> None:
         from gaudi_weights import request
@@ -299,42 +300,44 @@ class TestRole:
         assert (wish.reserve, wish.jobs, wish.recheck) == (10_000_000_000, 8, False)
         assert "hf_secret" not in (tmp_path / "request.json").read_text()
 
+    def asked(self, **more: Any) -> list[str]:
+        """The names of the sources that the program is to ask."""
+        text = self.template((ROLE / "templates/request.json.j2").read_text(), **more)
+        request = json.loads(text) if isinstance(text, str) else text
+        return [source["name"] for source in request["sources"]]
+
     def test_sources_of_a_kind_the_model_is_not_known_on_are_passed_over(self) -> None:
-        usable = self.template("{{ __model_weights_usable }}", model_weights_sources=self.SOURCES)
-        assert [source["name"] for source in usable] == ["site", "huggingface"]
+        assert self.asked(model_weights_sources=self.SOURCES) == ["site", "huggingface"]
 
     def test_a_model_is_fetched_from_the_one_hub_that_has_it(self) -> None:
         known: dict[str, Any] = {
             "model_weights_repository": "",
             "model_weights_repositories": {"modelscope": {"repository": "o/Big"}},
             "model_weights_sources": self.SOURCES,
-            "__model_weights_seen": {"folders": []},
         }
-        assert [source["name"] for source in self.template("{{ __model_weights_usable }}", **known)] == ["modelscope"]
-        (said,) = self.template("{{ __model_weights_unpinned }}", **known)
-        assert said.startswith("o/Big on ModelScope is not pinned")
-        whole = {"folders": [{"status": "whole", "source": "of-earlier-days", "revision": "1" * 40}]}
-        assert self.template("{{ __model_weights_there }}", **{**known, "__model_weights_seen": whole}) is True
+        assert self.asked(**known) == ["modelscope"]
+        assert self.unpinned([], **known).startswith("o/Big on ModelScope is not pinned")
+        whole = {"status": "whole", "source": "of-earlier-days", "revision": "1" * 40}
+        assert not self.fetches([whole], **known)
 
     def test_what_would_come_from_a_branch_is_named_unless_it_is_there(self) -> None:
-        def moving(**more: Any) -> Any:
+        def moving(*folders: dict[str, Any], **more: Any) -> Any:
             known = {
                 "model_weights_repositories": {
                     "modelscope": {"repository": "a/b"},
                     "git": {"repository": "a/b", "revision": "3" * 40},
                 },
                 "model_weights_sources": self.SOURCES,
-                "__model_weights_seen": {"folders": []},
             }
-            said = self.template("{{ __model_weights_unpinned }}", **{**known, **more})
-            return sorted(re.findall(r"kind (\w+) out of", " ".join(said)))
+            said = self.unpinned(list(folders), **{**known, **more})
+            return sorted(re.findall(r"kind (\w+) out of", said))
 
         assert moving(model_weights_revision="1" * 40) == ["modelscope"]
         assert moving(model_weights_revision="main") == ["huggingface", "modelscope"]
         # Checksums are required as well.
         assert moving(model_weights_revision="1" * 40, gaudi_require_pins=True) == ["git", "huggingface", "modelscope"]
         assert moving(model_weights_revision="1" * 40, model_weights_sources=self.SOURCES[:2]) == []
-        assert moving(__model_weights_seen={"folders": [{"status": "incomplete"}]}) == []
+        assert moving({"status": "incomplete"}) == []
 
     @pytest.mark.parametrize(
         ("source", "revision", "there"),
@@ -352,9 +355,8 @@ class TestRole:
         self, source: str, revision: str, there: bool
     ) -> None:
         folder = {"status": "whole", "source": source, "revision": revision}
-        found = self.template(
-            "{{ __model_weights_there }}",
-            __model_weights_seen={"folders": [folder]},
+        fetches = self.fetches(
+            [folder],
             model_weights_revision="1" * 40,
             model_weights_sources=self.SOURCES,
             model_weights_repositories={
@@ -362,8 +364,8 @@ class TestRole:
                 "git": {"repository": "a/b"},
             },
         )
-        assert found is there
-        assert self.template("{{ __model_weights_there }}", __model_weights_seen={"folders": []}) is False
+        assert fetches is not there
+        assert self.fetches([])
 
     @pytest.mark.parametrize(
         ("directory", "key"),
@@ -372,7 +374,8 @@ class TestRole:
     def test_every_folder_of_the_catalogue_is_a_jobs_key(self, directory: str, key: str) -> None:
         from ansible.module_utils.gaudi.jobs import decisions as jobs
 
-        assert self.template("{{ __model_weights_key }}", model_weights_directory=directory) == key
+        named = task_of("model_weights", "verify", "node_job")["node_job"]["key"]
+        assert self.template(named, model_weights_directory=directory) == f"verify.{key}"
         assert jobs.check_key(f"verify.{key}")
 
 
@@ -442,10 +445,7 @@ def test_a_token_of_a_source_that_was_dropped_leaves_the_node() -> None:
     config = "/etc/gaudi-serving/weights"
     there = [{"path": f"{config}/{name}.token"} for name in ("site", "dropped", "open", "peer")]
     sources = [{"name": "site", "token": "x" * 20}, {"name": "open", "token": ""}]
-    found = evaluate(
-        "model_weights",
-        "{{ __model_weights_forgotten }}",
-        model_weights_sources=sources,
-        __model_weights_tokens={"files": there},
-    )
+    removed = task_of("model_weights", "request", "Remove tokens that are no longer given")["loop"]
+    known = results("model_weights", find={"files": there})
+    found = evaluate("model_weights", removed, model_weights_sources=sources, **known)
     assert sorted(found) == [f"{config}/dropped.token", f"{config}/open.token"]
