@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.benchmark import figures
 
 from tests.unit.benchmark.made import run, step, written
+from tests.unit.preflight.test_contracts import ROOT
+
+RECORDED = Path(__file__).parent / "recorded"
 
 
 def test_the_figures_of_a_client_have_our_names() -> None:
@@ -51,6 +56,30 @@ def test_a_run_is_read_as_it_was_kept_and_nothing_else() -> None:
     for document in wrong:
         with pytest.raises(ValueError, match=r"^it "):
             figures.read(json.dumps(document))
+
+
+def test_what_an_owner_measured_is_a_run_that_others_are_compared_with() -> None:
+    printed = (RECORDED / "bench_serve_0.26.0.txt").read_text(encoding="utf-8")
+    told = {found[1]: float(found[2]) for found in re.finditer(r"^([A-Z][^:\n]+): +([\d.]+) *$", printed, re.MULTILINE)}
+    recorded = figures.read((ROOT / "docs/examples/recorded-qwen3-30b-8x-hl-225.json").read_text(encoding="utf-8"))
+    (one,) = recorded["steps"]
+    assert one == {
+        "concurrency": told["Maximum request concurrency"],
+        "requests": told["Successful requests"],
+        "failed": told["Failed requests"],
+        "seconds": told["Benchmark duration (s)"],
+        "input_tokens": told["Total input tokens"],
+        "output_tokens": told["Total generated tokens"],
+        "requests_per_second": told["Request throughput (req/s)"],
+        "tokens_per_second": told["Output token throughput (tok/s)"],
+        "ttft_p50_ms": told["Median TTFT (ms)"],
+        "ttft_p99_ms": told["P99 TTFT (ms)"],
+        "tpot_p50_ms": told["Median TPOT (ms)"],
+        "tpot_p99_ms": told["P99 TPOT (ms)"],
+    }
+    half = {**one, "tokens_per_second": one["tokens_per_second"] / 2}
+    lines = figures.table(run(steps=[half], input_tokens=1024, output_tokens=512), recorded)
+    assert [line.split() for line in lines][-1][:2] == ["10", "0.50"]
 
 
 def test_a_run_is_found_by_a_part_of_its_name() -> None:

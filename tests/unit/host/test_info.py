@@ -162,6 +162,30 @@ def test_absurd_hugepages(debian: Host) -> None:
         assert "Set a whole number of pages" in debian.run(sysctl={"vm.nr_hugepages": pages})["msg"]
 
 
+@pytest.mark.parametrize(
+    ("processors", "size", "pages"), [(128, "2MiB", 14081), (224, "2MiB", 24641), (128, "1GiB", 28)]
+)
+def test_as_many_hugepages_as_the_installer_reserves(
+    debian: Host, monkeypatch: pytest.MonkeyPatch, processors: int, size: str, pages: int
+) -> None:
+    """14081 is what an owner of eight Gaudi 2 has."""
+    monkeypatch.setattr(tuning, "PROC", debian.root / "proc")
+    (debian.root / "proc/sys/vm").mkdir(parents=True)
+    page = 2048 if size == "2MiB" else 1048576
+    for name, text in (
+        ("meminfo", f"MemTotal: 527433728 kB\nMemAvailable: 1 kB\nHugePages_Total: 0\nHugepagesize: {page} kB\n"),
+        ("cmdline", "ro\n"),
+        ("sys/vm/nr_hugepages", "0\n"),
+    ):
+        (debian.root / "proc" / name).write_text(text)
+    (debian.root / "cpuinfo").write_text(
+        "".join(f"processor\t: {number}\nflags : fpu\n\n" for number in range(processors))
+    )
+    found = debian.run(sysctl={"vm.nr_hugepages": "auto"}, hugepage_size=size)
+    (row,) = (item for item in found["items"] if item["item"] == "vm.nr_hugepages")
+    assert row["wanted"].split()[0] == str(pages)
+
+
 @pytest.mark.report("H05")
 def test_hugepages_of_another_size_than_the_kernels(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "PROC", debian.root / "proc")
