@@ -367,12 +367,13 @@ def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
         return Refusal(
             "sources_in_conflict",
             f"apt reads no repository on this node, as {files} differ in an option of the same repository and its "
-            f"suite {fault.suite}: {fault.detail}. Keep one of them, or give both the same value, then run again.",
+            f"suite {fault.suite}: {fault.detail}.",
+            "Keep one of them, or give both the same value, then run again.",
         )
     return Refusal(
         "sources_not_readable",
-        f"apt reads no repository on this node, as it cannot read {fault.detail} ({fault.message}). Correct that "
-        "file, then run again.",
+        f"apt reads no repository on this node, as it cannot read {fault.detail} ({fault.message}).",
+        "Correct that file, then run again.",
     )
 
 
@@ -382,7 +383,7 @@ def _by_proxy(fault: Fault, files: Sequence[str], proxy: Proxy | None) -> Refusa
     if not answered:
         return None
     where = f"the repository {fault.repository}" + (f" ({', '.join(files)})" if files else "")
-    return Refusal("repository_behind_proxy", f"apt could not read {where}: {fault.said} {answered}")
+    return Refusal("repository_behind_proxy", f"apt could not read {where}: {fault.said}", answered)
 
 
 def denied(printed: str, denials: Mapping[str, str]) -> Refusal | None:
@@ -395,7 +396,7 @@ def denied(printed: str, denials: Mapping[str, str]) -> Refusal | None:
             under = (text for uri, text in denials.items() if f"{fault.uri}/".startswith(f"{uri.rstrip('/')}/"))
             denial = next(under, "")
             if denial:
-                return Refusal("repository_behind_proxy", f"apt could not fetch {fault.uri}: {fault.said} {denial}")
+                return Refusal("repository_behind_proxy", f"apt could not fetch {fault.uri}: {fault.said}", denial)
             if not fault.suite:
                 # The file of a package.
                 return refusal(fault)
@@ -416,8 +417,9 @@ def _redirected(origin: str, host: str, why: str, options: str) -> Refusal:
     said = " ".join(why.split())
     return Refusal(
         "repository_redirects",
-        f"The repository at {origin} redirects to {host}, which does not answer ({said}). A proxy, a route or a rule "
-        f"of a firewall for {_host(origin)} alone is not enough, as files come from {host}. Name a proxy for all hosts "
+        f"The repository at {origin} redirects to {host}, which does not answer ({said}).",
+        f"A proxy, a route or a rule of a firewall for {_host(origin)} alone is not enough, as files come from {host}. "
+        "Name a proxy for all hosts "
         f"(gaudi_http_proxy and gaudi_https_proxy), allow this host as well, or use a mirror ({options}_repository).",
     )
 
@@ -434,50 +436,54 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
     if fault.kind in ("key_missing", "signature"):
         return Refusal(
             "repository_not_trusted",
-            f"A package repository is not signed by the key that this site names for it{key}: {where}. Nothing was "
-            f"installed from it. Compare {options}_key and {options}_key_fingerprint with what the vendor publishes.",
+            f"A package repository is not signed by the key that this site names for it{key}: {where}.",
+            f"Nothing was installed from it. Compare {options}_key and {options}_key_fingerprint with what the vendor "
+            "publishes.",
         )
     if fault.kind == "key_expired":
         return Refusal(
             "repository_key_expired",
-            f"The key that signs {where} has expired or was revoked{key}. Fetch the vendor's current key and name it "
-            f"in {options}_key and {options}_key_fingerprint; compare the node's clock as well.",
+            f"The key that signs {where} has expired or was revoked{key}.",
+            f"Fetch the vendor's current key and name it in {options}_key and {options}_key_fingerprint; compare the "
+            "node's clock as well.",
         )
     if fault.kind == "certificate":
         return Refusal(
             "repository_certificate",
-            f"apt does not trust the server of {where}: {fault.said} "
+            f"apt does not trust the server of {where}: {fault.said}",
             f"{certificates.advice(fault.message, _host(fault.uri) or 'the server', ca_file)}",
         )
     if fault.kind == "proxy":
         return Refusal(
             "repository_behind_proxy",
             f"{fault.detail}, through which {where} is reached (a proxy, or a server that it redirects to), does not "
-            f"answer: {fault.said} Check gaudi_http_proxy, gaudi_https_proxy and Acquire::http::Proxy of apt.",
+            f"answer: {fault.said}",
+            "Check gaudi_http_proxy, gaudi_https_proxy and Acquire::http::Proxy of apt.",
         )
     if fault.kind == "proxy_denied":
         return Refusal(
             "repository_behind_proxy",
-            f"The proxy in front of {where} rejects its account (407): {fault.said} Check gaudi_http_proxy, "
-            "gaudi_https_proxy and Acquire::http::Proxy of apt.",
+            f"The proxy in front of {where} rejects its account (407): {fault.said}",
+            "Check gaudi_http_proxy, gaudi_https_proxy and Acquire::http::Proxy of apt.",
         )
     if fault.kind == "denied":
         return Refusal(
             "repository_denies",
-            f"The server of {where} denies access: {fault.said} Check the account in {names}.",
+            f"The server of {where} denies access: {fault.said}",
+            f"Check the account in {names}.",
         )
     if fault.kind in ("clock_behind", "expired"):
         return Refusal(
             "repository_out_of_date",
             f"By the node's clock the Release file of {where} is not valid "
-            f"{'yet' if fault.kind == 'clock_behind' else 'any more'}: {fault.said} Compare the clock "
-            "(timedatectl), and synchronise the mirror.",
+            f"{'yet' if fault.kind == 'clock_behind' else 'any more'}: {fault.said}",
+            "Compare the clock (timedatectl), and synchronise the mirror.",
         )
     if fault.kind == "changed":
         return Refusal(
             "repository_changed",
-            f"apt wants a confirmation for {where}: {fault.said} If the change is the vendor's, run apt-get update "
-            "--allow-releaseinfo-change on the node.",
+            f"apt wants a confirmation for {where}: {fault.said}",
+            "If the change is the vendor's, run apt-get update --allow-releaseinfo-change on the node.",
         )
     return _without_answer(fault, options)
 
@@ -490,14 +496,21 @@ def _without_answer(fault: Fault, options: str) -> Refusal:
     if fault.kind == "absent":
         return Refusal(
             "no_such_suite",
-            f"There is no package repository at {fault.repository}. Look at {names} and {options}_suite.",
+            f"There is no package repository at {fault.repository}.",
+            f"Look at {names} and {options}_suite.",
         )
-    cause = {
-        "unresolved": f"the node does not resolve the name {fault.detail}. Check the node's DNS and {names}",
-        "timeout": f"it does not answer in time. Check {names}, the node's proxy and firewalls in between",
-        "no_connection": f"nothing accepts connections there. Check {names}, and whether the server is up",
-    }.get(fault.kind, f"{fault.said} Check {names}, the node's proxy, and whether the server is up")
-    return Refusal("repository_down", f"A package repository does not answer ({fault.repository}): {cause}.")
+    cause, remedy = {
+        "unresolved": (f"the node does not resolve the name {fault.detail}.", f"Check the node's DNS and {names}."),
+        "timeout": (
+            "it does not answer in time.",
+            f"Check {names}, the node's proxy and firewalls in between.",
+        ),
+        "no_connection": (
+            "nothing accepts connections there.",
+            f"Check {names}, and whether the server is up.",
+        ),
+    }.get(fault.kind, (fault.said, f"Check {names}, the node's proxy, and whether the server is up."))
+    return Refusal("repository_down", f"A package repository does not answer ({fault.repository}): {cause}", remedy)
 
 
 def of_any(fault: Fault, *, known: bool) -> Refusal:
@@ -508,21 +521,23 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
     if known:
         return Refusal(
             "other_repository_fails",
-            f"apt could not read the repository {fault.repository}, which is not the driver's: {fault.said} Repair "
-            "it on the node, or remove its source.",
+            f"apt could not read the repository {fault.repository}, which is not the driver's: {fault.said}",
+            "Repair it on the node, or remove its source.",
         )
     if fault.kind in ("key_missing", "key_expired", "signature"):
         key = f" (key {fault.detail})" if fault.detail else ""
         return Refusal(
             "repository_not_trusted",
-            f"The repository {fault.repository} is not signed by a key that apt trusts for it{key}. If it is "
-            "gaudi_driver_repository, compare gaudi_driver_key and gaudi_driver_key_fingerprint; else repair its key "
+            f"The repository {fault.repository} is not signed by a key that apt trusts for it{key}.",
+            "If it is gaudi_driver_repository, compare gaudi_driver_key and gaudi_driver_key_fingerprint; else repair "
+            "its key "
             "or remove its source.",
         )
     return Refusal(
         "repository_down",
-        f"apt could not read the repository {fault.repository}: {fault.said} If it is gaudi_driver_repository, "
-        "check its address and the node's proxy; else repair it or remove its source.",
+        f"apt could not read the repository {fault.repository}: {fault.said}",
+        "If it is gaudi_driver_repository, check its address and the node's proxy; else repair it or remove its "
+        "source.",
     )
 
 
@@ -572,6 +587,6 @@ def not_offered(names: Sequence[str], others: Sequence[str]) -> Refusal:
     )
     return Refusal(
         "packages_not_offered",
-        f"No package repository of this node offers {', '.join(names)}.{because} Repair or add the repository that "
-        "has them, then run again.",
+        f"No package repository of this node offers {', '.join(names)}.{because}",
+        "Repair or add the repository that has them, then run again.",
     )

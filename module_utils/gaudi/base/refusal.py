@@ -11,21 +11,22 @@ class Refusal(ValueError):
     """A request that cannot be granted.
 
     id: lower-case words joined by underscores; it stays the same in every release of this project, and programs compare
-    it. sentence: what was seen, the limit, what to do. No program may depend on its wording.
+    it. cause: what was seen, the limit. remedy: what to do; "" where the cause has it as well. No program may depend on
+    their wording.
     """
 
-    def __init__(self, id: str, sentence: str) -> None:
-        # The sentence may quote text from outside.
-        super().__init__(id, printable_lines(sentence))
-        self.id = id
+    def __init__(self, id: str, cause: str, remedy: str = "") -> None:
+        # They may quote text from outside.
+        self.id, self.cause, self.remedy = id, printable_lines(cause), printable_lines(remedy)
+        super().__init__(id, str(self))
 
     def __str__(self) -> str:
-        """Return the sentence alone; people need no id."""
-        return str(self.args[1])
+        """Return cause and remedy alone; people need no id."""
+        return f"{self.cause} {self.remedy}" if self.remedy else self.cause
 
     def about(self, what: str) -> Refusal:
         """Return the same refusal with its subject at the beginning of the sentence."""
-        return Refusal(self.id, f"{what}: {self}")
+        return Refusal(self.id, f"{what}: {self.cause}", self.remedy)
 
     def as_keys(self) -> dict[str, str]:
         """Return the keys that a document stores for it: the sentence and its id."""

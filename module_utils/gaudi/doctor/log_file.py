@@ -230,7 +230,8 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
         return _without_failure(f"It has {len(run.figures)} figures of hccl_demo.")
     if run.failure is None:
         return None
-    return _cause(run.failure.id, *_halves(run.failure.sentence), _telling_words(lines, _HCCL_ERROR), retry=True)
+    failure = run.failure
+    return _cause(failure.id, failure.cause, failure.remedy, _telling_words(lines, _HCCL_ERROR), retry=True)
 
 
 _MOST_RANKS = 8
@@ -351,7 +352,7 @@ def _without_failure(how_far: str) -> Cause:
 
 
 def _of_refusal(refusal: Refusal, lines: Sequence[str]) -> Cause:
-    return _cause(refusal.id, *_halves(str(refusal)), lines)
+    return _cause(refusal.id, refusal.cause, refusal.remedy, lines)
 
 
 def _cause(id: str, cause: str, remedy: str, lines: Sequence[str], *, retry: bool = False) -> Cause:
@@ -359,12 +360,6 @@ def _cause(id: str, cause: str, remedy: str, lines: Sequence[str], *, retry: boo
     said = [line.strip()[:CHARACTERS] for line in lines if line.strip()]
     few = said if len(said) <= QUOTED else [*said[: QUOTED - 1], said[-1]]
     return Cause(id, cause, remedy, retry, tuple(few))
-
-
-def _halves(sentence: str) -> tuple[str, str]:
-    """Return what is wrong and what to do, of a sentence that has both."""
-    found = re.search(r"(?<=[\w)\]'\"]\.) (?=[A-Z])", sentence)
-    return (sentence[: found.start()], sentence[found.end() :]) if found else (sentence, "")
 
 
 # Lines of a log that a sentence of a refusal may quote.

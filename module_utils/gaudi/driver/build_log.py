@@ -100,13 +100,15 @@ def _of_resources(log: str, kernel: str) -> Refusal | None:
     if _NO_SPACE.search(log):
         return Refusal(
             "driver_build_no_space",
-            f"{_begin(kernel)}: a file system is full (/var/lib/dkms, /tmp). Free disk space (df -h), then run again.",
+            f"{_begin(kernel)}: a file system is full (/var/lib/dkms, /tmp).",
+            "Free disk space (df -h), then run again.",
         )
     if _KILLED.search(log):
         return Refusal(
             "driver_build_killed",
             f"{_begin(kernel)}: the compiler was killed, as by a lack of memory; DKMS runs as many at once as there "
-            "are processors. Look at dmesg | grep -i oom, free memory (hugepages are not free memory), then run again.",
+            "are processors.",
+            "Look at dmesg | grep -i oom, free memory (hugepages are not free memory), then run again.",
         )
     return None
 
@@ -118,15 +120,17 @@ def _of_tools(log: str, kernel: str) -> Refusal | None:
         return Refusal(
             "compiler_too_old",
             f"{_begin(kernel)}: the node's compiler does not know {printable(match['option'])}, an option of this "
-            f"kernel{built}. A compiler of the kernel's version is needed: install that gcc (Ubuntu 22.04 with a HWE "
+            f"kernel{built}.",
+            "A compiler of the kernel's version is needed: install that gcc (Ubuntu 22.04 with a HWE "
             "kernel: gcc-12), then run again.",
         )
     if match := _NO_TOOL.search(log):
         tool = next(group for group in match.groups() if group)
         return Refusal(
             "no_compiler",
-            f"{_begin(kernel)}: {printable(tool)} is not on the node. DKMS needs the kernel's compiler and make: "
-            "install gcc and make (Debian, Ubuntu: build-essential), or the package of this program, then run again.",
+            f"{_begin(kernel)}: {printable(tool)} is not on the node.",
+            "DKMS needs the kernel's compiler and make: install gcc and make (Debian, Ubuntu: build-essential), or the "
+            "package of this program, then run again.",
         )
     return None
 
@@ -137,8 +141,9 @@ def _of_headers(log: str, kernel: str) -> Refusal | None:
         return None
     return Refusal(
         "kernel_headers_incomplete",
-        f"{_begin(kernel)}: its headers are missing or incomplete ({printable(match.group().strip())}). They are "
-        f"needed for exactly this kernel: run apt-get install --reinstall linux-headers-{kernel} (RHEL: dnf reinstall "
+        f"{_begin(kernel)}: its headers are missing or incomplete ({printable(match.group().strip())}).",
+        f"They are needed for exactly this kernel: run apt-get install --reinstall linux-headers-{kernel} (RHEL: dnf "
+        "reinstall "
         f"kernel-devel-{kernel}), then run again.",
     )
 
@@ -156,8 +161,8 @@ def _of_layout(log: str, kernel: str, version: str, newest: str) -> Refusal | No
         "headers_layout_misread",
         f"{_begin(kernel)}: the vendor's script compat/scripts/generate_flags.sh takes the absolute path with which "
         f"Debian's headers include /usr/src/{headers} for a relative one. So it finds nothing that this kernel has, "
-        f"and the driver brings its own ({printable(found.group().strip())}). Where the included path begins with a "
-        "slash, KERNEL_HEADERS_PATH has to be that path alone: correct it in "
+        f"and the driver brings its own ({printable(found.group().strip())}).",
+        "Where the included path begins with a slash, KERNEL_HEADERS_PATH has to be that path alone: correct it in "
         f"/usr/src/habanalabs-{version or 'VERSION'}/compat/scripts/generate_flags.sh, and again whenever "
         "habanalabs-dkms is installed. Then run again, which builds the modules and finishes the packages.",
     )
@@ -176,7 +181,8 @@ def _of_kernel(log: str, kernel: str, newest: str) -> Refusal | None:
     return Refusal(
         "kernel_too_new",
         f"{_begin(kernel)}: it {differs} those that the release was made for; interfaces that the driver uses "
-        f"have changed there{why} ({printable(what.strip())}). A kernel {tested} is required (docs/compatibility.md). "
+        f"have changed there{why} ({printable(what.strip())}).",
+        f"A kernel {tested} is required (docs/compatibility.md). "
         "Install it with its headers and boot it (gaudi_driver_kernel does), or choose a release for this kernel.",
     )
 

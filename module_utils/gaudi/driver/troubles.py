@@ -114,8 +114,8 @@ def left_over(name: str) -> Refusal:
     """Return the refusal for a module and version (MODULE/VERSION) that DKMS refuses to add again."""
     return Refusal(
         "dkms_left_over",
-        f"DKMS has {name} from an install that was interrupted, and does not add it once more. Run dkms remove {name} "
-        "--all and dpkg --configure -a on the node, then run again.",
+        f"DKMS has {name} from an install that was interrupted, and does not add it once more.",
+        f"Run dkms remove {name} --all and dpkg --configure -a on the node, then run again.",
     )
 
 
@@ -123,7 +123,7 @@ def locked(who: str, what: str = DATABASE) -> Refusal:
     """Return the refusal for a locked package database. who: the process, if it is known. what: the lock."""
     by = f" ({who})" if who else ""
     return Refusal(
-        "packages_locked", f"Another program installs packages{by} and holds {what}. Run again when it is done."
+        "packages_locked", f"Another program installs packages{by} and holds {what}.", "Run again when it is done."
     )
 
 
@@ -131,7 +131,8 @@ def interrupted() -> Refusal:
     """Return the refusal for a dpkg that was interrupted; apt does nothing until that is resolved."""
     return Refusal(
         "packages_interrupted",
-        "dpkg was interrupted on this node. Run dpkg --configure -a there, look at what it says, then run again.",
+        "dpkg was interrupted on this node.",
+        "Run dpkg --configure -a there, look at what it says, then run again.",
     )
 
 
@@ -140,8 +141,9 @@ def others_by_half(names: Iterable[str]) -> Refusal:
     return Refusal(
         "other_packages_half_installed",
         "dpkg was cut off on this node, and left other packages than the driver's installed by half: "
-        f"{', '.join(names)}. This run does not mend them. Run dpkg --configure -a on the node, then "
-        "apt-get install --reinstall NAME for what it passes over. Then run again.",
+        f"{', '.join(names)}. This run does not repair them.",
+        "Run dpkg --configure -a on the node, then apt-get install --reinstall NAME for what it passes over. Then run "
+        "again.",
     )
 
 
@@ -153,13 +155,14 @@ def _of_dkms(said: str) -> Refusal | None:
         return Refusal(
             "dkms_does_not_know",
             f"A package's script takes {name} out of DKMS, which does not have it: the script was cut off once, or "
-            f"somebody took it out. Run dkms add {name} on the node, then run again.",
+            "somebody took it out.",
+            f"Run dkms add {name} on the node, then run again.",
         )
     if match := _NO_HEADERS.search(said):
         kernel = match["kernel"] or match["skipped"]
         return Refusal(
             "no_kernel_headers",
-            f"The headers of kernel {kernel} are not on the node, so DKMS cannot build the driver for it. "
+            f"The headers of kernel {kernel} are not on the node, so DKMS cannot build the driver for it.",
             f"Install linux-headers-{kernel} (RHEL: kernel-devel-{kernel}), or boot a kernel that has its headers.",
         )
     if match := _BAD_BUILD.search(said):
@@ -167,8 +170,8 @@ def _of_dkms(said: str) -> Refusal | None:
         return build_log.cause(said, match["kernel"]) or Refusal(
             "driver_does_not_build",
             f"The driver does not build on kernel {match['kernel']}"
-            + (f"; the compiler's messages are in {log['log']}. " if log else ". ")
-            + "Look for its first error: a kernel that is newer or older than those that the release was made for "
+            + (f"; the compiler's messages are in {log['log']}." if log else "."),
+            "Look for its first error: a kernel that is newer or older than those that the release was made for "
             "(docs/compatibility.md), a missing compiler, or incomplete headers. Then run again.",
         )
     return None
@@ -189,13 +192,14 @@ def _of_scripts(said: str) -> Refusal | None:
         return Refusal(
             "driver_does_not_build",
             f"The {match['script']} script of {match['package']} ended with status {_BUILD_STATUS}: DKMS could not "
-            "build the driver. The reason is in make.log below /var/lib/dkms/habanalabs. Remove it, then run again: "
-            "the run has DKMS forget the attempt, and dpkg configure the package.",
+            "build the driver. The reason is in make.log below /var/lib/dkms/habanalabs.",
+            "Remove it, then run again: the run has DKMS forget the attempt, and dpkg configure the package.",
         )
     return Refusal(
         "package_script_failed",
         f"The {match['script']} script of {match['package']} ended with status {match['status']}, so that dpkg left it "
-        "half-installed. What it printed is below. Remove the cause, then run again, which configures the package.",
+        "half-installed. What it printed is below.",
+        "Remove the cause, then run again, which configures the package.",
     )
 
 
@@ -204,28 +208,30 @@ def _of_modprobe(said: str) -> Refusal | None:
         return Refusal(
             "module_not_signed",
             "Secure Boot keeps the kernel from loading the driver: its modules were built on this node, and their "
-            "key is not enrolled. Enrol DKMS's key (mokutil --import /var/lib/dkms/mok.pub, then confirm it at the "
+            "key is not enrolled.",
+            "Enrol DKMS's key (mokutil --import /var/lib/dkms/mok.pub, then confirm it at the "
             "console of the next boot), or switch Secure Boot off in the firmware's setup.",
         )
     if match := _NOT_FOUND.search(said):
         return Refusal(
             "kernel_without_driver",
-            f"Kernel {match['kernel']} has no {match['module']} module. Build it with dkms autoinstall -k "
-            f"{match['kernel']}, or boot a kernel that has one.",
+            f"Kernel {match['kernel']} has no {match['module']} module.",
+            f"Build it with dkms autoinstall -k {match['kernel']}, or boot a kernel that has one.",
         )
     if match := _NOT_A_MODULE.search(said):
         return Refusal(
             "module_file_damaged",
             f"The kernel does not accept the file of {match['module']} as a module ({match['why']}): it is empty, cut "
             "off or of another kernel, though dkms status may call it installed (ls -l /lib/modules/*/updates/dkms). "
-            "After dkms remove, dkms install copies files that were never built. Run dkms build --force, then dkms "
-            "install --force for the driver's version and this kernel; playbooks/driver.yml does both.",
+            "After dkms remove, dkms install copies files that were never built.",
+            "Run dkms build --force, then dkms install --force for the driver's version and this kernel; "
+            "playbooks/driver.yml does both.",
         )
     if match := _IN_USE.search(said):
         return Refusal(
             "module_in_use",
-            f"The kernel does not unload {match['module']}: something uses a card. Stop it (fuser /dev/accel/*), or "
-            "reboot.",
+            f"The kernel does not unload {match['module']}: something uses a card.",
+            "Stop it (fuser /dev/accel/*), or reboot.",
         )
     if match := MISSING_SYMBOL.search(said):
         return _listed("symbols-missing", module=match["module"], symbols=match["symbol"])
@@ -239,7 +245,7 @@ def _of_modprobe(said: str) -> Refusal | None:
 def _listed(identifier: str, **facts: str) -> Refusal:
     """Return the refusal for an entry of the list of faults."""
     entry = words.fault(identifier)
-    return Refusal(entry.id, words.say(entry.id, **facts))
+    return Refusal(entry.id, *words.fill(entry, **facts))
 
 
 def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
@@ -250,27 +256,28 @@ def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
     if _BOOT_FULL.search(said):
         return Refusal(
             "boot_full",
-            f"/boot is full: the initramfs of a kernel could not be written. {FREE_BOOT} Then run again: apt finishes "
-            "its packages.",
+            "/boot is full: the initramfs of a kernel could not be written.",
+            f"{FREE_BOOT} Then run again: apt finishes its packages.",
         )
     if match := _NO_SPACE.search(said):
         return Refusal(
             "no_room_for_packages",
-            f"The packages do not fit: {match['where'] or 'a file system'} is full. Free some space (apt-get clean), "
-            "then run again.",
+            f"The packages do not fit: {match['where'] or 'a file system'} is full.",
+            "Free some space (apt-get clean), then run again.",
         )
     if match := _UNMET.search(said):
         return Refusal(
             "dependency_unmet",
             f"apt cannot install the packages together: {match['name']} needs {match['needs']} {match['what']}, but "
-            f"{match['other']} would be there. Look whether {match['needs']} is on hold (apt-mark showhold; apt-mark "
+            f"{match['other']} would be there.",
+            f"Look whether {match['needs']} is on hold (apt-mark showhold; apt-mark "
             f"unhold {match['needs']}), then which repositories offer it (apt-cache policy {match['needs']}).",
         )
     if _HELD.search(said):
         return Refusal(
             "held_package_in_the_way",
-            "A package that is on hold keeps the release from being installed. Run apt-mark showhold, and apt-mark "
-            "unhold for the one in the way.",
+            "A package that is on hold keeps the release from being installed.",
+            "Run apt-mark showhold, and apt-mark unhold for the one in the way.",
         )
     return _of_repositories(said, repository, ca_file) or _of_scripts(said) or _of_versions(said)
 
@@ -280,20 +287,21 @@ def _of_versions(said: str) -> Refusal | None:
     if match := _NO_VERSION.search(said):
         return Refusal(
             "package_version_nowhere",
-            f"No package repository of this node has {match['name'] or 'a package'} in version {match['what']}. Use a "
-            "mirror that keeps it.",
+            f"No package repository of this node has {match['name'] or 'a package'} in version {match['what']}.",
+            "Use a mirror that keeps it.",
         )
     if match := _NOWHERE.search(said):
         return Refusal(
             "package_nowhere",
-            f"No package repository that this node has read has {match['name']}. Run apt-get update and read its "
-            "errors; playbooks/driver.yml adds the repository of the release.",
+            f"No package repository that this node has read has {match['name']}.",
+            "Run apt-get update and read its errors; playbooks/driver.yml adds the repository of the release.",
         )
     if match := _NO_CANDIDATE.search(said):
         return Refusal(
             "package_version_not_preferred",
             f"apt does not take version {match['what']} of {match['name']}: a preference ranks another one above it, "
-            f"or no repository has it. apt-cache policy {match['name']} shows both. An older version than "
+            "or no repository has it.",
+            f"apt-cache policy {match['name']} shows both. An older version than "
             "the installed one needs gaudi_driver_replace: true.",
         )
     return None
@@ -317,19 +325,20 @@ def _of_a_repository(said: str) -> Refusal | None:
     if match := _NO_SUITE.search(said):
         return Refusal(
             "no_such_suite",
-            f"There is no package repository at {match['what']}. Look at gaudi_driver_repository and "
-            "gaudi_driver_suite.",
+            f"There is no package repository at {match['what']}.",
+            "Look at gaudi_driver_repository and gaudi_driver_suite.",
         )
     if match := _NOT_AS_INDEXED.search(said):
         return Refusal(
             "package_file_not_as_indexed",
-            f"A package repository does not have a file as its index says: {match['where']} ({match['why']}). Copy the "
-            "file there once more, or write the repository's index anew (a mirror: synchronise it), then run again.",
+            f"A package repository does not have a file as its index says: {match['where']} ({match['why']}).",
+            "Copy the file there once more, or write the repository's index anew (a mirror: synchronise it), then run "
+            "again.",
         )
     if match := _UNREACHABLE.search(said):
         return Refusal(
             "repository_down",
-            f"A package repository does not answer ({match['where'] or 'no address was said'}). Look at "
-            "gaudi_driver_repository, at the node's proxy, and whether the server is up.",
+            f"A package repository does not answer ({match['where'] or 'no address was said'}).",
+            "Look at gaudi_driver_repository, at the node's proxy, and whether the server is up.",
         )
     return None

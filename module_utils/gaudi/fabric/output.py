@@ -59,11 +59,21 @@ class Figure:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run does not count: an id for programs, a sentence for people, and the rank that it names, if any."""
+    """Why a run does not count: an id for programs, cause and remedy for people, and the rank that it names, if any."""
 
     id: str
-    sentence: str
+    cause: str
+    remedy: str = ""
     rank: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Cause and remedy."""
+        return f"{self.cause} {self.remedy}" if self.remedy else self.cause
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data, for a module's result."""
+        return {"id": self.id, "sentence": self.sentence, "rank": self.rank}
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,7 @@ class Output:
         """Return it as plain data, for a module's result."""
         return {
             "figures": [asdict(figure) for figure in self.figures],
-            "failure": None if self.failure is None else asdict(self.failure),
+            "failure": None if self.failure is None else self.failure.as_dict(),
         }
 
 
@@ -189,52 +199,59 @@ def _row(row: re.Match[str], about: re.Match[str] | None) -> Figure | None:
     return None
 
 
+_LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
 # Endings of a failed run, tested in this order: a cause before its consequences. {0} is text of the line itself.
-_FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
+_FAILURES: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
     (
         "wrong_result",
         re.compile(r"failed on correctness|which is bad\."),
-        "The collective computed wrong sums: a card or a link damages data, whatever bandwidth was printed. Do not "
-        "serve from these cards; find the card with halves and pairs, and have it replaced.",
+        "The collective computed wrong sums: a card or a link damages data, whatever bandwidth was printed.",
+        "Do not serve from these cards; find the card with halves and pairs, and have it replaced.",
     ),
     (
         "affinity",
         re.compile(r"(Affinity: [^\n]{0,200}?aborting)|Affinity setting for HCCL demo failed|\[handle_affinity\]"),
-        "hccl_demo found no NUMA nodes for the cards ({0}). That is so in a virtual machine; on bare metal remove its "
+        "hccl_demo found no NUMA nodes for the cards ({0}).",
+        "That is so in a virtual machine; on bare metal remove its "
         "cache, /tmp/affinity_topology_output, and look at hl-smi topo -c -N.",
     ),
     (
         "queue_pair",
         re.compile(r"Source:\s*QPC|QPC,? error"),
         "The cards' network reported a queue pair error. The usual cause is a stale gaudinet.json, or a card with a "
-        "link down; compare /etc/habanalabs/gaudinet.json with the cards' addresses.",
+        "link down.",
+        "Compare /etc/habanalabs/gaudinet.json with the cards' addresses.",
     ),
     (
         "gaudi_direct",
         re.compile(r"(Gaudi-?[Dd]irect not supported[^\n]{0,200})"),
-        "Gaudi Direct cannot be used: {0}. Load ib_uverbs (the kernel must have ib_umem_dmabuf_get), and build "
+        "Gaudi Direct cannot be used: {0}.",
+        "Load ib_uverbs (the kernel must have ib_umem_dmabuf_get), and build "
         "libfabric 1.20 or later with the vendor's headers.",
     ),
     (
         "no_provider",
         re.compile(r"(Could not find any matching provider[^\n]{0,120})"),
-        "libfabric offers no provider that HCL can use ({0}). Look at fi_info in the image.",
+        "libfabric offers no provider that HCL can use ({0}).",
+        "Look at fi_info in the image.",
     ),
     (
         "no_wrapper",
         re.compile(r"(Error loading OFI wrapper)"),
-        "HCL could not load libhccl_ofi_wrapper.so, so that it went on without host NICs. Build the image with the "
-        "part host_nics.",
+        "HCL could not load libhccl_ofi_wrapper.so, so that it went on without host NICs.",
+        "Build the image with the part host_nics.",
     ),
     (
         "no_host",
         re.compile(r"(ssh: Could not resolve hostname [^\n]{1,100})"),
         "A node of the run could not be reached: {0}.",
+        "",
     ),
     (
         "refused_arguments",
         re.compile(r"\[validate_(?:arguments|size)\] ([^\n]{1,200})"),
         "hccl_demo refused what it was asked: {0}.",
+        "",
     ),
     (
         "not_built",
@@ -242,17 +259,20 @@ _FAILURES: tuple[tuple[str, re.Pattern[str], str], ...] = (
             r"(No such file or directory[^\n]{0,40}run_hccl_demo|can't open file [^\n]{0,100}run_hccl_demo"
             r"|\[make_demo\] The following make command has failed)"
         ),
-        "The image has no hccl_demo that runs ({0}). Build one of the same base with it.",
+        "The image has no hccl_demo that runs ({0}).",
+        "Build one of the same base with it.",
     ),
     (
         "collective_failed",
         re.compile(r"In function \w{1,60}\(\): (hccl[^\n]{1,160}? failed: [^\n]{1,120})"),
         "A collective operation failed: {0}.",
+        _LOOK,
     ),
     (
         "synapse_error",
         re.compile(r"In function \w{1,60}\(\): ([^\n]{1,160}? failed with synapse error: [0-9]{1,6})"),
-        "The card's software failed: {0}. Look at dmesg | grep habanalabs.",
+        "The card's software failed: {0}.",
+        "Look at dmesg | grep habanalabs.",
     ),
 )
 # After this one come the faults that a server has as well.
@@ -274,11 +294,11 @@ def _failure(
     """Return why a run does not count, the most specific reason first; ended: how it ended, None for success."""
     well = ended is None and bool(figures)
     telling = _ALWAYS | (_FALLBACKS if host_nics else frozenset())
-    for id_, pattern, sentence in _FAILURES:
+    for id_, pattern, said_of_it, remedy in _FAILURES:
         found = pattern.search(text) if not well or id_ in telling else None
         if found:
             said = next((group for group in found.groups() if group), found.group())
-            return Failure(id_, sentence.format(printable(said.strip().rstrip("."))), _rank(text))
+            return Failure(id_, said_of_it.format(printable(said.strip().rstrip("."))), remedy, _rank(text))
         if not well and id_ == _BEFORE_CAUSES and (cause := _cause(text, facts)) is not None:
             return cause
     return ended or _unusable(figures, ranks)
@@ -289,7 +309,7 @@ def _cause(text: str, facts: Facts) -> Failure | None:
     cause = explain(text.splitlines(), facts)
     if not cause.id:
         return None
-    return Failure(cause.id, printable(f"{quote(cause.lines[-1])} {cause.cause} {cause.remedy}"), _rank(text))
+    return Failure(cause.id, printable(f"{quote(cause.lines[-1])} {cause.cause}"), cause.remedy, _rank(text))
 
 
 def _hangs(text: str, limit: int | None) -> Failure:
@@ -297,7 +317,8 @@ def _hangs(text: str, limit: int | None) -> Failure:
     return Failure(
         "hangs",
         f"The run did not end and was stopped{after}: a rank waits for another one for ever. A link that is down or a "
-        "card in reset does this; halves and pairs name it.",
+        "card in reset does this.",
+        "Halves and pairs name it (playbooks/accept.yml).",
         _rank(text),
     )
 
@@ -317,31 +338,29 @@ def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:
     if no_memory:
         return Failure(
             "no_memory",
-            "The kernel ended the run for want of memory, which says nothing of the cards. Free memory of the node, or "
-            "lower its hugepages (free -h, dmesg | grep -i oom), then measure again.",
+            "The kernel ended the run for want of memory, which says nothing of the cards.",
+            "Free memory of the node, or lower its hugepages (free -h, dmesg | grep -i oom), then measure again.",
         )
     if status == KILLED:
         return Failure(
             "killed",
             "Somebody ended the run's container before its time (signal 9: docker kill, or the node was short of "
-            "memory), which says nothing of the cards. Look at dmesg | grep -i oom, then measure again.",
+            "memory), which says nothing of the cards.",
+            "Look at dmesg | grep -i oom, then measure again.",
         )
     if ended := _RANK_ENDED.search(text):
         rank = int(ended["rank"])
         return Failure(
-            "rank_ended", f"Rank {rank} {_ending(int(ended['status']))} and took the others with it. {_LOOK}", rank
+            "rank_ended", f"Rank {rank} {_ending(int(ended['status']))} and took the others with it.", _LOOK, rank
         )
     if said := _ERROR.search(text):
-        return Failure("demo_error", f"hccl_demo ended with an error: {printable(said[1].strip())}. {_LOOK}")
+        return Failure("demo_error", f"hccl_demo ended with an error: {printable(said[1].strip())}.", _LOOK)
     left = _EXIT.search(text)
     if status != 0 or (left and left[1] != "0"):
         return Failure(
-            "ended", f"hccl_demo ended with status {status or left[1] if left else status} and no reason. {_LOOK}"
+            "ended", f"hccl_demo ended with status {status or left[1] if left else status} and no reason.", _LOOK
         )
     return None
-
-
-_LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
 
 
 def _ending(status: int) -> str:
@@ -362,8 +381,8 @@ def _unusable(figures: tuple[Figure, ...], ranks: int) -> Failure | None:
     if not figures:
         return Failure(
             "no_figure",
-            "hccl_demo ended well but printed no bandwidth that can be read. Its log is kept; compare its release with "
-            "the one that the release file pins.",
+            "hccl_demo ended well but printed no bandwidth that can be read.",
+            "Its log is kept; compare its release with the one that the release file pins.",
         )
     for figure in figures:
         if not _positive(figure):

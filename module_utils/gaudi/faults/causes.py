@@ -11,7 +11,7 @@ from .entry import Known
 from .facts import Facts
 from .shared import NOT_ACQUIRED
 from .tracebacks import SIGNS, Chain, Raised, ServerLog
-from .words import fault, fill
+from .words import fault, fill, groups
 
 # Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
 DOCKER_REFUSED = (125, 126, 127)
@@ -129,7 +129,9 @@ def _first(chains: list[Chain]) -> Raised | None:
 
 def _cause(known: Known, facts: Facts, lines: tuple[str, ...], first: Raised | None) -> Cause:
     case = next((name for name in known.remedies if facts.is_so(name)), "") if known.cases else ""
-    cause, remedy = fill(known, case, **_checks(lines[-1], facts), **facts.words())
+    shown = re.search(known.signs, lines[-1]) if known.signs else None
+    it = groups(shown) if shown else ""
+    cause, remedy = fill(known, case, it=it, **_checks(lines[-1], facts), **facts.words())
     retry = known.retry or facts.served is True
     exception = "" if known.retry else _signature(first)
     return Cause(known.id, cause, remedy, retry, lines, exception)

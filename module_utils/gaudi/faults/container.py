@@ -176,6 +176,17 @@ FAULTS = (
         example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
     ),
     Known(
+        "container-name-in-use",
+        ENGINE,
+        "",
+        "Another container has the name.",
+        "Rename it, or remove it if nobody needs it (docker rename, docker rm).",
+        "docker's command line",
+        signs=r"The container name .{1,200} is already in use",
+        example='docker: Error response from daemon: Conflict. The container name "/vllm" is already in use by '
+        'container "0123".',
+    ),
+    Known(
         "cpu-binding",
         INSTANCES,
         "",
@@ -186,11 +197,13 @@ FAULTS = (
         example="libnuma: Warning: cpu argument 56-69 is out of range",
     ),
     Known(
-        "shared-memory",
+        "disk-full",
         HOST,
         "",
         "A file system is full.",
-        "Make room (df -h), /dev/shm included.",
+        "Make room (df -h), /dev/shm included. docker system df shows what Docker has, and docker builder prune "
+        "removes "
+        "what builds have cached.",
         "PyTorch, and the C library",
         retry=True,
         signs=r"Insufficient space in /dev/shm|[Nn]o space left on device|Bus error",

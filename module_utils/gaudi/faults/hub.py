@@ -92,7 +92,8 @@ FAULTS = (
         "Fetch the weights with gaudi_ca_certificates set, and serve the folder: its server asks no hub "
         "(docs/network.md). In another container name the certificates with SSL_CERT_FILE and REQUESTS_CA_BUNDLE.",
         "the ssl module of Python",
-        signs=r"CERTIFICATE_VERIFY_FAILED",
+        # pip says the same of its index.
+        signs=r"^(?!.*(?:connection broken by|Could not fetch URL)).*CERTIFICATE_VERIFY_FAILED",
         example="ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed "
         "certificate in certificate chain",
     ),

@@ -9,7 +9,7 @@ refusals; docs/refusals.md lists them.
 
 from __future__ import annotations
 
-from . import calibration, cards, configuration, container, host, hub, instances, server, serving
+from . import benchmark, build, calibration, cards, configuration, container, host, hub, instances, server, serving
 
 # The order matters: of the entries that a line matches, the first one is the reason.
 FAULTS = (
@@ -20,6 +20,8 @@ FAULTS = (
     *calibration.FAULTS,
     *configuration.FAULTS,
     *container.FAULTS,
+    *benchmark.FAULTS,
     *instances.FAULTS,
+    *build.FAULTS,
     *serving.FAULTS,
 )

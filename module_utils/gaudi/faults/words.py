@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .entry import Known
 from .known import FAULTS
 
@@ -27,6 +29,11 @@ def say(identifier: str, case: str = "", /, **facts: object) -> str:
 def fill(known: Known, case: str = "", /, **facts: object) -> tuple[str, str]:
     """Return the sentence and the remedy of a fault, filled in."""
     return known.sentence.format(**facts), (known.remedies[case] if case else known.remedy).format(**facts)
+
+
+def groups(found: re.Match[str]) -> str:
+    """Return what the groups of a fault's signs match, which its sentence may name as ``it``."""
+    return ": ".join(group.strip().rstrip(".") for group in found.groups() if group)
 
 
 def remedy(identifier: str, case: str = "", /, **facts: object) -> str:

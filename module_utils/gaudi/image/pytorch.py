@@ -92,14 +92,14 @@ def refusal(
         needed = f"{meant}, that of its base image," if meant else "Habana's build (2.11.0a0+git009b5f6)"
         return Refusal(
             "pytorch_not_habanas",
-            f"{image} holds PyTorch {found}, which does not support Gaudi cards; {needed} is required.{by} Pin the "
-            f"package that installed it to a version that accepts {meant or 'the PyTorch of the base image'} "
+            f"{image} holds PyTorch {found}, which does not support Gaudi cards; {needed} is required.{by}",
+            f"Pin the package that installed it to a version that accepts {meant or 'the PyTorch of the base image'} "
             "(serving_image_constraints, serving_image_pins), or leave it out; then build again.",
         )
     if failure and not _NO_CARD.search(failure):
         return Refusal(
             "pytorch_not_importable",
-            f"{image} holds PyTorch {found}, but habana_frameworks.torch cannot be imported with it ({failure}).{by} "
+            f"{image} holds PyTorch {found}, but habana_frameworks.torch cannot be imported with it ({failure}).{by}",
             "Both must be of one release: correct serving_image_base, serving_image_pins or "
             "serving_image_constraints, then build again.",
         )

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.benchmark import asked as benchmark
 from gaudi.benchmark import figures
+from gaudi.faults.causes import Cause, explain, quote
+from gaudi.faults.facts import Facts
 from gaudi.node import documents, long_work
 from gaudi.node.files import write_json
 from gaudi.node.long_work import lines_of
@@ -55,18 +58,6 @@ FORM = {
     "steps": [{"concurrency": int, "requests": int, "results": str, "arguments": [str]}],
     "container": {"name": str, "network": str, "tmpfs": list, "mounts": list, "environment": {str: str}},
 }
-# What the last words of a client mean, first match first.
-SIGNS = (
-    (re.compile(r"ModuleNotFoundError|No module named"),
-     "the image lacks what the client imports; build it with the part benchmark (serving_image_parts)"),
-    (re.compile(r"can't open file|FileNotFoundError.*benchmark_serving"), "the image has no checkout with the client"),
-    (re.compile(r"No space left on device"), "there is no room left; free some and run this again"),
-    (re.compile(r"The container name .* is already in use"),
-     "somebody's own container has the name that the client's is to have; rename it"),
-    (re.compile(r"Unable to find image|No such image"), "the image is not on the node; run site.yml"),
-    (re.compile(r"Connect call failed|Connection refused|Cannot connect to host"),
-     "the instance ended meanwhile; playbooks/status.yml says why"),
-)  # fmt: skip
 
 
 class Stopped(Exception):
@@ -186,11 +177,18 @@ def run_client(document: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
         work.wait()
         raise
     if status or len(found) < len(steps):
-        text = "\n".join(tail)
-        why = next((words for pattern, words in SIGNS if pattern.search(text)), "its last words are above")
-        last = next((line.strip() for line in reversed(tail) if line.strip()), "it printed nothing")
-        raise Refusal("client_failed", f"the client ended with status {status}: {why} ({last[-200:]})")
+        raise _refusal(explain(tail, Facts(status=status, command=(CLIENT,))), tail, status)
     return found
+
+
+def _refusal(cause: Cause, tail: Sequence[str], status: int) -> Refusal:
+    """Why the client failed, with the line that says so."""
+    last = next((line.strip() for line in reversed(tail) if line.strip()), "it printed nothing")
+    shown = cause.lines[-1] if cause.lines else last
+    ended = f"The client ended with status {status}: {quote(shown, 200)}"
+    if cause.id:
+        return Refusal(cause.id, f"{ended} {cause.cause}", cause.remedy)
+    return Refusal("client_failed", ended, "Its last words are above.")
 
 
 def remove_left(document: dict[str, Any]) -> None:

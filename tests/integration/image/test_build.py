@@ -264,7 +264,7 @@ def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: Node) -
     [
         ({"run --rm --interactive": (137, "", {})}, "image_silent"),
         ({LABELLING: (1, "#3 ERROR: nobody knows why", {})}, "build_failed"),
-        ({"build": (1, "#6 1.0 OSError: No space left on device", {})}, "disk_full"),
+        ({"build": (1, "#6 1.0 OSError: No space left on device", {})}, "disk-full"),
     ],
 )
 def test_an_image_without_its_labels_has_no_name(node: Node, change: dict[str, Any], id_: str) -> None:
@@ -382,7 +382,7 @@ def test_certificates_are_a_secret_of_each_step_and_change_nothing_else(node: No
 def test_a_proxy_that_lets_nothing_through_is_named_without_its_password(node: Node) -> None:
     node.answers["build"] = (1, "#6 1.0 WARNING: ... broken by 'ProxyError('Cannot connect to proxy.', x)': /x/", {})
     status, printed = node.build()
-    assert (status, node.result["refused_id"]) == (1, "proxy_unreachable")
+    assert (status, node.result["refused_id"]) == (1, "proxy-unreachable")
     assert "(http://***@proxy:3128: Cannot connect to proxy)" in node.result["refused"]
     assert "hidden" not in printed + json.dumps(node.result)
 
@@ -453,7 +453,7 @@ def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
         (lambda node: built_before(node, OLD), "base_moved", f"{NEW}; images here were built on {OLD}"),
         (
             lambda node: node.answers.update(build=(1, "#6 1.0 OSError: No space left on device", {})),
-            "disk_full",
+            "disk-full",
             "Make room",
         ),
         (lambda node: node.answers.update(info=(1, "", {})), "engine_silent", "systemctl status docker"),

@@ -101,7 +101,7 @@ def test_another_file_under_a_known_name_ends_the_build(build: Build) -> None:
     build.offer("front", "1.0", [], note="import os")
     done = build.step("locked")
     assert done.returncode != 0
-    assert failure("x", [f"#9 1.0 {line}" for line in (done.stdout + done.stderr).splitlines()]).id == "not_as_locked"
+    assert failure("x", [f"#9 1.0 {line}" for line in (done.stdout + done.stderr).splitlines()]).id == "not-as-locked"
     assert build.installed == []
 
 

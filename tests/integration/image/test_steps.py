@@ -136,7 +136,7 @@ def test_a_private_repository_is_opened_by_the_account_alone(tmp_path: Path) -> 
         assert [status for status, _ in said] == [1, 1, 0], said
         for _, refusal in said[:2]:
             assert refusal is not None
-            assert (refusal.id, hub.endpoint in str(refusal)) == ("git_account_refused", True)
+            assert (refusal.id, hub.endpoint in str(refusal)) == ("git-account-refused", True)
             assert "serving_image_git_accounts" in str(refusal)
 
 
@@ -304,7 +304,7 @@ def image(tmp_path: Path) -> Image:
 
 def is_refused(done: subprocess.CompletedProcess[str], at: str) -> bool:
     refusal = failure("packages", (done.stdout + done.stderr).splitlines()) if done.returncode else None
-    return refusal is not None and refusal.id == "package_source_not_signed" and at in str(refusal)
+    return refusal is not None and refusal.id == "package-source-not-signed" and at in str(refusal)
 
 
 def test_the_sources_of_the_site_are_trusted_by_its_key(image: Image) -> None:

@@ -39,7 +39,7 @@ class Site:
     @property
     def sentence(self) -> str:
         """The sentence, with a hole for each value."""
-        return _form(self.arguments[-1])
+        return " ".join(map(_form, self.arguments[1:]))
 
 
 def _form(said: ast.expr) -> str:

@@ -88,6 +88,13 @@ def test_a_refusal_is_its_sentence_to_people_and_its_id_to_programs() -> None:
     assert refusal.as_keys() == {"refused": "No card was found.", "refused_id": "no_cards"}
 
 
+def test_a_refusal_has_cause_and_remedy_apart() -> None:
+    refusal = Refusal("no_cards", "No card was found.", "Install one.").about("chat")
+    assert (refusal.cause, refusal.remedy) == ("chat: No card was found.", "Install one.")
+    assert str(refusal) == "chat: No card was found. Install one."
+    assert Refusal.from_keys(refusal.as_keys()).args == refusal.args
+
+
 def test_a_refusal_keeps_its_id_when_it_is_passed_on() -> None:
     refusal = Refusal("no_cards", "No card was found.")
     assert refusal.about("chat").as_keys() == {"refused": "chat: No card was found.", "refused_id": "no_cards"}
@@ -116,9 +123,9 @@ def passed_on(id_: ast.expr) -> bool:
 
 
 def written_out(site: Site) -> bool:
-    """Whether a place gives two arguments, the first an id: a literal, or that of another refusal."""
+    """Whether a place gives an id, a cause and perhaps a remedy: the id a literal, or that of another refusal."""
     literal = site.id is not None and ID.fullmatch(site.id) is not None
-    return len(site.arguments) == 2 and (literal or passed_on(site.arguments[0]))
+    return len(site.arguments) in (2, 3) and (literal or passed_on(site.arguments[0]))
 
 
 def test_an_id_is_written_out_where_it_is_given() -> None:

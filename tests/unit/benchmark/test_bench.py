@@ -160,7 +160,8 @@ def test_the_container_of_a_killed_run_is_known_by_its_label(node: Node) -> None
     node.orders(
         lines=['Error response from daemon: Conflict. The container name "/bench-chat" is already in use'], status=125
     )
-    assert "somebody's own container has the name" in node.last()
+    node.last()
+    assert json.loads((node.home / "result.json").read_text())["refused_id"] == "container-name-in-use"
     assert not [words for words in node.docker() if words[0] == "rm"]
     node.orders(lines=[result(requests=4), result(requests=16)], left="0123456789ab")
     assert node.run()[0] == 0
@@ -168,21 +169,26 @@ def test_the_container_of_a_killed_run_is_known_by_its_label(node: Node) -> None
 
 
 @pytest.mark.parametrize(
-    ("orders", "said"),
+    ("orders", "identifier"),
     [
-        ({"lines": ["ModuleNotFoundError: No module named 'pandas'"], "status": 1}, "build it with the part benchmark"),
-        ({"lines": ["python3: can't open file 'x'"], "status": 2}, "the image has no checkout with the client"),
-        ({"lines": ["Unable to find image 'vault/image:1' locally"], "status": 125}, "the image is not on the node"),
-        ({"lines": ["aiohttp: Connect call failed"], "status": 1}, "the instance ended meanwhile"),
-        ({"lines": [], "status": 1}, "its last words are above (it printed nothing)"),
-        ({"lines": [result(requests=4)], "status": 0}, "the client ended with status 0"),
-        ({"lines": ["RESULT x"], "status": 0}, "The client wrote no duration"),
-        ({"lines": ["RESULT " + "[" * 100_000], "status": 0}, "The client wrote no duration"),
+        ({"lines": ["ModuleNotFoundError: No module named 'pandas'"], "status": 1}, "benchmark-imports"),
+        ({"lines": ["python3: can't open file 'x'"], "status": 2}, "benchmark-client"),
+        ({"lines": ["Unable to find image 'vault/image:1' locally"], "status": 125}, "image-missing"),
+        ({"lines": ["OSError: [Errno 28] No space left on device: '/tmp/x'"], "status": 1}, "disk-full"),
+        ({"lines": ["aiohttp: Connect call failed"], "status": 1}, "benchmark-no-answer"),
+        ({"lines": [], "status": 1}, "client_failed"),
+        ({"lines": [result(requests=4)], "status": 0}, "client_failed"),
+        ({"lines": ["RESULT x"], "status": 0}, "not_a_result"),
+        ({"lines": ["RESULT " + "[" * 100_000], "status": 0}, "not_a_result"),
     ],
 )
-def test_a_client_that_fails_leaves_a_reason_and_nothing_else(node: Node, orders: dict[str, Any], said: str) -> None:
+def test_a_client_that_fails_leaves_a_reason_and_nothing_else(
+    node: Node, orders: dict[str, Any], identifier: str
+) -> None:
     node.orders(**orders)
-    assert said in node.last()
+    last = node.last()
+    told = json.loads((node.home / "result.json").read_text())
+    assert (told["refused_id"], f"bench: {told['refused']}") == (identifier, last)
     assert node.kept() == []
 
 

@@ -308,7 +308,7 @@ TOOL = "/opt/vllm/scripts/run_example_tp.py"
     [
         ({"writes": NAMES, "status": 1, "says": "boom"}, "run_example_tp.py ended with status 1: its last words"),
         ({"writes": [], "status": 1, "says": "synStatus=20 [Device already acquired]"}, "held by another process"),
-        ({"writes": [], "status": 1, "says": "OSError: No space left on device"}, "[shared-memory]"),
+        ({"writes": [], "status": 1, "says": "OSError: No space left on device"}, "[disk-full]"),
         (
             {"writes": [], "status": 1, "says": "Couldn't reach 'NeelNanda/pile-10k' on the Hub"},
             "fp8_calibration_dataset",

@@ -74,5 +74,5 @@ def test_a_line_without_a_checksum_is_refused(line: str) -> None:
 
 def test_another_file_than_the_locks_is_said() -> None:
     said = failure("the packages of the lock", ["#9 1.0 ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE ..."])
-    assert said.id == "not_as_locked"
+    assert said.id == "not-as-locked"
     assert "serving_image_lock" in str(said)

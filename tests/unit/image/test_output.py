@@ -42,20 +42,20 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#7 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Failed to connect to git port "
                 "8092: Connection refused",
             ],
-            "git_host_unreachable",
-            "nothing could be fetched from http://git:8092/HabanaAI/vllm-fork/: Failed to connect to git port 8092",
+            "git-host-unreachable",
+            "Nothing could be fetched from http://git:8092/HabanaAI/vllm-fork/: Failed to connect to git port 8092",
         ),
         (
             [
                 "#7 0.5 fatal: unable to access 'https://git.example/x/': SSL certificate problem: unable to get local "
                 "issuer certificate"
             ],
-            "certificate_not_trusted",
+            "certificate-not-trusted",
             "unable to get local issuer certificate",
         ),
         (
             ["#7 0.5 fatal: unable to access 'https://git/x/': server certificate verification failed. CAfile: none"],
-            "certificate_not_trusted",
+            "certificate-not-trusted",
             "gaudi_ca_certificates",
         ),
         (
@@ -66,7 +66,7 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#7 0.6 ERROR: Could not find a version that satisfies the requirement x",
                 "#7 0.6 ERROR: No matching distribution found for x",
             ],
-            "certificate_not_trusted",
+            "certificate-not-trusted",
             "self-signed certificate",
         ),
         (
@@ -74,17 +74,17 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#7 0.5 E: Failed to fetch https://mirror/x  Certificate verification failed: The certificate is NOT "
                 "trusted. The certificate issuer is unknown.  Could not handshake"
             ],
-            "certificate_not_trusted",
+            "certificate-not-trusted",
             "NOT trusted",
         ),
         (
             ["#9 2.0 fatal: could not read Username for 'https://git.example.com': terminal prompts disabled"],
-            "git_account_refused",
+            "git-account-refused",
             "https://git.example.com lets nobody read without an account, or does not know the one",
         ),
         (
             ["#9 2.0 fatal: Authentication failed for 'https://git.example.com/me/fork/'"],
-            "git_account_refused",
+            "git-account-refused",
             "serving_image_git_accounts",
         ),
         # A proxy may say so, too.
@@ -93,8 +93,8 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#9 2.0 fatal: unable to access 'https://git.example.com/me/fork/': The requested URL returned error: "
                 "403",
             ],
-            "git_host_unreachable",
-            "nothing could be fetched from https://git.example.com/me/fork/: The requested URL returned error: 403.",
+            "git-host-unreachable",
+            "Nothing could be fetched from https://git.example.com/me/fork/: The requested URL returned error: 403.",
         ),
         (
             [
@@ -102,8 +102,8 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "none)",
                 "#9 3.2 ERROR: No matching distribution found for triton==3.1.0",
             ],
-            "no_wheel",
-            "has no triton==3.1.0 for this image",
+            "no-wheel",
+            "has no triton==3.1.0 for this",
         ),
         (
             [
@@ -111,8 +111,8 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "\"HTTPConnection(host='index', port=8091): Failed to establish a new connection\")': /simple/ray/",
                 "#9 9.0 ERROR: No matching distribution found for ray",
             ],
-            "index_unreachable",
-            "the Python index index does not answer",
+            "index-unreachable",
+            "The Python index index does not answer",
         ),
         # pip 22 and 23, whose urllib3 names no host.
         (
@@ -124,13 +124,13 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#9 9.0 ERROR: Could not find a version that satisfies the requirement ray (from versions: none)",
                 "#9 9.0 ERROR: No matching distribution found for ray",
             ],
-            "index_unreachable",
-            "the Python index http://***@index:8094/simple does not answer",
+            "index-unreachable",
+            "The Python index http://***@index:8094/simple does not answer",
         ),
         (
             ["#9 1.0 WARNING: Retrying (...) after connection broken by 'ReadTimeoutError()': /simple/ray/"],
-            "index_unreachable",
-            "the Python index https://pypi.org/simple does not answer",
+            "index-unreachable",
+            "The Python index https://pypi.org/simple does not answer",
         ),
         (
             [
@@ -140,12 +140,12 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#9 2.0       RuntimeError: Unknown runtime environment",
                 "#9 2.0 hint: See above for details.",
             ],
-            "package_not_built",
+            "package-not-built",
             "file:///opt/vllm-fork could not be built",
         ),
         (
             ["#9 1.0 ERROR: Cannot install a==1 and b because these package versions have conflicting dependencies."],
-            "requirements_conflict",
+            "requirements-conflict",
             "Cannot install a==1 and b",
         ),
         # pip 23.0.1 says the same of a package that the index has not, when a constraint names it; then the step asks.
@@ -161,22 +161,22 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "future release without prior warning.",
                 "#11 2.7 ERROR: No matching distribution found for simulated-common",
             ],
-            "no_wheel",
-            "the Python index has no simulated-common for this image",
+            "no-wheel",
+            "The Python index has no simulated-common for this",
         ),
         (
             ["#9 8.0 error: command 'cc' failed", "#9 8.1 ERROR: Failed building wheel for pillow-simd"],
-            "package_not_built",
+            "package-not-built",
             "pillow-simd could not be built",
         ),
         (
             ["#9 8.0 ERROR: Failed building wheel for x", "#9 8.1 OSError: [Errno 28] No space left on device"],
-            "disk_full",
+            "disk-full",
             "Make room",
         ),
         (
             ["#9 1.0 fatal: unable to access 'https://github.com/x/': CONNECT tunnel failed, response 403"],
-            "proxy_refuses",
+            "proxy-refuses",
             "(http://***@proxy:3128: response 403)",
         ),
         (
@@ -185,8 +185,8 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "proxy.', NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>'))': /x/",
                 "#9 9.0 ERROR: No matching distribution found for ray",
             ],
-            "proxy_unreachable",
-            "the proxy does not answer (http://***@proxy:3128: Cannot connect to proxy)",
+            "proxy-unreachable",
+            "The proxy does not answer (http://***@proxy:3128: Cannot connect to proxy)",
         ),
         # git, which names the proxy as it names any host.
         (
@@ -194,18 +194,18 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#9 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Failed to connect to proxy port "
                 "3128 after 0 ms: Couldn't connect to server",
             ],
-            "proxy_unreachable",
-            "the proxy does not answer (http://***@proxy:3128: Cannot connect to proxy)",
+            "proxy-unreachable",
+            "The proxy does not answer (http://***@proxy:3128: Cannot connect to proxy)",
         ),
         (
             ["#9 0.5 fatal: unable to access 'http://git:8092/HabanaAI/vllm-fork/': Could not resolve proxy: proxy"],
-            "proxy_unreachable",
-            "the proxy does not answer (http://***@proxy:3128: Could not resolve proxy). Correct",
+            "proxy-unreachable",
+            "The proxy does not answer (http://***@proxy:3128: Could not resolve proxy). Correct",
         ),
-        (["#9 1.0 E: Unable to locate package numactl"], "no_system_package", "have no numactl"),
+        (["#9 1.0 E: Unable to locate package numactl"], "no-system-package", "have no numactl"),
         (
             ["#9 1.0 E: Failed to fetch http://archive.ubuntu.com/x.deb  Could not connect", "#9 1.1 E: Unable to"],
-            "package_source_unreachable",
+            "package-source-unreachable",
             "http://archive.ubuntu.com/x.deb could not be fetched",
         ),
         # apt of Debian 12, whose update only warns.
@@ -216,7 +216,7 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#17 8.275 W: Some index files failed to download. They have been ignored, or old ones used instead.",
                 "#17 8.284 E: Package 'autoconf' has no installation candidate",
             ],
-            "package_source_unreachable",
+            "package-source-unreachable",
             "http://mirror:1/debian/dists/bookworm/InRelease could not be fetched. Name a mirror in",
         ),
         # apt of Debian 12, of a mirror with a key that the image does not know.
@@ -226,12 +226,12 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "verified because the public key is not available: NO_PUBKEY 0123456789ABCDEF",
                 "#17 2.1 E: The repository 'http://mirror:8096 bookworm Release' is not signed.",
             ],
-            "package_source_not_signed",
+            "package-source-not-signed",
             "http://mirror:8096 is signed by no key that the build trusts it by. Name its public key in",
         ),
         (
             ["#17 2.1 E: The repository 'http://mirror:8096 jammy Release' does not have a Release file."],
-            "package_source_unreachable",
+            "package-source-unreachable",
             "http://mirror:8096 could not be fetched",
         ),
         # The client of Docker 20.10, when dockerd was killed.
@@ -240,12 +240,12 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
                 "#9 1.0 Collecting ray",
                 "error: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF",
             ],
-            "engine_ended",
-            "the Docker engine ended while it built",
+            "build-engine-ended",
+            "The Docker engine ended while it built",
         ),
         # The same client, when dockerd was killed a second after the step began.
-        (["#15 0.200 begun", "unexpected EOF"], "engine_ended", "the Docker engine ended while it built"),
-        (["#9 1.0 make: *** [Makefile:12: all] Error 1"], "not_compiled", "[Makefile:12: all] Error 1"),
+        (["#15 0.200 begun", "unexpected EOF"], "build-engine-ended", "The Docker engine ended while it built"),
+        (["#9 1.0 make: *** [Makefile:12: all] Error 1"], "not-compiled", "[Makefile:12: all] Error 1"),
         (
             ["#9 1.0 something nobody knows", "#9 ERROR: exit code: 3", "------"],
             "build_failed",
@@ -292,6 +292,6 @@ def test_a_line_without_end_is_quoted_in_part() -> None:
 )
 def test_a_certificate_is_not_blamed_on_certificates_that_the_build_has(line: str, server: str) -> None:
     without, given = (failure("x", [f"#7 0.5 {line}"], ca_file=path) for path in ("", BUNDLE))
-    assert {without.id, given.id} == {"certificate_not_trusted"}
+    assert {without.id, given.id} == {"certificate-not-trusted"}
     assert f"certificate of {server} is not signed" in str(without)
     assert f"(here {BUNDLE}) does not contain the authority that signed the certificate of {server}" in str(given)

@@ -94,7 +94,7 @@ def test_the_recorded_complaint_of_pip_is_neither_a_replacement_nor_a_cause() ->
     """It names two versions of PyTorch, and pip went on and succeeded."""
     assert replaced_in(COMPLAINT.splitlines()) is None
     lines = [*COMPLAINT.splitlines(), "#9 12.3 make: *** [Makefile:7: all] Error 2"]
-    assert failure("hccl_demo", lines).id == "not_compiled"
+    assert failure("hccl_demo", lines).id == "not-compiled"
     assert refusal(IMAGE, BASE, OURS, OURS) is None
 
 
@@ -108,7 +108,7 @@ def test_the_recorded_complaint_of_pip_is_neither_a_replacement_nor_a_cause() ->
 def test_a_step_that_imports_another_pytorch_fails_for_that_reason(line: str) -> None:
     """As an owner's build ended (YpS-YpS/gaudi-images-port); pip's own words about the package come after it."""
     found = failure("the vLLM plugin", [f"#9 12.3 {line}", "#9 12.4 ERROR: Failed building editable for vllm-gaudi"])
-    assert found.id == "pytorch_replaced"
+    assert found.id == "pytorch-replaced"
     assert "is not Habana's any more" in str(found)
 
 

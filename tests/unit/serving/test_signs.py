@@ -141,7 +141,7 @@ def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
         ("docker: Error response from daemon: Unknown runtime specified habana.", "runtime-missing"),
         ("libnuma: Warning: cpu argument 56-69 is out of range", "cpu-binding"),
         ("<0-7,8-15> is invalid", "cpu-binding"),
-        ("RuntimeError: Insufficient space in /dev/shm", "shared-memory"),
+        ("RuntimeError: Insufficient space in /dev/shm", "disk-full"),
         ("OSError: [Errno 30] Read-only file system: '/root/.cache'", "mount"),
         (
             'docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist',
@@ -231,7 +231,7 @@ def test_an_image_that_is_missing_is_pulled_and_not_built() -> None:
 def test_every_advice_is_a_sentence() -> None:
     for symptom, _pattern in SIGNS:
         for case in ("", *symptom.remedies):
-            said = say(symptom.id, case, other="one", checks="1. A check", **Facts().words())
+            said = say(symptom.id, case, other="one", checks="1. A check", it="X", advice="Do it.", **Facts().words())
             assert said[0].isupper()
             assert said.endswith(".")
 
