@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -350,3 +353,24 @@ def test_the_file_is_read_for_a_machine_that_is_not_there_too(monkeypatch: pytes
     assert (good["buckets"]["prompt"], good["buckets"]["decode"]) == ([[1, 128, 0]], [[1, 1, 34]])
     assert bad["refused_id"] == "bucket_file_line"
     assert "/data/none.txt, which is not on the machine that plans" in " ".join(none["warnings"])
+
+
+RECORDED = Path(__file__).parents[1] / "serving/recorded"
+
+
+@pytest.mark.parametrize(
+    ("log", "server"),
+    [
+        ("start__0.26.0_gaudi2_tp8__qwen3-235b.txt", Server(64, 32768, 8192, 128, 5268)),
+        # Attention blocks have 1,152 tokens there; buckets are counted in blocks of 128.
+        ("start__0.26.0_gaudi2_tp1__qwen3.6-35b-a3b_compile_mode.txt", Server(128, 2048, 8192, 128, 591)),
+    ],
+)
+def test_the_lists_are_those_of_servers_of_an_owner(log: str, server: Server) -> None:
+    text = (RECORDED / log).read_text(encoding="utf-8")
+    printed = {
+        phase: json.loads(shapes.replace("(", "[").replace(")", "]"))
+        for phase, shapes in re.findall(r"Generated \d+ (prompt|decode) buckets [^:]*: (\[.*\])", text)
+    }
+    found = buckets("0.26.0", server, {})
+    assert {"prompt": lists(found.prompt), "decode": lists(found.decode)} == printed

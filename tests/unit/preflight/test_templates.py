@@ -94,6 +94,10 @@ def test_the_engines_proxies_are_in_a_file_that_only_root_reads() -> None:
         "[Service]",
         "EnvironmentFile=/etc/systemd/system/docker.service.d/gaudi-serving-proxy.env",
     ]
+    # The engine asks itself, and servers of the node, without the proxy.
+    variables = render("container_runtime", "proxy.env.j2", __container_runtime_found={"origin": {}}, **given)
+    (line,) = (line for line in variables.splitlines() if line.startswith("NO_PROXY="))
+    assert {"localhost", "127.0.0.1"} <= set(line.partition("=")[2].strip('"').split(","))
 
 
 @pytest.mark.parametrize(("suite", "written"), [("", "jammy"), ("noble", "noble")])
