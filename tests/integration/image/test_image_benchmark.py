@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks import image
 from tests.integration.image.test_build import Node
+from tests.unit.preflight.test_templates import evaluate, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -69,6 +70,6 @@ def test_it_starts() -> None:
     assert "--runs" in done.stdout
     assert (ROOT / image.SITE).is_file()
     # Where the role puts them.
-    variables = (ROOT / "roles/serving_image/vars/main.yml").read_text(encoding="utf-8")
-    assert f"__serving_image_library: {image.LIBRARY}\n" in variables
-    assert f"__serving_image_build_config: {image.REQUESTS}\n" in variables
+    job = task_of("serving_image", "build", "node_job")["node_job"]
+    written = evaluate("serving_image", {"library": job["environment"]["PYTHONPATH"], "requests": job["mounts_for"]})
+    assert written == {"library": str(image.LIBRARY), "requests": [str(image.REQUESTS)]}

@@ -10,7 +10,9 @@ from ansible.module_utils.gaudi.fanout.images import image_shares
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.preflight.test_templates import evaluate, results, runs, task_of
+from filter_plugins.image_recipes import image_recipes
+from tests.unit.image.made import document
+from tests.unit.preflight.test_templates import evaluate, fact_of, results, runs, task_of
 
 IMAGE, OTHER = "gaudi-serving/vllm:1.22-a", "gaudi-serving/vllm:1.22-b"
 
@@ -69,22 +71,39 @@ def test_each_site_has_a_seed_of_its_own() -> None:
 )
 def test_the_site_of_a_build_host_is_the_inventorys(host: str, site: str) -> None:
     """A build host outside the run has a site all the same."""
-    inventory = {"groups": {"all": ["b", "x"]}, "hostvars": {"b": {}, "x": {"gaudi_weights_site": "two"}}}
-    found = evaluate("serving_image", "{{ __serving_image_build_site }}", serving_image_build_host=host, **inventory)
-    assert found == site
+    said = {"a": node([IMAGE]), "b": node([IMAGE]), "c": node([IMAGE], site="two"), "d": node([IMAGE], site="two")}
+    report = fact_of("serving_image", "shares", "Say what this node wants")
+    hosts = {name: {report: each} for name, each in said.items()}
+    inventory = {
+        "groups": {"all": [*said, "x"]},
+        "hostvars": {**hosts, "x": {"gaudi_weights_site": "two"}},
+        "ansible_play_hosts": list(said),
+        "serving_image_build_host": host,
+    }
+    (decided,) = task_of("serving_image", "shares", "Decide who gives")["ansible.builtin.set_fact"].values()
+    assert evaluate("serving_image", decided, **inventory) == image_shares(said, host, site)
 
 
-@pytest.mark.parametrize(("name", "by_itself"), [("a", [IMAGE, OTHER]), ("b", [OTHER])])
-def test_a_node_builds_nothing_that_it_takes(name: str, by_itself: list[str]) -> None:
+@pytest.mark.parametrize(("name", "by_itself"), [("a", [0, 1]), ("b", [1])])
+def test_a_node_builds_nothing_that_it_takes(name: str, by_itself: list[int]) -> None:
+    plans = [{"instance": need, "image": "x", "requires": {"image": [need]}} for need in ("numactl", "audio")]
+    references = [recipe["reference"] for recipe in image_recipes(plans, document(), {})]
+    looked = task_of("serving_image", "look", "serving_image")["register"]
     given_ = {
         "inventory_hostname": name,
-        "__serving_image_lacking": [IMAGE, OTHER],
-        "__serving_image_shares": {IMAGE: {"give": ["a"], "take": {"b": "a"}}},
+        "serving_image_build": True,
+        "serving_image_plans": plans,
+        "serving_image_release": document(),
+        looked: {"results": [{"item": image, "pulled": True, "current": False} for image in references]},
     }
-    assert evaluate("serving_image", "{{ __serving_image_not_taken }}", **given_) == by_itself
+    shares = {
+        fact_of("serving_image", "shares", "Decide who gives"): {references[0]: {"give": ["a"], "take": {"b": "a"}}}
+    }
+    builds = task_of("serving_image", "build", "node_job")["loop"]
+    built = evaluate("serving_image", builds, **given_, **shares)
+    assert [recipe["reference"] for recipe in built] == [references[number] for number in by_itself]
     # Without sharing nobody has decided anything.
-    del given_["__serving_image_shares"]
-    assert evaluate("serving_image", "{{ __serving_image_not_taken }}", **given_) == [IMAGE, OTHER]
+    assert [recipe["reference"] for recipe in evaluate("serving_image", builds, **given_)] == references
 
 
 def accepted(seeds: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from filter_plugins.fanout import weights_fault
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
-from tests.unit.preflight.test_templates import evaluate, trusted
+from tests.unit.preflight.test_templates import evaluate, fact_of, results, task_of, trusted
 from tests.unit.weights.test_modules import run_main
 
 ROLE = ROOT / "roles/weights_supply/tasks"
@@ -234,7 +234,8 @@ def test_the_preflight_reports_it_before_anything_is_changed() -> None:
     (task,) = [
         task for task in tasks(load(ROOT / "roles/preflight/tasks/report.yml")) if "ansible.builtin.assert" in task
     ]
-    given = {"hostvars": hosts, "ansible_play_hosts": list(hosts), "__preflight_root": {"failed": False}}
+    asked = task_of("preflight", "root", "command")["register"]
+    given = {"hostvars": hosts, "ansible_play_hosts": list(hosts), asked: {"failed": False}}
     said = {
         name: evaluate(
             "preflight", task["ansible.builtin.assert"]["fail_msg"], **given, **hosts[name], inventory_hostname=name
@@ -315,14 +316,21 @@ def test_what_a_node_brought_does_not_depend_on_the_plans_that_follow() -> None:
 )
 def test_a_node_that_reports_a_folder_is_no_source_of_it(source: bool, took: bool, offers: bool) -> None:
     """Where others chose the source, a further one has to have received the folder in this run."""
+    found = {"folders": [{"status": "whole", "revision": "any"}], "storage": {"fstype": "ext4", "source": "/dev/sda1"}}
+    begins = task_of("weights_supply", "fetch", "Begin with no round")["ansible.builtin.set_fact"]
     given = {
+        **begins,
+        **results("weights_supply", model_weights_info=found),
+        "ansible_play_hosts_all": [],
+        "hostvars": {},
+        "inventory_hostname": "a",
         "weights_supply_item": {"directory": "recipes.carried", "repositories": {}},
+        "weights_supply_needed": False,
         "weights_supply_source": source,
-        "__weights_supply_look": {"folders": [{"status": "whole", "revision": "any"}]},
-        "__weights_supply_round": {"attempt": 0, "take": {}},
-        "__weights_supply_took": took,
+        fact_of("weights_supply", "take", "Remember that it was taken"): took,
     }
-    assert evaluate("weights_supply", "{{ __weights_supply_offers }}", **given) is offers
+    (said,) = task_of("weights_supply", "round", "Say what this node has")["ansible.builtin.set_fact"].values()
+    assert evaluate("weights_supply", said, **given)["has"] is offers
 
 
 def test_a_node_has_received_a_folder_only_once_its_job_has_ended_well() -> None:

@@ -61,6 +61,12 @@ def task_of(role: str, file: str, words: str) -> dict[str, Any]:
     return found[0]
 
 
+def fact_of(role: str, file: str, words: str) -> str:
+    """The name under which a task keeps the one thing that later tasks know by it."""
+    (name,) = task_of(role, file, words)["ansible.builtin.set_fact"]
+    return str(name)
+
+
 def runs(role: str, task: Mapping[str, Any], **given: Any) -> bool:
     """Whether the conditions of a task hold."""
     conditions = task.get("when", True)

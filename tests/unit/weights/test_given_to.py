@@ -9,70 +9,58 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.gaudi.fanout.rounds import weights_round
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
 
 from tests.unit.preflight.test_borders import every_task
-from tests.unit.preflight.test_templates import evaluate, trusted
+from tests.unit.preflight.test_templates import evaluate, fact_of, render, results, task_of, trusted, within
 
 ROLE = Path(__file__).parents[3] / "roles" / "weights_supply"
 
 
-def configuration(allow: list[str], listen: str = "") -> list[str]:
-    """What the role writes for a folder Model, by lines."""
-    values: dict[str, Any] = {
-        "weights_supply_root": "/data/models",
-        "weights_supply_item": {"directory": "Model"},
-        "weights_supply_relays": False,
-        "__weights_supply_giving": "/run/giving",
-        "__weights_supply_allow": allow,
-        "__weights_supply_listen": listen,
-    }
-    text = trust_as_template((ROLE / "templates" / "rsyncd.conf.j2").read_text())
-    return str(Templar(loader=DataLoader(), variables=values).template(text)).splitlines()
+ROUND = fact_of("weights_supply", "round", "Decide which nodes fetch")
+HOSTS: dict[str, Any] = {
+    "a": {"weights_supply_addresses": ["10.0.0.1"]},
+    "b": {"weights_supply_addresses": ["10.0.0.2", "fd00::2"]},
+    "c": {"weights_supply_addresses": ["10.0.0.3"]},
+}
+GIVING: dict[str, Any] = {
+    "weights_supply_root": "/data/models",
+    "weights_supply_item": {"directory": "Model"},
+    "weights_supply_relays": False,
+}
 
 
-@pytest.mark.parametrize("said", ["max connections = 4", "timeout = 600", "hosts deny = *", "hosts allow = a b"])
+def configuration(*receivers: str, giver: str = "a", **known: dict[str, Any]) -> list[str]:
+    """What the role writes for a folder Model, by lines; known: what else is known of nodes."""
+    reached = {"weights_supply_address": "gateway:8730", "ansible_facts": {}}
+    hosts = {name: {**reached, **node, **known.get(name, {})} for name, node in HOSTS.items()}
+    given = {**GIVING, "weights_supply_receivers": list(receivers), "weights_supply_giver": giver, "hostvars": hosts}
+    return render("weights_supply", "rsyncd.conf.j2", **given, inventory_hostname="b").splitlines()
+
+
+@pytest.mark.parametrize(
+    "said", ["max connections = 4", "timeout = 600", "hosts deny = *", "hosts allow = 10.0.0.1 10.0.0.3"]
+)
 def test_only_those_who_take_are_let_in_and_so_many_at_a_time(said: str) -> None:
-    lines = configuration(["a", "b"])
+    lines = configuration("a", "c")
     # For all modules: below one of them it would be that one's alone.
     assert said in lines[: lines.index("[weights]")]
 
 
-def test_it_listens_where_it_is_reached() -> None:
-    assert "address = 10.0.0.1" in configuration(["a"], "10.0.0.1")
-    assert not [line for line in configuration(["a"]) if line.startswith("address")]
-
-
 def test_who_may_come_is_who_takes() -> None:
-    values = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
-    hosts = {name: {"weights_supply_addresses": addresses} for name, addresses in
-             {"a": ["10.0.0.1"], "b": ["10.0.0.2", "fd00::2"], "c": ["10.0.0.3"]}.items()}  # fmt: skip
     takes = {"b": {"peer": "a", "seed": "a"}, "c": {"peer": "b", "seed": "a"}}
-    variables = {
-        "inventory_hostname": "a",
-        "hostvars": hosts,
-        "__weights_supply_round": {"take": takes},
-        "weights_supply_receivers": trust_as_template(values["__weights_supply_takers"]),
-    }
-    templar = Templar(loader=DataLoader(), variables=variables)
-    assert templar.template(trust_as_template(values["__weights_supply_allow"])) == ["10.0.0.2", "fd00::2"]
+    gives = task_of("weights_supply", "round", "Give it")
+    known = {"inventory_hostname": "a", ROUND: {"take": takes}}
+    receivers = within("weights_supply", gives, gives["vars"]["weights_supply_receivers"], **known)
+    assert "hosts allow = 10.0.0.2 fd00::2" in configuration(*receivers)
 
 
-@pytest.mark.parametrize(("giver", "listen"), [("a", "10.0.0.1"), ("behind", "")])
-def test_it_listens_at_the_address_of_the_node_that_gives(giver: str, listen: str) -> None:
-    """That may be another one than the node that asks for it."""
-    values = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
-    found = {"all_ipv4_addresses": ["10.0.0.1"]}
-    hosts = {
-        "a": {"weights_supply_address": "10.0.0.1:8730", "ansible_facts": found},
-        "behind": {"weights_supply_address": "gateway:8730", "ansible_facts": found},
-    }
-    variables = {"inventory_hostname": "b", "hostvars": hosts, "weights_supply_giver": giver}
-    templar = Templar(loader=DataLoader(), variables=variables)
-    assert templar.template(trust_as_template(values["__weights_supply_listen"])) == listen
-    defaults = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
-    assert templar.template(trust_as_template(defaults["weights_supply_giver"])) == "b"
+@pytest.mark.parametrize(("giver", "listen"), [("a", ["address = 10.0.0.1"]), ("c", [])])
+def test_it_listens_at_the_address_of_the_node_that_gives(giver: str, listen: list[str]) -> None:
+    """That may be another one than the node that asks for it; what a gateway has is listened at nowhere."""
+    found = {"ansible_facts": {"all_ipv4_addresses": ["10.0.0.1"]}}
+    lines = configuration("b", giver=giver, a={**found, "weights_supply_address": "10.0.0.1:8730"}, c=found)
+    assert [line for line in lines if line.startswith("address")] == listen
+    assert evaluate("weights_supply", "{{ weights_supply_giver }}", inventory_hostname="b") == "b"
 
 
 def expression(file: str, task: str, *keys: str) -> Any:
@@ -89,7 +77,7 @@ def expression(file: str, task: str, *keys: str) -> Any:
 def test_a_node_that_gives_no_token_is_not_asked(token: Any) -> None:
     content = expression("take.yml", "take | Write the peer's token", "ansible.builtin.copy", "content")
     hosts = {"m": {"weights_supply_given": {"token": token}}}
-    given = {"inventory_hostname": "h", "hostvars": hosts, "__weights_supply_round": {"take": {"h": {"peer": "m"}}}}
+    given = {"inventory_hostname": "h", "hostvars": hosts, ROUND: {"take": {"h": {"peer": "m"}}}}
     with pytest.raises(AnsibleError, match="no valid token"):
         evaluate("weights_supply", content, **given)
 
@@ -117,20 +105,20 @@ def test_only_the_inventory_has_a_name_where_others_reach_a_node(inventory: Any,
             evaluate("weights_supply", address, **given)
 
 
-SOURCES = {
-    "serving_image/tasks/share.yml": "__serving_image_gives",
-    "vllm_service/tasks/carry_one.yml": "__vllm_service_gives",
-}
-
-
-@pytest.mark.parametrize(("file", "chosen"), SOURCES.items())
-def test_of_what_no_pin_binds_the_controller_names_the_source(file: str, chosen: str) -> None:
+@pytest.mark.parametrize(
+    ("role", "file", "decided"),
+    [("serving_image", "share", "serving_image_shared"), ("vllm_service", "carry_one", "vllm_service_carried")],
+)
+def test_of_what_no_pin_binds_the_controller_names_the_source(role: str, file: str, decided: str) -> None:
     (carried,) = [
         task["vars"]
-        for task in every_task(yaml.safe_load((ROLE.parent / file).read_text()))
+        for task in every_task(yaml.safe_load((ROLE.parent / role / f"tasks/{file}.yml").read_text()))
         if task.get("ansible.builtin.include_role", {}).get("name") == "weights_supply"
     ]
-    assert carried["weights_supply_source"] == f"{{{{ {chosen} }}}}"
+    shares = {decided: {"key": "x", "value": {"give": ["a"], "take": {"b": "a"}}}, "vllm_service_carry_recipes": True}
+    for name in ("a", "b", "c"):
+        source = evaluate(role, carried["weights_supply_source"], inventory_hostname=name, **shares)
+        assert source is (name == "a")
 
 
 @pytest.mark.parametrize(("attempt", "took", "takes"), [(-1, False, {"h": "s"}), (0, False, {}), (0, True, {"h": "m"})])
@@ -138,15 +126,19 @@ def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(
     attempt: int, took: bool, takes: dict[str, str]
 ) -> None:
     """It gives what it has taken in this run: the source may be lost by then."""
-    said = expression("round.yml", "round | Say what this node has and needs", "ansible.builtin.set_fact")
+    said = task_of("weights_supply", "round", "Say what this node has and needs")["ansible.builtin.set_fact"]
+    (report,) = said.values()
+    begins = task_of("weights_supply", "fetch", "Begin with no round")["ansible.builtin.set_fact"]
+    taken = fact_of("weights_supply", "take", "Remember that it was taken")
     look = {"folders": [{"status": "whole", "revision": ""}], "storage": {"fstype": "ext4", "source": "/dev/sda1"}}
     nodes = {}
     for name, source in {"h": False, "m": False, "s": attempt < 0}.items():
         there = name == "m" or source
         nodes[name] = evaluate(
             "weights_supply",
-            said["__weights_supply_said"],
+            report,
             **{
+                **begins,
                 "inventory_hostname": name,
                 "ansible_play_hosts_all": [],
                 "hostvars": {},
@@ -154,12 +146,9 @@ def test_a_node_that_reports_a_folder_is_no_source_before_it_has_taken_it(
                 "weights_supply_source": source,
                 "weights_supply_needed": name == "h",
                 "weights_supply_item": {"directory": "x", "repositories": {}},
-                "__weights_supply_look": look if there else {**look, "folders": []},
-                "__weights_supply_round": {"attempt": attempt},
-                "__weights_supply_took": took and name == "m",
-                "__weights_supply_can_give": True,
-                "__weights_supply_refused": "",
-                "__weights_supply_verified": False,
+                **results("weights_supply", model_weights_info=look if there else {**look, "folders": []}),
+                ROUND: {"attempt": attempt},
+                taken: took and name == "m",
             },
         )
     assert {name: take["seed"] for name, take in weights_round(nodes, 0)["take"].items()} == takes

@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 from gaudi.base.refusal import Refusal
 from gaudi.node import folders
 from gaudi.weights import pin_file, record
@@ -35,6 +34,7 @@ from gaudi_weights.staging import only_one
 
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
+from tests.unit.preflight.test_templates import evaluate, fact_of, task_of
 from tests.unit.weights.models import SERVED, source, wish
 
 ROOT = Path(__file__).parents[3]
@@ -719,18 +719,17 @@ def test_a_lock_that_was_published_with_its_folder_holds_nothing(
 
 def test_the_role_blames_by_the_id_and_not_by_the_words() -> None:
     """A node that gave what is not as recorded is asked no more; any other failure says nothing of it."""
-    from ansible.parsing.dataloader import DataLoader
-    from ansible.template import Templar, trust_as_template
-
-    block = yaml.safe_load((ROOT / "roles/weights_supply/tasks/take.yml").read_text())[0]
-    remember = block["rescue"][0]["ansible.builtin.set_fact"]
-    own = {name: trust_as_template(text) for name, text in block["rescue"][0].get("vars", {}).items()}
+    remember = task_of("weights_supply", "take", "Remember why not")["ansible.builtin.set_fact"]
+    (_why, (blames, text)) = remember.items()
+    way = {
+        fact_of("weights_supply", "round", "Decide which nodes"): {
+            "take": {"me": {"peer": "gaudi-01", "seed": "gaudi-00"}}
+        }
+    }
 
     def blamed(**failed: str) -> Any:
-        names = {"__weights_supply_peer_name": "gaudi-01", "__weights_supply_seed_name": "gaudi-00"}
-        variables = {**names, "__weights_supply_blames": "before", **own}
-        templar = Templar(loader=DataLoader(), variables={**variables, "ansible_failed_result": failed})
-        return templar.template(trust_as_template(remember["__weights_supply_blames"]))
+        known = {**way, blames: "before", "inventory_hostname": "me"}
+        return evaluate("weights_supply", text, **known, ansible_failed_result=failed)
 
     assert blamed(msg="other words by now", refused_id="not_as_recorded") == "gaudi-01"
     assert blamed(msg="x", refused_id="peer_sends_too_much") == "gaudi-01"
@@ -750,11 +749,10 @@ def test_a_proxy_is_not_for_a_peer(ask: Ask, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_token_that_an_earlier_release_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was called giver.token; a hub's token stays."""
     monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
-    tasks = yaml.safe_load((ROOT / "roles/weights_supply/tasks/ready.yml").read_text())
-    files = next(task["node_files"]["files"] for task in tasks if "node_files" in task)
+    files = evaluate("weights_supply", task_of("weights_supply", "ready", "node_files")["node_files"]["files"])
     for name in ("giver.token", "huggingface.token"):
         (tmp_path / name).write_text("secret")
-    here = [{**file, "path": file["path"].replace("{{ __weights_supply_config }}", str(tmp_path))} for file in files]
+    here = [{**file, "path": file["path"].replace("/etc/gaudi-serving/weights", str(tmp_path))} for file in files[1:]]
     assert run_main("library.node_files", {"files": here})["changed"]
     assert [path.name for path in tmp_path.iterdir()] == ["huggingface.token"]
     assert not run_main("library.node_files", {"files": here})["changed"]
