@@ -112,6 +112,32 @@ options:
     description: Number of hubs the downloader may ask.
     type: int
     default: 0
+  weights_hubs:
+    description: How these hubs are reached. Each proxy is asked once if weights are fetched.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the source.
+        type: str
+        required: true
+      address:
+        description: Address, without an account.
+        type: str
+        required: true
+      proxy:
+        description: Address of the proxy, which may hold an account. Empty for none.
+        type: str
+        default: ''
+      option:
+        description: Option of the site that sets the proxy, for messages.
+        type: str
+        default: ''
+  alone:
+    description: Whether this node is the only one of the run, so that no other one gives it weights or images.
+    type: bool
+    default: false
   weights_kinds:
     description: Kinds of these hubs, such as V(huggingface) and V(modelscope).
     type: list
@@ -366,15 +392,19 @@ node:
 
 import contextlib
 import os
+import re
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.apt import config, faults
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base.access import bypassed, proxy_of
 from ansible.module_utils.gaudi.base.command_line import runs_code
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
@@ -396,6 +426,7 @@ from ansible.module_utils.gaudi.node import (
     links,
     package_look,
     storage,
+    web,
 )
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
@@ -404,7 +435,7 @@ from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver_look import Look, index_of, kernel_is_due, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
-from ansible.module_utils.gaudi.node.web import ACCESS, through
+from ansible.module_utils.gaudi.node.web import ACCESS
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
@@ -433,6 +464,19 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "weights_root": {"type": "path", "default": "/data/models"},
     "weights_fetch": {"type": "bool", "default": False},
     "weights_sources": {"type": "int", "default": 0},
+    "weights_hubs": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "name": {"type": "str", "required": True},
+            "address": {"type": "str", "required": True},
+            # It may hold a password.
+            "proxy": {"type": "str", "default": "", "no_log": True},
+            "option": {"type": "str", "default": ""},
+        },
+    },
+    "alone": {"type": "bool", "default": False},
     "weights_kinds": {"type": "list", "elements": "str", "default": []},
     "weights_reserve": {"type": "int", "default": 0},
     "weights_python": {"type": "path", "default": "/usr/bin/python3"},
@@ -591,7 +635,10 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
     by_others = identified.report["by_others"] if identified else None
     asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
     path, refused = module.params["daemon_json"], ""
-    known: dict[str, Any] = {"data_root": found.info.get("DockerRootDir", "")}
+    known: dict[str, Any] = {
+        "data_root": found.info.get("DockerRootDir", ""),
+        "no_proxy": found.info.get("NoProxy", ""),
+    }
     if identified and identified.origin.refusal:
         # It is refused as a whole: what its configuration would need is not the cause.
         return known
@@ -637,12 +684,74 @@ def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetche
     if manage and (params["habana_source"] or {}).get("repository") and not os.access(given["habana_path"], os.X_OK):
         wanted["habana"] = package_look.missing(module, family, [given["habana_package"]])
     if fetches:
-        of_fetch = engine_packages.of_fetches(family, params["weights_python"], params["weights_kinds"])
+        of_fetch = engine_packages.of_fetches(
+            family, params["weights_python"], params["weights_kinds"], alone=params["alone"]
+        )
         wanted["weights"] = package_look.missing(module, family, of_fetch)
     return wanted
 
 
 def look_outside(
+    module: AnsibleModule, driver: driver_first.DriverFirst, seen: judgement.Seen
+) -> tuple[list[Refusal], list[str]]:
+    """Return what a proxy of the site keeps from this node, as refusals and as findings.
+
+    In check mode, repositories of others that cannot be read are findings as well.
+    """
+    denied = any(problem.id == "repository_behind_proxy" for problem in driver.problems)
+    if denied or not module.params["access_valid"]:
+        return [], []
+    refusals, findings = look_at_repositories(module, driver, seen.lacking)
+    # One proxy that serves no request would be reported for each purpose.
+    barred = [] if refusals else [*barred_hubs(module, seen), *barred_registry(module, seen)]
+    if module.params["alone"]:
+        return [*refusals, *barred], findings
+    # Another node of the run may have the weights or the image, and gives them.
+    return refusals, [*findings, *map(str, barred)]
+
+
+def barred_hubs(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+    """Return why no hub can be asked for the weights that are fetched to this node; nothing if one of them may be."""
+    if not any(one.source["fetch"] for one in seen.coming):
+        return []
+    found = []
+    for hub in module.params["weights_hubs"]:
+        why = barred(module, hub["address"], config.Proxy(hub["proxy"], hub["option"]))
+        if not why:
+            return []
+        found.append(Refusal("weights_behind_proxy", f"{why} Weights of this run are fetched from {hub['name']}."))
+    return found
+
+
+def barred_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+    """Return why the engine cannot pull an image that it lacks through the proxies that the site sets for it."""
+    params, found = module.params, {}
+    if params["image_built"] or not (params["engine"] and params["packages"]):
+        return []
+    for image in judgement.absent_images(params, seen):
+        registry = image.partition("/")[0]
+        proxies = params["engine_proxies"]
+        proxy = proxy_of(f"https://{registry}", "", proxies.get("HTTPS_PROXY", ""), proxies.get("NO_PROXY", ""))
+        # Without a point or a port it is a path of Docker Hub, whose mirrors an engine may have.
+        if not re.search("[.:]", registry) or bypassed(registry.partition(":")[0], seen.no_proxy):
+            continue
+        option = "container_runtime_https_proxy, or gaudi_https_proxy without it"
+        if why := barred(module, f"https://{registry}/v2/", config.Proxy(proxy, option)):
+            found[why] = Refusal("image_behind_proxy", f"{why} The image {image} is pulled from there.")
+    return list(found.values())
+
+
+def barred(module: AnsibleModule, address: str, proxy: config.Proxy) -> str:
+    """Ask an address through a proxy once; return why the proxy does not let the request through, "" if it does."""
+    if not proxy.address.startswith("http://"):
+        # None, or of a kind that this module cannot ask.
+        return ""
+    access = dict.fromkeys(("http_proxy", "https_proxy"), proxy.address)
+    why = web.error_of(address, {**access, "certificates": module.params["certificates"]})
+    return faults.barred(why, proxy, urlsplit(address).hostname or "")
+
+
+def look_at_repositories(
     module: AnsibleModule, driver: driver_first.DriverFirst, parts: Collection[str]
 ) -> tuple[list[Refusal], list[str]]:
     """Return why packages cannot be fetched, and in check mode repositories of others that cannot be read.
@@ -650,8 +759,7 @@ def look_outside(
     parts: which parts of this project lack packages. Nothing is asked if none does, and the driver is there.
     """
     params = module.params
-    denied = any(problem.id == "repository_behind_proxy" for problem in driver.problems)
-    if not (parts or driver.first) or denied or not params["access_valid"]:
+    if not (parts or driver.first):
         return [], []
     source = (params["habana_source"] or {}) if "habana" in parts else {}
     repository = source.get("repository", "")
@@ -708,7 +816,7 @@ def read_indexes(
     if not repository:
         return {}
     suite = source["suite"] or checks.parse_os_release(os_release).get("VERSION_CODENAME", "")
-    with contextlib.suppress(Refusal), through(repository, params):
+    with contextlib.suppress(Refusal), web.through(repository, params):
         return {"habana": index_of(repository, suite, apt.coming(module, repository, params)[0])}
     return {}
 
@@ -983,8 +1091,8 @@ def main() -> None:
     driver = look_at_driver(module, seen, judgement.mismatches(module.params, seen, levels))
     refusals, coming = look_at_sources(module.params, driver_first=driver.first)
     unreached = apt.unreached_by_owner(module, coming, module.params) if module.params["access_valid"] else []
-    barred, unread = look_outside(module, driver, seen.lacking)
-    driver = driver_first.with_sources(driver, [*refusals, *barred], [*unreached, *unread])
+    kept_away, said = look_outside(module, driver, seen)
+    driver = driver_first.with_sources(driver, [*refusals, *kept_away], [*unreached, *said])
     driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
     if not driver.first:
         cards = inventory.read(module.params["inventory"])[0].expected_cards

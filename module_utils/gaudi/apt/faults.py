@@ -95,6 +95,8 @@ _REFUSED = re.compile(rf"\[Errno ({errno.ECONNREFUSED}|{errno.EHOSTUNREACH}|{err
 _LATE = re.compile(rf"timed out|\[Errno {errno.ETIMEDOUT}\]")
 _DENIED_BY_PROXY = re.compile(r"\b407\b|Proxy Authentication Required")
 _TUNNEL = re.compile(r"Tunnel connection failed: \d+")
+# What a proxy will answer the next time as well.
+_FORBIDDEN = re.compile(r"Tunnel connection failed: (4\d\d[^'\")]*)")
 
 # What to do about these errors if no proxy is known.
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -156,6 +158,22 @@ def unusable(why: str, proxy: Proxy) -> str:
     """
     final = any(pattern.search(why) for pattern in (_DENIED_BY_PROXY, _UNKNOWN_NAME, _REFUSED))
     return of_proxy(why, proxy) if final else ""
+
+
+def barred(why: str, proxy: Proxy, host: str) -> str:
+    """Return why a proxy does not let a host through, and what to do; "" if it may.
+
+    why: the error of a request to this host through it.
+    """
+    if found := unusable(why, proxy):
+        return found
+    answered = _FORBIDDEN.search(why)
+    if not answered:
+        return ""
+    return (
+        f"The proxy {proxy.where} does not connect to {host} ({answered[1].strip()}). It is set by {proxy.named}. Have "
+        "the host allowed on the proxy, or name it in gaudi_no_proxy if it is reached without one."
+    )
 
 
 @dataclass(frozen=True)

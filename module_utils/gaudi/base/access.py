@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from .paths import CONFIGURATION
@@ -66,6 +67,22 @@ def proxy_of(address: str, http_proxy: str, https_proxy: str, no_proxy: str) -> 
     if split.scheme not in ("http", "https") or bypassed(split.hostname or "", no_proxy):
         return ""
     return https_proxy if split.scheme == "https" else http_proxy
+
+
+def hub_routes(sources: Iterable[Any], http_proxy: str, https_proxy: str, no_proxy: str) -> list[dict[str, str]]:
+    """Return how each source of weights is reached: name, address without an account, proxy ("" without one), option.
+
+    A source's own proxy counts before the site's, also an empty one. What is no mapping is left out: it is reported as
+    a wrong option.
+    """
+    found = []
+    for source in (each for each in sources if isinstance(each, Mapping)):
+        address, name = str(source.get("endpoint", "")), str(source.get("name", ""))
+        proxy, option = proxy_of(address, http_proxy, https_proxy, no_proxy), f"gaudi_{urlsplit(address).scheme}_proxy"
+        if "proxy" in source:
+            proxy, option = str(source["proxy"] or ""), f"proxy of {name} in model_weights_sources"
+        found.append({"name": name, "address": without_login(address), "proxy": proxy, "option": option})
+    return found
 
 
 def exceptions(no_proxy: str) -> list[str]:

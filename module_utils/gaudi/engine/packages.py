@@ -48,9 +48,12 @@ def engine_packages(
     return [name for name in found if name.partition("=")[0] not in others]
 
 
-def of_fetches(family: str, python: str, kinds: Collection[str]) -> list[str]:
-    """Return the packages that fetching weights needs. python: the downloader's. kinds: of the hubs."""
-    found = ["rsync"] if family else []
+def of_fetches(family: str, python: str, kinds: Collection[str], *, alone: bool) -> list[str]:
+    """Return the packages that fetching weights needs. python: the downloader's. kinds: of the hubs.
+
+    alone: whether no other node of the run may give the weights.
+    """
+    found = ["rsync"] if family and not alone else []
     # Debian and Ubuntu keep what makes virtual environments in a package of its own.
     found += ["python3-venv"] if family == "Debian" and python == "/usr/bin/python3" else []
     return [*found, "git"] if family and "git" in kinds else found

@@ -6,12 +6,9 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from http.client import HTTPException
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import ConnectionError as NotConnected
-from ansible.module_utils.urls import open_url
 
 from ..apt import config, faults, sources
 from ..apt.faults import Fault
@@ -27,8 +24,6 @@ OS_RELEASE = Path("/etc/os-release")
 LISTS = Path("/var/lib/apt/lists")
 # Seconds between two attempts while another program has the lock of the lists, for which apt does not wait.
 LOCK_PAUSE = 2
-# Seconds within which a proxy answers; one that does not may be waiting for the server behind it.
-PROXY_SECONDS = 20
 # The last characters of unknown output.
 LAST = 1500
 
@@ -248,14 +243,8 @@ def unusable_proxy(module: AnsibleModule, addresses: Sequence[str], given: Mappi
         if through is None or not through.ours or through.address in asked:
             continue
         asked.add(through.address)
-        try:
-            with web.through(url, given), web.variables(variables), open_url(url, timeout=PROXY_SECONDS):
-                continue
-        # An answer of the server as well: what it says of this address is judged where that is read.
-        except (OSError, ValueError, HTTPException, NotConnected) as error:
-            # The reason of an HTTP answer lacks its number.
-            why = str(error if hasattr(error, "code") else getattr(error, "reason", error))
-        if unusable := faults.unusable(why, through):
+        # What the server says of this address is judged where that is read.
+        if unusable := faults.unusable(web.error_of(url, given, variables), through):
             return Refusal("repository_behind_proxy", f"{unusable} Packages that this run installs come through it.")
     return None
 

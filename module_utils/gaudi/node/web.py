@@ -6,10 +6,17 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.urls import ConnectionError as NotConnected
+from ansible.module_utils.urls import open_url
+
 from ..base.access import proxy_of
+
+# Seconds within which a proxy answers; one that does not may be waiting for the server behind it.
+PROXY_SECONDS = 20
 
 # The certificates of a system, on Debian and Ubuntu, and on RHEL.
 SYSTEM_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
@@ -53,6 +60,20 @@ def through(address: str, access: Mapping[str, str]) -> Iterator[None]:
             changed["SSL_CERT_FILE"] = file.name
         with variables(changed):
             yield
+
+
+def error_of(address: str, access: Mapping[str, str], changed: Mapping[str, str | None] | None = None) -> str:
+    """Ask an address as through() does; return the error, "" if it answers.
+
+    An answer with an error of HTTP is one as well: whose it is, the text tells. changed: variables of the environment
+    that win over those of through().
+    """
+    try:
+        with through(address, access), variables(changed or {}), open_url(address, timeout=PROXY_SECONDS):
+            return ""
+    except (OSError, ValueError, HTTPException, NotConnected) as error:
+        # The reason of an HTTP answer lacks its number.
+        return str(error if hasattr(error, "code") else getattr(error, "reason", error))
 
 
 @contextmanager

@@ -129,6 +129,8 @@ class Seen:
     meminfo: str = ""
     cpuinfo: str = ""
     data_root: str = daemon.DEFAULT_DATA_ROOT
+    no_proxy: str = ""
+    """Hosts that the running engine reaches without a proxy."""
     """Where the engine keeps images; "" if its configuration cannot be read."""
     engine_problems: Sequence[Problem] = ()
     """Why the engine cannot be used, or its configuration cannot be changed."""
@@ -490,16 +492,20 @@ def _unpinned(
     return sentences, pins.checksum_sentences(fetches, kinds), pins.measurement_refusals(fetches, kinds)
 
 
+def absent_images(asked: Mapping[str, Any], seen: Seen) -> list[str]:
+    """Return the images that the engine lacks."""
+    return sorted({plan["image"] for plan in servable(asked["plans"])} - seen.engine.images)
+
+
 def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
     """Return the space that missing images and weights need; without images if their directory is not known."""
-    plans, root = servable(asked["plans"]), asked["weights_root"].rstrip("/")
-    folder = seen.data_root
-    absent = sorted({plan["image"] for plan in plans} - seen.engine.images) if folder else []
+    root, folder = asked["weights_root"].rstrip("/"), seen.data_root
+    absent = absent_images(asked, seen) if folder else []
     # Images that are built here share most of their layers.
     counted = absent[:1] if asked["image_built"] else absent
     found = [Wish(f"image {image}", folder, asked["image_bytes"]) for image in counted]
     brought = _coming_paths(asked, seen)
-    for plan in plans:
+    for plan in servable(asked["plans"]):
         path, size = plan["requires"]["weights_path"], plan["requires"].get("weights_bytes")
         if path and size and path not in brought and path not in seen.weights:
             found.append(Wish(f"the weights of {plan['instance']}", path, size))

@@ -13,7 +13,7 @@ from library import gaudi_preflight
 from tests.unit.engine.test_origin import HABANA, Node, node, snap
 from tests.unit.node.outside import Key, proxy, serving
 from tests.unit.preflight.conftest import Answer
-from tests.unit.preflight.test_modules import REAL_READ, preflight
+from tests.unit.preflight.test_modules import REAL_READ, plan, preflight
 
 __all__ = ["node"]
 
@@ -40,7 +40,7 @@ def judged(
     node: Node,
     manage: bool = True,
     engine: Any = None,
-    access: dict[str, str] | None = None,
+    access: dict[str, Any] | None = None,
     check: bool = False,
     **answers: Answer,
 ) -> dict[str, Any]:
@@ -185,6 +185,33 @@ def test_a_proxy_that_is_not_there_is_found_beforehand(node: Node, settings: str
     refused = judged(node, access={"http_proxy": closed}, settings=(0, settings, ""))
     assert ids(refused) == (["repository_behind_proxy"] if found else [])
     assert ("gaudi_http_proxy" in refused["report"]) is found
+
+
+def kept_away(node: Node, image: str, proxies: dict[str, str], no_proxy: str = "", **given: Any) -> str:
+    """Return why the engine cannot pull an image that it lacks. no_proxy: the running engine's exceptions."""
+    info = (0, json.dumps({"ServerVersion": "24.0.7", "NoProxy": no_proxy}), "")
+    plans = [{**plan(node.root, 0), "image": image}]
+    given = {"plans": plans, "engine_proxies": proxies, "alone": True, **given}
+    found = judged(node, engine={"runtimes": {}}, info=info, access=given)
+    return "".join(problem["message"] for problem in found["problems"] if problem["id"] == "image_behind_proxy")
+
+
+def test_a_proxy_of_the_engine_is_asked_for_the_registry_of_a_missing_image(node: Node) -> None:
+    node.engine("docker-ce")
+    image = "registry.example/vllm:1"
+    with proxy() as (address, site):
+        given = {"HTTPS_PROXY": address.replace("reader", "stranger")}
+        said = kept_away(node, image, given)
+        for part in ("(407)", "container_runtime_https_proxy", image):
+            assert part in said
+        assert len(site.asked) == 1
+        assert kept_away(node, "hub-path/vllm:1", given) == ""
+        assert kept_away(node, image, {**given, "NO_PROXY": ".example"}) == ""
+        # An engine of others keeps its own exceptions if the site sets none.
+        assert kept_away(node, image, given, "registry.example") == ""
+        assert kept_away(node, image, given, image_built=True) == ""
+        assert kept_away(node, image, {}) == ""
+        assert len(site.asked) == 1
 
 
 def test_a_node_that_lacks_no_package_asks_no_proxy(node: Node) -> None:

@@ -15,6 +15,7 @@ from library import container_runtime_info, docker_daemon_json, serving_image
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import load
 from tests.unit.preflight.test_modules import DIGEST, IMAGE, WISHES, docker_info
+from tests.unit.preflight.test_secrets import walk
 from tests.unit.preflight.test_templates import ROLES, evaluate, results, runs, task_of
 
 UNIT = (
@@ -405,3 +406,19 @@ def test_a_run_that_changes_nothing_has_few_tasks() -> None:
     found = [name for play in plays for name in counted(play["tasks"], ROLES.parent)]
     assert len(found) <= MOST_TASKS, "\n".join(found)
     assert "vllm_service: verify | Look at the container, and ask the instance" in found
+
+
+def test_a_node_that_no_other_gives_weights_needs_no_rsync() -> None:
+    for alone in (True, False):
+        assert ("rsync" in packages.of_fetches("Debian", "/usr/bin/python3", ["huggingface"], alone=alone)) is not alone
+
+
+def test_no_task_prints_the_environment_of_the_engines_unit() -> None:
+    """The account of a proxy may be in it, and systemd_service returns all properties of a unit."""
+    found = [
+        task
+        for path in sorted(ROLES.glob("*/tasks/*.yml"))
+        for task in walk(load(path), {})
+        if (task.get("ansible.builtin.systemd_service") or {}).get("name") == "docker.service"
+    ]
+    assert found and all(task.get("no_log") is True for task in found)

@@ -185,7 +185,7 @@ def test_the_example_shows_every_variable_a_site_may_set() -> None:
     }
     handed_on |= {"container_runtime_builds", "container_runtime_habana_follows"}
     handed_on |= {"preflight_driver", "preflight_driver_repository", "preflight_habana_repository"}
-    handed_on |= {"preflight_rhel_repository"}
+    handed_on |= {"preflight_rhel_repository", "preflight_weights_sources"}
     handed_on |= {"preflight_engine_proxies", "gaudi_driver_drain"}
     # The wish of one run of playbooks/uninstall.yml.
     handed_on |= {"container_runtime_remove_images"}

@@ -36,6 +36,7 @@ CLEAN = {
 # Filters whose result is secret in part.
 PARTLY: Mapping[str, Part] = {
     "dnf_access": frozenset({"password", "proxy_password"}),
+    "hub_routes": frozenset({"proxy"}),
     "login": frozenset({1}),
     "image_addresses": frozenset({"secret"}),
 }

@@ -214,6 +214,16 @@ def test_a_proxy_that_refuses_bytes_alone_is_final(tmp_path: Path) -> None:
     assert time.monotonic() - began < 60
 
 
+@pytest.mark.parametrize("kind", ["huggingface", "modelscope"])
+def test_a_proxy_that_may_have_answered_in_place_of_the_hub_is_named(kind: str, tmp_path: Path) -> None:
+    with serve(kind, tmp_path) as hub, proxy.running(ACCOUNT, 403) as through:
+        request = describe(tmp_path, hub, source={"kind": kind, "proxy": f"http://{WRITTEN}@{through.address}"})
+        status, said = run(tmp_path, request)
+        assert (status, hub.seen) == (1, [])
+    assert f"the proxy http://{through.address}" in said
+    assert "403" in said
+
+
 @pytest.mark.parametrize(
     ("host", "exceptions", "direct"),
     [

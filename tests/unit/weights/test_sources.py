@@ -521,6 +521,8 @@ def test_roles_and_playbooks_name_the_kind_of_a_bare_repository_and_no_other() -
     }
     assert named == {
         ("playbooks/pin.yml", DEFAULT),
+        # The default of the role model_weights, handed to the preflight.
+        ("playbooks/serve.yml", DEFAULT),
         ("playbooks/vars/fetch_entry.yml", DEFAULT),
         ("roles/model_weights/vars/main.yml", DEFAULT),
         ("roles/preflight/vars/main.yml", DEFAULT),

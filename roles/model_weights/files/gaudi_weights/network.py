@@ -277,4 +277,7 @@ def refused(
         meaning = "it refuses this"
     else:
         meaning = FINAL.get(status, "it refuses this, and asking again would not help")
-    return SourceFailure(f"{where} answers {status}: {meaning}{answers.quoted(message)}")
+    # Without TLS an answer does not show whether it is the host's.
+    proxy = source.proxy_for(url) if parts.scheme == "http" else None
+    by = f" through the proxy {proxy_name(proxy)}, which may have answered itself" if proxy else ""
+    return SourceFailure(f"{where} answers {status}{by}: {meaning}{answers.quoted(message)}")
