@@ -7,8 +7,8 @@ import json
 import subprocess
 from pathlib import Path
 
-# The second one was started with --rm: this engine removes it whenever it restarts.
-CONTAINERS = ("others", "passing")
+# The second one was started with --rm: this engine removes it whenever it restarts. The third one is paused.
+CONTAINERS = ("others", "passing", "paused")
 PACKAGES = ("docker-ce", "docker-ce-cli", "containerd.io")
 FILES = (
     "/etc/apt/apt.conf.d/zz-others-proxy",
@@ -19,7 +19,7 @@ FILES = (
     "/usr/share/keyrings/others-vendor.asc",
 )
 # What a reload of the engine would be seen by, if it changed more than the runtimes.
-SETTINGS = ("LoggingDriver", "LiveRestoreEnabled", "DockerRootDir", "Labels")
+SETTINGS = ("LoggingDriver", "NoProxy", "LiveRestoreEnabled", "DockerRootDir", "Labels")
 
 
 def output(*command: str) -> str:
@@ -30,7 +30,7 @@ def output(*command: str) -> str:
 def main() -> None:
     """Print all of it."""
     for container in CONTAINERS:
-        state = output("docker", "inspect", "--format", "{{.Id}} {{.State.StartedAt}} {{.State.Running}}", container)
+        state = output("docker", "inspect", "--format", "{{.Id}} {{.State.StartedAt}} {{.State.Status}}", container)
         print("container", container, state)
     for package in PACKAGES:
         print(

@@ -11,6 +11,7 @@ cat >/etc/systemd/system/docker.service.d/site.conf <<'UNIT'
 [Service]
 ExecStart=
 ExecStart=/usr/bin/dockerd -H fd:// --log-driver=json-file --log-opt=max-size=10m --label=owner=others
+Environment="HTTPS_PROXY=http://others:account-of-others@127.0.0.1:3128" "NO_PROXY=registry.others"
 UNIT
 # As nobody would write it who renders JSON.
 mkdir -p /etc/docker
@@ -22,6 +23,8 @@ mapfile -t libraries < <(ldd /bin/sleep | grep -o '/[^ ]*')
 tar --create --dereference --absolute-names /bin/sleep "${libraries[@]}" | docker import --change 'CMD ["/bin/sleep", "infinity"]' - others:local
 docker run --detach --name others --restart=always --network=none others:local
 docker run --detach --name passing --rm --network=none others:local
+docker run --detach --name paused --network=none others:local
+docker pause paused
 
 # The vendor's repository under another name and with a keyring of its own; two repositories that do not work.
 python3 - "$VENDOR_KEY" >/usr/share/keyrings/others-vendor.asc <<'FETCH'

@@ -231,7 +231,7 @@ def begin(module: int, group: list[int], work: Callable[[], int]) -> int:
 
     def failed(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
         traceback.print_exception(kind, error, where)
-        report(module=module, group=group, failed=f"{kind.__name__}: {error}"[:500])
+        report(module=module, group=group, failed=f"the check in the image ended with {kind.__name__}: {error}"[:500])
 
     sys.excepthook = failed
     status = work()
