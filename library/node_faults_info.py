@@ -63,7 +63,7 @@ found:
   type: list
   elements: dict
   sample:
-    - id: card-held-by-orphan
+    - id: card-used-by-orphaned-container
       seen_in: cards and links
       sentence: >-
         Module 3 is held by container vllm-chat (pid 4242 python3), but the unit vllm-chat.service does not run.
@@ -184,7 +184,7 @@ def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:
     read_containers(module, complaints)
     if there and module.get_bin_path("docker") is None:
         complaints.append("The node has instances and no Docker")
-    return [findings.known("engine-gone", what=said) for said in complaints]
+    return [findings.known("engine-unreachable", what=said) for said in complaints]
 
 
 def main() -> None:

@@ -140,6 +140,8 @@ def sentence(result: Mapping[str, Any], lines: int = COMMAND_LINES) -> str:
     text = refused[1] if refused else text
     if text == "Assertion failed":  # Ansible's own words, for who gave no others
         text = f"{text}: {result.get('assertion')}"
+    identifier = str(result.get("refused_id") or "")
+    text = f"{text} [{identifier}]" if identifier and f"[{identifier}]" not in text else text
     said = next(
         (words for key in ("stderr", "module_stderr", "stdout") if (words := str(result.get(key) or "").strip())), ""
     )

@@ -104,6 +104,11 @@ def test_a_command_speaks_through_its_errors_and_a_secret_task_not_at_all() -> N
     assert sentence({}) == "The task failed without a message."
 
 
+def test_the_sentence_of_a_refusal_ends_with_its_id() -> None:
+    assert sentence({"msg": "No card.", "refused_id": "no_cards"}) == "No card. [no_cards]"
+    assert sentence({"msg": "No card. [no_cards]", "refused_id": "no_cards"}) == "No card. [no_cards]"
+
+
 def test_the_sentence_of_a_filter_stands_alone() -> None:
     said = "No node has an image 'x' on record. There are: none."
     value = "Finalization of task args for 'ansible.builtin.debug' failed: Error while resolving value for 'msg': "

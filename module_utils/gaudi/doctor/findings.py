@@ -83,7 +83,7 @@ def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
     if item["now"] == NO_INSTANCE:
         return known("not-configured", **facts)
     if item["now"] == item["wanted"]:
-        return known("not-kept", **facts)
+        return known("not-persistent", **facts)
     entry, tuned = fault("not-in-effect"), [said for said in notes if said.startswith(TUNED)]
     key = "governor" if "governor" in item["item"] else item["item"]
     for said in tuned:
@@ -133,11 +133,11 @@ def _of_user(
     """Return why a user should not have the card; None if it may."""
     instance, who = instance_of(user), describe_user(user)
     if instance is not None and not running.get(instance, False):
-        return known("card-held-by-orphan", module=module, who=who, instance=instance)
+        return known("card-used-by-orphaned-container", module=module, who=who, instance=instance)
     if instance is not None:
         return None
     if holder is not None and not is_own(user, holder):
-        return known("card-held-by-stranger", module=module, who=who, holder=holder)
+        return known("card-used-by-other-process", module=module, who=who, holder=holder)
     return known("card-in-use", module=module, who=who)
 
 

@@ -231,7 +231,9 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
     if run.failure is None:
         return None
     failure = run.failure
-    return _cause(failure.id, failure.cause, failure.remedy, _telling_words(lines, _HCCL_ERROR), retry=True)
+    said = _telling_words(lines, _HCCL_ERROR)
+    retry = failure.id not in _LISTED or fault(failure.id).retry
+    return _cause(failure.id, failure.cause, failure.remedy, said, retry=retry)
 
 
 _MOST_RANKS = 8

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..base.checks import Reader, sequence
 from ..catalogue.fabric import FACTORS, MOST_RANKS, Fabric, size_bytes, size_text
+from ..faults.words import with_id
 from .output import Figure, Output
 from .runs import Run, over
 
@@ -120,7 +121,8 @@ def _judge(
     nw = figure.nw_gb_s if figure else None
     result = Result(run, BROKEN, nw, figure.algo_gb_s if figure else None, None, "none", "")
     if output.failure is not None:
-        return replace(result, sentence=f"{_name(run)}: {output.failure.sentence}", failure=output.failure.id)
+        said = with_id(f"{_name(run)}: {output.failure.sentence}", output.failure.id)
+        return replace(result, sentence=said, failure=output.failure.id)
     if nw is None:
         said = f"{_name(run)}: hccl_demo printed no NW Bandwidth for this size. Its log is kept."
         return replace(result, sentence=said, failure="no_figure")

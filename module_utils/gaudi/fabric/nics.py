@@ -24,7 +24,7 @@ _VERSION = re.compile(r"^libfabric:\s*([0-9]{1,3})\.([0-9]{1,3})(?:\.([0-9]{1,3}
 # Blanks within one line only: an image may print nothing but line breaks, which a wider pattern would scan repeatedly.
 _PROVIDER = re.compile(r"^[ \t]*provider:[ \t]*(\S+)", re.MULTILINE)
 # Failures by which a run with HCCL_GAUDI_DIRECT=1 says that Gaudi Direct is not available.
-_NO_DIRECT = ("gaudi_direct", "no_provider")
+_NO_DIRECT = ("hccl-gaudi-direct", "hccl-no-provider")
 
 # What is said of Gaudi Direct.
 SLOWER = "Traffic goes through the host's memory, which is slower."

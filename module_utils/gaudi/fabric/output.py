@@ -18,6 +18,8 @@ from ..base.printable import printable
 from ..catalogue.fabric import FACTORS
 from ..faults.causes import explain, quote
 from ..faults.facts import Facts
+from ..faults.hccl import FAULTS
+from ..faults.words import fill, groups
 
 # hccl_demo prints six decimals; this is the tolerance for NW = Algo x factor.
 _TOLERANCE = 0.005
@@ -200,83 +202,9 @@ def _row(row: re.Match[str], about: re.Match[str] | None) -> Figure | None:
 
 
 _LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
-# Endings of a failed run, tested in this order: a cause before its consequences. {0} is text of the line itself.
-_FAILURES: tuple[tuple[str, re.Pattern[str], str, str], ...] = (
-    (
-        "wrong_result",
-        re.compile(r"failed on correctness|which is bad\."),
-        "The collective computed wrong sums: a card or a link damages data, whatever bandwidth was printed.",
-        "Do not serve from these cards; find the card with halves and pairs, and have it replaced.",
-    ),
-    (
-        "affinity",
-        re.compile(r"(Affinity: [^\n]{0,200}?aborting)|Affinity setting for HCCL demo failed|\[handle_affinity\]"),
-        "hccl_demo found no NUMA nodes for the cards ({0}).",
-        "That is so in a virtual machine; on bare metal remove its "
-        "cache, /tmp/affinity_topology_output, and look at hl-smi topo -c -N.",
-    ),
-    (
-        "queue_pair",
-        re.compile(r"Source:\s*QPC|QPC,? error"),
-        "The cards' network reported a queue pair error. The usual cause is a stale gaudinet.json, or a card with a "
-        "link down.",
-        "Compare /etc/habanalabs/gaudinet.json with the cards' addresses.",
-    ),
-    (
-        "gaudi_direct",
-        re.compile(r"(Gaudi-?[Dd]irect not supported[^\n]{0,200})"),
-        "Gaudi Direct cannot be used: {0}.",
-        "Load ib_uverbs (the kernel must have ib_umem_dmabuf_get), and build "
-        "libfabric 1.20 or later with the vendor's headers.",
-    ),
-    (
-        "no_provider",
-        re.compile(r"(Could not find any matching provider[^\n]{0,120})"),
-        "libfabric offers no provider that HCL can use ({0}).",
-        "Look at fi_info in the image.",
-    ),
-    (
-        "no_wrapper",
-        re.compile(r"(Error loading OFI wrapper)"),
-        "HCL could not load libhccl_ofi_wrapper.so, so that it went on without host NICs.",
-        "Build the image with the part host_nics.",
-    ),
-    (
-        "no_host",
-        re.compile(r"(ssh: Could not resolve hostname [^\n]{1,100})"),
-        "A node of the run could not be reached: {0}.",
-        "",
-    ),
-    (
-        "refused_arguments",
-        re.compile(r"\[validate_(?:arguments|size)\] ([^\n]{1,200})"),
-        "hccl_demo refused what it was asked: {0}.",
-        "",
-    ),
-    (
-        "not_built",
-        re.compile(
-            r"(No such file or directory[^\n]{0,40}run_hccl_demo|can't open file [^\n]{0,100}run_hccl_demo"
-            r"|\[make_demo\] The following make command has failed)"
-        ),
-        "The image has no hccl_demo that runs ({0}).",
-        "Build one of the same base with it.",
-    ),
-    (
-        "collective_failed",
-        re.compile(r"In function \w{1,60}\(\): (hccl[^\n]{1,160}? failed: [^\n]{1,120})"),
-        "A collective operation failed: {0}.",
-        _LOOK,
-    ),
-    (
-        "synapse_error",
-        re.compile(r"In function \w{1,60}\(\): ([^\n]{1,160}? failed with synapse error: [0-9]{1,6})"),
-        "The card's software failed: {0}.",
-        "Look at dmesg | grep habanalabs.",
-    ),
-)
 # After this one come the faults that a server has as well.
-_BEFORE_CAUSES = "affinity"
+_BEFORE_CAUSES = "hccl-affinity"
+_SIGNS = tuple((known, re.compile(known.signs)) for known in FAULTS)
 _RANK_ENDED = re.compile(r"HCCL_RANK=(?P<rank>[0-9]{1,5}) [^\n]{0,2000}? ended with exit code (?P<status>[0-9]{1,6})")
 _ERROR = re.compile(r"HCCL demo (?:error|exception): ([^\n]{1,300})")
 _EXIT = re.compile(r"Exiting HCCL demo with code: ([0-9]{1,3})")
@@ -284,8 +212,8 @@ _EXIT = re.compile(r"Exiting HCCL demo with code: ([0-9]{1,3})")
 
 # Messages that make a run worthless although it ended with status 0: always, and if it should use host NICs. Any other
 # message on the way, such as a card that was busy at the first attempt, was resolved by the program itself.
-_ALWAYS = frozenset(("wrong_result",))
-_FALLBACKS = frozenset(("gaudi_direct", "no_provider", "no_wrapper"))
+_ALWAYS = frozenset(("hccl-wrong-result",))
+_FALLBACKS = frozenset(("hccl-gaudi-direct", "hccl-no-provider", "hccl-no-wrapper"))
 
 
 def _failure(
@@ -294,12 +222,12 @@ def _failure(
     """Return why a run does not count, the most specific reason first; ended: how it ended, None for success."""
     well = ended is None and bool(figures)
     telling = _ALWAYS | (_FALLBACKS if host_nics else frozenset())
-    for id_, pattern, said_of_it, remedy in _FAILURES:
-        found = pattern.search(text) if not well or id_ in telling else None
+    for known, pattern in _SIGNS:
+        found = pattern.search(text) if not well or known.id in telling else None
         if found:
-            said = next((group for group in found.groups() if group), found.group())
-            return Failure(id_, said_of_it.format(printable(said.strip().rstrip("."))), remedy, _rank(text))
-        if not well and id_ == _BEFORE_CAUSES and (cause := _cause(text, facts)) is not None:
+            said = printable(groups(found) or found.group().strip().rstrip("."))
+            return Failure(known.id, *fill(known, it=said), _rank(text))
+        if not well and known.id == _BEFORE_CAUSES and (cause := _cause(text, facts)) is not None:
             return cause
     return ended or _unusable(figures, ranks)
 
@@ -329,7 +257,7 @@ KILLED = 137
 NOT_OF_CARDS = frozenset(("killed", "no_memory"))
 # Ids of failures that any set of cards would have, so no faulty card is searched.
 OF_ALL_CARDS = frozenset(
-    ("affinity", "refused_arguments", "not_built", "no-verbs", "verbs-not-passed", "other-release")
+    ("hccl-affinity", "hccl-arguments", "hccl-demo-not-built", "no-verbs", "verbs-not-passed", "other-release")
 )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.documents import misfit, parse
 from ..base.printable import printable
+from ..faults.words import with_id
 from . import compute
 from .classes import CLASSES, PASSING, Earlier, Result, modules_text
 from .locating import Located
@@ -395,7 +396,7 @@ def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
     """
     of_others = _OF_OTHERS if needs.alone else ()
     found = [
-        fault["sentence"]
+        with_id(fault["sentence"], fault["id"])
         for fault in verdict["faults"]
         if fault["fatal"]
         and fault["id"].replace("_", "-") not in of_others
@@ -471,7 +472,7 @@ def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:
             NOT_MEASURED: f"cards checked at {time}, links not measured",
         }[verdict["state"]]
     ]
-    lines += [fault["sentence"] for fault in verdict["faults"] if fault["fatal"]]
+    lines += [with_id(fault["sentence"], fault["id"]) for fault in verdict["faults"] if fault["fatal"]]
     lines += _of_host_nics(verdict["host_nics"])
     lines += [each["sentence"] for each in (*verdict["measurements"], *verdict["located"])]
     lines += [f"burn-in: {verdict['burn_in']['sentence']}"] if verdict["burn_in"] else []

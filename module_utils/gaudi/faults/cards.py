@@ -275,7 +275,7 @@ FAULTS = (
     ),
     # Users of cards, found by the doctor.
     Known(
-        "card-held-by-orphan",
+        "card-used-by-orphaned-container",
         CARDS,
         DOCTOR,
         "Module {module} is held by {who}, but the unit vllm-{instance}.service does not run.",
@@ -283,7 +283,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "card-held-by-stranger",
+        "card-used-by-other-process",
         CARDS,
         DOCTOR,
         "Module {module} is reserved for the instance {holder}, and {who} uses it.",

@@ -148,7 +148,7 @@ FAULTS = (
         example="docker: Error response from daemon: Unknown runtime specified habana.",
     ),
     Known(
-        "driver-silent",
+        "cards-not-offered",
         CARDS,
         "",
         "The driver does not offer the cards.",

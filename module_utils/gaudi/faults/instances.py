@@ -8,7 +8,7 @@ from .shared import CAUSES, DOCTOR, PLAN, STILL_TRANSLATES, SUPERVISOR
 FAULTS = (
     # The engine.
     Known(
-        "engine-gone",
+        "engine-unreachable",
         ENGINE,
         SUPERVISOR + "instance.py",
         "{what}.",
@@ -145,7 +145,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "card-exchanged",
+        "card-replaced",
         CARDS,
         PLAN,
         "The card of module {module} has serial {serial}, the plan was made for {wanted}: cards were exchanged.",
@@ -187,7 +187,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "over-budget",
+        "start-timeout",
         INSTANCES,
         SUPERVISOR + "starting.py",
         "The start is not done after {taken} ({why}): {doing}.",
@@ -229,7 +229,7 @@ FAULTS = (
         "",
     ),
     Known(
-        "port-shut",
+        "port-blocked",
         INSTANCES,
         SUPERVISOR + "run.py",
         "The server listens at {endpoint}, and for {seconds} s no connection to it came through, although the node "

@@ -9,7 +9,20 @@ refusals; docs/refusals.md lists them.
 
 from __future__ import annotations
 
-from . import benchmark, build, calibration, cards, configuration, container, host, hub, instances, server, serving
+from . import (
+    benchmark,
+    build,
+    calibration,
+    cards,
+    configuration,
+    container,
+    hccl,
+    host,
+    hub,
+    instances,
+    server,
+    serving,
+)
 
 # The order matters: of the entries that a line matches, the first one is the reason.
 FAULTS = (
@@ -21,6 +34,7 @@ FAULTS = (
     *configuration.FAULTS,
     *container.FAULTS,
     *benchmark.FAULTS,
+    *hccl.FAULTS,
     *instances.FAULTS,
     *build.FAULTS,
     *serving.FAULTS,

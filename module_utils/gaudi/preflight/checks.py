@@ -49,6 +49,8 @@ class Problem:
 
     id: str
     message: str
+    refused_id: str = ""
+    """The id of the refusal that it is, where ``id`` is that of several."""
 
     def as_dict(self) -> dict[str, str]:
         """Return the problem as a mapping that survives JSON."""
@@ -502,7 +504,8 @@ def silent_engine(said: str) -> list[str]:
     if not said:
         return []
     return [
-        f"{say('engine-gone', what=said)} Judged without the engine: containers by what their supervisors wrote down, "
+        f"{say('engine-unreachable', what=said)} Judged without the engine: containers by what their supervisors wrote "
+        "down, "
         "images by the record of those that were pulled."
     ]
 
@@ -538,15 +541,15 @@ def check_requests(
 
     ``positions``: each plan's position in gaudi_serving_instances; a sentence about a single request names it.
     """
-    places: dict[str, list[int]] = {}
+    places: dict[tuple[str, str], list[int]] = {}
     for number, plan in enumerate(plans):
         if plan.get("refused") and (cards_seen or plan["refused_id"] != "no_cards"):
-            places.setdefault(str(plan["refused"]), []).append(number)
+            places.setdefault((str(plan["refused"]), str(plan.get("refused_id", ""))), []).append(number)
     problems = []
-    for sentence, numbers in places.items():
+    for (sentence, refused_id), numbers in places.items():
         one = len(numbers) == 1 and numbers[0] < len(positions)
         where = f"gaudi_serving_instances[{positions[numbers[0]]}]: " if one else ""
-        problems.append(Problem("request", f"{where}{sentence}"))
+        problems.append(Problem("request", f"{where}{sentence}", refused_id))
     return problems
 
 
@@ -557,5 +560,8 @@ def report(host: str, problems: Sequence[Problem], beside: Sequence[Problem] = (
     """
     number_of = len(problems) + len(beside)
     lines = [f"{host}: {'1 problem' if number_of == 1 else f'{number_of} problems'}, nothing was changed."]
-    lines += [f"  {number}. {problem.message}" for number, problem in enumerate(problems, 1)]
+    lines += [
+        f"  {number}. {problem.message} [{problem.refused_id or problem.id}]"
+        for number, problem in enumerate(problems, 1)
+    ]
     return "\n".join([*lines, *table])

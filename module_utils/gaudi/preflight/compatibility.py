@@ -183,7 +183,7 @@ class Mismatch:
     @property
     def short(self) -> str:
         """What differs, without what to do."""
-        return fault(self.check.name.replace("_", "-")).sentence.format(found=self.row.found, wanted=self.row.wanted)
+        return fault(self.check.name).sentence.format(found=self.row.found, wanted=self.row.wanted)
 
 
 def cards(topology: Iterable[Mapping[str, Any]], types: Mapping[str, CardType]) -> tuple[Card, ...]:
@@ -215,11 +215,17 @@ def other_warnings(topology_findings: Iterable[Mapping[str, str]]) -> list[str]:
 
 def judge(found: Found, release: Release, levels: Levels, allowed: Collection[str]) -> list[Mismatch]:
     """Everything about a node that does not go with a release, in the order of the catalogue."""
+    allowed = allowed_checks(allowed)
     return [
         Mismatch(check, row, allowed=check.name in allowed)
         for check in levels.checks
         for row in JUDGES[check.name](found, release, levels)
     ]
+
+
+def allowed_checks(names: Iterable[str]) -> set[str]:
+    """The names of the checks that a site allows; before 0.4 they were written with underscores."""
+    return {name.replace("_", "-") for name in names}
 
 
 def _system(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
@@ -446,20 +452,20 @@ Judge = Callable[[Found, Release, Levels], Iterator[Row]]
 JUDGES: Mapping[str, Judge] = {
     "system": _system,
     "kernel": _kernel,
-    "kernel_untested": _kernel_untested,
+    "kernel-untested": _kernel_untested,
     "iommu": _iommu,
     "driver": _driver,
-    "driver_build": _driver_build,
-    "nic_driver": _nic_driver,
-    "runtime_package": _runtime_package,
-    "runtime_package_build": _runtime_package_build,
+    "driver-build": _driver_build,
+    "nic-driver": _nic_driver,
+    "runtime-package": _runtime_package,
+    "runtime-package-build": _runtime_package_build,
     "docker": _docker,
     "image": _image,
-    "image_python": _image_python,
-    "warm_up": _warm_up,
-    "card_type": _card_type,
+    "image-python": _image_python,
+    "warm-up": _warm_up,
+    "card-type": _card_type,
     "firmware": _firmware,
-    "firmware_rule": _firmware_rule,
+    "firmware-rule": _firmware_rule,
 }
 
 
@@ -468,7 +474,7 @@ def unknown_names(allowed: Iterable[str], levels: Levels) -> list[Problem]:
     known = [check.name for check in levels.checks]
     problems = []
     for name in allowed:
-        if name not in known:
+        if name.replace("_", "-") not in known:
             near = question(difflib.get_close_matches(name, known, n=1))
             said = f"{OPTION} names {name!r}, and no check is called so.{near} Known: {', '.join(known)}."
             problems.append(Problem("option", said))
@@ -514,7 +520,7 @@ def report(mismatches: Sequence[Mismatch], release: Release, first: int) -> list
     for each in mismatches:
         mark = f"{number}." if each.refused else "-"
         said = "" if each.refused else f" (let through by {OPTION})" if each.allowed else " (a warning)"
-        lines.append(f"  {mark} {each.check.name}{said}")
+        lines.append(f"  {mark} [{each.check.name}]{said}")
         for name, text in (("found", each.row.found), ("wanted", each.row.wanted), ("do", each.row.todo)):
             begin = f"       {name:<8}"
             indent = " " * len(begin)

@@ -13,15 +13,15 @@ from .compatibility import Mismatch
 # Checks of catalog/compatibility.yml whose result the driver's packages change, or that need a loaded driver.
 CHECKS = (
     "driver",
-    "driver_build",
-    "nic_driver",
-    "runtime_package",
-    "runtime_package_build",
+    "driver-build",
+    "nic-driver",
+    "runtime-package",
+    "runtime-package-build",
     "firmware",
-    "firmware_rule",
+    "firmware-rule",
 )
 # And those that another kernel changes, which the role installs and boots.
-KERNEL_CHECKS = ("kernel", "kernel_untested")
+KERNEL_CHECKS = ("kernel", "kernel-untested")
 # Further facts that only a loaded driver gives.
 UNTOLD = ("which card is which module", "the state of each card and its links", "who uses a card")
 

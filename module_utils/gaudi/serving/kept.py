@@ -14,7 +14,7 @@ from typing import Any
 from ..base.documents import parse
 from ..base.refusal import Refusal
 from . import openness
-from .signs import Reason
+from .failure import Reason
 
 SCHEMA = 1
 # Plans that served, and the same number that never did.
@@ -28,12 +28,20 @@ SHOWN = 12
 
 # Reasons caused by the node, with which another plan would fail as well.
 _OF_THE_NODE = (
-    *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
-    *("guard-missing", "container-name-taken", "container-killed", "port-shut", "iommu-translates"),
+    *(
+        "engine-unreachable",
+        "engine-missing",
+        "engine-restarted",
+        "runtime-missing",
+        "cards-not-offered",
+        "probe",
+        "keys",
+    ),
+    *("guard-missing", "container-name-taken", "container-killed", "port-blocked", "iommu-translates"),
     *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
 )
 # After these reasons no further attempt is made: the server had all the time that it can get.
-_PATIENCE_SPENT = ("stalled", "over-budget")
+_PATIENCE_SPENT = ("stalled", "start-timeout")
 
 _START = {"image": str, "guard": str, "weights": str, "driver?": str}
 _FAILED = {"reason": str, "at": str, "by": str, "starts_from": _START}

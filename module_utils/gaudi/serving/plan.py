@@ -11,8 +11,8 @@ from typing import Any
 from ..base.command_line import hub_ids
 from ..faults.words import say
 from .closed_ports import ClosedPorts
+from .failure import configuration, transient
 from .last_start import sized_by
-from .signs import configuration, transient
 
 LABEL_INSTANCE = "gaudi-serving.instance"
 LABEL_PLAN = "gaudi-serving.plan"
@@ -296,8 +296,8 @@ def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
             raise transient("card-missing", said)
         index, serial = seen[card.module_id]
         if card.serial is not None and serial != card.serial:
-            said = say("card-exchanged", module=card.module_id, serial=serial, wanted=card.serial)
-            raise configuration("card-exchanged", said)
+            said = say("card-replaced", module=card.module_id, serial=serial, wanted=card.serial)
+            raise configuration("card-replaced", said)
         indexes.append(index)
     return indexes
 

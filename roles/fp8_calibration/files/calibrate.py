@@ -45,8 +45,8 @@ from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import check_npz, missing_weights
+from gaudi.serving.failure import Failure
 from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, ulimits, walls
-from gaudi.serving.signs import Failure
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
 LARGEST = 1_000_000_000
@@ -347,7 +347,7 @@ def look_up_cards(document: dict[str, Any]) -> list[int]:
         return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
     except Failure as failure:
         # A supervisor has kinds for the same two things; they stand in the state files of instances.
-        if failure.reason.kind == "card-exchanged":
+        if failure.reason.kind == "card-replaced":
             raise Refusal("serial_changed", str(failure)) from failure
         raise Refusal("no_such_module", str(failure)) from failure
 

@@ -191,7 +191,7 @@ def test_gaudi_direct_that_is_not_there_fails_who_asks_for_it_by_name(
     assert done.returncode == ends
     assert ("Gaudi-direct not supported due to missing symbols in kernel version" in done.stdout) is bool(ends)
     failure = parse_output(done.stdout, ranks=8, status=done.returncode).failure
-    assert (failure.id if failure else None) == ("gaudi_direct" if ends else None)
+    assert (failure.id if failure else None) == ("hccl-gaudi-direct" if ends else None)
     assert bandwidths(done.stdout).get("NW") == (None if ends else 40.0)
     assert demo(node, [0, 1, 2, 3], *ALL_REDUCE).returncode == 0, "cards of one group use no host NICs"
 

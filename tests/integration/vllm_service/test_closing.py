@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from gaudi.serving.closed_ports import ClosedPorts, is_closed
-from gaudi.serving.signs import Failure
+from gaudi.serving.failure import Failure
 from gaudi_supervisor import clock, closing
 
 from tests.integration.vllm_service.node import PATIENCE

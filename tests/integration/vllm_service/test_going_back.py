@@ -265,7 +265,7 @@ def test_a_change_that_takes_too_long_goes_back_at_once(node: Node) -> None:
     change(node, "b")
     node.scenario(lines=[f"INFO step {place}" for place in range(400)], delay=0.1)
     code, _ = node.run("--longest-start", "1")
-    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "over-budget")
+    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "start-timeout")
 
 
 def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
@@ -275,7 +275,7 @@ def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
     (node.root / "hl-smi.csv").unlink()
     for _ in range(3):
         code, _ = node.run("--attempts-of-change", "1")
-        assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "driver-silent")
+        assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "cards-not-offered")
     assert len(plans(node)) == 1
 
 
@@ -292,7 +292,7 @@ def test_a_firewall_takes_no_plan_back_and_is_named(node: Node) -> None:
     process.terminate()
     process.communicate(timeout=PATIENCE)
     code, _ = node.run("--unhealthy", "0.5", "--attempts-of-change", "1", FAKE_HTTP_TIMEOUT="0.2")
-    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "port-shut")
+    assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "failed", "port-blocked")
     assert "a firewall which drops packets to its port" in node.state["status"]
     assert any("it listens, and no connection to port" in status for status in node.statuses)
     assert texts(node) == lies_there

@@ -23,9 +23,9 @@ import pytest
 from gaudi.doctor import recorded
 from gaudi.node.listening import listeners_at
 from gaudi.node.programs import library_digest
+from gaudi.serving.failure import Failure
 from gaudi.serving.last_start import sized_by
 from gaudi.serving.plan import LABEL_INSTANCE
-from gaudi.serving.signs import Failure
 from gaudi.serving.state import WAITS_FOR_LOCK
 from gaudi_supervisor import clock, command_line
 from gaudi_supervisor.cards import Cards
@@ -228,7 +228,7 @@ def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
     code, output = node.run("--longest-start", "1")
     assert code == 75
     assert "The start is not done after less than a minute (vllm_service_longest_start): warm-up: prompt" in output
-    assert node.state["reason"]["kind"] == "over-budget"
+    assert node.state["reason"]["kind"] == "start-timeout"
     assert not node.container_exists()
 
 
@@ -334,7 +334,7 @@ ENDS = [
     ("api_server.py: error: unrecognized arguments: --nonsense 1", 2, "unknown-argument", 78),
     ("OSError: [Errno 98] error while attempting to bind: address already in use", 1, "port-taken", 75),
     ("safetensors_rust.SafetensorError: Error while deserializing header", 1, "weights-incomplete", 78),
-    ("no habanalabs devices found. driver might not be loaded", 1, "driver-silent", 75),
+    ("no habanalabs devices found. driver might not be loaded", 1, "cards-not-offered", 75),
     ("ValueError: something nobody foresaw", 1, "server-ended", 75),
     ("INFO all was well", 137, "container-killed", 75),
 ]
@@ -496,9 +496,9 @@ CHECKS = [
         78,
         "The plan needs the cards 0 (AN0), 1 (AN1), reserved for tiny are 7 (AN7)",
     ),
-    (other_serial, "card-exchanged", 78, "module 0 has serial AN9, the plan was made for AN0"),
+    (other_serial, "card-replaced", 78, "module 0 has serial AN9, the plan was made for AN0"),
     (card_gone, "card-missing", 75, "The card of module 0 (serial AN0) is not there: hl-smi lists the modules 1."),
-    (no_driver, "driver-silent", 75, "The driver does not offer the cards."),
+    (no_driver, "cards-not-offered", 75, "The driver does not offer the cards."),
     (no_weights, "weights-incomplete", 78, "has no config.json"),
     (shard_missing, "weights-incomplete", 78, "1 of 2 shards named in model.safetensors.index.json are missing"),
     (fetched_shard_cut_short, "weights-incomplete", 78, "fetch_weights.yml -e repository=owner/weights -e revision=c0"),
@@ -1254,7 +1254,7 @@ def test_a_firewall_before_a_server_that_serves_is_named(node: Node) -> None:
     (node.root / "shut").touch()
     process.communicate(timeout=PATIENCE)
     assert any("it listens, and no connection to port" in status for status in node.statuses)
-    assert (process.returncode, node.state["reason"]["kind"]) == (75, "port-shut")
+    assert (process.returncode, node.state["reason"]["kind"]) == (75, "port-blocked")
 
 
 def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
@@ -1310,7 +1310,7 @@ def test_the_engine_stays_away(node: Node) -> None:
     node.wait_ready()
     (node.root / "engine_down").touch()
     assert process.wait(PATIENCE) == 75
-    assert node.state["reason"]["kind"] == "engine-gone"
+    assert node.state["reason"]["kind"] == "engine-unreachable"
 
 
 def test_a_stop_without_an_engine_says_what_may_be_left(node: Node) -> None:

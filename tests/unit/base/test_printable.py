@@ -13,8 +13,8 @@ import pytest
 from ansible.module_utils.gaudi.base.printable import journal_line, printable, printable_lines
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions
+from ansible.module_utils.gaudi.serving.failure import Reason
 from ansible.module_utils.gaudi.serving.progress import Progress
-from ansible.module_utils.gaudi.serving.signs import Reason
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -107,7 +107,7 @@ def crash_loop() -> list[Finding]:
         (hugepages, "not-in-effect", "vm.nr_hugepages is 0, and 1024 is wanted", "playbooks/tune_host.yml"),
         (
             until_a_reboot,
-            "not-kept",
+            "not-persistent",
             "vm.nr_hugepages is 64, as wanted, but nothing of ours keeps it so (after a reboot: the kernel's default).",
             "playbooks/tune_host.yml",
         ),
@@ -122,7 +122,7 @@ def crash_loop() -> list[Finding]:
         (lambda: of_release(kernel_lacks=NEEDED), "iommu", "iommu=pt on its command line", "playbooks/tune_host.yml"),
         (disk, "disk", "100.0 GiB are free on /data", "Free 100.0 GiB"),
         (lambda: of_checks(checks.check_clock(1000.0, 0.0, 60.0)), "clock", "ahead of the controller's", "NTP"),
-        (orphan, "card-held-by-orphan", "Module 3 is held by", "docker rm --force vllm-tiny"),
+        (orphan, "card-used-by-orphaned-container", "Module 3 is held by", "docker rm --force vllm-tiny"),
         (
             lambda: findings.of_low_memory(PIECES, 4096),
             "low-memory-fragmented",

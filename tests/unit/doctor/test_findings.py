@@ -131,9 +131,9 @@ def test_numbers_that_are_not_proved_are_a_note(outcome: str, notes: int) -> Non
 @pytest.mark.parametrize(
     ("user", "holders", "running", "id_", "fault", "says"),
     [
-        (OWN, {0: "tiny"}, {"tiny": False}, "card-held-by-orphan", True, "docker rm --force vllm-tiny"),
-        (OWN, {}, {}, "card-held-by-orphan", True, "docker rm --force vllm-tiny"),
-        (STRANGER, {0: "tiny"}, {"tiny": True}, "card-held-by-stranger", True, "pid 42 python3 uses it"),
+        (OWN, {0: "tiny"}, {"tiny": False}, "card-used-by-orphaned-container", True, "docker rm --force vllm-tiny"),
+        (OWN, {}, {}, "card-used-by-orphaned-container", True, "docker rm --force vllm-tiny"),
+        (STRANGER, {0: "tiny"}, {"tiny": True}, "card-used-by-other-process", True, "pid 42 python3 uses it"),
         (STRANGER, {1: "tiny"}, {"tiny": True}, "card-in-use", False, "which is no instance"),
     ],
 )

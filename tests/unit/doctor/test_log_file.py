@@ -229,11 +229,11 @@ NEIGHBOURS = [
     ),
     ("RuntimeError: Data processing error: CAS service error : Reqwest Error", "hub-unreachable"),
     ("HABANA_RUNTIME_ERROR=habana-container-hook was not found on the system", "runtime-not-installed"),
-    ("no AIPs available", "driver-silent"),
+    ("no AIPs available", "cards-not-offered"),
     (
         "docker: Error response from daemon: error gathering device information while adding custom device "
         '"/dev/accel/accel0": no such file or directory.',
-        "driver-silent",
+        "cards-not-offered",
     ),
     ("habana-container-hook: error: driver not loaded", "runtime-hook-failed"),
     # Models.
@@ -520,7 +520,7 @@ OTHER_LOGS = [
     (
         "python3 run_hccl_demo.py --nranks 8\nHCCL demo error: In function main(): hcclAllReduce(a) failed: "
         "hcclInternalError\nExiting HCCL demo with code: 1\n",
-        "collective_failed",
+        "hccl-collective-failed",
         "hcclInternalError",
     ),
     (
@@ -742,6 +742,11 @@ FACTS = {
     **dict.fromkeys(
         ("benchmark-imports", "benchmark-client", "benchmark-no-answer"), Facts(command=("bench_client.py",))
     ),
+    **{
+        known.id: Facts(command=("run_hccl_demo.py",))
+        for known in FAULTS
+        if known.id.startswith("hccl-") and known.asked
+    },
     "speculation": Facts(command=("--speculative-config", '{"method": "ngram"}')),
     "picture-too-large": Facts(command=("--limit-mm-per-prompt", '{"image": 1}'), served=True),
 }

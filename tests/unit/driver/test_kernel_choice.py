@@ -140,7 +140,7 @@ def test_a_kernel_on_which_an_owner_saw_the_build_fail_is_refused_beforehand() -
         ("1.24", "6.11.0-9-generic", True),
         ("1.22", NEW, True),
         ("1.24", "6.1.0-53-amd64", False),
-        # Not known: it is only reported that nobody tests it (kernel_untested).
+        # Not known: it is only reported that nobody tests it (kernel-untested).
         ("1.24.1", NEW, False),
     ],
 )

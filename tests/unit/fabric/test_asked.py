@@ -268,7 +268,7 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
     assert said["verdict"]["faults"][0]["id"] == "link-down"
     assert said["lines"] == [
         f"cards and links: accepted at 2026-11-24T00:00:00+00:00, page on the node: {ACCEPTANCE_PAGE}",
-        f"  {DOWN.sentence}",
+        f"  {DOWN.sentence} [{DOWN.id}]",
     ]
 
 

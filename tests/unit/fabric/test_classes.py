@@ -45,8 +45,8 @@ def test_a_pass_limit_counts_for_its_own_size_only() -> None:
 
 
 def test_a_run_that_failed_is_broken_whatever_it_printed() -> None:
-    result = one(USUAL, Output(printed(USUAL, 258.2).figures, failed("wrong_result").failure))
-    assert (result.word, result.failure, result.nw_gb_s) == ("broken", "wrong_result", 258.2)
+    result = one(USUAL, Output(printed(USUAL, 258.2).figures, failed("hccl-wrong-result").failure))
+    assert (result.word, result.failure, result.nw_gb_s) == ("broken", "hccl-wrong-result", 258.2)
     assert result.sentence.startswith("all_reduce of 32m over modules 0-7: ")
 
 
@@ -80,7 +80,7 @@ def test_groups_without_a_published_figure_are_compared_with_each_other() -> Non
 
 
 def test_a_group_that_failed_is_nothing_to_compare_with() -> None:
-    wrong = Output(printed(QUADS[0], 200.0).figures, failed("wrong_result").failure)
+    wrong = Output(printed(QUADS[0], 200.0).figures, failed("hccl-wrong-result").failure)
     first, second = judge([(QUADS[0], wrong), (QUADS[1], printed(QUADS[1], 1.0))], fabric("HL-338"), (), ())
     assert (first.word, second.word, second.basis) == ("broken", "unpublished", "none")
 

@@ -75,20 +75,20 @@ def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
         (
             f"{GOOD}rank=5 size=32 <float> Input Buffer [5 ...] Output Buffer [1 ...] which is bad.\n",
             255,
-            "wrong_result",
+            "hccl-wrong-result",
             "",
         ),
         (
             f"{GOOD}HCCL demo error: Collective operation has failed on correctness.\n",
             255,
-            "wrong_result",
+            "hccl-wrong-result",
             "wrong sums",
         ),
-        ("Affinity: Issue while trying to run hl-smi, aborting...\n", 1, "affinity", "trying to run hl-smi"),
+        ("Affinity: Issue while trying to run hl-smi, aborting...\n", 1, "hccl-affinity", "trying to run hl-smi"),
         (
             "Affinity: Numa mapping isn't set properly, you are most likely running on an unsupported VM, aborting...",
             1,
-            "affinity",
+            "hccl-affinity",
             "virtual machine",
         ),
         (
@@ -99,10 +99,20 @@ def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
             "another process",
         ),
         ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.\n", 1, "card-busy", "acquired"),
-        ("[HCL][error] Source: QPC, error (syndrome 0x83)\n", 255, "queue_pair", "gaudinet.json"),
-        ("Gaudi-direct not supported due to missing symbols in kernel version 5.4\n", 1, "gaudi_direct", "ib_uverbs"),
-        ("Gaudi-direct not supported due to libfabric version 1.17\n", 1, "gaudi_direct", "libfabric version 1.17"),
-        ("Could not find any matching provider. Gaudi-direct was set to: 1\n", 1, "no_provider", "fi_info"),
+        ("[HCL][error] Source: QPC, error (syndrome 0x83)\n", 255, "hccl-queue-pair", "gaudinet.json"),
+        (
+            "Gaudi-direct not supported due to missing symbols in kernel version 5.4\n",
+            1,
+            "hccl-gaudi-direct",
+            "ib_uverbs",
+        ),
+        (
+            "Gaudi-direct not supported due to libfabric version 1.17\n",
+            1,
+            "hccl-gaudi-direct",
+            "libfabric version 1.17",
+        ),
+        ("Could not find any matching provider. Gaudi-direct was set to: 1\n", 1, "hccl-no-provider", "fi_info"),
         (
             "hcl_device_control_factory.cpp:84(initDevice): The condition [ g_ibv.init(deviceConfig) == hcclSuccess ] "
             "failed. ibv initialization failed\n"
@@ -112,32 +122,37 @@ def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
             "no-verbs",
             "habanalabs_ib",
         ),
-        ("Error loading OFI wrapper.\n", 1, "no_wrapper", "went on without"),
+        ("Error loading OFI wrapper.\n", 1, "hccl-no-wrapper", "went on without"),
         ("hcl_ibverbs_t::init failed to find matching Habana IB device (hlib_6)\n", 1, "no-verbs", "hlib_6"),
-        ("ssh: Could not resolve hostname gaudi-02: Name or service not known\n", 255, "no_host", "gaudi-02"),
+        ("ssh: Could not resolve hostname gaudi-02: Name or service not known\n", 255, "hccl-no-host", "gaudi-02"),
         (
             "HCCL demo error: [validate_size] Requested size: 4B was less than supported minimum size: 32B\n",
             1,
-            "refused_arguments",
+            "hccl-arguments",
             "32B",
         ),
-        ("python3: can't open file '/opt/hccl_demo/run_hccl_demo.py': [Errno 2]\n", 2, "not_built", "same base"),
+        (
+            "python3: can't open file '/opt/hccl_demo/run_hccl_demo.py': [Errno 2]\n",
+            2,
+            "hccl-demo-not-built",
+            "same base",
+        ),
         (
             "HCCL demo error: [make_demo] The following make command has failed: bash build_demo.sh\n",
             1,
-            "not_built",
+            "hccl-demo-not-built",
             "",
         ),
         (
             "HCCL demo error: In function initDevice(): hcclCommInitRank(&resources.comm, 8) failed: internal error\n",
             255,
-            "collective_failed",
+            "hccl-collective-failed",
             "hcclCommInitRank",
         ),
         (
             "HCCL demo error: In function f(): synStreamCreateGeneric(a) failed with synapse error: 26\n",
             255,
-            "synapse_error",
+            "hccl-synapse-error",
             "error: 26",
         ),
         (
@@ -181,7 +196,7 @@ def test_the_node_without_rank_0_prints_nothing_where_all_is_well() -> None:
     assert parse_output("", ranks=16, status=0, silent=True) == Output((), None)
     failed = parse_output("which is bad.", ranks=16, status=1, silent=True).failure
     assert failed is not None
-    assert failed.id == "wrong_result"
+    assert failed.id == "hccl-wrong-result"
     assert parse_output("", ranks=16, status=None, silent=True).failure is not None
 
 
@@ -192,7 +207,7 @@ def test_what_was_mended_on_the_way_does_not_fail_a_run_but_falling_back_from_ho
     assert parse_output(fallback, ranks=8, status=0).failure is None
     failure = parse_output(fallback, ranks=8, status=0, host_nics=True).failure
     assert failure is not None
-    assert failure.id == "no_wrapper"
+    assert failure.id == "hccl-no-wrapper"
     assert parse_output(busy, ranks=8, status=0, host_nics=True).failure is None
 
 
@@ -209,7 +224,7 @@ def test_a_bandwidth_of_a_run_that_failed_is_kept_and_does_not_count() -> None:
     )
     assert output.figures[0].nw_gb_s == 258.209121
     assert output.failure is not None
-    assert output.as_dict()["failure"]["id"] == "wrong_result"
+    assert output.as_dict()["failure"]["id"] == "hccl-wrong-result"
 
 
 @given(st.integers(2, 64), st.floats(0.01, 1000))

@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.faults import words
 from ansible.module_utils.gaudi.faults.entry import PARTS, SEVERITIES
 from ansible.module_utils.gaudi.faults.known import FAULTS
 from ansible.module_utils.gaudi.serving import kept
-from ansible.module_utils.gaudi.serving.signs import Reason
+from ansible.module_utils.gaudi.serving.failure import Reason
 
 from tests.unit.faults import page
 from tests.unit.sources import nodes, tree
@@ -99,18 +99,25 @@ def test_faults_of_the_node_are_no_reason_to_give_a_plan_up_and_two_of_the_serve
         return kept.is_over(Reason(kind, "", retry), tries, 2)
 
     assert {kind for kind in KNOWN if not given_up(kind, retry=False, tries=9)} == {
-        *("engine-gone", "engine-missing", "engine-restarted", "runtime-missing", "driver-silent", "probe", "keys"),
-        *("guard-missing", "container-name-taken", "container-killed", "port-shut", "iommu-translates"),
+        *(
+            "engine-unreachable",
+            "engine-missing",
+            "engine-restarted",
+            "runtime-missing",
+            "cards-not-offered",
+            "probe",
+            "keys",
+        ),
+        *("guard-missing", "container-name-taken", "container-killed", "port-blocked", "iommu-translates"),
         *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
     }
-    assert {kind for kind in KNOWN if given_up(kind, retry=True, tries=1)} == {"stalled", "over-budget"}
+    assert {kind for kind in KNOWN if given_up(kind, retry=True, tries=1)} == {"stalled", "start-timeout"}
 
 
 def test_the_checks_of_the_catalogue_are_in_the_list_as_severe_as_there() -> None:
     severity = {"refuse": "error", "warn": "warning"}
     checks = yaml.safe_load((ROOT / "catalog/compatibility.yml").read_text(encoding="utf-8"))["checks"]
-    # A name there is a value of an option, which is written with underscores.
-    assert {check["name"].replace("_", "-"): severity[check["level"]] for check in checks} == {
+    assert {check["name"]: severity[check["level"]] for check in checks} == {
         fault.id: fault.severity for fault in FAULTS if fault.seen_by == "module_utils/gaudi/preflight/compatibility.py"
     }
 
@@ -158,9 +165,7 @@ def asserted(text: str, wanted: Iterable[str]) -> dict[str, set[str]]:
 
 def test_a_test_causes_every_fault() -> None:
     """And asserts its id: a test that only mentions it, or says that it is not found, causes nothing."""
-    # A check of the catalogue has its name there.
-    names = {fault.id: fault.id.replace("-", "_") for fault in FAULTS if fault.seen_by.endswith("compatibility.py")}
-    wanted, caused = {names.get(identifier, identifier) for identifier in KNOWN}, set[str]()
+    wanted, caused = set(KNOWN), set[str]()
     for path in (ROOT / "tests").rglob("test_*.py"):
         if path.parent != Path(__file__).parent:
             caused = caused.union(*asserted(path.read_text("utf-8"), wanted - caused).values())

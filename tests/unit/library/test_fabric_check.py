@@ -550,9 +550,9 @@ def test_one_that_is_ended_at_the_limit_hung(node: Node, status: int) -> None:
 @pytest.mark.parametrize(
     ("said", "id_"),
     [
-        ("Affinity: Issue while trying to run hl-smi, aborting...", "affinity"),
-        ("HCCL demo error: [validate_arguments] Argument loop was set to: 0", "refused_arguments"),
-        ("HCCL demo error: [make_demo] The following make command has failed: make", "not_built"),
+        ("Affinity: Issue while trying to run hl-smi, aborting...", "hccl-affinity"),
+        ("HCCL demo error: [validate_arguments] Argument loop was set to: 0", "hccl-arguments"),
+        ("HCCL demo error: [make_demo] The following make command has failed: make", "hccl-demo-not-built"),
     ],
 )
 def test_what_fails_with_any_cards_has_nobody_looked_for(node: Node, said: str, id_: str) -> None:

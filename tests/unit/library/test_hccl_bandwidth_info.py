@@ -30,12 +30,12 @@ def test_every_recorded_format_is_read_from_a_text_and_from_a_file(name: str, ch
 def test_why_figures_do_not_count_is_a_result() -> None:
     good = SAMPLES["reconstructed_all_reduce.txt"]
     said = read(text=f"{good}\nCollective operation has failed on correctness.\n")
-    assert (said["failure"]["id"], said["figures"][0]["nw_gb_s"]) == ("wrong_result", 258.209121)
+    assert (said["failure"]["id"], said["figures"][0]["nw_gb_s"]) == ("hccl-wrong-result", 258.209121)
     assert read(text=good, ranks=4)["failure"]["id"] == "inconsistent"
     assert read(text=good, status=3)["failure"]["id"] == "ended"
     fell_back = f"Error loading OFI wrapper\n{good}"
     assert read(text=fell_back)["failure"] is None
-    assert read(text=fell_back, host_nics=True)["failure"]["id"] == "no_wrapper"
+    assert read(text=fell_back, host_nics=True)["failure"]["id"] == "hccl-no-wrapper"
 
 
 def test_a_file_that_cannot_be_read_and_options_that_say_nothing_are_refused(tmp_path: Path) -> None:

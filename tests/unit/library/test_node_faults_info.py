@@ -95,7 +95,7 @@ def test_what_serves_and_can_write_nothing_is_a_fault(
 
 def test_a_container_that_outlived_its_unit_is_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=inactive\n")
-    assert [found for found, _ in faults()] == ["card-held-by-orphan", "stopped"]
+    assert [found for found, _ in faults()] == ["card-used-by-orphaned-container", "stopped"]
 
 
 def test_a_plan_that_was_changed_after_the_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,14 +155,14 @@ def test_an_engine_that_is_silent_is_the_one_fault_where_nobody_can_tell_more(mo
     monkeypatch.setattr(node_faults_info, "read_containers", silent)
     monkeypatch.setattr(containers, "look", nobody)
     ((found, sentence),) = faults()
-    assert found == "engine-gone"
+    assert found == "engine-unreachable"
     assert sentence.startswith("docker ps failed (status 1). Look at journalctl -u docker")
 
 
 def test_instances_without_docker_are_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, _program, **_options: None)
     ((found, sentence),) = faults()
-    assert found == "engine-gone"
+    assert found == "engine-unreachable"
     assert sentence.startswith("The node has instances and no Docker.")
 
 

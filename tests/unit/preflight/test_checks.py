@@ -410,7 +410,9 @@ def test_what_only_follows_from_a_missing_driver_is_not_said_again() -> None:
 
 def test_the_report_counts_and_numbers() -> None:
     text = preflight.report("gaudi-01", [preflight.Problem("a", "First."), preflight.Problem("b", "Second.")])
-    assert text == "gaudi-01: 2 problems, nothing was changed.\n  1. First.\n  2. Second."
+    assert text == "gaudi-01: 2 problems, nothing was changed.\n  1. First. [a]\n  2. Second. [b]"
+    asked = preflight.Problem("request", "No.", "no_such_model")
+    assert preflight.report("gaudi-01", [asked]).endswith("1. No. [no_such_model]")
     assert preflight.report("gaudi-01", [preflight.Problem("a", "x")]).startswith("gaudi-01: 1 problem, ")
 
 

@@ -30,12 +30,12 @@ REFUSED = {
     "kernel",
     "iommu",
     "driver",
-    "nic_driver",
-    "runtime_package",
+    "nic-driver",
+    "runtime-package",
     "image",
-    "card_type",
-    "firmware_rule",
-    "warm_up",
+    "card-type",
+    "firmware-rule",
+    "warm-up",
 }
 
 
@@ -97,14 +97,14 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
         ["found Rocky Linux 9.6, which counts as rhel9.6", "rhel9.6", "the vendor tests"],
     ),
     ("kernel", {"kernel": "5.15.0-91-generic"}, None, ["5.15.0-91-generic", "6.8 or newer on ubuntu24.04", "reboot"]),
-    ("kernel_untested", {"kernel": "6.17.0-5-generic"}, None, ["6.17.0-5", "6.8, the newest tested", "Boot a kernel"]),
+    ("kernel-untested", {"kernel": "6.17.0-5-generic"}, None, ["6.17.0-5", "6.8, the newest tested", "Boot a kernel"]),
     (
-        "warm_up",
+        "warm-up",
         {"cold": {"chat": "/data/recipe_cache/chat"}},
         None,
         ["the empty recipe cache /data/recipe_cache/chat", "Leave skip_warmup out", "partial_warmup"],
     ),
-    ("warm_up", {"cold": {"chat": ""}}, None, ["skip_warmup of chat with no recipe cache"]),
+    ("warm-up", {"cold": {"chat": ""}}, None, ["skip_warmup of chat with no recipe cache"]),
     (
         "iommu",
         {"kernel_lacks": (Needed("intel_iommu=on", "correctness", "x"), Needed("iommu=pt", "correctness", "x"))},
@@ -125,26 +125,26 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ),
     ("driver", {"driver": "unknown"}, None, ["found unknown, wanted 1.22"]),
     (
-        "driver_build",
+        "driver-build",
         {"driver": "1.22.1-97ec1a4", "nic_drivers": frozenset({"1.22.1-97ec1a4"})},
         None,
         ["found 1.22.1-97ec1a4, wanted 1.22.2-32"],
     ),
-    ("driver_build", with_package("habanalabs-dkms", "1.22.2-30"), None, ["found habanalabs-dkms 1.22.2-30"]),
+    ("driver-build", with_package("habanalabs-dkms", "1.22.2-30"), None, ["found habanalabs-dkms 1.22.2-30"]),
     (
-        "nic_driver",
+        "nic-driver",
         {"nic_drivers": frozenset({"1.22.1-97ec1a4"})},
         None,
         ["found 1.22.1-97ec1a4, wanted 1.22.2-97ec1a4, as the compute driver", "Unload all habanalabs modules"],
     ),
     (
-        "runtime_package",
+        "runtime-package",
         with_package("habanalabs-container-runtime", "1.21.3-57"),
         None,
         ["found habanalabs-container-runtime 1.21.3-57, wanted 1.22.2-32", "Install habanalabs-container-runtime"],
     ),
-    ("runtime_package_build", with_package("habanalabs-container-runtime", "1.22.1-6"), None, ["1.22.1-6, wanted"]),
-    ("runtime_package_build", with_package("habanalabs-container-runtime", "1.22.2-30"), None, ["1.22.2-30, wanted"]),
+    ("runtime-package-build", with_package("habanalabs-container-runtime", "1.22.1-6"), None, ["1.22.1-6, wanted"]),
+    ("runtime-package-build", with_package("habanalabs-container-runtime", "1.22.2-30"), None, ["1.22.2-30, wanted"]),
     (
         "docker",
         {"packages": {"docker.io": "20.10.24+dfsg1-1+deb12u1"}},
@@ -160,9 +160,9 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ("image", named("1.21.3"), None, ["found 1.21.3 in the name of vault", "Correct serving_image_ref"]),
     # What is pulled later is refused for the same: a patch release has an image of its own.
     ("image", named("1.22.1"), None, ["found 1.22.1 in the name of"]),
-    ("image_python", {"images": {IMAGE: Image(python="3.12.3")}}, None, ["Python 3.12.3 in vault", "3.10 or 3.11"]),
+    ("image-python", {"images": {IMAGE: Image(python="3.12.3")}}, None, ["Python 3.12.3 in vault", "3.10 or 3.11"]),
     (
-        "card_type",
+        "card-type",
         {"cards": cards("HL-205", generation="gaudi1", spi=None)},
         None,
         ["found HL-205 (first-generation Gaudi), wanted Gaudi 2 or Gaudi 3"],
@@ -175,7 +175,7 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ),
     ("firmware", {"cards": cards(spi=spi("1.23.0-fw-62.2.1"))}, None, ["SPI 1.23.0-fw-62.2.1 on modules 0, 1"]),
     (
-        "firmware_rule",
+        "firmware-rule",
         {"cards": cards("HL-225", **PAIR)[:1], "images": {}},
         R124,
         ["SPI 1.21.2-fw-59.3.1 with Boot FIT 1.20.1-fw-58.1.1 on module 0,", "release note of 1.24 for Gaudi 2"],
@@ -265,7 +265,7 @@ def refused_of(machine: str) -> tuple[list[str], list[str]]:
     )
     refused = [mismatch.check.name for mismatch in judge(found) if mismatch.refused]
     # Its description says that the driver's halves are of two builds.
-    halves = ["nic_driver"] if machine == "gaudi2-oam8-mixed" else []
+    halves = ["nic-driver"] if machine == "gaudi2-oam8-mixed" else []
     return refused, [*([] if version.startswith("1.22.") else ["driver"]), *halves]
 
 
@@ -275,7 +275,7 @@ def test_hl_smi_says_the_same_of_two_releases_and_the_driver_decides() -> None:
     right = Found(driver="1.24.1-b336d5e", nic_drivers=frozenset({"1.24.1-b336d5e"}))
     assert judge(right, wanted) == []
     (mismatch,) = judge(Found(driver="1.24.0-0000abc"), wanted)
-    assert mismatch.check.name == "driver_build"
+    assert mismatch.check.name == "driver-build"
     assert not [field.name for field in dataclasses.fields(Found) if "smi" in field.name]
 
 
@@ -328,7 +328,7 @@ def test_what_is_allowed_is_let_through_and_said() -> None:
     assert said.endswith("by release 1.22; let through by preflight_allow_mismatch.")
     assert "(let through by preflight_allow_mismatch)" in " ".join(compatibility.report([mismatch], release(), 1))
     # A warning needs no leave, and one that is named is no exception worth a line in every summary.
-    (warned,) = judge(dataclasses.replace(RIGHT, kernel="6.17"), None, "kernel_untested")
+    (warned,) = judge(dataclasses.replace(RIGHT, kernel="6.17"), None, "kernel-untested")
     assert compatibility.let_through([warned]) == []
 
 
@@ -336,7 +336,7 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
     (problem,) = compatibility.unknown_names(["driver", "nic_drivers"], LEVELS)
     assert problem.id == "option"
     assert "preflight_allow_mismatch names 'nic_drivers', and no check is called so." in problem.message
-    assert "Did you mean nic_driver?" in problem.message
+    assert "Did you mean nic-driver?" in problem.message
     assert compatibility.unknown_names([], LEVELS) == []
 
 
@@ -359,5 +359,5 @@ def test_a_card_that_nobody_knows_is_not_judged_by_its_type() -> None:
 
 def test_the_document_has_the_checks_of_the_catalogue() -> None:
     document = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([a-z_]+)` \| (\w+) \| (.+) \|$", document, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| (.+) \|$", document, re.MULTILINE)
     assert rows == [(check.name, check.level, check.about) for check in LEVELS.checks]

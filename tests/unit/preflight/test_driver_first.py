@@ -544,6 +544,6 @@ def test_a_kernel_that_is_not_as_requested_comes_before_anything_else(
 
 
 def test_a_kernel_that_is_too_new_is_not_judged_where_another_one_comes() -> None:
-    found = [mismatch("kernel_untested"), mismatch("system")]
+    found = [mismatch("kernel-untested"), mismatch("system")]
     assert driver_first.still_judged(found) == found
     assert driver_first.still_judged(found, kernel=True) == found[1:]

@@ -582,7 +582,7 @@ def test_a_warm_up_is_skipped_over_a_filled_recipe_cache_alone(
     environment = {"VLLM_SKIP_WARMUP": skips, "PT_HPU_RECIPE_CACHE_CONFIG": f"{cache},false,1024"}
     wished = against(plans=[plan(tmp_path, 0) | {"environment": environment}])
     answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
-    assert ids(run(gaudi_preflight, wished, answers)) == (["warm_up"] if refused else [])
+    assert ids(run(gaudi_preflight, wished, answers)) == (["warm-up"] if refused else [])
     # Asked twice.
     assert ids(run(gaudi_preflight, {**wished, "allow_mismatch": ["warm_up"]}, answers)) == []
 
@@ -597,7 +597,7 @@ def test_recipes_of_another_instance_count_as_a_filled_cache(
     mount = {"source": str(own), "target": "/data/recipe_cache/one", "read_only": False}
     asks = plan(tmp_path, 0) | {"environment": environment, "container": {"name": "vllm-one", "mounts": [mount]}}
     answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
-    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["warm_up"]
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["warm-up"]
     other.mkdir(parents=True)
     (other / "graph.recipe").write_text("r")
     assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == []
@@ -638,7 +638,7 @@ def test_every_problem_is_in_the_one_report(run: Run, tmp_path: Path) -> None:
         software={"driver": "1.21.0-555"},
         controller_time=time.time() - 1e6,
         daemon_json=str(broken),
-        plans=[{"instance": "two", "refused": "two: no such model."}],
+        plans=[{"instance": "two", "refused": "two: no such model.", "refused_id": "no_such_model"}],
     )
     ran = run(gaudi_preflight, arguments)
     assert [problem["id"] for problem in ran["problems"]] == [
@@ -700,9 +700,9 @@ def test_a_runtime_package_of_another_release_is_read_and_refused(
     of_ubuntu(monkeypatch, "5.15.0-91", os_release)
     # One of the packages is not there, so that the query ends with status 1.
     ran = run(gaudi_preflight, against(), {query: (1, listed, "")})
-    assert ids(ran) == ["runtime_package"]
+    assert ids(ran) == ["runtime-package"]
     assert "found habanalabs-container-runtime 1.21.3-57" in ran["problems"][0]["message"]
-    assert ran["mismatches"][-1]["check"] == "runtime_package"
+    assert ran["mismatches"][-1]["check"] == "runtime-package"
     assert (ran["let_through"], ran["missing_weights"]) == ([], [])
 
 
@@ -797,7 +797,7 @@ def test_what_the_reading_of_the_cards_says_of_the_network_driver_is_not_said_tw
     found = {"id": "nic-driver-mismatch", "severity": "warning", "message": "two releases"}
     cards = [{**card, "nic_driver_version": "1.22.1-97ec1a4"} for card in CARDS]
     ran = run(gaudi_preflight, against(topology={**TOPOLOGY, "cards": cards, "findings": [found]}))
-    assert ids(ran) == ["nic_driver"]
+    assert ids(ran) == ["nic-driver"]
     assert "two releases" not in ran["findings"]
 
 
@@ -818,7 +818,7 @@ def wrong_node(tmp_path: Path) -> dict[str, Any]:
         topology={"cards": cards, "findings": [], "driver_version": "1.20.1-97ec1a4"},
         plans=[{**plan(tmp_path, 0), "image": image}],
         image_digest=DIGEST,
-        allow_mismatch=["card_type"],
+        allow_mismatch=["card-type"],
     )
 
 

@@ -148,7 +148,7 @@ def test_the_preflight_hands_the_catalogue_to_its_module() -> None:
         options = {"preflight_host_tuning": False, "preflight_allow_mismatch": [], **known}
         return evaluate("preflight", given[option], **results("preflight", role_options={"options": options}))
 
-    assert [check["name"] for check in value("levels")["checks"]][:3] == ["system", "kernel", "kernel_untested"]
+    assert [check["name"] for check in value("levels")["checks"]][:3] == ["system", "kernel", "kernel-untested"]
     assert [rule["id"] for rule in value("kernel_rules")] == ["cpu", "iommu", "iommu"]
     assert (value("tunes"), value("tunes", preflight_host_tuning=True)) == (False, True)
     assert value("allow_mismatch", preflight_allow_mismatch=["driver"]) == ["driver"]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ansible.module_utils.gaudi.faults.causes import explain
 from ansible.module_utils.gaudi.faults.facts import Facts
+from ansible.module_utils.gaudi.serving.failure import Reason, reason_of
 from ansible.module_utils.gaudi.serving.progress import Progress
-from ansible.module_utils.gaudi.serving.signs import Reason, reason_of
 
 
 def diagnose(

@@ -134,7 +134,7 @@ LOADED = frozenset(("habanalabs", "habanalabs_ib"))
         (Facts(), "card-not-acquired", "in this order: 1. "),
         (Facts(holders=("python3 (pid 42) has module 3",)), "card-busy", "python3 (pid 42) has module 3"),
         (Facts(holders=(), driver="1.24.1-482", image="1.23.0"), "other-release", "1.23.0"),
-        (Facts(holders=(), driver="1.24.1", image="1.24.1", cards=(0, 1), visible=(0,)), "driver-silent", "hl-smi"),
+        (Facts(holders=(), driver="1.24.1", image="1.24.1", cards=(0, 1), visible=(0,)), "cards-not-offered", "hl-smi"),
     ],
 )
 def test_explain_card_not_acquired_is_decided_by_facts(line: str, facts: Facts, identifier: str, names: str) -> None:

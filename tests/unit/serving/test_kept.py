@@ -9,8 +9,8 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving import kept
+from ansible.module_utils.gaudi.serving.failure import Reason
 from ansible.module_utils.gaudi.serving.kept import Back, Failed, Kept, StartsFrom
-from ansible.module_utils.gaudi.serving.signs import Reason
 from ansible.module_utils.gaudi.serving.state import went_back
 
 START = StartsFrom("sha256:1", "", "w", "1.22.2-32")
@@ -96,8 +96,8 @@ def test_an_instance_goes_back_to_what_served_last() -> None:
         ("server-ended", True, 2, True),
         ("stalled", True, 1, True),
         ("port-taken", True, 2, True),
-        ("engine-gone", True, 9, False),
-        ("driver-silent", False, 9, False),
+        ("engine-unreachable", True, 9, False),
+        ("cards-not-offered", False, 9, False),
         ("keys", False, 9, False),
     ],
 )

@@ -179,7 +179,7 @@ def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> 
     assert again == "[n1: tiny] a try failed, systemd starts it again: Out of memory."
 
 
-RETRY = {"kind": "driver-silent", "message": "No driver.", "retry": True}
+RETRY = {"kind": "cards-not-offered", "message": "No driver.", "retry": True}
 
 
 @pytest.mark.parametrize(

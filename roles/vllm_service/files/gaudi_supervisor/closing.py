@@ -8,7 +8,7 @@ import subprocess
 from gaudi.faults import words
 from gaudi.faults.causes import quote
 from gaudi.serving.closed_ports import ClosedPorts, closed, is_closed, opened, table_of
-from gaudi.serving.signs import Failure, configuration
+from gaudi.serving.failure import Failure, configuration
 
 from .clock import COMMAND_TIMEOUT
 from .engine import run_command

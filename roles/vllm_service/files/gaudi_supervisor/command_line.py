@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from gaudi.base.values import INSTANCE
-from gaudi.serving.signs import EngineGone, Failure
+from gaudi.serving.failure import EngineGone, Failure
 
 from .closing import Closing
 from .instance import Supervisor

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gaudi.faults import words
+from gaudi.serving.failure import EngineGone, configuration
 from gaudi.serving.plan import LABEL_INSTANCE
-from gaudi.serving.signs import EngineGone, configuration
 
 from .clock import COMMAND_TIMEOUT
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gaudi.faults.facts import Facts
 from gaudi.image.versions import vendor_release
 from gaudi.node.open_cards import read_facts, read_passed
+from gaudi.serving.failure import EngineGone
 from gaudi.serving.plan import Plan
-from gaudi.serving.signs import EngineGone
 
 if TYPE_CHECKING:
     from .instance import Supervisor

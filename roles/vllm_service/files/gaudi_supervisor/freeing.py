@@ -16,8 +16,8 @@ from gaudi.cards.users import new_user, owner_of
 from gaudi.faults import words
 from gaudi.node import open_cards
 from gaudi.node.files import text_of
+from gaudi.serving.failure import transient
 from gaudi.serving.plan import Plan
-from gaudi.serving.signs import transient
 
 from . import clock
 from .engine import run_command

@@ -27,6 +27,7 @@ from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.node.weight_folders import changed_weights, missing_weights
 from gaudi.serving.counts import Counts
+from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, transient
 from gaudi.serving.keys import read as parse_keys
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import (
@@ -38,7 +39,6 @@ from gaudi.serving.plan import (
     check_reservation,
 )
 from gaudi.serving.progress import Progress
-from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, transient
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
 from . import cards, clock, freeing, loaded, low_memory, recipes, starting
@@ -195,7 +195,7 @@ class Supervisor:
             return self.failed(failure.reason)
         except EngineGone as gone:
             what = f"The container engine does not answer: {gone}"
-            return self.failed(Reason("engine-gone", words.say("engine-gone", what=what), retry=True))
+            return self.failed(Reason("engine-unreachable", words.say("engine-unreachable", what=what), retry=True))
         finally:
             locks.close()
 
@@ -396,7 +396,7 @@ class Supervisor:
         while not self.docker.answers():
             if time.monotonic() > deadline:
                 what = f"The container engine did not answer for {self.settings.engine_wait:g} s"
-                raise transient("engine-gone", words.say("engine-gone", what=what))
+                raise transient("engine-unreachable", words.say("engine-unreachable", what=what))
             self.publish("waiting", "the container engine does not answer yet")
             self.ping()
             try:
@@ -408,7 +408,7 @@ class Supervisor:
     def stopped_without_engine(name: str) -> Failure:
         """How a requested stop ends when no engine answers, so that it is unknown what runs."""
         what = "Asked to stop while the container engine is gone"
-        return transient("engine-gone", words.say("engine-gone", "stopping", what=what, name=name))
+        return transient("engine-unreachable", words.say("engine-unreachable", "stopping", what=what, name=name))
 
     def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
@@ -565,14 +565,14 @@ class Supervisor:
         try:
             done = run_command(command)
         except FileNotFoundError as missing:
-            said = f"hl-smi is not installed. {words.say('driver-silent', 'missing')}"
-            raise configuration("driver-silent", said) from missing
+            said = f"hl-smi is not installed. {words.say('cards-not-offered', 'missing')}"
+            raise configuration("cards-not-offered", said) from missing
         except subprocess.TimeoutExpired as slow:
-            said = f"hl-smi did not answer in {clock.COMMAND_TIMEOUT:g} s. {words.say('driver-silent')}"
-            raise transient("driver-silent", said) from slow
+            said = f"hl-smi did not answer in {clock.COMMAND_TIMEOUT:g} s. {words.say('cards-not-offered')}"
+            raise transient("cards-not-offered", said) from slow
         if done.returncode != 0:
             said = f"hl-smi fails with status {done.returncode}: {quote(done.stderr or done.stdout)}"
-            raise transient("driver-silent", f"{said} {words.say('driver-silent')}")
+            raise transient("cards-not-offered", f"{said} {words.say('cards-not-offered')}")
         indexes = card_indexes(done.stdout, plan.cards)
         for card, index in zip(self.state["cards"], indexes):
             card["index"] = index
@@ -626,7 +626,7 @@ class Supervisor:
         going, said = self.past.give_up(reason, failures) if self.ready_at is None else (False, "")
         gave_up = reason.retry and failures >= self.settings.attempts and not going
         also = said or (self.past.both() if self.ready_at is None else "")
-        text = f"{reason.told}{'' if going else again}{also}"
+        text = f"{reason.message_with_id}{'' if going else again}{also}"
         if gave_up:
             text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."
         say(text, 3)

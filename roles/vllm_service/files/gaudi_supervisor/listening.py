@@ -10,8 +10,8 @@ from gaudi.base.listeners import Listener
 from gaudi.cards.users import owner_of
 from gaudi.faults.words import remedy
 from gaudi.node import listening
+from gaudi.serving.failure import EngineGone
 from gaudi.serving.plan import LABEL_INSTANCE
-from gaudi.serving.signs import EngineGone
 
 from .clock import HTTP_TIMEOUT
 from .engine import Container, Docker

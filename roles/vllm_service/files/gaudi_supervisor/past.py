@@ -12,10 +12,10 @@ from gaudi.base.refusal import Refusal
 from gaudi.faults import words
 from gaudi.node.kept import ASK_DRIVER, Place, driver_version, guard_digest, weights_digest
 from gaudi.serving import kept as decisions
+from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, transient
 from gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import Plan
-from gaudi.serving.signs import EngineGone, Failure, Reason, configuration, transient
 
 from .clock import now_text
 from .engine import run_command
@@ -179,7 +179,7 @@ class Past:
             served, why_not = self._ways(found, digest)
             if not served:
                 return False, why_not
-            failed = Failed(reason.told, now, "", self.look())
+            failed = Failed(reason.message_with_id, now, "", self.look())
             driver = failed.starts_from.driver
             ways = [each for each in served if decisions.goes_with(each, driver)]
             if not ways:
@@ -194,7 +194,7 @@ class Past:
                 return False, " The instance cannot go back: the image of no plan that served is on the node any more."
             # Each step counts from then on, whatever is cut off: remembered, decided, done.
             self.place.keep(decisions.fails(found, self.files, failed), [after.digest])
-            self.place.go_back(Back(digest, after.digest, reason.told, now, "", after.number))
+            self.place.go_back(Back(digest, after.digest, reason.message_with_id, now, "", after.number))
             decided = True
             self.back, written = self.place.finish(now)
         except (OSError, Damaged, Refusal, EngineGone, Failure) as stuck:

@@ -23,11 +23,11 @@ from gaudi.faults.tracebacks import ServerLog
 from gaudi.node.documents import read_text
 from gaudi.serving import load
 from gaudi.serving.counts import Counts
+from gaudi.serving.failure import EngineGone, Failure, Reason, reason_of, transient
 from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
 from gaudi.serving.progress import Progress
-from gaudi.serving.signs import EngineGone, Failure, Reason, reason_of, transient
 
 from . import clock, facts, freeing
 from .cards import Cards
@@ -284,8 +284,8 @@ class Run:
 
     def not_reached(self, seconds: float) -> Reason:
         """Why a server ends that listens, and that no connection comes through to."""
-        text = words.say("port-shut", seconds=f"{seconds:.0f}", endpoint=self.plan.endpoint)
-        return Reason("port-shut", text, retry=True)
+        text = words.say("port-blocked", seconds=f"{seconds:.0f}", endpoint=self.plan.endpoint)
+        return Reason("port-blocked", text, retry=True)
 
     def container_now(self) -> dict[str, str]:
         """What the engine calls the container, for those who find its processes while the engine is away."""
@@ -464,7 +464,7 @@ class Run:
         while not boss.docker.answers():
             if time.monotonic() > deadline:
                 what = f"The container engine went away and did not return within {boss.settings.engine_wait:g} s"
-                raise transient("engine-gone", words.say("engine-gone", what=what))
+                raise transient("engine-unreachable", words.say("engine-unreachable", what=what))
             text = "the container engine is gone; waiting for it to return"
             if boss.ready_at is not None and self.endpoint.problem(models=False) is None:
                 boss.publish("serving", f"{text}, while the server answers without it")

@@ -10,9 +10,9 @@ from gaudi.faults import words
 from gaudi.node import disk_rate
 from gaudi.node.weight_folders import loaded_files
 from gaudi.serving import starts
+from gaudi.serving.failure import Reason
 from gaudi.serving.loading import LARGE, Loading
 from gaudi.serving.plan import Plan
-from gaudi.serving.signs import Reason
 from gaudi.serving.starts import Start
 
 from .clock import now_text
@@ -95,7 +95,7 @@ class Starting:
                 "engine-ready-timeout", f"{gave_up}, while the engines went on ({progress.doing()}). {said}", False
             )
         text = self._over_budget()
-        return Reason("over-budget", text, retry=True) if text else None
+        return Reason("start-timeout", text, retry=True) if text else None
 
     def _over_budget(self) -> str:
         total = self._total
@@ -110,7 +110,7 @@ class Starting:
         said = (
             "vllm_service_longest_start" if self.boss.settings.longest_start else f"worked out from {' and '.join(why)}"
         )
-        return words.say("over-budget", taken=starts.words(budget), why=said, doing=self.boss.progress.text())
+        return words.say("start-timeout", taken=starts.words(budget), why=said, doing=self.boss.progress.text())
 
     def answered(self) -> None:
         """Its end: the endpoint answers."""

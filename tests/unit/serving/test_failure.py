@@ -11,8 +11,8 @@ from ansible.module_utils.gaudi.faults.causes import quote
 from ansible.module_utils.gaudi.faults.facts import Facts
 from ansible.module_utils.gaudi.faults.tracebacks import SIGNS
 from ansible.module_utils.gaudi.faults.words import say
+from ansible.module_utils.gaudi.serving.failure import Reason
 from ansible.module_utils.gaudi.serving.progress import PHASES, Progress
-from ansible.module_utils.gaudi.serving.signs import Reason
 
 from plugin_utils import releases
 from tests.unit.serving.ends import diagnose
@@ -129,7 +129,7 @@ def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
     [
         ("RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.", "card-busy"),
         ("RuntimeError: synStatus=8 [Device not found] Device acquire failed.", "card-not-acquired"),
-        ("HABANA_RUNTIME_ERROR: no habanalabs devices found", "driver-silent"),
+        ("HABANA_RUNTIME_ERROR: no habanalabs devices found", "cards-not-offered"),
         ("torch.OutOfMemoryError: HPU out of memory", "out-of-device-memory"),
         (NO_BLOCKS, "kv-cache-too-small"),
         (TOO_FEW_BLOCKS, "kv-cache-too-small"),

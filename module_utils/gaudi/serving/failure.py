@@ -20,7 +20,7 @@ class Reason:
     """The exception that ended the server, for a comparison with its next end; "" if it may pass."""
 
     @property
-    def told(self) -> str:
+    def message_with_id(self) -> str:
         """The message with the id of its entry in docs/faults.md."""
         return with_id(self.message, self.kind)
 
