@@ -49,6 +49,7 @@ def test_ports_that_are_down_are_read() -> None:
         ("accel0\n2 ports up (2, 3)\n1 port down (7)\n", {0: {2: True, 3: True, 7: False}}),
         ("accel3\n0 ports up\n", {3: {}}),
         ("hl4\n1 port up (8)\n", {4: {8: True}}),
+        ("accel0\n2 ports up ([8, 9])\n1 port down [5]\n", {0: {8: True, 9: True, 5: False}}),
         ("accel0\n3 ports up (8,22,23)\n", {0: {8: True, 22: True, 23: True}}),
         ("No Intel Gaudi network interface was found\n", {}),
         ("", {}),
@@ -60,7 +61,13 @@ def test_every_form_of_a_status_is_read(text: str, found: dict[int, dict[int, bo
 
 @pytest.mark.parametrize(
     "text",
-    ["3 ports up (2, 3, 7)\n", "accel0\n3 ports up (2, 3)\n", "accel0\n1 port up (2)\n1 port down (2)\n"],
+    [
+        "accel0\nports up: 3 (2, 3, 7)\n",
+        "accel0\nPort 8: UP\n",
+        "3 ports up (2, 3, 7)\n",
+        "accel0\n3 ports up (2, 3)\n",
+        "accel0\n1 port up (2)\n1 port down (2)\n",
+    ],
 )
 def test_a_status_that_contradicts_itself_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be read"):
