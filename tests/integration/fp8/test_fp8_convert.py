@@ -772,18 +772,24 @@ def test_a_killed_worker_is_said_and_what_is_finished_stays(tmp_path: Path) -> N
 
 
 def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
-    source = checkpoints.write(tmp_path / "in", shards=4, rows=8192)
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), str(source), str(tmp_path / "out"), "--jobs", "2"], stderr=subprocess.DEVNULL
-    )
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 20
-    pids: list[str] = []
-    while len(pids) < 2 and time.monotonic() < deadline:
-        pids = children.read_text().split()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    # On a busy machine it may be done before its workers are seen: then a longer one is tried.
+    for rows in (8192, 65536, 262144):
+        source = checkpoints.write(tmp_path / f"in-{rows}", shards=4, rows=rows)
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(source), str(tmp_path / f"out-{rows}"), "--jobs", "2"],
+            stderr=subprocess.DEVNULL,
+        )
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        pids: list[str] = []
+        while len(pids) < 2 and process.poll() is None:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                pids = children.read_text().split()
+        process.kill()
+        process.wait()
+        if len(pids) == 2:
+            break
     assert len(pids) == 2
+    deadline = time.monotonic() + 300
     while any(_runs(pid) for pid in pids):
         assert time.monotonic() < deadline, "a worker is still running"
 

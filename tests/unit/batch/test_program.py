@@ -125,7 +125,7 @@ class Node:
 
     def wish(self, **other: Any) -> batch.Wish:
         return batch.Wish(
-            **{"folder": self.folder, "instance": "chat", "at_once": 4, "timeout": 20.0, "patience": 20.0, **other}
+            **{"folder": self.folder, "instance": "chat", "at_once": 4, "timeout": 300.0, "patience": 300.0, **other}
         )
 
     def output(self) -> list[dict[str, Any]]:
@@ -144,7 +144,7 @@ class Node:
             "import batch; sys.exit(batch.main(sys.argv[4:]))\n"
         )
         brain = str(Path(paths.__file__).resolve().parents[2])
-        words = ["--at-once", "2", "--timeout", "20", "--patience", "20"]
+        words = ["--at-once", "2", "--timeout", "300", "--patience", "300"]
         return subprocess.Popen(
             [sys.executable, "-c", code, str(PROGRAM.parent), brain, str(self.root), str(self.folder), "chat",
              *words, *more],
@@ -217,7 +217,7 @@ def test_while_the_instance_is_away_the_work_waits(node: Node) -> None:
     assert work.is_alive()
     assert not node.server.asked
     node.phase("serving")
-    work.join(20)
+    work.join(300)
     assert done[0]["failed"] == 0
 
 

@@ -27,7 +27,7 @@ def printed(parts: Iterable[bytes]) -> Iterator[IO[bytes]]:
     thread.start()
     with os.fdopen(reading, "rb", buffering=0) as stream:
         yield stream
-    thread.join(10)
+    thread.join(300)
 
 
 @pytest.mark.parametrize(

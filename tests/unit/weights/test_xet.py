@@ -163,7 +163,7 @@ def test_a_stop_ends_it_at_once(hub: Hub, tmp_path: Path, progress: Progress, st
         wait_until(lambda: ways(hub)[0] >= 2)
         stop.ask()
         with pytest.raises(Stopped):
-            running.result(15)
+            running.result(300)
     assert asked.staging.exists()
 
 
@@ -176,10 +176,10 @@ def test_it_ends_with_who_started_it(tmp_path: Path) -> None:
             assert process.stdin is not None
             process.stdin.write(json.dumps(task) + "\n")
             process.stdin.flush()
-            deaf.settimeout(30)
+            deaf.settimeout(300)
             deaf.accept()  # it asks, and waits
             process.stdin.close()
-            assert process.wait(15) == 1
+            assert process.wait(300) == 1
 
 
 def test_a_full_disk_ends_files_that_wait_for_others(
@@ -190,13 +190,13 @@ def test_a_full_disk_ends_files_that_wait_for_others(
 
     def full(count: int) -> None:
         if not met.is_set():
-            both.wait(30)
+            both.wait(300)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(progress, "advance", full)
     asked = wish(tmp_path, source(hub), jobs=3, include=("*.safetensors",))
     with ThreadPoolExecutor(1) as threads, pytest.raises(OSError, match="No space"):
-        threads.submit(fetch.fetch, asked, progress, stop).result(60)
+        threads.submit(fetch.fetch, asked, progress, stop).result(600)
 
 
 @pytest.mark.usefixtures("impatient")
