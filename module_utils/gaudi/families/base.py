@@ -97,8 +97,6 @@ class Family:
     without_script: str = "gaudi-serving, as the start scripts of later releases"
     # The file in that repository that lists the models its maintainers validated.
     validated_models: str | None = None
-    # Whether more cards than key-value heads are possible: the heads are copied if the cards are a multiple of them.
-    copies_heads: bool = False
     # Words that its switches read as true, in lower case.
     true_words: tuple[str, ...] = ("true",)
     # The reasoning parser that its script sets for a model without a file in the catalogue.

@@ -395,7 +395,6 @@ PLUGIN = Family(
     repository="vllm_gaudi",
     without_script="gaudi-serving, as the start scripts of earlier releases",
     validated_models="validated_models.md",
-    copies_heads=True,
     chunks_prefill=True,
     memory_code="vllm_gaudi/v1/worker/hpu_worker.py determine_available_memory",
     scales_while_loading=True,

@@ -365,29 +365,29 @@ def check_validated(
         )
 
 
-def check_heads(model: ModelFacts, count: int, cards: int, label: str, *, copied: bool = False) -> None:
-    """Attention heads are divided among the cards, and every card needs key-value heads of its own.
+def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
+    """Attention heads are divided among the cards; several cards have the same key-value head if their number is a
+    multiple of the heads' (num_kv_head_replicas in vllm/model_executor/layers/linear.py of every release).
 
-    ``cards``: those of the node, more than which are not advised. ``copied``: whether the server gives several cards
-    the same key-value head, where their number is a multiple of the heads'.
+    ``cards``: those of the node, more than which are not advised.
     """
     heads, shared = model.shape.num_attention_heads, model.shape.num_key_value_heads
     if heads is None or shared is None:
         return
     # Latent attention keeps one compressed vector that is not divided among the cards.
     most = heads if model.shape.kv_lora_rank is not None else shared
-    fits = [n for n in range(1, cards + 1) if heads % n == 0 and (n <= most or (copied and n % most == 0))]
+    fits = [n for n in range(1, cards + 1) if heads % n == 0 and (n <= most or n % most == 0)]
     if heads % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
             f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}.",
         )
-    if count > most and not (copied and count % most == 0):
+    if count > most and count % most:
         raise Refusal(
             "more_cards_than_heads",
             f"{label}: tensor_parallel_size is {count}, above the {shared} key-value heads (num_key_value_heads) of "
-            f"{model.name}. Use {_or(fits)}.",
+            f"{model.name}, and no multiple of them. Use {_or(fits)}.",
         )
 
 

@@ -83,9 +83,11 @@ def test_cards_divide_the_attention_heads() -> None:
 
 
 def test_every_card_has_a_key_value_head() -> None:
-    config = {**LLAMA_70B, "num_key_value_heads": 4}
-    sentence("tensor_parallel_size is 8", "num_key_value_heads", "4", model_config=config, tensor_parallel_size=8)
-    assert "refused" not in plan(model_config=config, tensor_parallel_size=4)
+    config = {**LLAMA_70B, "num_attention_heads": 48, "num_key_value_heads": 6}
+    sentence("tensor_parallel_size is 8", "num_key_value_heads", "6", model_config=config, tensor_parallel_size=8)
+    assert "refused" not in plan(model_config=config, tensor_parallel_size=6)
+    # Eight cards have four heads twice.
+    assert "refused" not in plan(model_config={**LLAMA_70B, "num_key_value_heads": 4}, tensor_parallel_size=8)
 
 
 def test_latent_attention_is_not_divided() -> None:
