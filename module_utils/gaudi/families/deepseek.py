@@ -114,7 +114,7 @@ def card_step(resolved: ResolvedRequest) -> int:
         raise Refusal(
             "release_for_other_cards",
             f"Release {resolved.release.name} is made for {', '.join(table)}, but this node has {resolved.card_name}. "
-            f"Serve the model with another release.",
+            f"Use another release.",
         )
     return int(table[max(known, key=len)])
 

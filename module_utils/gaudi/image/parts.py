@@ -69,7 +69,7 @@ def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
             raise Refusal(
                 "image_part_not_offered",
                 f"An image of release {release} cannot have {part} ({PARTS[part]}): catalog/releases/{release}.yml "
-                "does not say how to install it. Leave it out of serving_image_parts, or use another release.",
+                "does not say how to install it. Leave it out of serving_image_parts.",
             )
 
 

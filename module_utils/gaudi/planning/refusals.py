@@ -89,10 +89,16 @@ def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> No
     validated = entry.validated.releases if entry.validated is not None else ()
     if not entry.releases or release.name in (*entry.releases, *validated):
         return
-    tried = f"The model {entry.title} is known to be served with release {', '.join(entry.releases)}"
     if release.name in entry.unsupported:
-        raise Refusal("unsupported_model", f"{tried}, not with {release.name}: {entry.unsupported[release.name]}")
-    draft.warn(f"{tried}; nobody is known to have tried {release.name}.")
+        raise Refusal(
+            "unsupported_model",
+            f"{entry.title} is not served with release {release.name}: {entry.unsupported[release.name]} "
+            f"Use another release.",
+        )
+    draft.warn(
+        f"The model {entry.title} is known to be served with release {', '.join(entry.releases)}; nobody is known to "
+        f"have tried {release.name}."
+    )
 
 
 # The features of release files (unsupported) that options ask for.

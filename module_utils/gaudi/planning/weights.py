@@ -99,7 +99,7 @@ def data_type(
     if not template:
         raise Refusal(
             "fp8_not_served",
-            f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16 or another release.",
+            f"dtype is fp8, but release {release.name} serves no FP8. Use bfloat16, or use another release.",
         )
     beside = release.constants.get("measured_quantization_config")
     if measurements is not None and beside:

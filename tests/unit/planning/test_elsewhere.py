@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.unit.model.test_kernels import DELTA, MISTRAL, SPARSE
 from tests.unit.model.test_schemes import INT8
 
 ENTRIES = {name: ModelEntry.from_mapping(vendor.content("models", name)) for name in vendor.MODELS}
+ROOT = Path(__file__).resolve().parents[3]
 KNOWN = [ReleaseEntry.from_mapping(releases.read(name)) for name in releases.names()]
 # Whole numbers of 8 bits, which 1.24 makes BF16 of.
 LLAMA = {**INT8, "intermediate_size": 28672}
@@ -169,6 +171,50 @@ def test_advice_names_the_releases_that_plan_the_request(release: str, config: d
         request = {"weights": "/data/models/x", "model_config": config, **asked}
         (answer,) = plan_all([request], catalogue, vendor.topology("oam8"), weights_root="/data/models")
         assert "refused" not in answer
+
+
+# What an unnamed release may be called in advice.
+UNNAMED = re.compile(r"another release|a release that knows|use release|release \S+ or later", re.IGNORECASE)
+
+
+def test_advice_to_use_another_release_is_always_found(subtests: pytest.Subtests) -> None:
+    listed = (ROOT / "docs" / "refusals.md").read_text(encoding="utf-8").splitlines()
+    # Where a sentence of the catalogue is left out, it ends with a dot.
+    sentences = [line.split(" | ")[1].replace("… Use", ". Use") for line in listed if line.startswith("| `")]
+    for release in KNOWN:
+        sentences += release.unsupported.values()
+    for entry in ENTRIES.values():
+        sentences += [*entry.unsupported.values(), *entry.unsupported_generations.values()]
+    advising = [sentence for sentence in sentences if UNNAMED.search(sentence)]
+    assert len(advising) > 10
+    for sentence in advising:
+        with subtests.test(sentence=sentence):
+            # Where it is tried in a running server, no plan can name one.
+            assert asks_for_another(sentence) or "try another release" in sentence
+
+
+def named(model: str, release: str, where: str = "oam8") -> tuple[str, list[str]]:
+    """The refusal of a catalogue model, and the releases that it names at its end."""
+    catalogue = Catalogue.from_mappings(
+        releases.read(release),
+        {model: vendor.content("models", model)},
+        vendor.content("", "cards"),
+        [releases.read(name) for name in releases.names() if name != release],
+    )
+    (answer,) = plan_all([{"model": model}], catalogue, vendor.topology(where), weights_root="/data/models")
+    said = str(answer.get("refused", ""))
+    names = re.findall(r"se release ([^ ,]+(?:, [^ ,]+)*(?: or [^ ,]+)?)\.$", said)
+    return said, [name for group in names for name in re.split(r", | or ", group)]
+
+
+def test_every_catalogue_model_that_a_release_refuses_names_one_that_serves_it(subtests: pytest.Subtests) -> None:
+    for place, (model, entry) in enumerate(sorted(ENTRIES.items())):
+        for release in sorted({*entry.unsupported, *(["1.18"] if not place % 8 else [])} - set(entry.releases)):
+            with subtests.test(model=model, release=release):
+                said, others = named(model, release)
+                assert not UNNAMED.search(said.partition("se release ")[0])
+                for other in others[:2]:
+                    assert named(model, other)[0] == ""
 
 
 def test_advice_that_leads_nowhere_is_not_given() -> None:
