@@ -55,6 +55,11 @@ def _spelled(value: object, depth: int) -> str:
     return repr(value)
 
 
+def positive(value: object) -> int | None:
+    """Return a whole number above zero; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
 def text(value: object, what: str, *, longest: int = MAX_TEXT, empty: bool = False) -> str:
     """Return a string without control characters, so that it stays one argument, one line or one file name."""
     if not isinstance(value, str):

@@ -2,7 +2,8 @@
 
 Source: ModelRegistry of vllm/model_executor/models/registry.py. A name that it does not have goes to the Transformers
 backend, where the installed transformers has a class of that name that takes another attention; AutoConfig ends with a
-model type that it does not know.
+model type that it does not know. Old releases have no such backend, and run no class beside the weights either
+(load_model_cls of vllm/model_executor/models/__init__.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
 from ..rules.draft import Draft
+
+# Classes of the Transformers backend, by the start of their names.
+BACKEND = "Transformers"
 
 
 def some(names: Sequence[str]) -> str:
@@ -51,6 +55,13 @@ def check_architectures(
             raise Refusal("unsupported_architecture", f"{label}: {seen}. Serve another model, or use another release.")
         draft.warn(f"{seen[0].upper()}{seen[1:]}.")
         return
+    if not any(name.startswith(BACKEND) for name in release.architectures):
+        raise Refusal(
+            "unsupported_architecture",
+            f"{label}: {said_by} names the architecture {some(architectures)}, which release {release.name} has no "
+            f"class of its own for, and its vLLM has no Transformers backend: the server ends. Serve another model, or "
+            f"use another release.",
+        )
     if has_code:
         return
     seen = (

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
-from ..base.checks import shown
+from ..base.checks import positive, shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import Architecture, ModelEntry, State
 from .kernels import Kernel, kernels_of
 from .positions import KEYS as POSITION_KEYS
 from .positions import Positions, positions_of
-from .schemes import Scheme, schemes_of
+from .schemes import Scheme, group_of, schemes_of
 from .state import state_of
 
 # Models that the vendor's scripts treat specially: (model_type, hidden_size, num_hidden_layers) of their config.json.
@@ -133,6 +133,9 @@ class ModelFacts:
     kernels: tuple[Kernel, ...] = ()
     # What the layers are quantised to, each once.
     schemes: tuple[Scheme, ...] = ()
+    # How many weights of a row have one scale, and the lengths of rows that the cards share, by their keys.
+    scale_group: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def stored_fp8(self) -> bool:
@@ -175,11 +178,13 @@ def facts(
             weight_block=block_of(config, method),
             kernels=kernels_of(inner),
             schemes=schemes_of(config, method),
+            scale_group=group_of(config, method),
+            rows=rows_of(inner, shape),
         )
     if entry is not None and entry.architecture is not None:
         architecture = entry.architecture
         shape = Shape.of(architecture)
-        method = "fp8" if entry.dtype.startswith("float8") else None
+        method = "fp8" if entry.dtype.startswith("float8") else "mxfp4" if entry.dtype == "mxfp4" else None
         alibi = architecture.position_bias_alibi or architecture.model_type in ALIBI_TYPES
         # The catalogue's length is the final one, after its own scaling.
         length = {
@@ -200,6 +205,21 @@ def facts(
     named = METHOD_NAMES.search(lowered)
     method, alibi = named.group() if named else None, bool(ALIBI_NAMES.search(lowered))
     return ModelFacts(name, "name", Shape(), positions_of(overrides), kind_by_name(name), method, alibi)
+
+
+def rows_of(inner: Mapping[str, object], shape: Shape) -> Mapping[str, int]:
+    """Return the lengths of the rows that each card has a part of: the second layers of attention and feed-forward.
+
+    Experts are not among them, which have rules of their own; nor is latent attention.
+    """
+    rows = {}
+    heads, size = shape.num_attention_heads, shape.head_dim
+    if shape.kv_lora_rank is None and heads is not None and shape.hidden_size is not None:
+        rows["num_attention_heads * head_dim"] = heads * (size or shape.hidden_size // heads)
+    wide = positive(inner.get("intermediate_size"))
+    if wide is not None and (not shape.num_experts or positive(inner.get("first_k_dense_replace"))):
+        rows["intermediate_size"] = wide
+    return rows
 
 
 def method_of(config: Mapping[str, object]) -> str | None:
@@ -298,6 +318,7 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
         num_experts=0 if experts is None and model_type is not None else experts,
         kv_lora_rank=find("kv_lora_rank"),
         qk_rope_head_dim=find("qk_rope_head_dim"),
-        moe_intermediate_size=find("moe_intermediate_size"),
+        # Some models have no key of its own for the width of their experts (Mixtral, MiniMax-M2).
+        moe_intermediate_size=find("moe_intermediate_size", *(("intermediate_size",) if experts else ())),
         state=state_of(inner),
     )

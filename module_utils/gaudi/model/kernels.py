@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..base.checks import positive
 from .state import state_layers
 
 SPARSE = "sparse_attention"
@@ -17,6 +18,12 @@ WINDOW = "sliding_window"
 INTERLEAVED = "interleaved_window"
 # The same, in a model of the Qwen2 family: its class has a check of its own (vllm/model_executor/models/qwen2.py).
 SOME_LAYERS = "window_of_some_layers"
+# Local attention within parts of a text (Llama 4).
+CHUNKED = "chunked_attention"
+# Scores of attention bounded by a tanh (Gemma 2).
+SOFT_CAP = "soft_cap"
+# An encoder of its own, and a decoder that attends to it (Whisper, BART, T5).
+ENCODER = "encoder_decoder"
 
 # Model types whose windows are interleaved without a layer_types that says so (interleaved_attn_models of
 # vllm/config.py in the forks).
@@ -38,17 +45,24 @@ class Kernel:
 def kernels_of(config: Mapping[str, object]) -> tuple[Kernel, ...]:
     """Return what a language model's part of a config.json asks of attention."""
     found = []
-    top_k = _positive(config.get("index_topk"))
+    top_k = positive(config.get("index_topk"))
     if top_k is not None:
         found.append(Kernel(SPARSE, f"sparse attention (index_topk {top_k})", top_k))
     kind, layers = state_layers(config)
     if kind == "gdn" and layers:
         found.append(Kernel(DELTA, f"gated delta nets in {layers} layers"))
-    window = _positive(config.get("sliding_window"))
+    window = positive(config.get("sliding_window"))
     if window is not None and config.get("use_sliding_window") is not False:
         name = _window(config)
         if name is not None:
             found.append(Kernel(name, f"a sliding window of {window} tokens", window))
+    chunk = positive(config.get("attention_chunk_size"))
+    if chunk is not None:
+        found.append(Kernel(CHUNKED, f"local attention within {chunk} tokens", chunk))
+    if config.get("attn_logit_softcapping"):
+        found.append(Kernel(SOFT_CAP, "a soft cap of attention scores (attn_logit_softcapping)"))
+    if config.get("is_encoder_decoder") is True:
+        found.append(Kernel(ENCODER, "an encoder beside its decoder (is_encoder_decoder)"))
     return tuple(found)
 
 
@@ -64,7 +78,3 @@ def _window(config: Mapping[str, object]) -> str | None:
     if isinstance(whole, int) and isinstance(layers, int) and whole < layers:
         return SOME_LAYERS
     return WINDOW
-
-
-def _positive(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

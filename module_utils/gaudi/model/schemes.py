@@ -7,9 +7,12 @@ which takes the format of a group before that of the whole, and leaves the activ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from ..base.checks import positive
 
 # Formats whose activations are quantised too.
 WITH_ACTIVATIONS = ("naive-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized")
@@ -35,9 +38,9 @@ class Scheme:
     def words(self) -> str:
         """Its description for people."""
         kind = {"int": "whole numbers", "float": "floating-point numbers"}.get(self.kind, self.kind)
-        activations = f"{self.activation_bits} bits" if self.activation_bits != WHOLE else "not quantised"
+        activations = f"of {self.activation_bits} bits" if self.activation_bits != WHOLE else "that are not quantised"
         return (
-            f"weights of {self.weight_bits} bits ({kind}, a scale for each {self.strategy}) and activations of "
+            f"weights of {self.weight_bits} bits ({kind}, a scale for each {self.strategy}) and activations "
             f"{activations}"
         )
 
@@ -56,6 +59,30 @@ def schemes_of(config: Mapping[str, object], method: str | None) -> tuple[Scheme
     values = groups.values() if isinstance(groups, Mapping) else ()
     schemes = (_scheme(group, found.get("format")) for group in values if isinstance(group, Mapping))
     return tuple(dict.fromkeys(scheme for scheme in schemes if scheme is not None))
+
+
+def group_of(config: Mapping[str, object], method: str | None) -> int | None:
+    """Return how many weights of a row have one scale, where cards can cut through them; None for other weights.
+
+    Rows are cut by whole groups only: create_weights of AWQHPULinearMethod, GPTQHPULinearMethod and
+    CompressedTensorsWNA16, and of Fp8LinearMethod for blocks (weight_block_size).
+    """
+    found = config.get("quantization_config") or config.get("compression_config")
+    if not isinstance(found, Mapping):
+        return None
+    if method in ("awq", "gptq"):
+        sizes = [found.get("group_size", found.get("q_group_size"))]
+    elif method == "fp8":
+        blocks = found.get("weight_block_size")
+        sizes = list(blocks) if isinstance(blocks, list) else []
+    elif method == "compressed-tensors":
+        groups = found.get("config_groups")
+        weights = [group.get("weights") for group in groups.values()] if isinstance(groups, Mapping) else []
+        sizes = [each.get("group_size") for each in weights if isinstance(each, Mapping)]
+    else:
+        sizes = []
+    whole = [size for size in map(positive, sizes) if size is not None]
+    return math.lcm(*whole) if whole else None
 
 
 def _scheme(group: Mapping[str, Any], whole: object) -> Scheme | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..base.checks import positive
 from .facts import format_of, language_model, method_of
 
 # Bytes of a weight of a quantised linear layer on a card, scales included (groups of 128 have one of 2 bytes). Others
@@ -34,11 +35,7 @@ def parameters(config: Mapping[str, object]) -> tuple[int, int] | None:
     inner = language_model(config)
 
     def number(*keys: str) -> int | None:
-        for key in keys:
-            value = inner.get(key)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
-        return None
+        return next(filter(None, (positive(inner.get(key)) for key in keys)), None)
 
     hidden, layers, heads = number("hidden_size"), number("num_hidden_layers"), number("num_attention_heads")
     vocabulary, width = number("vocab_size"), number("intermediate_size")

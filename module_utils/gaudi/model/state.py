@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..base.checks import positive
 from ..catalogue.entries import State
 
 # Bytes of an element: of the model's own type (bfloat16 on these cards), and of wider types in config.json.
@@ -44,8 +45,7 @@ def state_layers(config: Mapping[str, object]) -> tuple[str | None, int]:
 
 
 def _numbers(config: Mapping[str, object], *keys: str) -> list[int] | None:
-    found = [config.get(key) for key in keys]
-    numbers = [value for value in found if isinstance(value, int) and not isinstance(value, bool) and value > 0]
+    numbers = [number for number in (positive(config.get(key)) for key in keys) if number is not None]
     return numbers if len(numbers) == len(keys) else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
-from ..model.facts import facts
+from ..model.facts import ModelFacts, facts
 from ..model.headers import Weights
 from ..model.remote_code import code_of
 from ..model.size import loaded_bytes
@@ -22,11 +22,12 @@ from .planner import AUTO, plan
 ADVICE = re.compile(r"(?P<before>,? or |; |\. |^)(?P<use>[Uu]se) (?:another release|a release that knows the model)\.")
 
 # Refusals that a shorter max_model_len may help against, and the lengths that are tried, in tokens.
-TOO_LONG = ("max_model_len_beyond_node", "kv_cache_too_small", "fits_on_no_cards")
+TOO_LONG = ("max_model_len_beyond_node", "max_model_len_beyond_model", "kv_cache_too_small", "fits_on_no_cards")
 LENGTHS = (32768, 8192)
 # The refusal of releases that always take the cards of a whole node.
 FIXED_CARDS = "card_count_fixed"
 WHOLE_NODE = 8
+FP8_BITS = 8
 
 KNOWN_MOST = VALIDATED, REPORTED, PLANNED, REFUSED = "validated", "reported", "planned only", "not supported"
 
@@ -125,14 +126,16 @@ def _answer(
 ) -> Answer:
     kind = card_name(node.topology)
     first: Refusal | None = None
-    for length in (None, *LENGTHS) if "max_model_len" not in request else (None,):
+    for length in (None, *_shorter(request, entry)) if "max_model_len" not in request else (None,):
         asked = request if length is None else {**request, "max_model_len": length}
         try:
             made, unsized = _planned(asked, release, entry, cards, node)
         except Refusal as refusal:
-            first = first or refusal
             if refusal.id not in TOO_LONG:
+                # No length helps against it.
+                first = refusal
                 break
+            first = first or refusal
             continue
         count = None if unsized else len(made["modules"])
         known = [_standing(each, release, kind, cards, count) for each in like]
@@ -144,6 +147,13 @@ def _answer(
         words += ["How many cards it takes is not known."] if unsized else []
         return Answer(release.name, kind, status, count, " ".join([*words, *made["warnings"]]))
     return Answer(release.name, kind, REFUSED, None, _unadvised(str(first)))
+
+
+def _shorter(request: Mapping[str, object], entry: ModelEntry | None) -> list[int]:
+    """The lengths to try where a release's own does not do, none above the model's."""
+    config = request.get("model_config")
+    longest = facts("", entry, config if isinstance(config, Mapping) else None, {}).positions.longest
+    return list(dict.fromkeys(length if longest is None else min(length, longest) for length in LENGTHS))
 
 
 def _planned(
@@ -191,10 +201,16 @@ def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> list[M
         known = facts("", entry, None, {})
         same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
         if all(getattr(found.shape, key) == getattr(known.shape, key) for key in same) and (
-            found.stored_fp8 == known.stored_fp8
+            _stored(found) == _stored(known)
         ):
             models.append(entry)
     return models
+
+
+def _stored(model: ModelFacts) -> str | None:
+    """How the weights are stored, as far as catalogue files tell one from another: FP8 is FP8 by any method."""
+    floats = all(scheme.kind == "float" and scheme.weight_bits == FP8_BITS for scheme in model.schemes)
+    return "fp8" if model.stored_fp8 and floats else model.quant_method
 
 
 def as_text(answers: Sequence[Answer]) -> list[str]:

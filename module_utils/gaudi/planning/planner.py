@@ -64,6 +64,8 @@ TOO_FEW = (
     "kv_cache_too_small",
     "heads_not_divisible",
     "more_cards_than_heads",
+    "scales_not_divisible",
+    "expert_width_not_divisible",
     "too_few_cards",
 )
 

@@ -268,6 +268,27 @@ def _check_schemes(resolved: ResolvedRequest) -> None:
         )
 
 
+def check_rows(resolved: ResolvedRequest, cards: int) -> None:
+    """Cards share rows of weights by whole groups that have one scale; ``cards``: those of the node.
+
+    Raises Refusal where one would be cut: the server ends while it loads.
+    """
+    model = resolved.model
+    group = model.scale_group
+    if group is None:
+        return
+    fits = [n for n in range(1, cards + 1) if not any(length % (n * group) for length in model.rows.values())]
+    for key, length in model.rows.items():
+        if resolved.cards > 1 and length % (resolved.cards * group):
+            raise Refusal(
+                "scales_not_divisible",
+                f"tensor_parallel_size is {resolved.cards}, but the rows of {model.name} are {length} weights long "
+                f"({key}), with a scale for each {group}: {resolved.cards} cards would cut through what has one scale, "
+                f"and the server ends while it loads. {f'Use {_or(fits)}, or other' if fits else 'Serve other'} "
+                f"weights.",
+            )
+
+
 def check_kernels(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> None:
     """Warn of attention that the release computes otherwise than the model was made for.
 

@@ -30,6 +30,7 @@ from .refusals import (
     check_missing,
     check_named_models,
     check_quantization,
+    check_rows,
     check_supported,
     check_validated,
 )
@@ -135,6 +136,7 @@ def settled(
     )
     check_validated(entry, resolved, card_type, label, draft)
     check_quantization(resolved)
+    check_rows(resolved, len(node_cards))
     check_missing(weights, served, label)
     check_hub(served, wanted, draft)
     check_named_models(weights, draft)

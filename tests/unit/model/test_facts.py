@@ -39,7 +39,7 @@ def test_the_rules_whose_keys_are_there_hold() -> None:
     sentence(
         "tensor_parallel_size is 8",
         "num_key_value_heads",
-        model_config={"num_attention_heads": 64, "num_key_value_heads": 4},
+        model_config={"num_attention_heads": 64, "num_key_value_heads": 3},
         tensor_parallel_size=8,
     )
     sentence("max_model_len is 16384", "8192", model_config={"max_position_embeddings": 8192}, max_model_len=16384)
@@ -52,7 +52,8 @@ def test_the_rules_whose_keys_are_there_hold() -> None:
 def test_every_head_has_its_own_keys_where_none_are_named() -> None:
     config = {name: value for name, value in MIXTRAL.items() if name != "num_key_value_heads"}
     assert "refused" not in plan(model_config=config, tensor_parallel_size=16, where="node16")
-    sentence("num_key_value_heads", model_config=MIXTRAL, tensor_parallel_size=16, where="node16")
+    three = {**MIXTRAL, "num_key_value_heads": 3}
+    sentence("num_key_value_heads", model_config=three, tensor_parallel_size=16, where="node16")
 
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "num_attention_heads"])

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.model.kernels import INTERLEAVED, SOME_LAYERS, WINDOW, kernels_of
+from ansible.module_utils.gaudi.model.kernels import (
+    CHUNKED,
+    ENCODER,
+    INTERLEAVED,
+    SOFT_CAP,
+    SOME_LAYERS,
+    WINDOW,
+    kernels_of,
+)
 
 from plugin_utils import releases
 from tests.golden.serving_cases import vendor
@@ -58,6 +66,12 @@ DELTA = {
         ({"layer_types": ["linear_attention", "full_attention"]}, ["gated_delta"]),
         ({"layer_types": ["mamba", "attention"]}, []),
         ({"full_attention_interval": 4, "num_hidden_layers": 48}, ["gated_delta"]),
+        ({"attention_chunk_size": 8192}, [CHUNKED]),
+        ({"attention_chunk_size": None}, []),
+        ({"attn_logit_softcapping": 50.0}, [SOFT_CAP]),
+        ({"attn_logit_softcapping": None}, []),
+        ({"is_encoder_decoder": True}, [ENCODER]),
+        ({"is_encoder_decoder": False}, []),
     ],
 )
 def test_a_config_names_its_attention(config: dict[str, Any], names: list[str]) -> None:
@@ -104,6 +118,46 @@ def test_windows_in_some_layers_end_the_forks_server() -> None:
     assert "refused" not in plan("1.22", model_config=off, max_model_len=8192)
 
 
+GEMMA = {
+    **CONFIG,
+    "model_type": "gemma2",
+    "architectures": ["Gemma2ForCausalLM"],
+    "attn_logit_softcapping": 50.0,
+    "num_hidden_layers": 42,
+}
+SCOUT = {
+    "model_type": "llama4",
+    "architectures": ["Llama4ForConditionalGeneration"],
+    "text_config": {**CONFIG, "model_type": "llama4_text", "attention_chunk_size": 8192},
+}
+WHISPER = {
+    **CONFIG,
+    "model_type": "whisper",
+    "architectures": ["WhisperForConditionalGeneration"],
+    "is_encoder_decoder": True,
+}
+
+
+@pytest.mark.parametrize("release", ["1.18", "1.21", "1.22", "1.23", "1.24", "1.24.1"])
+def test_a_soft_cap_that_no_kernel_has_is_warned_of(release: str) -> None:
+    assert warned(plan(release, model_config=GEMMA, max_model_len=4096), "attn_logit_softcapping")
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.23", "1.24.1"])
+def test_local_attention_is_warned_of_where_all_tokens_are_attended_to(release: str) -> None:
+    longer = plan(release, model_config=SCOUT, tensor_parallel_size=8, max_model_len=16384)
+    assert bool(warned(longer, "local attention within 8192 tokens")) is release.startswith(("1.21", "1.22"))
+    shorter = plan(release, model_config=SCOUT, tensor_parallel_size=8, max_model_len=8192)
+    assert not warned(shorter, "local attention")
+
+
+@pytest.mark.parametrize("release", ["1.18", "1.21", "1.22", "deepseek-r1", "1.23", "1.24", "1.24.1"])
+def test_encoders_beside_a_decoder_are_refused_on_every_release(release: str) -> None:
+    answer = plan(release, model_config=WHISPER, tensor_parallel_size=8, max_model_len=4096)
+    assert answer["refused_id"] == "unsupported_feature", answer
+    assert "NotImplementedError" in answer["refused"]
+
+
 def test_unified_attention_has_no_window() -> None:
     unified: dict[str, Any] = {"bucketing_strategy": "unified", "max_model_len": 4096}
     assert plan("1.23", model_config=MISTRAL, **unified)["refused_id"] == "unsupported_feature"
@@ -112,7 +166,7 @@ def test_unified_attention_has_no_window() -> None:
 
 
 def test_every_kernel_of_a_release_file_is_one_that_is_derived(subtests: pytest.Subtests) -> None:
-    known = {"sparse_attention", "gated_delta", WINDOW, INTERLEAVED, SOME_LAYERS}
+    known = {"sparse_attention", "gated_delta", WINDOW, INTERLEAVED, SOME_LAYERS, CHUNKED, SOFT_CAP, ENCODER}
     others = {"alibi", "beam_search", "chunked_prefill", "lora", "quantization", "medusa", "two_nodes"}
     for name in releases.names():
         with subtests.test(release=name):

@@ -47,6 +47,9 @@ STRANGE = {
     "auto_map": {"AutoConfig": "configuration_strange.StrangeConfig"},
 }
 FLAG = "--trust-remote-code"
+# Without a Transformers backend, and with it.
+OLD = ("1.16", "1.18")
+NEW = [release for release in RELEASES if release not in OLD]
 
 
 def lying(config: dict[str, Any]) -> Weights:
@@ -63,7 +66,22 @@ def test_what_a_config_json_asks_for() -> None:
     assert code_of(other) == Code(("somebody/else--configuration_x.py",), None, ())
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", OLD)
+@pytest.mark.parametrize("permission", [{}, {"trust_remote_code": True}, {"trust_remote_code": False}])
+@pytest.mark.parametrize("code", [{}, {"auto_map": STRANGE["auto_map"]}])
+def test_a_release_without_transformers_backend_needs_a_class_of_its_own(
+    release: str, permission: dict[str, Any], code: dict[str, Any]
+) -> None:
+    config = {"model_type": "llama", "architectures": STRANGE["architectures"], **code}
+    for known in ({"files": lying(config)}, {"model_config": config}):
+        answer = plan(release, **known, **permission)
+        assert answer["refused_id"] == "unsupported_architecture"
+        assert "no Transformers backend" in answer["refused"]
+    llama = {**config, "architectures": ["LlamaForCausalLM"]}
+    assert "refused" not in plan(release, files=lying(llama), **permission)
+
+
+@pytest.mark.parametrize("release", NEW)
 def test_code_that_nobody_spoke_of_is_refused_by_its_option(release: str) -> None:
     words = ["configuration_strange.py", f"release {release} has no class of its own for model_type 'strange'"]
     sentence(*words, "StrangeForCausalLM", "set trust_remote_code to true", release=release, files=lying(STRANGE))
@@ -77,7 +95,7 @@ def test_what_a_request_says_counts() -> None:
     sentence("configuration_strange.py", "trust_remote_code is false", "set trust_remote_code to true", **no)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", NEW)
 def test_an_unknown_class_without_code_is_a_warning(release: str) -> None:
     plain = {"model_type": "llama", "architectures": STRANGE["architectures"]}
     words = ("the architecture 'StrangeForCausalLM'", f"release {release} has no class", "may not start")
@@ -109,7 +127,6 @@ def test_a_flag_said_twice_is_told_so(value: str) -> None:
         # Its vLLM has the model's class, but neither it nor its transformers (below 4.49) a configuration.
         ("deepseek-r1", "model_type 'deepseek_v3'"),
         ("deepseek-r1-2025.11", "model_type 'deepseek_v3'"),
-        ("1.18", "model_type 'deepseek_v3' and the architecture 'DeepseekV3ForCausalLM'"),
     ],
 )
 def test_classes_of_the_releases_own_need_no_code(release: str, missing: str | None) -> None:

@@ -24,6 +24,7 @@ def stored(form: str, *groups: dict[str, Any], base: dict[str, Any] = LLAMA_70B)
     return {**base, "architectures": [kind], "quantization_config": said}
 
 
+WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}
 INT8 = stored("int-quantized", group(8, "int", "channel", 8))
 FP8 = stored("float-quantized", group(8, "float", "channel", 8))
 BLOCK = stored("float-quantized", group(8, "float", "block", 8))
@@ -90,6 +91,63 @@ def test_the_kernels_of_awq_and_gptq_read_four_bits(release: str, method: str) -
         config = {**LLAMA_70B, "quantization_config": {"quant_method": method, "bits": bits, "group_size": 128}}
         answer = plan(release, model_config=config, tensor_parallel_size=8, max_model_len=8192)
         assert answer.get("refused_id") == (None if bits == 4 else "unsupported_quantization"), answer.get("refused")
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.23", "1.24", "1.24.1"])
+@pytest.mark.parametrize("method", ["awq", "gptq"])
+def test_experts_in_awq_and_gptq_have_no_kernel(release: str, method: str) -> None:
+    config = {**MIXTRAL, "quantization_config": {"quant_method": method, "bits": 4, "group_size": 128}}
+    answer = plan(release, model_config=config, tensor_parallel_size=8, max_model_len=8192)
+    assert answer["refused_id"] == "unsupported_quantization"
+    assert "in experts" in answer["refused"]
+
+
+# Qwen2-72B as it was first published in four bits: 29568 is 231 groups of 128.
+UNEVEN = {**LLAMA_70B, "intermediate_size": 29568}
+EVEN = {**LLAMA_70B, "intermediate_size": 29696}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.23", "1.24.1"])
+@pytest.mark.parametrize(
+    ("shape", "stored", "served"),
+    [
+        (UNEVEN, AWQ, [1]),
+        (UNEVEN, {**AWQ, "quant_method": "gptq"}, [1]),
+        (UNEVEN, {**AWQ, "group_size": -1}, [1, 2, 8]),
+        (EVEN, AWQ, [1, 2, 4, 8]),
+        (UNEVEN, BLOCKS, [1]),
+        (EVEN, BLOCKS, [1, 2, 4, 8]),
+        (UNEVEN, {"quant_method": "fp8"}, [1, 2, 8]),
+        ({**EVEN, "num_attention_heads": 8, "head_dim": 64, "num_key_value_heads": 8}, AWQ, [1, 2, 4]),
+    ],
+)
+def test_cards_share_rows_by_whole_groups_of_one_scale(
+    release: str, shape: dict[str, Any], stored: dict[str, Any], served: list[int]
+) -> None:
+    for cards in (1, 2, 4, 8):
+        config = {**shape, "quantization_config": stored}
+        answer = plan(release, model_config=config, tensor_parallel_size=cards, max_model_len=8192)
+        refused = answer.get("refused_id") == "scales_not_divisible"
+        assert refused is (cards not in (*served, *([] if len(served) < 3 else [4]))), answer.get("refused")
+        assert refused or "refused" not in answer
+
+
+def test_groups_of_packed_integers_are_shared_whole() -> None:
+    packed = stored("pack-quantized", {**group(4, "int", "group"), "weights": WEIGHTS}, base=UNEVEN)
+    answer = plan("1.24.1", model_config=packed, tensor_parallel_size=2, max_model_len=8192)
+    assert answer["refused_id"] == "scales_not_divisible"
+    assert "refused" not in plan("1.24.1", model_config=packed, tensor_parallel_size=1, max_model_len=8192)
+
+
+def test_experts_of_the_common_width_are_shared_by_whole_blocks() -> None:
+    # MiniMax-M2: experts as wide as intermediate_size says.
+    config = {**MIXTRAL, "intermediate_size": 1536, "quantization_config": BLOCKS}
+    eight = plan("1.24.1", model_config=config, tensor_parallel_size=8, max_model_len=8192)
+    assert eight["refused_id"] == "expert_width_not_divisible"
+    for asked in ({"tensor_parallel_size": 4}, {"tensor_parallel_size": 8, "enable_expert_parallel": True}):
+        assert "refused" not in plan("1.24.1", model_config=config, max_model_len=8192, **asked)
 
 
 def test_experts_in_modelopt_are_refused_where_the_plugin_raises() -> None:

@@ -85,6 +85,38 @@ def test_a_config_of_a_model_of_the_catalogue_has_its_record() -> None:
     assert alike({**DEEPSEEK, "quantization_config": None}, ENTRIES.values()) == []
 
 
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
+
+
+def test_other_quantisations_are_not_what_was_validated() -> None:
+    config = {**LLAMA, "quantization_config": AWQ}
+    assert alike({**LLAMA, "quantization_config": None}, ENTRIES.values()) != []
+    assert alike(config, ENTRIES.values()) == []
+    assert answers({"weights": "/data/models/x", "model_config": config}, card="HL-325")["1.24.1"].status == (
+        "planned only"
+    )
+    packed = {key: value for key, value in vars(ENTRIES["gpt-oss-20b"].architecture).items() if isinstance(value, int)}
+    oss = {**packed, "model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"}}
+    assert [model.name for model in alike(oss, ENTRIES.values())] == ["gpt-oss-20b"]
+
+
+@pytest.mark.parametrize("positions", [8192, 2048])
+def test_a_release_whose_own_length_is_too_long_is_asked_for_the_models(positions: int) -> None:
+    config = {**MISTRAL, "sliding_window": None, "intermediate_size": 14336, "max_position_embeddings": positions}
+    found = answers({"weights": "/data/models/x", "model_config": config})
+    for release in ("1.21", "1.22-2025.11"):
+        assert f"With max_model_len {positions}." in found[release].because
+
+
+def test_a_reason_that_no_length_helps_against_is_the_answer() -> None:
+    config = {**MISTRAL, "max_position_embeddings": 8192, "quantization_config": {**AWQ, "bits": 8}}
+    assert "8 bits" in answers({"weights": "/data/models/x", "model_config": config})["1.21"].because
+
+
+def test_packed_weights_of_the_catalogue_need_a_release_that_reads_them() -> None:
+    assert "mxfp4" in answers({"model": "gpt-oss-20b"}, card="HL-325")["1.22"].because
+
+
 def test_of_several_models_with_its_figures_the_one_counts_that_most_is_known_of() -> None:
     config = {
         **MISTRAL,
