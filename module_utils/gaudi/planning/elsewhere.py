@@ -27,6 +27,8 @@ LENGTHS = (32768, 8192)
 # The refusal of releases that always take the cards of a whole node.
 FIXED_CARDS = "card_count_fixed"
 WHOLE_NODE = 8
+# Of models whose config.json names no class, and of those whose config.json nobody has read.
+NO_CLASS = "It names no architectures: whether the release has a class for it is not known."
 FP8_BITS = 8
 
 KNOWN_MOST = VALIDATED, REPORTED, PLANNED, REFUSED = "validated", "reported", "planned only", "not supported"
@@ -124,7 +126,7 @@ def _answer(
     cards: Mapping[str, CardType],
     node: Node,
 ) -> Answer:
-    kind = card_name(node.topology)
+    kind, config = card_name(node.topology), request.get("model_config")
     first: Refusal | None = None
     for length in (None, *_shorter(request, entry)) if "max_model_len" not in request else (None,):
         asked = request if length is None else {**request, "max_model_len": length}
@@ -145,6 +147,7 @@ def _answer(
         )
         words = [because, *([f"With max_model_len {length}."] if length is not None else [])]
         words += ["How many cards it takes is not known."] if unsized else []
+        words += [] if _classes(entry, config) else [NO_CLASS]
         return Answer(release.name, kind, status, count, " ".join([*words, *made["warnings"]]))
     return Answer(release.name, kind, REFUSED, None, _unadvised(str(first)))
 
@@ -154,6 +157,13 @@ def _shorter(request: Mapping[str, object], entry: ModelEntry | None) -> list[in
     config = request.get("model_config")
     longest = facts("", entry, config if isinstance(config, Mapping) else None, {}).positions.longest
     return list(dict.fromkeys(length if longest is None else min(length, longest) for length in LENGTHS))
+
+
+def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
+    """The classes that a model names; a given config.json counts before the catalogue."""
+    if isinstance(config, Mapping):
+        return code_of(config).architectures
+    return entry.architectures if entry is not None else ()
 
 
 def _planned(

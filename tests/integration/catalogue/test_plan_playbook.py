@@ -61,6 +61,13 @@ def test_an_option_that_only_every_release_reads_is_refused_without_it(tmp_path:
     assert "every_release=true" in run.stdout + run.stderr
 
 
+@pytest.mark.parametrize("said", ["maybe", "", 2, "truee"])
+def test_every_release_is_true_or_false(tmp_path: Path, said: object) -> None:
+    run = plan(tmp_path, every_release=said, topology_file=str(TOPOLOGY), model="qwen3-8b")
+    assert run.returncode != 0
+    assert "neither true nor false" in run.stdout + run.stderr
+
+
 def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: Path) -> None:
     (tmp_path / "node.yml").write_text(TOPOLOGY.read_text(encoding="utf-8"), encoding="utf-8")
     requests = [{"model": "qwq-32b"}, {"model": "qwq-33b"}, {"model": "qwen3-8b", "modules": [0, 2]}]

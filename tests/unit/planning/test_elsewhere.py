@@ -117,6 +117,14 @@ def test_packed_weights_of_the_catalogue_need_a_release_that_reads_them() -> Non
     assert "mxfp4" in answers({"model": "gpt-oss-20b"}, card="HL-325")["1.22"].because
 
 
+def test_a_model_that_names_no_class_is_not_called_supported_without_a_word() -> None:
+    config = {key: value for key, value in LLAMA.items() if key not in ("architectures", "quantization_config")}
+    words = "names no architectures"
+    assert words in answers({"weights": "/data/models/x", "model_config": config})["1.24.1"].because
+    assert words in answers({"model": "bielik-11b-v2.6-instruct"})["1.24.1"].because
+    assert words not in answers({"model": "qwen3-8b"})["1.24.1"].because
+
+
 def test_of_several_models_with_its_figures_the_one_counts_that_most_is_known_of() -> None:
     config = {
         **MISTRAL,
