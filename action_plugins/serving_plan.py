@@ -95,6 +95,11 @@ def given_topology(content: object, shown: str) -> dict[str, Any]:
     return document
 
 
+def folder(entry: Mapping[str, Any], root: str) -> str:
+    """The folder of a node in which an entry's weights lie."""
+    return f"{root.rstrip('/')}/{entry['directory']}"
+
+
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
     """Load, check, call once, put the answers back in the order of the requests."""
 
@@ -144,7 +149,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         requests, of_hubs = self._from_hubs(requests, root, commits)
         models, refused = self._models(requests, commits)
         refused.update(self._in_one_folder(of_hubs, models, root))
-        hubs = {f"{root.rstrip('/')}/{entry['directory']}": entry for entry in of_hubs.values()}
+        hubs = {folder(entry, root): entry for entry in of_hubs.values()}
         refused.update(broken)
         refused.update(open_ones)
         report = options["on_refusal"] == "report"
@@ -252,11 +257,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             if not isinstance(name, str) or not HUB_ID.fullmatch(name):
                 found.append(request)
                 continue
-            directory = name.rpartition("/")[2]
-            path = f"{root.rstrip('/')}/{directory}"
             repository = {"repository": name, "revision": commits.get(name, "main")}
-            entries[position] = {"name": name, "directory": directory, "repositories": {DEFAULT: repository}}
-            found.append({**request, "weights": path, "served_model_name": request.get("served_model_name") or name})
+            entry = {"name": name, "directory": name.rpartition("/")[2], "repositories": {DEFAULT: repository}}
+            entries[position] = entry
+            served = request.get("served_model_name") or name
+            found.append({**request, "weights": folder(entry, root), "served_model_name": served})
         return found, entries
 
     @staticmethod
@@ -271,9 +276,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             if other:
                 refused[position] = Refusal(
                     "folder_of_two_models",
-                    f"weights is {entry['name']}, whose folder {root.rstrip('/')}/{entry['directory']} is that of "
-                    f"{other} as well. Bring one of both to a folder of another name (hf download {entry['name']} "
-                    f"--local-dir FOLDER), and name its path as weights.",
+                    f"weights is {entry['name']}, whose folder {folder(entry, root)} is that of {other} as well. "
+                    f"Bring one of both to a folder of another name (hf download {entry['name']} --local-dir FOLDER), "
+                    f"and name its path as weights.",
                 )
         return refused
 
