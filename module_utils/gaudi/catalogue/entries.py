@@ -477,6 +477,7 @@ class ReleaseEntry:
     ``listed_cards`` are the numbers of cards that the release's README lists a model of the catalogue with;
     ``execution_modes`` maps "<PT_HPU_LAZY_MODE> <enforce_eager>" to what runs then; ``architectures`` and
     ``model_types`` are what the server has classes of its own for, listed like the arguments;
+    ``multimodal_architectures`` are those of them for pictures, films and sounds, empty where nobody read them;
     ``refused_architectures`` are classes that its registry names and that end the server on these cards, each with the
     reason; ``unverified_architectures`` are those that only vLLM's Transformers backend takes; ``build`` is how its
     image is built, None where the file says no way.
@@ -499,6 +500,7 @@ class ReleaseEntry:
     sources: tuple[str, ...]
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
+    multimodal_architectures: frozenset[str] = frozenset()
     refused_architectures: Mapping[str, str] = field(default_factory=dict)
     unverified_architectures: Mapping[str, str] = field(default_factory=dict)
     build: Build | None = None
@@ -533,6 +535,7 @@ class ReleaseEntry:
         "sources",
         "architectures",
         "model_types",
+        "multimodal_architectures",
         "refused_architectures",
         "unverified_architectures",
         "build",
@@ -592,6 +595,9 @@ class ReleaseEntry:
             sources=reader.texts("sources", required=True),
             architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
             model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
+            multimodal_architectures=_flat(
+                reader.mapping("multimodal_architectures"), f"{where}: multimodal_architectures"
+            ),
             refused_architectures=_reasons(reader.mapping("refused_architectures"), f"{where}: refused_architectures"),
             unverified_architectures=_reasons(
                 reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"

@@ -139,6 +139,21 @@ def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
             )
 
 
+def check_media(request: Request, architectures: Sequence[str], release: ReleaseEntry, label: str) -> None:
+    """Options for pictures, films and sounds need a model for them (_init_multimodal_config of vllm/config.py)."""
+    known = release.multimodal_architectures
+    if not known or not architectures or known.intersection(architectures):
+        return
+    for option, argument in MEDIA_OPTIONS.items():
+        if getattr(request, option) is not None or value_in(request.extra_args, argument) is not None:
+            raise Refusal(
+                "text_alone",
+                f"{label}: {option} is set, but {some(architectures)} takes text alone: release {release.name} has it "
+                f"not among the classes for pictures, films and sounds (_MULTIMODAL_MODELS of its registry.py). Only "
+                f"those take {option}. Leave it out.",
+            )
+
+
 def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[str, str]]:
     """The features that the weights and their data type need, each with the words that say where it was seen."""
     if request.dtype in ("fp8", "awq", "gptq"):

@@ -27,6 +27,7 @@ from .refusals import (
     check_float16,
     check_fp8,
     check_hub,
+    check_media,
     check_missing,
     check_named_models,
     check_quantization,
@@ -104,6 +105,8 @@ def settled(
             has_code=entry.trust_remote_code,
             runs_code=may_run_code(wanted, entry),
         )
+    named = code.architectures if code is not None else entry.architectures if entry and not wanted.weights else ()
+    check_media(wanted, named, release, label)
     if may_run_code(wanted, entry):
         check_foreign(_foreign(wanted, weights, node), label)
     chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)

@@ -146,8 +146,9 @@ def test_experts_of_the_common_width_are_shared_by_whole_blocks() -> None:
     config = {**MIXTRAL, "intermediate_size": 1536, "quantization_config": BLOCKS}
     eight = plan("1.24.1", model_config=config, tensor_parallel_size=8, max_model_len=8192)
     assert eight["refused_id"] == "expert_width_not_divisible"
-    for asked in ({"tensor_parallel_size": 4}, {"tensor_parallel_size": 8, "enable_expert_parallel": True}):
-        assert "refused" not in plan("1.24.1", model_config=config, max_model_len=8192, **asked)
+    assert "refused" not in plan("1.24.1", model_config=config, tensor_parallel_size=4, max_model_len=8192)
+    spread: dict[str, Any] = {"tensor_parallel_size": 8, "enable_expert_parallel": True}
+    assert "refused" not in plan("1.24.1", model_config=config, max_model_len=8192, **spread)
 
 
 def test_experts_in_modelopt_are_refused_where_the_plugin_raises() -> None:

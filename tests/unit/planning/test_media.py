@@ -61,6 +61,44 @@ def test_a_release_without_them_refuses_them(release: str, option: str) -> None:
     assert answer["refused"].startswith(f"x: {option} ")
 
 
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+FORKS = ("1.21", "1.22", "1.22-2025.11", "deepseek-r1", "deepseek-r1-2025.11")
+
+
+@pytest.mark.parametrize("release", FORKS)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"limit_mm_per_prompt": {"image": 1}},
+        {"mm_processor_kwargs": {"max_pixels": 1003520}},
+        {"extra_args": ["--limit-mm-per-prompt", "image=1"]},
+    ],
+)
+def test_a_model_of_text_alone_takes_none_of_them_on_a_fork(release: str, asked: dict[str, Any]) -> None:
+    answer = plan(release, model_config=LLAMA, **asked)
+    assert answer["refused_id"] == "text_alone", answer.get("refused", answer.get("warnings"))
+    shown = {"model_type": "qwen2_vl", "architectures": ["Qwen2VLForConditionalGeneration"]}
+    assert "refused" not in plan(release, model_config=shown, **asked)
+
+
+def test_a_text_model_of_the_catalogue_takes_none_of_them() -> None:
+    asked = {"model": "qwen3-8b", "limit_mm_per_prompt": {"image": 1}}
+    assert vendor.plan_request("1.22", asked)["refused_id"] == "text_alone"
+
+
+@pytest.mark.parametrize("release", ["1.23", "1.24", "1.24.1"])
+def test_the_plugins_server_leaves_them_alone_for_text(release: str) -> None:
+    assert "refused" not in plan(release, model_config=LLAMA, limit_mm_per_prompt={"image": 1})
+
+
+def test_classes_for_media_are_classes_of_the_release() -> None:
+    for release in releases.names():
+        entry = vendor.catalogue(release).release
+        refused = entry.refused_architectures.keys()
+        assert entry.multimodal_architectures <= entry.architectures | refused
+        assert bool(entry.multimodal_architectures) is (release in FORKS)
+
+
 def test_they_replace_those_of_the_model() -> None:
     name = "qwen2-vl-7b-instruct"
     own = vendor.plan_request("1.22", {"model": name})
