@@ -11,6 +11,12 @@ from ..base.checks import Reader
 KINDS = ("fork", "plugin")
 
 
+def flat(value: Mapping[str, object], where: str) -> frozenset[str]:
+    """One set out of {place read from: [names]}."""
+    reader = Reader(value, where, tuple(value))
+    return frozenset(name for place in value for name in reader.texts(place))
+
+
 @dataclass(frozen=True)
 class Pin:
     """A repository at one commit; ``reference`` is the tag or branch that the commit was taken from, for people."""
@@ -59,6 +65,8 @@ class Way:
 
     ``pins`` replace all of the release's vLLM repositories; without ``pins`` the release's own stay. Every other key
     replaces the same key of ``build``, or of the release's ``constants`` (graph_reserved_mem, bucket_defaults).
+    ``lacks`` are arguments, variables and architectures of the release that those pins do not have; ``architectures``
+    and ``model_types`` replace the release's.
     ``refused``: a sentence that says why it cannot be built and what to do.
     """
 
@@ -70,8 +78,14 @@ class Way:
     refused: str | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
 
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    architectures: frozenset[str] = frozenset()
+    model_types: frozenset[str] = frozenset()
+
     CONSTANTS = ("graph_reserved_mem", "bucket_defaults")
-    KEYS = ("source", "pins", "requirements", "version", "constraints", "refused", *CONSTANTS)
+    CLASSES = ("architectures", "model_types")
+    KEYS = ("source", "pins", "requirements", "version", "constraints", "refused", "lacks", *CLASSES, *CONSTANTS)
+    LACKS = ("arguments", "variables", "architectures")
 
     @classmethod
     def from_mapping(cls, value: object, where: str) -> Way:
@@ -87,6 +101,12 @@ class Way:
             constraints=_constraints(reader, where) if reader.has("constraints") else None,
             refused=reader.optional_text("refused"),
             constants={name: reader.text(name) for name in cls.CONSTANTS if reader.has(name)},
+            lacks={
+                kind: frozenset(Reader(reader.mapping("lacks"), f"{where}.lacks", cls.LACKS).texts(kind))
+                for kind in cls.LACKS
+            },
+            architectures=flat(reader.mapping("architectures"), f"{where}.architectures"),
+            model_types=flat(reader.mapping("model_types"), f"{where}.model_types"),
         )
 
 

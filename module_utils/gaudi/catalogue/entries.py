@@ -14,7 +14,7 @@ from typing import Any
 from ..base.checks import Reader, integer, mapping, matching, sequence
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
-from .build import Build, Pin
+from .build import Build, Pin, flat
 from .fabric import Fabric
 from .typed import Typed
 
@@ -590,12 +590,12 @@ class ReleaseEntry:
                 for model, counts in reader.mapping("listed_cards").items()
             },
             unsupported=reader.text_mapping("unsupported"),
-            arguments=_flat(reader.mapping("arguments", required=True), f"{where}: arguments").union(options),
-            variables=_flat(reader.mapping("variables", required=True), f"{where}: variables").union(variables),
+            arguments=flat(reader.mapping("arguments", required=True), f"{where}: arguments").union(options),
+            variables=flat(reader.mapping("variables", required=True), f"{where}: variables").union(variables),
             sources=reader.texts("sources", required=True),
-            architectures=_flat(reader.mapping("architectures"), f"{where}: architectures"),
-            model_types=_flat(reader.mapping("model_types"), f"{where}: model_types"),
-            multimodal_architectures=_flat(
+            architectures=flat(reader.mapping("architectures"), f"{where}: architectures"),
+            model_types=flat(reader.mapping("model_types"), f"{where}: model_types"),
+            multimodal_architectures=flat(
                 reader.mapping("multimodal_architectures"), f"{where}: multimodal_architectures"
             ),
             refused_architectures=_reasons(reader.mapping("refused_architectures"), f"{where}: refused_architectures"),
@@ -603,7 +603,7 @@ class ReleaseEntry:
                 reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"
             ),
             build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
-            paths=tuple(sorted(_flat(reader.mapping("paths"), f"{where}: paths"))),
+            paths=tuple(sorted(flat(reader.mapping("paths"), f"{where}: paths"))),
             typed_arguments=options,
             typed_variables=variables,
             warned=reader.text_mapping("warned"),
@@ -615,12 +615,6 @@ class ReleaseEntry:
             successors=Successor.table(reader.mapping("successors"), f"{where}: successors"),
             benchmark=reader.mapping("benchmark"),
         )
-
-
-def _flat(value: Mapping[str, object], where: str) -> frozenset[str]:
-    """One set out of {place read from: [names]}."""
-    reader = Reader(value, where, tuple(value))
-    return frozenset(name for place in value for name in reader.texts(place))
 
 
 def _reasons(value: Mapping[str, object], where: str) -> dict[str, str]:

@@ -125,18 +125,31 @@ def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
 
 
 def by_way(release: ReleaseEntry, wish: Wish, draft: Draft) -> ReleaseEntry:
-    """The release with the constants of another way of building (serving_image_way), and a warning that its options
-    are those of the release's own pins.
+    """The release with what another way of building (serving_image_way) has in the place of its own pins, and a
+    warning of what is not read from those.
     """
     way = release.build.ways.get(wish.way) if release.build is not None and wish.build else None
     if way is None or not way.pins:
         return release
     built = " and ".join(f"{name} {pin.reference or pin.commit[:9]}" for name, pin in way.pins.items())
     draft.warn(
-        f"serving_image_way is {wish.way}: the image has {built}. Options and variables are checked against the "
-        f"pins of release {release.name}, which are others."
+        f"serving_image_way is {wish.way}: the image has {built}. Options and classes of release {release.name} that "
+        f"these do not have are refused, and variables left out; so is what only they have, and what release "
+        f"{release.name} itself does not support."
     )
-    return replace(release, constants={**release.constants, **way.constants})
+    lacks = way.lacks
+    draft.unread = lacks["variables"]
+    return replace(
+        release,
+        constants={**release.constants, **way.constants},
+        arguments=release.arguments - lacks["arguments"],
+        variables=release.variables - lacks["variables"],
+        typed_variables={
+            name: typed for name, typed in release.typed_variables.items() if name not in lacks["variables"]
+        },
+        architectures=way.architectures or release.architectures - lacks["architectures"],
+        model_types=way.model_types or release.model_types,
+    )
 
 
 def check_values(wanted: Request, release: ReleaseEntry) -> None:

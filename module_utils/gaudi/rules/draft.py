@@ -89,6 +89,8 @@ class Draft:
     warnings: list[str] = field(default_factory=list)
     # What became of options and variables that were written for another release, a line each.
     changes: list[str] = field(default_factory=list)
+    # Variables that the image's server does not read, though the release's does: rules do not set them.
+    unread: frozenset[str] = frozenset()
 
     def note(self, value: str, result: object, name: str, source: str, inputs: Mapping[str, object]) -> None:
         """Record a decision, replacing an earlier one about the same value."""
@@ -100,7 +102,7 @@ class Draft:
 
     def variable(self, name: str, value: Value) -> None:
         """Set an environment variable; a result of None leaves it unset."""
-        if value.result is not None:
+        if value.result is not None and name not in self.unread:
             self.environment[name] = written(value.result)
             self.note(f"environment.{name}", written(value.result), value.rule.id, value.rule.source, value.inputs)
 

@@ -171,3 +171,42 @@ def test_another_way_of_building_is_planned_with_its_own_numbers() -> None:
     assert [words for words in upstream["warnings"] if "main, 2025-03-24" in words]
     main = vendor.plan_request("1.22", {"model": "qwen3-8b"}, image={"build": True, "way": "habana_main"})
     assert [words for words in main["warnings"] if "habana_main" in words]
+
+
+@pytest.mark.parametrize(
+    ("release", "way", "variable", "read"),
+    [
+        ("1.22", "habana_main", "VLLM_ZERO_PADDING", False),
+        ("1.22", "habana_main", "VLLM_MERGED_PREFILL", True),
+        ("1.18", "upstream", "VLLM_INSTANCE_ID", False),
+    ],
+)
+def test_another_way_has_the_variables_of_its_own_pins(release: str, way: str, variable: str, *, read: bool) -> None:
+    model = "qwen3-8b" if release == "1.22" else "llama-2-7b"
+    for asked in ({}, {"extra_environment": {variable: "true"}}):
+        other = vendor.plan_request(release, {"model": model, **asked}, image={"build": True, "way": way})
+        assert (variable in other["environment"]) is (read and bool(asked))
+        said = any(variable in words for words in other["warnings"])
+        assert said is (bool(asked) and not read)
+
+
+def test_another_way_has_the_arguments_of_its_own_pins() -> None:
+    asked = {"model": "llama-2-7b", "extra_args": ["--weights-load-device", "cpu"]}
+    assert "refused" not in vendor.plan_request("1.18", asked, image={"build": True})
+    other = vendor.plan_request("1.18", asked, image={"build": True, "way": "upstream"})
+    assert "--weights-load-device" in other["refused"]
+
+
+def test_another_way_has_the_classes_of_its_own_pins() -> None:
+    config = {**vendor.content("models", "qwen2.5-vl-7b-instruct")["architecture"], "model_type": "qwen2_5_vl"}
+    request = {
+        "weights": "/models/x",
+        "model_config": {**config, "architectures": ["Qwen2_5_VLForConditionalGeneration"]},
+    }
+    asked = {**request, "max_model_len": 8192}
+    own = vendor.plan_request("1.18", asked, image={"build": True})
+    assert own["refused_id"] == "unsupported_architecture"
+    assert "refused" not in vendor.plan_request("1.18", asked, image={"build": True, "way": "upstream"})
+    shown = {"model": "qwen3-vl-32b-instruct", "tensor_parallel_size": 4}
+    main = vendor.plan_request("1.22", shown, image={"build": True, "way": "habana_main"})
+    assert any("no class of its own" in words for words in main["warnings"])
