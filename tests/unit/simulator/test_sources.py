@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.image.inside import VENDOR
+from ansible.module_utils.gaudi.image.inside import INC_CALIBRATION_PROGRAM, VENDOR
 
 from simulator import apt, images, sources, vault, wheels
 from simulator.settings import ROOT
@@ -26,7 +28,9 @@ def commits(site: dict[str, Any]) -> dict[str, str]:
     made = sources.commits()
     fork = str(site["serving_image_pins"].get("vllm_fork", {}).get("repository", ""))
     other = "HabanaAI/vllm-fork" if fork.endswith(f"/{sources.SERVING}") else sources.SERVING
-    return {pin: made[name] for name, pin in sources.REPOSITORIES.items() if name != other}
+    named = {pin: made[name] for name, pin in sources.REPOSITORIES.items() if name != other}
+    # The stand-in for the program that measures lies in the fork that serves.
+    return {**named, "inc_calibration": made[sources.SERVING]}
 
 
 @pytest.mark.parametrize("path", [*SITES.values(), PLUGIN], ids=[*SITES, "plugin"])
@@ -100,3 +104,17 @@ def test_a_stand_in_wheel_says_so_and_is_the_same_every_time() -> None:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         metadata = archive.read("habana_torch_plugin-1.22.2.32.dist-info/METADATA").decode()
     assert "Name: habana-torch-plugin\nVersion: 1.22.2.32\nSummary: Simulated" in metadata
+
+
+def test_the_program_that_measures_finds_what_it_calls_in_a_checkout(tmp_path: Path) -> None:
+    site = yaml.safe_load(INVENTORY.read_text())
+    pins = site["serving_image_pins"]
+    assert pins["inc_calibration"] == pins["vllm_fork"]
+    for path, file in sources.files(sources.SERVING).items():
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(file.content)
+    program = tmp_path / INC_CALIBRATION_PROGRAM
+    run = subprocess.run([sys.executable, str(program), "--help"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "run_example_tp.py" in run.stdout
