@@ -110,19 +110,19 @@ FEATURES = {
 
 def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
     """Options that were asked for, and that the release's server never sees."""
-    family = family_of(release)
+    family, surface = family_of(release), Surface(release)
     for option in (*family.without_effect, *(name for name in PLUGIN_OPTIONS if name not in family.takes)):
         if option in asked:
-            why = family.reasons.get(option)
+            argument = f"--{option.replace('_', '-')}"
+            why = family.reasons.get(option, None if surface.knows(argument) else f"its server has no {argument}")
             planned = release.unsupported.get(FEATURES.get(option, ""))
-            if why is None and planned is not None:
+            if option not in family.reasons and planned is not None:
                 raise Refusal("unsupported_feature", f"{option} is set: {planned}")
             raise Refusal(
                 "without_effect",
                 f"{option} is without effect on release {release.name}{'' if why is None else f' ({why})'}. Leave it "
                 f"out, or use another release.",
             )
-    surface = Surface(release)
     for option, argument in MEDIA_OPTIONS.items():
         if option in asked and not surface.knows(argument):
             raise Refusal(
