@@ -283,6 +283,19 @@ def _check_schemes(resolved: ResolvedRequest) -> None:
         )
 
 
+def check_head_size(resolved: ResolvedRequest) -> None:
+    """Old releases have attention for some sizes of heads; another one ends the server (ValueError: Head size)."""
+    shape, sizes = resolved.model.shape, resolved.release.constants.get("head_sizes")
+    heads, hidden = shape.num_attention_heads, shape.hidden_size
+    size = shape.head_dim or (hidden // heads if hidden is not None and heads is not None else None)
+    if sizes is not None and size is not None and size not in sizes:
+        raise Refusal(
+            "unsupported_head_size",
+            f"{resolved.model.name} has attention heads of {size} (head_dim), but release {resolved.release.name} "
+            f"serves {_or(sizes)}. Serve another model, or use another release.",
+        )
+
+
 def check_rows(resolved: ResolvedRequest, cards: int) -> None:
     """Cards share rows of weights by whole groups that have one scale; ``cards``: those of the node.
 

@@ -26,6 +26,7 @@ from .refusals import (
     check_card_type,
     check_float16,
     check_fp8,
+    check_head_size,
     check_hub,
     check_media,
     check_missing,
@@ -139,6 +140,7 @@ def settled(
     )
     check_validated(entry, resolved, card_type, label, draft)
     check_quantization(resolved)
+    check_head_size(resolved)
     check_rows(resolved, len(node_cards))
     check_missing(weights, served, label)
     check_hub(served, wanted, draft)

@@ -90,6 +90,16 @@ def test_every_card_has_a_key_value_head() -> None:
     assert "refused" not in plan(model_config={**LLAMA_70B, "num_key_value_heads": 4}, tensor_parallel_size=8)
 
 
+@pytest.mark.parametrize("release", ["1.16", "1.18", "1.21", "1.24.1"])
+def test_old_releases_have_attention_for_some_sizes_of_heads(release: str) -> None:
+    config = {**LLAMA_70B, "hidden_size": 3840, "num_attention_heads": 32}
+    answer = plan(release, model_config=config, tensor_parallel_size=8, max_model_len=2048)
+    old = release in ("1.16", "1.18")
+    assert (answer.get("refused_id") == "unsupported_head_size") is old, answer.get("refused")
+    named = {**config, "head_dim": 128}
+    assert "refused" not in plan(release, model_config=named, tensor_parallel_size=8, max_model_len=2048)
+
+
 def test_latent_attention_is_not_divided() -> None:
     answer = plan("deepseek-r1", model="deepseek-r1-0528")
     assert "refused" not in answer
