@@ -202,11 +202,11 @@ def _standing(
 
 
 def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """The models of the catalogue with the figures and the quantisation of a config.json."""
+    """The models of the catalogue with the class, the figures and the quantisation of a config.json."""
     models = []
-    found = facts("", None, config, {})
+    found, classes = facts("", None, config, {}), set(code_of(config).architectures)
     for entry in entries:
-        if entry.architecture is None:
+        if entry.architecture is None or (classes and classes.isdisjoint(entry.architectures)):
             continue
         known = facts("", entry, None, {})
         same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
