@@ -277,7 +277,7 @@ def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
     failed = log.died or log.last_error or errors
     if not failed and not facts.status:
         return _of_shapes(lines) or _without_failure(
-            f"As far as it goes: {progress.text()}." if is_server else _of_table(lines) or _of_benchmark(lines)
+            *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(lines), "figures"))
         )
     entry = fault("unknown")
     said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(lines, QUOTED)
@@ -348,9 +348,16 @@ def _of_benchmark(lines: Sequence[str]) -> str:
     return f"It is the result of vllm bench serve: {', '.join(figures)}." if figures else ""
 
 
-def _without_failure(how_far: str) -> Cause:
+def _of_figures(lines: Sequence[str]) -> str:
+    """Return a sentence on a table of hl-smi or the figures of a benchmark; "" if there are none."""
+    return _of_table(lines) or _of_benchmark(lines)
+
+
+def _without_failure(how_far: str, case: str = "") -> Cause:
+    """Return that nothing failed. case: another remedy, where how_far says something."""
     entry = fault("no-failure")
-    return Cause(entry.id, f"{entry.sentence} {how_far}".strip(), entry.remedy, retry=True)
+    cause, remedy = fill(entry, case if how_far else "")
+    return Cause(entry.id, f"{cause} {how_far}".strip(), remedy, retry=True)
 
 
 def _of_refusal(refusal: Refusal, lines: Sequence[str]) -> Cause:

@@ -27,6 +27,7 @@ FAULTS = (
         "status=NUMBER.",
         "",
         INFO,
+        remedies={"figures": "Nothing. If something failed beside it, give the log of that."},
     ),
     # Messages of a server about a request, after which it goes on.
     Known(

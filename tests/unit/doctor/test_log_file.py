@@ -452,6 +452,12 @@ def test_a_traceback_after_a_bar_is_of_the_rank_that_it_names() -> None:
     )
 
 
+def test_a_table_of_cards_is_no_program_to_wait_for() -> None:
+    table, server = explained(REPORTS["tgi-3139-hl-smi"]["input"]), explained("INFO 11-26 10:00:00 [x.py:1] starting")
+    assert (table.id, server.id) == ("no-failure", "no-failure")
+    assert table.remedy != server.remedy
+
+
 def test_a_limit_of_memory_is_told_from_a_host_that_is_full() -> None:
     killed = "[ 9.000000] {}out of memory: Killed process 42 (python3) total-vm:9kB"
     of_host, of_limit = (explained(killed.format(what)) for what in ("", "Memory cgroup "))
