@@ -20,7 +20,7 @@ PATTERN = "linux-image-"
 """How the names of packages begin that contain a kernel."""
 
 _KERNEL_LINE = re.compile(r"^# Kernel (\S+)$", re.MULTILINE)
-_IMAGE = re.compile(r"linux-image-(?P<kernel>[0-9][A-Za-z0-9.+~-]*)$")
+_IMAGE = re.compile(r"linux-image-(?P<kernel>[0-9]+\.[0-9]+\.[0-9][A-Za-z0-9.+~-]*)$")
 _NO_IMAGE = re.compile(r"-(?:dbg|dbgsym|unsigned)$")
 
 

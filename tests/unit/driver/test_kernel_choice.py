@@ -36,8 +36,10 @@ NAMES = [
     [
         ("1.24", "ubuntu24.04", "6.8"),
         ("1.22", "ubuntu22.04", "5.15"),
-        # The vendor lists no Debian; its kernels are those of the list, or none.
-        ("1.24.1", "debian12", "6.8"),
+        # The vendor lists no Debian: what was seen to run there, else a kernel of the list.
+        ("1.24.1", "debian12", "6.1"),
+        ("1.24", "debian12", "6.8"),
+        ("1.24.1", "debian13", "6.8"),
         ("1.16", "ubuntu22.04", "5.15"),
     ],
 )
@@ -68,6 +70,14 @@ def test_supported_is_the_newest_of_the_list_and_of_the_running_kernels_kind() -
     assert choose("supported", listing="6.5").kernel == ""
     assert choose("supported", listing="").kernel == ""
     assert choose("6.11.0-9-generic").kernel == "6.11.0-9-generic"
+
+
+def test_debians_package_without_a_kernel_of_its_own_is_none() -> None:
+    """linux-image-6.12-cloud-amd64 only depends on the newest package of that line."""
+    own, update = "6.1.0-56-cloud-amd64", "6.12.117+deb12-cloud-amd64"
+    names = [f"linux-image-{kernel}" for kernel in ("6.12-cloud-amd64", update, own)]
+    assert kernel_choice.of_packages(names) == [update, own]
+    assert kernel_choice.choose("supported", "6.1", update, "", [update], [update, own]).kernel == own
 
 
 def test_a_pinned_kernel_of_the_list_stays_when_a_newer_one_is_offered() -> None:
