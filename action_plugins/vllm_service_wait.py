@@ -20,8 +20,8 @@ from ansible.module_utils.gaudi.serving.state import (
     WAITS_FOR_CARDS,
     WAITS_FOR_LOCK,
     WAITS_LONG_FOR_LOCK,
-    went_back,
 )
+from ansible.module_utils.gaudi.serving.unserved import went_back
 
 from plugin_utils.following import Following
 from plugin_utils.screen import WAITING

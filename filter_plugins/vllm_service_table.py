@@ -15,7 +15,8 @@ brain.on_path()
 from ansible.module_utils.gaudi.base import reported
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 from ansible.module_utils.gaudi.serving import load, starts
-from ansible.module_utils.gaudi.serving.state import WAITS_FOR_LOCK, unit_fault
+from ansible.module_utils.gaudi.serving.state import WAITS_FOR_LOCK
+from ansible.module_utils.gaudi.serving.unserved import unit_fault
 
 HEADINGS = ("NODE", "INSTANCE", "STATE", "MODULES", "ENDPOINT", "SINCE (UTC)", "WARM-UP", "WHEN ASKED", "NOW", "SAYS")
 

@@ -84,7 +84,7 @@ from typing import Any
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.batch import lines
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import instances, states
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 
@@ -118,9 +118,9 @@ def main() -> None:
     """Look and report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     own, folder = module.params["own"], module.params["folder"]
-    has_own = bool(own) and own in instances.installed()
+    has_own = bool(own) and own in states.installed()
     here, others = [], []
-    for found in instances.read(module, instances.installed()):
+    for found in instances.read(module, states.installed()):
         name, model = found["instance"], model_of(found["instance"])
         # The batch waits for an instance that is starting.
         serves = model == module.params["model"] and found["active"] in instances.RUNNING

@@ -92,7 +92,7 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.benchmark import asked
-from ansible.module_utils.gaudi.node import containers, instances, listening
+from ansible.module_utils.gaudi.node import containers, instances, listening, states
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 
@@ -109,8 +109,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def serving_plan(module: AnsibleModule) -> tuple[dict[str, Any], str]:
     """Return the plan that an instance serves with, and its digest. Raises Refusal if it does not serve."""
     name = module.params["instance"]
-    if name not in instances.installed():
-        known = ", ".join(instances.installed()) or "none"
+    if name not in states.installed():
+        known = ", ".join(states.installed()) or "none"
         raise Refusal("no_such_instance", f"There is no instance {name!r} on this node. There are: {known}.")
     found = instances.read(module, [name])[0]
     state = found["state"]

@@ -86,7 +86,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.recipes import CARRIED, COPYING, whole
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.base.values import INSTANCE
-from ansible.module_utils.gaudi.node import beneath, documents, folders, instances
+from ansible.module_utils.gaudi.node import beneath, documents, folders, instances, states
 from ansible.module_utils.gaudi.node.files import sync_folder, write_text
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving.state import FORM
@@ -243,7 +243,7 @@ def compiles(module: AnsibleModule, own: Path) -> bool:
     The plan on the node may already be the next one, so this reads what the supervisor recorded at the start.
     """
     try:
-        state = documents.read_json(instances.STATES / own.name / "state.json", FORM, place=instances.STATES) or {}
+        state = documents.read_json(states.STATES / own.name / "state.json", FORM, place=states.STATES) or {}
     except Damaged:
         state = {}
     found = state.get("recipes") or {}

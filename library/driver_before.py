@@ -73,7 +73,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.node import instances, weight_folders
+from ansible.module_utils.gaudi.node import instances, states, weight_folders
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -91,8 +91,8 @@ UNWRITTEN: dict[str, Any] = {"ask": {}, "explain": [], "warnings": [], "paths": 
 
 def running_plans(module: AnsibleModule) -> dict[str, dict[str, Any]]:
     """Return the node's plans of running or starting instances, by name; a plan that cannot be read is left out."""
-    there = weight_folders.plans_on_node(instances.PLANS)
-    found = instances.read(module, instances.installed())
+    there = weight_folders.plans_on_node(states.PLANS)
+    found = instances.read(module, states.installed())
     running = [each["instance"] for each in found if each["active"] in instances.RUNNING]
     return {name: {**UNWRITTEN, **there[name]} for name in running if name in there}
 

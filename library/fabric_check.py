@@ -250,7 +250,7 @@ from ansible.module_utils.gaudi.fabric import (
     verdict,
 )
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
-from ansible.module_utils.gaudi.node import computing, instances, links
+from ansible.module_utils.gaudi.node import computing, instances, links, states
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json, write_text
@@ -437,7 +437,7 @@ def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
 @contextlib.contextmanager
 def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
     """Stop the instances that run or start, if that is requested, and start them again however the measurement ends."""
-    known = instances.read(module, instances.installed()) if wished else []
+    known = instances.read(module, states.installed()) if wished else []
     units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in instances.RUNNING]
     if not units:
         yield

@@ -133,11 +133,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.base.listeners import outside
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, static
 from ansible.module_utils.gaudi.node import links
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.planning.network import outside, read_addresses
+from ansible.module_utils.gaudi.planning.network import read_addresses
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "image": {"type": "str", "default": ""},

@@ -281,11 +281,13 @@ refused_id:
 from collections.abc import Sequence
 from typing import Any
 
+from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt
 from ansible.module_utils.gaudi.node.driver_look import Look
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources
+from ansible.module_utils.gaudi.preflight.checks import check_room
 
 KINDS = ("never", "before", "after", "removal", "kernel", "booted")
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -316,6 +318,11 @@ def failed(node: Look) -> dict[str, str]:
     return next(iter(told([each for each in [node.build_failure] if each])), {})
 
 
+def no_room(rooms: Sequence[Room]) -> list[Refusal]:
+    """Return why packages do not fit."""
+    return [Refusal(problem.id, problem.message) for problem in check_room(rooms)]
+
+
 def main() -> None:
     """Read, judge, return."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -324,7 +331,7 @@ def main() -> None:
         judged, (not_offered, for_kernels) = node.judgement(), node.offers()
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    refusals = [*node.kernel_refusals(), *judged.refusals, *node.boot(judged)[0], *not_offered, *node.no_room()]
+    refusals = [*node.kernel_refusals(), *judged.refusals, *node.boot(judged)[0], *not_offered, *no_room(node.rooms)]
     unverified, (preferences, unattended) = node.unverified(), node.texts()
     found: tuple[list[Refusal], ...] = ([], refusals, unverified, node.removal(), node.kernel_refusals(), node.booted())
     stopping = dict(zip(KINDS, found))[module.params["refuse"]]

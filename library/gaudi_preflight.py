@@ -411,7 +411,9 @@ from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.recipes import key_of
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.base.systems import parse_os_release
 from ansible.module_utils.gaudi.cards import users as topology_users
+from ansible.module_utils.gaudi.cards.users import instance_of
 from ansible.module_utils.gaudi.engine import configuration, daemon, origin
 from ansible.module_utils.gaudi.engine import packages as engine_packages
 from ansible.module_utils.gaudi.engine.transaction import DEBIAN, RHEL
@@ -815,7 +817,7 @@ def read_indexes(
         return {name: url for name, url in there.items() if url}
     if not repository:
         return {}
-    suite = source["suite"] or checks.parse_os_release(os_release).get("VERSION_CODENAME", "")
+    suite = source["suite"] or parse_os_release(os_release).get("VERSION_CODENAME", "")
     with contextlib.suppress(Refusal), web.through(repository, params):
         return {"habana": index_of(repository, suite, apt.coming(module, repository, params)[0])}
     return {}
@@ -906,7 +908,7 @@ def cut_off_users(
         for listener in checks.in_closed_ports(plan, listeners)
     }
     # Another instance may give up its cards in this run, and with them its ports.
-    return {port: user for port, user in users.items() if user["pid"] and checks.instance_of(user) is None}
+    return {port: user for port, user in users.items() if user["pid"] and instance_of(user) is None}
 
 
 def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:

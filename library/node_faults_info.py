@@ -83,7 +83,7 @@ from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.host.iommu import required
-from ansible.module_utils.gaudi.node import containers, instances, iommu, links, weight_folders
+from ansible.module_utils.gaudi.node import containers, instances, iommu, links, states, weight_folders
 from ansible.module_utils.gaudi.node.files import text_of
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -167,7 +167,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
 
 def waits_for(instance: str) -> str:
     """The short digest of a plan that a person went back to, if it is the current plan and has not served since."""
-    place = Place(instance, instances.STATES / instance, instances.PLANS)
+    place = Place(instance, states.STATES / instance, states.PLANS)
     try:
         back = place.back()
     except Damaged:
@@ -192,10 +192,10 @@ def main() -> None:
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     topology = module.params["topology"] or read_topology(module, links=False)
     holders, _unreadable = read_holders()
-    there = instances.read(module, instances.installed())
+    there = instances.read(module, states.installed())
     silent = of_engine(module, bool(there))
     running = {each["instance"]: each["active"] in (*instances.RUNNING, "deactivating") for each in there}
-    plans = weight_folders.plans_on_node(instances.PLANS)
+    plans = weight_folders.plans_on_node(states.PLANS)
     for each in there:
         name = each["instance"]
         each["said"] = instances.said_last(module, each)

@@ -129,7 +129,7 @@ from ansible.module_utils.gaudi.doctor import while_serving
 from ansible.module_utils.gaudi.fabric import asked
 from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.jobs.decisions import unfinished
-from ansible.module_utils.gaudi.node import instances, links, long_work, weight_folders
+from ansible.module_utils.gaudi.node import instances, links, long_work, states, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.driver_look import kernel_waits, lost_at_reboot
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -165,7 +165,7 @@ def kernels_wait(module: AnsibleModule) -> tuple[str, str]:
 
 def counted(found: list[dict[str, Any]]) -> list[str]:
     """What the supervisors of running instances counted while these served, a sentence each."""
-    plans = weight_folders.plans_on_node(instances.PLANS)
+    plans = weight_folders.plans_on_node(states.PLANS)
     running = [each for each in found if each["active"] in instances.RUNNING]
     return [
         with_id(note.sentence, note.id)
@@ -180,7 +180,7 @@ def main() -> None:
     topology = read_topology(module)
     holders, unreadable = read_holders()
     topology["findings"] += unreadable
-    found = instances.read(module, instances.installed())
+    found = instances.read(module, states.installed())
     module.exit_json(
         changed=False,
         picture=describe_node(topology, holders),

@@ -594,10 +594,10 @@ from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
 from ansible.module_utils.gaudi.model.remote_code import BESIDE_LIMIT, CONFIG_LIMIT, CONFIGS_BESIDE
 from ansible.module_utils.gaudi.node import beneath, documents
-from ansible.module_utils.gaudi.node.instances import last_starts
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources, read_topology
 from ansible.module_utils.gaudi.node.reservations import read_reservations
+from ansible.module_utils.gaudi.node.states import last_starts
 from ansible.module_utils.gaudi.node.weight_folders import wrong_files
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 

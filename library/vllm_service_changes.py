@@ -176,15 +176,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import containers, instances, weight_folders
+from ansible.module_utils.gaudi.node import containers, instances, states, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import difference as plan_diff
-from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving import kept as decisions
-from ansible.module_utils.gaudi.serving import openness
+from ansible.module_utils.gaudi.serving import openness, written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.gaudi.serving.state import SILENT
 
@@ -265,7 +264,7 @@ def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
     Ends the module where this plan failed here before, and would start from the same again.
     """
     instance = module.params["instance"]
-    place = Place(instance, instances.STATES / instance, PLANS, UNITS)
+    place = Place(instance, states.STATES / instance, PLANS, UNITS)
     digest = decisions.digest_of(
         {
             decisions.PLAN: module.params["plan_text"],

@@ -67,7 +67,7 @@ lines:
 from typing import Any
 
 from ansible.module_utils.gaudi.base.documents import Damaged
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import states
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import history
@@ -90,7 +90,7 @@ def read(name: str) -> tuple[list[dict[str, Any]], list[str]]:
 def main() -> None:
     """Read, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    names = [name for name in instances.installed() if module.params["instance"] in ("", name)]
+    names = [name for name in states.installed() if module.params["instance"] in ("", name)]
     found = {name: read(name) for name in names}
     module.exit_json(
         changed=False,

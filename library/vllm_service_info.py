@@ -173,8 +173,9 @@ digest:
 import time
 from typing import Any
 
-from ansible.module_utils.gaudi.node.instances import cannot_start, digest, installed, read, said_last, strangers
+from ansible.module_utils.gaudi.node.instances import cannot_start, digest, read, said_last, strangers
 from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.states import installed
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},

@@ -102,9 +102,11 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, weight_folders
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.pages import history, written
+from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving import kept as decisions
+from ansible.module_utils.gaudi.serving import written
 from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
+from ansible.module_utils.gaudi.serving.openness import opened_by
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -223,7 +225,7 @@ def main() -> None:
         before=before,
         after=after.digest,
         differs=told["differs"],
-        opens=decisions.opened(after, left),
+        opens=opened_by(after, left),
         **listens(after),
     )
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 # The kernel's own word for a listening socket in /proc/net/tcp (TCP_LISTEN in include/net/tcp_states.h).
 _LISTEN = "0A"
 ANY = "*"
+# Interfaces made by container engines and virtual machines: never what other nodes are reached by.
+BRIDGES = ("docker", "br-", "veth", "cni", "flannel", "cali", "virbr", "podman", "lxc", "lxd", "tunl", "kube")
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,16 @@ def reached(listeners: Sequence[Listener], address: str, port: int) -> list[List
         [listener for listener in every if wanted.version == 4],
     )
     return next((tier for tier in tiers if tier), [])
+
+
+def outside(addresses: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Addresses other nodes can reach: no loopback, no link-local, no container bridge; IPv4 before IPv6."""
+    usable = []
+    for interface, text in addresses:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            continue
+        if not (address.is_loopback or address.is_link_local or interface.startswith(BRIDGES)):
+            usable.append((interface, text))
+    return sorted(usable, key=lambda pair: ipaddress.ip_address(pair[1]).version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from . import paths
 from .checks import shown
@@ -142,3 +143,14 @@ def as_named(field: str) -> str:
 def is_below(path: str, directory: str) -> bool:
     """Whether a normal path equals a directory or lies inside it."""
     return f"{path.rstrip('/')}/".startswith(f"{directory.rstrip('/')}/")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Space wanted below one path, and what its file system has. Sizes in bytes."""
+
+    what: str
+    path: str
+    filesystem: str
+    wanted: int
+    free: int

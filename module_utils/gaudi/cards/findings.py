@@ -11,6 +11,7 @@ from ..faults.words import fault, say
 from .hl_smi import parse_lspci, parse_version, release_of
 from .query import Answer, SeenCard
 from .sources import AccelCard, Sources
+from .text import label
 
 # MiB in use above which an idle card counts as occupied.
 IDLE_MEMORY_MIB = fault("memory-without-process").limit
@@ -40,13 +41,6 @@ _ANSWERED = {
 def finding(identifier: str, case: str = "", /, **facts: object) -> dict[str, str]:
     """Return a finding in the words of the list of faults; ``case`` selects one of its remedies."""
     return {"id": identifier, "severity": fault(identifier).severity, "message": say(identifier, case, **facts)}
-
-
-def label(card: Mapping[str, Any]) -> str:
-    """Return a card's name for a sentence: ``module 3 (accel0, 0000:43:00.0)``."""
-    numbers = [f"accel{card['index']}"] * (card["index"] is not None) + [card["bus_id"]] * bool(card["bus_id"])
-    name = "a card without module id" if card["module_id"] is None else f"module {card['module_id']}"
-    return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
 def release(version: str | None) -> str | None:

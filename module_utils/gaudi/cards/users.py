@@ -20,6 +20,8 @@ _CONTAINER = re.compile(r"(?:[a-z][a-z-]*-)?([0-9a-f]{64})(?:\.scope)?")
 _UNIT = re.compile(r"[^/]+\.(?:service|scope)")
 _SHORT_ID = 12
 _INSTANCE = re.compile(r"[a-z0-9-]{1,48}")
+# What an instance is called: its container, and its unit.
+_OF_INSTANCE = re.compile(r"vllm-([a-z0-9][a-z0-9-]*?)(?:\.service)?")
 
 # What docker ps is asked for: id, name, and the instance that the container is of.
 CONTAINER_LINE = '{{.ID}} {{.Names}} {{.Label "gaudi-serving.instance"}}'
@@ -143,3 +145,12 @@ def describe_user(user: Mapping[str, Any]) -> str:
     if not owner:
         return process or "a process that cannot be seen"
     return f"{owner} ({process})" if process else owner
+
+
+def instance_of(user: Mapping[str, Any]) -> str | None:
+    """Return the instance that a process belongs to, by its container or unit; None for any other process."""
+    for name in (user["container_name"], user["unit"]):
+        match = _OF_INSTANCE.fullmatch(name or "")
+        if match:
+            return match.group(1)
+    return None

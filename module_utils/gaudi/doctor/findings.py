@@ -12,7 +12,7 @@ from typing import Any
 
 from ..base.kernel_log import BAD_PAGE_TABLE, CORRUPTED_BY, MISSING_FIRMWARE, MISSING_SYMBOL
 from ..base.printable import printable
-from ..cards.users import describe_user, is_own
+from ..cards.users import describe_user, instance_of, is_own
 from ..fabric import compute
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say, with_id
@@ -20,8 +20,8 @@ from ..host.iommu import Group, case, shown, translating
 from ..host.low_memory import free_pieces
 from ..host.state import ABSENT, NO_INSTANCE, OK
 from ..host.tuned import TUNED
-from ..preflight.checks import instance_of
-from ..serving.state import WAITS_FOR_LOCK, unit_fault
+from ..serving.state import WAITS_FOR_LOCK
+from ..serving.unserved import unit_fault
 
 
 @dataclass(frozen=True)

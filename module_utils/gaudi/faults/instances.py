@@ -38,7 +38,7 @@ FAULTS = (
     Known(
         "no-unit",
         INSTANCES,
-        "module_utils/gaudi/serving/state.py",
+        "module_utils/gaudi/serving/unserved.py",
         "{instance} {what}, so it cannot be started:",
         "run site.yml, which writes the unit of an instance that the inventory names, or remove it "
         "(playbooks/remove.yml --limit {node} -e instance={instance}).",

@@ -11,7 +11,7 @@ COMPATIBILITY = "module_utils/gaudi/preflight/compatibility.py"
 DOCTOR = "module_utils/gaudi/doctor/findings.py"
 CAUSES = "module_utils/gaudi/faults/causes.py"
 SERVING = "module_utils/gaudi/doctor/while_serving.py"
-PLAN = "module_utils/gaudi/serving/plan.py"
+PLAN = "module_utils/gaudi/serving/plan_cards.py"
 SUPERVISOR = "roles/vllm_service/files/gaudi_supervisor/"
 
 # Sources.

@@ -22,11 +22,13 @@ from ..apt.config import Proxy
 from ..apt.faults import advice, of_proxy
 from ..base import certificates, paths
 from ..base.documents import Damaged
+from ..base.places import Room
 from ..base.printable import printable
 from ..base.refusal import Refusal
+from ..base.systems import vendor_system
 from ..cards.document import build_topology, users_of_unlisted
 from ..cards.sources import Sources
-from ..cards.users import describe_user
+from ..cards.users import describe_user, instance_of
 from ..driver import (
     apt_files,
     at_boot,
@@ -44,7 +46,6 @@ from ..driver.decision import Found, Judgement, Wishes
 from ..driver.facts import DEB, DRIVERS, Facts, Wanted
 from ..driver.kernel_choice import KernelChoice
 from ..engine.packages import family_of
-from ..preflight.checks import Room, check_room, instance_of, vendor_system
 from . import apt, folders, tuning, web
 from .documents import read_json
 
@@ -522,10 +523,6 @@ class Look:
         ]
         wishes = room.wishes(sizes, comes, self.keep, there, KEPT)
         return [Room(what, path, *_filesystem(path, size)) for what, path, size in wishes]
-
-    def no_room(self) -> list[Refusal]:
-        """Return why the packages do not fit."""
-        return [Refusal(problem.id, problem.message) for problem in check_room(self.rooms)]
 
     @property
     def installed(self) -> dict[str, str]:

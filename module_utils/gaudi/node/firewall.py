@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..base import listeners
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..planning import network
 from ..serving import firewall
 from ..serving.firewall import FIREWALLD, UFW, Rule
 from .module import NodeModule
@@ -41,7 +41,7 @@ class Firewalls:
 
     def outside(self) -> list[str]:
         """Return the node's addresses that others can reach."""
-        return [address for _, address in network.outside(firewall.addresses_of(self._addresses()))]
+        return [address for _, address in listeners.outside(firewall.addresses_of(self._addresses()))]
 
     def found(self, rules: Iterable[Rule]) -> dict[Rule, tuple[bool, ...] | None]:
         """Return which of the rules are there, as serving/firewall.py reads it."""

@@ -16,22 +16,17 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..cards.users import parse_container_names
-from ..pages import written
-from ..serving import keys, pace
-from ..serving.last_start import LastStart
+from ..serving import keys, pace, written
 from ..serving.plan import Plan
 from ..serving.state import FORM, SILENT
-from . import iommu, weight_folders
+from . import iommu, states, weight_folders
 from .containers import image_id, systemctl
 from .documents import read as read_document
 from .documents import read_json, read_text
 from .folders import mount_of, no_room, of_instances
 from .programs import library_digest, supervisor_digest, unit_digest
 
-PLANS = Path(paths.INSTANCES)
 PROGRAMS = Path(paths.PROGRAMS)
-STATES = Path(paths.INSTANCE_STATES)
 # Bytes. More than plan, environment, keys and state need, each written beside the file that it replaces. A plan with
 # the most buckets that can be planned, each on lines of its own, has 18 million.
 ROOM = 20_000_000
@@ -44,16 +39,11 @@ PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "NRestart
 PROPERTIES += ["FragmentPath", "DropInPaths"]
 
 
-def installed() -> list[str]:
-    """Return the names of all instances on the node, sorted; also those without a plan or unit."""
-    return [folder.name for folder in of_instances(PLANS)]
-
-
 def strangers() -> list[Path]:
     """Entries among the folders of the instances that belong to no instance, such as a copy of a folder; sorted."""
     return sorted(
         path
-        for place in (PLANS, STATES)
+        for place in (states.PLANS, states.STATES)
         for path in (place.iterdir() if place.is_dir() else ())
         if path not in of_instances(place)
     )
@@ -73,8 +63,8 @@ def lacks_room(instance: str) -> list[str]:
     Includes space for systemd and the engine. One sentence without a full stop for each file system.
     """
     wanted = {
-        STATES / instance / "state.json": ROOM,
-        PLANS / instance / "plan.json": ROOM,
+        states.STATES / instance / "state.json": ROOM,
+        states.PLANS / instance / "plan.json": ROOM,
         RUN / "systemd": ROOM_TO_RUN,
     }
     found: dict[Path, str] = {}
@@ -102,31 +92,6 @@ def parse_properties(text: str) -> dict[str, str]:
 def runs_with() -> dict[str, str]:
     """Return digests of the program and library that a supervisor would run with if it started now."""
     return {"library": library_digest(PROGRAMS / "gaudi"), "program": supervisor_digest(PROGRAMS)}
-
-
-def own_containers() -> dict[str, str]:
-    """Return names of the instances' containers by short id, from their supervisors' state.json.
-
-    An engine that does not answer names none; the id of a container that has ended is never used again.
-    """
-    lines = []
-    for name in installed():
-        with contextlib.suppress(Damaged):
-            state = read_json(STATES / name / "state.json", FORM) or {}
-            lines.append(f"{state.get('container_id', '')} vllm-{name}")
-    names: dict[str, str] = parse_container_names("\n".join(lines))
-    return names
-
-
-def last_starts() -> dict[str, LastStart]:
-    """What the last start of each instance logged, as far as its supervisor wrote it down."""
-    found = {}
-    for name in installed():
-        with contextlib.suppress(Damaged):
-            start = LastStart.from_state(read_json(STATES / name / "state.json", FORM) or {})
-            if start is not None:
-                found[name] = start
-    return found
 
 
 def describe(
@@ -178,7 +143,7 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
     now = runs_with()
     for name in names:
         shown = systemctl(module, "show", f"vllm-{name}.service", f"--property={','.join(PROPERTIES)}")
-        path = STATES / name / "state.json"
+        path = states.STATES / name / "state.json"
         state, damaged = {}, ""
         try:
             state = read_json(path, FORM) or {}
@@ -188,7 +153,7 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
         current = all(state.get(part) == digest for part, digest in wanted.items())
         unwritten = "" if current else no_room(path, ROOM)
         properties = parse_properties(shown)
-        passed = let_through(PLANS / name)
+        passed = let_through(states.PLANS / name)
         found.append(
             describe(
                 name,
@@ -234,18 +199,18 @@ def lost_weights(found: Mapping[str, Any]) -> str:
 def translated(name: str, plan: Mapping[str, Any]) -> str:
     """Say why an instance must not start with a plan behind the node's IOMMU; "" if it may."""
     modules = [card["module_id"] for card in plan.get("modules", [])]
-    return iommu.refusal([str(plan.get("release") or "")], modules, PLANS / name)
+    return iommu.refusal([str(plan.get("release") or "")], modules, states.PLANS / name)
 
 
 def _plan(name: str) -> dict[str, Any]:
     with contextlib.suppress(Damaged):
-        return read_document(PLANS / name / "plan.json", written.parse) or {}
+        return read_document(states.PLANS / name / "plan.json", written.parse) or {}
     return {}
 
 
 def _other_environment(name: str, plan: dict[str, Any]) -> str:
     """Return a clause if the environment file differs from the plan's; "" for a plan that cannot be read."""
-    path = PLANS / name / "environment"
+    path = states.PLANS / name / "environment"
     with contextlib.suppress(ValueError, Damaged):
         if read_text(path) != Plan.from_document(plan).environment_file:
             return f"{path} is not the environment of its plan; run site.yml, which writes both"
@@ -283,7 +248,7 @@ def said_last(module: AnsibleModule, found: Mapping[str, Any]) -> str:
 def pace_of(name: str, state: Mapping[str, Any]) -> str:
     """How quickly an instance wrote with its current plan, for people; empty if it was not measured."""
     try:
-        record = read_json(STATES / name / paths.PACE, pace.FORM, pace.SCHEMA) or {}
+        record = read_json(states.STATES / name / paths.PACE, pace.FORM, pace.SCHEMA) or {}
     except Damaged as damage:
         return f"{damage}; the next site.yml begins it anew"
     return pace.words(record, str(state.get("plan", "")))
@@ -326,7 +291,7 @@ def let_through(folder: Path) -> list[str]:
 def keys_made(instance: str) -> list[str]:
     """Return names of an instance's keys from playbooks/keys.yml; for a damaged file a sentence about it."""
     try:
-        held = read_document(PLANS / instance / paths.KEYS_FILE, keys.read) or []
+        held = read_document(states.PLANS / instance / paths.KEYS_FILE, keys.read) or []
     except Damaged as damage:
         return [str(damage)]
     return [key.name for key in held if key.origin == keys.PLAYBOOK]

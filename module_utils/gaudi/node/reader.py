@@ -33,9 +33,9 @@ from ..cards.sources import (
 )
 from ..cards.users import CONTAINER_LINE, is_reader, owner_of, parse_container_names, renamed_containers
 from .files import text_of
-from .instances import own_containers
 from .open_cards import account_of, read_open
 from .reservations import read_reservations
+from .states import own_containers
 
 SYS = Path("/sys")
 PROC = Path("/proc")

@@ -18,7 +18,7 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..doctor import bundle, recorded, removal
 from ..serving.state import FORM
-from . import instances, iommu, listening
+from . import iommu, listening, states
 from .documents import read_json
 from .module import UNTRANSLATED
 from .reader import QUAL
@@ -78,9 +78,9 @@ def run_command(command: Sequence[str], separate_errors: bool = False) -> Comman
 
 def files_of_instances() -> Iterator[Path]:
     """Return the paths of the instances' files in a bundle, existing or not."""
-    for name in instances.installed():
-        yield from (instances.PLANS / name / file for file in bundle.OF_PLAN)
-        yield from (instances.STATES / name / file for file in bundle.OF_STATE)
+    for name in states.installed():
+        yield from (states.PLANS / name / file for file in bundle.OF_PLAN)
+        yield from (states.STATES / name / file for file in bundle.OF_STATE)
 
 
 def durations() -> str:
@@ -115,7 +115,7 @@ def texts() -> dict[str, str]:
             found[f"{recorded.ERRORS} {name}"] = printed.errors
         statuses.append(f"{'none' if printed.status is None else printed.status}  {name}\n")
     found[recorded.STATUSES] = "".join(statuses)
-    for instance in instances.installed():
+    for instance in states.installed():
         found[f"{recorded.START} {instance}"] = start_of(instance)
         found[f"{recorded.METRICS} {instance}"] = metrics_of(instance)
     return {name: bundle.masked_text(bundle.cut(text, recorded.MOST_OF_TEXT), name) for name, text in found.items()}

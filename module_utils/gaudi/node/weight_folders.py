@@ -21,7 +21,7 @@ from ..base.places import SHARED_TYPES
 from ..base.refusal import Refusal
 from ..model.headers import CONVERTED, INDEX
 from ..model.remote_code import foreign_models
-from ..pages import written
+from ..serving import written
 from ..weights import pin_file
 from ..weights import record as weights
 from ..weights.arrays import MOST_ARRAYS, MOST_BYTES, check_array

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..base.printable import printable
+from ..serving import written
 from ..serving.kept import ENVIRONMENT, PLAN, SHOWN, Back, Kept, digest_of
-from . import written
 from .difference import differences, environment_of
 
 

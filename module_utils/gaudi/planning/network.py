@@ -6,10 +6,9 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..base.listeners import outside
 from ..base.refusal import Refusal
 
-# Interfaces made by container engines and virtual machines: never what other nodes are reached by.
-BRIDGES = ("docker", "br-", "veth", "cni", "flannel", "cali", "virbr", "podman", "lxc", "lxd", "tunl", "kube")
 # What a node without another address has.
 LOOPBACK = ("lo", "127.0.0.1")
 
@@ -36,19 +35,6 @@ def read_addresses(addresses: object) -> list[tuple[str, str]]:
 
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address).is_loopback
-
-
-def outside(addresses: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Addresses other nodes can reach: no loopback, no link-local, no container bridge; IPv4 before IPv6."""
-    usable = []
-    for interface, text in addresses:
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
-            continue
-        if not (address.is_loopback or address.is_link_local or interface.startswith(BRIDGES)):
-            usable.append((interface, text))
-    return sorted(usable, key=lambda pair: ipaddress.ip_address(pair[1]).version)
 
 
 def listen_host(host: str) -> str | None:

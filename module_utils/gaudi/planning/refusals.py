@@ -20,12 +20,12 @@ from ..model.architectures import some
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
 from ..model.kernels import INTERLEAVED, SOME_LAYERS, WINDOW
-from ..model.remote_code import ALONE
 from ..request.options import PLUGIN_OPTIONS, Request
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft
 from ..serving.plan import OFFLINE
 from .arguments import value_in
+from .remote_code import ALONE
 
 # What a server is told of pictures, films and sounds: options of a request and keys of a model's file, by argument.
 MEDIA_OPTIONS = {"limit_mm_per_prompt": "--limit-mm-per-prompt", "mm_processor_kwargs": "--mm-processor-kwargs"}

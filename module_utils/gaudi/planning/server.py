@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.checks import shown
+from ..base.listeners import outside
 from ..base.refusal import Refusal
 from ..cards.placement import Card
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
@@ -17,7 +18,7 @@ from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Rule, given, rule
 from ..serving.closed_ports import EVERY, VARIABLE, closed_from, first_port
 from ..serving.starts import GRAPH_SECONDS, LONGEST_START
-from .network import LOOPBACK, Network, check_reach, network, outside, read_addresses
+from .network import LOOPBACK, Network, check_reach, network, read_addresses
 from .refusals import MEDIA_OPTIONS
 
 # Where the processes of one server talk to each other (1.22's own script does so where it listens on 127.0.0.1).

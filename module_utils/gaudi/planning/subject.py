@@ -12,7 +12,7 @@ from ..model.architectures import check_architectures
 from ..model.facts import ModelFacts, facts
 from ..model.headers import Weights
 from ..model.positions import overrides_in
-from ..model.remote_code import ForeignCode, check_code, check_foreign, code_of, foreign_references, may_run_code
+from ..model.remote_code import ForeignCode, code_of, foreign_references
 from ..request.node import Node
 from ..request.options import ALL, Request, check_options
 from ..request.resolved import ResolvedRequest
@@ -36,6 +36,7 @@ from .refusals import (
     check_supported,
     check_validated,
 )
+from .remote_code import check_code, check_foreign, may_run_code
 from .weights import data_type, served_name, weights_path
 
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from ..base.absent import absent
 from ..base.listeners import ANY, Listener
+from ..base.places import Room
+from ..base.systems import REBUILDS, SYSTEMS, rebuilt
 from ..base.values import is_loopback
-from ..cards.users import describe_user
+from ..cards.users import describe_user, instance_of
 from ..faults.words import say
 
 GIB = 1024**3
@@ -24,23 +26,9 @@ GIB = 1024**3
 MEDIA_DOMAINS = "--allowed-media-domains"
 # Names that a sentence lists; further ones are counted.
 SHOWN = 5
-# What the roles can set up: ID and VERSION_ID of /etc/os-release, and the name for people.
-SYSTEMS = (
-    ("debian", "12", "Debian"),
-    ("debian", "13", "Debian"),
-    ("ubuntu", "22.04", "Ubuntu"),
-    ("ubuntu", "24.04", "Ubuntu"),
-    ("rhel", "9", "Red Hat Enterprise Linux"),
-)
-# ID of a rebuild, its name for people, and the ID of the system that it rebuilds with the same version numbers. Neither
-# Oracle Linux, which boots a kernel of its own, nor CentOS Stream, which is ahead of RHEL and has no minor number.
-REBUILDS = {"almalinux": ("AlmaLinux", "rhel"), "rocky": ("Rocky Linux", "rhel")}
 # What the hub's library needs.
 OLDEST_DOWNLOADER = (3, 10)
 _NUMBERS = re.compile(r"\d+")
-_OS_LINE = re.compile(r"^([A-Z_]+)=(.*)$")
-# What an instance is called: its container, and its unit.
-_INSTANCE = re.compile(r"vllm-([a-z0-9][a-z0-9-]*?)(?:\.service)?")
 
 
 @dataclass(frozen=True)
@@ -55,27 +43,6 @@ class Problem:
     def as_dict(self) -> dict[str, str]:
         """Return the problem as a mapping that survives JSON."""
         return {"id": self.id, "message": self.message}
-
-
-@dataclass(frozen=True)
-class Room:
-    """Space wanted below one path, and what its file system has. Sizes in bytes."""
-
-    what: str
-    path: str
-    filesystem: str
-    wanted: int
-    free: int
-
-
-def parse_os_release(text: str) -> dict[str, str]:
-    """Read the lines of /etc/os-release; quotes are taken off, other lines are passed over."""
-    values = {}
-    for line in text.splitlines():
-        match = _OS_LINE.match(line.strip())
-        if match:
-            values[match.group(1)] = match.group(2).strip().strip("\"'")
-    return values
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
@@ -120,35 +87,13 @@ def check_path(path: str) -> list[Problem]:
 
 def check_system(os_release: Mapping[str, str]) -> list[Problem]:
     """Refuse a system that the roles do not support; a rebuild counts as the system that it rebuilds."""
-    seen_id, seen_version = _rebuilt(os_release), os_release.get("VERSION_ID", "")
+    seen_id, seen_version = rebuilt(os_release), os_release.get("VERSION_ID", "")
     if any(seen_id == known and _is_version(seen_version, version) for known, version, _ in SYSTEMS):
         return []
     name = os_release.get("PRETTY_NAME") or "a system without /etc/os-release"
     rebuilds = ", ".join(title for title, _ in REBUILDS.values())
     wanted = ", ".join(f"{title} {version}" for _, version, title in SYSTEMS) + f" and its rebuilds ({rebuilds})"
     return [Problem("system-unknown", say("system-unknown", name=name, wanted=wanted))]
-
-
-def vendor_system(os_release: Mapping[str, str]) -> str:
-    """Return a system's name in the catalogue's spelling: ubuntu22.04, rhel9.4; a rebuild has its origin's."""
-    return _rebuilt(os_release) + os_release.get("VERSION_ID", "")
-
-
-def system_title(os_release: Mapping[str, str]) -> str:
-    """Return a system's name for people; a rebuild's with the system that it counts as."""
-    title = os_release.get("PRETTY_NAME", "")
-    return f"{title}, which counts as {vendor_system(os_release)}" if is_rebuild(os_release) else title
-
-
-def is_rebuild(os_release: Mapping[str, str]) -> bool:
-    """Whether a system is a rebuild of one that the vendor may name, and is not named itself."""
-    return os_release.get("ID", "") in REBUILDS
-
-
-def _rebuilt(os_release: Mapping[str, str]) -> str:
-    """Return the ID of a system, of a rebuild that of its origin."""
-    seen = os_release.get("ID", "")
-    return REBUILDS[seen][1] if seen in REBUILDS else seen
 
 
 def check_clock(node_time: float, controller_time: float, tolerance: float) -> list[Problem]:
@@ -416,15 +361,6 @@ def blocking_listeners(listeners: Sequence[Listener], host: str, port: int) -> l
         if listener.port == port
         and (address.is_unspecified or listener.address == ANY or listener.address == str(address))
     ]
-
-
-def instance_of(user: Mapping[str, Any]) -> str | None:
-    """Return the instance that a process belongs to, by its container or unit; None for any other process."""
-    for name in (user["container_name"], user["unit"]):
-        match = _INSTANCE.fullmatch(name or "")
-        if match:
-            return match.group(1)
-    return None
 
 
 def free_port(listeners: Sequence[Listener], port: int) -> int:

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..base.places import Room
 from ..base.refusal import Refusal
-from .checks import Problem, Room
+from .checks import Problem
 from .compatibility import Mismatch
 
 # Checks of catalog/compatibility.yml whose result the driver's packages change, or that need a loaded driver.

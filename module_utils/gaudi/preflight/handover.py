@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.listeners import ANY
-from ..cards.users import new_user
-from .checks import instance_of
+from ..cards.users import instance_of, new_user
 
 
 @dataclass(frozen=True)

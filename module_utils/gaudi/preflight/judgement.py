@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ..base import paths
+from ..base import paths, systems
 from ..base.command_line import runs_code
 from ..base.listeners import Listener
-from ..base.places import is_below
+from ..base.places import Room, is_below
 from ..base.printable import printable
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
@@ -25,7 +25,7 @@ from ..weights import source_plan
 from ..weights.hub_kinds import KINDS, kind_sentences, origin_sentences
 from . import checks, compatibility, driver_first, handover, images, pins
 from . import site as inventory
-from .checks import Problem, Room
+from .checks import Problem
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def mismatches(
     asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels, stopped: Sequence[str] = ()
 ) -> list[compatibility.Mismatch]:
     """Compare the node's versions with its release's; ``stopped``: instances that this run stops for another driver."""
-    os_release = checks.parse_os_release(seen.os_release)
+    os_release = systems.parse_os_release(seen.os_release)
     plans, cards = servable(asked["plans"]), seen.topology.get("cards", [])
     words, rules = cmdline.split(seen.cmdline), asked["kernel_rules"]
     needed = cmdline.needed(rules, os_release.get("ID", ""), [seen.kernel], release=_driven_by(asked, seen))
@@ -192,9 +192,9 @@ def mismatches(
     translated = iommu.translating(seen.groups, words) if shown and judged else ()
     argued = [need for need in needed if not need.shown] if plans and not asked["tunes"] else []
     found = compatibility.Found(
-        system=checks.vendor_system(os_release),
-        rebuild=checks.is_rebuild(os_release),
-        title=checks.system_title(os_release),
+        system=systems.vendor_system(os_release),
+        rebuild=systems.is_rebuild(os_release),
+        title=systems.system_title(os_release),
         kernel=seen.kernel,
         kernel_lacks=tuple(state.lacking(argued, seen.kernel, words)),
         translated=iommu.shown(translated),
@@ -316,7 +316,7 @@ def _told(
         "missing_weights": source_plan.lacking(coming.source for coming in seen.coming) if none else [],
         "report": "" if none else checks.report(asked["host"], problems, refused, table),
         "node": {
-            "system": checks.parse_os_release(seen.os_release).get("PRETTY_NAME"),
+            "system": systems.parse_os_release(seen.os_release).get("PRETTY_NAME"),
             "kernel": seen.kernel,
             "cards": len(seen.topology.get("cards", [])),
             "address": seen.address,
@@ -332,7 +332,7 @@ def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: Seen) ->
     problems += checks.check_requests(asked["plans"], bool(seen.topology.get("cards")), site.positions)
     problems += inventory.check_hugepages(site, seen.meminfo, seen.cpuinfo)
     problems += checks.check_clock(seen.clock, asked["controller_time"], asked["clock_tolerance"])
-    problems += checks.check_system(checks.parse_os_release(seen.os_release))
+    problems += checks.check_system(systems.parse_os_release(seen.os_release))
     return problems
 
 

@@ -8,6 +8,23 @@ from ..base.printable import printable
 from ..faults.causes import Cause, quote
 from ..faults.words import with_id
 
+# Reasons caused by the node, with which another plan would fail as well.
+_OF_THE_NODE = (
+    *(
+        "engine-unreachable",
+        "engine-missing",
+        "engine-restarted",
+        "runtime-missing",
+        "cards-not-offered",
+        "probe",
+        "keys",
+    ),
+    *("guard-missing", "container-name-taken", "container-killed", "port-blocked", "iommu-translates"),
+    *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
+)
+# After these reasons no further attempt is made: the server had all the time that it can get.
+_PATIENCE_SPENT = ("stalled", "start-timeout")
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -56,3 +73,10 @@ def reason_of(cause: Cause) -> Reason:
     known = f"{quote(cause.lines[-1])} " if cause.id and cause.lines else ""
     text = " ".join(part for part in (cause.cause, cause.remedy) if part)
     return Reason(cause.id or cause.end, f"{known}{text}", cause.retry, cause.exception)
+
+
+def is_over(reason: Reason, tries: int, allowed: int) -> bool:
+    """Whether to give up a changed plan after this failure; failures that the node causes do not count."""
+    if reason.kind in _OF_THE_NODE:
+        return False
+    return not reason.retry or reason.kind in _PATIENCE_SPENT or tries >= allowed

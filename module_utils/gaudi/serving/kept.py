@@ -13,8 +13,6 @@ from typing import Any
 
 from ..base.documents import parse
 from ..base.refusal import Refusal
-from . import openness
-from .failure import Reason
 
 SCHEMA = 1
 # Plans that served, and the same number that never did.
@@ -26,22 +24,6 @@ FILES = (*DETERMINING, EXPLANATION, MOUNTS)
 # Digits of a digest that people see and may type.
 SHOWN = 12
 
-# Reasons caused by the node, with which another plan would fail as well.
-_OF_THE_NODE = (
-    *(
-        "engine-unreachable",
-        "engine-missing",
-        "engine-restarted",
-        "runtime-missing",
-        "cards-not-offered",
-        "probe",
-        "keys",
-    ),
-    *("guard-missing", "container-name-taken", "container-killed", "port-blocked", "iommu-translates"),
-    *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
-)
-# After these reasons no further attempt is made: the server had all the time that it can get.
-_PATIENCE_SPENT = ("stalled", "start-timeout")
 
 _START = {"image": str, "guard": str, "weights": str, "driver?": str}
 _FAILED = {"reason": str, "at": str, "by": str, "starts_from": _START}
@@ -201,18 +183,6 @@ def ways_back(kept: Collection[Kept], digest: str) -> list[Kept]:
 def goes_with(each: Kept, driver: str) -> bool:
     """Whether a plan served with the present driver; driver: its version, "" if unknown."""
     return each.starts_from.driver in ("", driver) or not driver
-
-
-def opened(each: Kept, files: Mapping[str, str]) -> list[str]:
-    """Return what a kept plan opens that the plan with these files keeps closed, a clause each."""
-    return openness.opened(parse(each.files[PLAN]), parse(files[PLAN]))
-
-
-def is_over(reason: Reason, tries: int, allowed: int) -> bool:
-    """Whether to give up a changed plan after this failure; failures that the node causes do not count."""
-    if reason.kind in _OF_THE_NODE:
-        return False
-    return not reason.retry or reason.kind in _PATIENCE_SPENT or tries >= allowed
 
 
 def where(disk: Mapping[str, str | None], before: Kept | None, after: Kept) -> str:

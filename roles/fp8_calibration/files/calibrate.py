@@ -46,7 +46,8 @@ from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import check_npz, missing_weights
 from gaudi.serving.failure import Failure
-from gaudi.serving.plan import NO_ENTRY_POINT, Card, card_indexes, mount, tmpfs, ulimits, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, Card, mount, tmpfs, ulimits, walls
+from gaudi.serving.plan_cards import card_indexes
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
 LARGEST = 1_000_000_000

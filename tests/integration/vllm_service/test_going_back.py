@@ -16,7 +16,7 @@ from gaudi.node import kept as node_kept
 from gaudi.node.kept import Place
 from gaudi.serving import kept as decisions
 from gaudi.serving.kept import Back, Failed, StartsFrom
-from gaudi.serving.state import went_back
+from gaudi.serving.unserved import went_back
 
 from tests.integration.vllm_service.node import PATIENCE
 from tests.integration.vllm_service.test_supervisor import WARM_UP

@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node import containers, states
 from ansible.module_utils.testing import patch_module_args
 
 from library import vllm_service_changes
@@ -41,8 +41,8 @@ def compared(node: Node, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
     for module, name, path in (
         (vllm_service_changes, "PLANS", etc),
         (vllm_service_changes, "UNITS", node.root / "units"),
-        (instances, "PLANS", etc),
-        (instances, "STATES", node.state_file.parents[1]),
+        (states, "PLANS", etc),
+        (states, "STATES", node.state_file.parents[1]),
     ):
         monkeypatch.setattr(module, name, path)
     # The container's process sees this machine's directories.

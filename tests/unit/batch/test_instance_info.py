@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.batch import lines
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import instances, states
 
 from tests.unit.host.modules import run_main
 
@@ -42,8 +42,8 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "plans"))
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_words: f"ActiveState={made.state}\n")
     return made

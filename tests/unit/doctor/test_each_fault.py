@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings
@@ -80,7 +81,7 @@ def kernel_arguments() -> list[Finding]:
 
 
 def disk() -> list[Finding]:
-    return of_checks(checks.check_room([checks.Room("the weights in x", "/data/x", "/data", 200 << 30, 100 << 30)]))
+    return of_checks(checks.check_room([Room("the weights in x", "/data/x", "/data", 200 << 30, 100 << 30)]))
 
 
 def orphan() -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import instances, states
 
 from library import driver_before
 from tests.unit.node.damages import DAMAGES, damage
@@ -27,8 +27,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("chat", "old"):
         (tmp_path / "plans" / name).mkdir(parents=True)
         (tmp_path / "plans" / name / "plan.json").write_text(json.dumps({**PLAN, "instance": name}))
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     up = lambda _module, _show, unit, _what: f"ActiveState={'active' if 'chat' in unit else 'inactive'}\n"  # noqa: E731
     monkeypatch.setattr(instances, "systemctl", up)
     return tmp_path

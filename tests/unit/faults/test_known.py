@@ -13,8 +13,7 @@ import yaml
 from ansible.module_utils.gaudi.faults import words
 from ansible.module_utils.gaudi.faults.entry import PARTS, SEVERITIES
 from ansible.module_utils.gaudi.faults.known import FAULTS
-from ansible.module_utils.gaudi.serving import kept
-from ansible.module_utils.gaudi.serving.failure import Reason
+from ansible.module_utils.gaudi.serving.failure import Reason, is_over
 
 from tests.unit.faults import page
 from tests.unit.sources import nodes, tree
@@ -96,7 +95,7 @@ def test_every_end_of_an_instance_is_in_the_list() -> None:
 
 def test_faults_of_the_node_are_no_reason_to_give_a_plan_up_and_two_of_the_server_are_at_once() -> None:
     def given_up(kind: str, *, retry: bool, tries: int) -> bool:
-        return kept.is_over(Reason(kind, "", retry), tries, 2)
+        return is_over(Reason(kind, "", retry), tries, 2)
 
     assert {kind for kind in KNOWN if not given_up(kind, retry=False, tries=9)} == {
         *(

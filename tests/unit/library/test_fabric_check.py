@@ -19,7 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.fabric import burn_in, measuring
-from ansible.module_utils.gaudi.node import computing, containers, engine_look, links, package_look
+from ansible.module_utils.gaudi.node import computing, containers, engine_look, links, package_look, states
 from ansible.module_utils.gaudi.node import instances as units
 
 from library import fabric_check
@@ -888,7 +888,7 @@ STATES = {"a": "active", "b": "inactive", "c": "activating", "d": "failed"}
 @pytest.fixture
 def instances(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instances of the node in every state that systemd has."""
-    monkeypatch.setattr(units, "installed", lambda: list(STATES))
+    monkeypatch.setattr(states, "installed", lambda: list(STATES))
     monkeypatch.setattr(
         units,
         "read",
@@ -1290,7 +1290,7 @@ def test_a_verdict_without_numbers_holds_and_gets_them_when_cards_are_free(node:
 def test_a_running_instance_is_not_stopped_for_numbers_alone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     check(plans=NUMBERS["plans"])
     node.computes, node.users = True, used(*range(8))
-    monkeypatch.setattr(units, "installed", lambda: ["seven"])
+    monkeypatch.setattr(states, "installed", lambda: ["seven"])
     monkeypatch.setattr(
         units, "read", lambda _module, names: [{"instance": name, "active": "active"} for name in names]
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.doctor import bundle
-from ansible.module_utils.gaudi.node import instances
+from ansible.module_utils.gaudi.node import states
 
 from tests.unit.host.modules import run_main
 
@@ -21,8 +21,8 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         file = tmp_path / "plans/tiny" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"environment": {"HF_TOKEN": HIDDEN}}))
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(bundle, "FILES", ("/proc/meminfo", str(tmp_path / "none.json")))
     monkeypatch.setattr(bundle, "COMMAND_SECONDS", 0.5)
     commands = (("echo", f"HF_TOKEN={HIDDEN}"), ("no-such-program-here",), ("sleep", "60"))

@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
-from ansible.module_utils.gaudi.node import containers, instances, iommu, links
+from ansible.module_utils.gaudi.node import containers, instances, iommu, links, states
 from ansible.module_utils.gaudi.node.containers import Container
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving.counts import Counts
@@ -43,8 +43,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=active\n")
     (tmp_path / "run").mkdir()
     monkeypatch.setattr(instances, "RUN", tmp_path / "run")

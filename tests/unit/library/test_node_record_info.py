@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.doctor import archive, bundle, recorded
-from ansible.module_utils.gaudi.node import instances, iommu, listening, recording
+from ansible.module_utils.gaudi.node import iommu, listening, recording, states
 
 from tests.unit.host.modules import run_main
 
@@ -106,8 +106,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: http.server.HT
     (group / "type").write_text("DMA-FQ\n")
     (tmp_path / "sys/bus/pci/devices/0000:33:00.0/iommu_group").symlink_to(group)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
     for name in ("STATES", "JOBS", "ETC", "SYS"):
         monkeypatch.setattr(recording, name, tmp_path / name.lower())

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
-from ansible.module_utils.gaudi.node import instances, links, long_work
+from ansible.module_utils.gaudi.node import instances, links, long_work, states
 from ansible.module_utils.gaudi.serving.counts import Counts
 
 from library import gaudi_preflight, node_status_info
@@ -30,8 +30,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("plans/tiny/plan.json", "states/tiny/state.json"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(json.dumps({"phase": "serving"}))
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
     monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
     monkeypatch.setattr(long_work, "JOBS", tmp_path / "jobs")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.node import instances, long_work
+from ansible.module_utils.gaudi.node import instances, long_work, states
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 
 from library import card_reservation, node_job, node_job_info, vllm_service_info
@@ -29,8 +29,8 @@ def two_instances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             file = tmp_path / folder / name / ("plan.json" if folder == "plans" else "state.json")
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(content))
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
     return tmp_path / "states/one/state.json"
 

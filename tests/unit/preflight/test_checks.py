@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base import systems
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
+from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.engine import packages
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
@@ -119,34 +121,34 @@ BUG_REPORT_URL="https://bugs.debian.org/"
     ("text", "title"), [(ROCKY, "Rocky Linux 9.6 (Blue Onyx)"), (ALMA, "AlmaLinux 9.6 (Sage Margay)")]
 )
 def test_a_rebuild_counts_as_the_system_that_it_rebuilds(text: str, title: str) -> None:
-    read = preflight.parse_os_release(text)
+    read = systems.parse_os_release(text)
     assert preflight.check_system(read) == []
-    assert preflight.is_rebuild(read)
-    assert preflight.vendor_system(read) == "rhel9.6"
-    assert preflight.system_title(read) == f"{title}, which counts as rhel9.6"
+    assert systems.is_rebuild(read)
+    assert systems.vendor_system(read) == "rhel9.6"
+    assert systems.system_title(read) == f"{title}, which counts as rhel9.6"
     assert packages.family_of(text) == "RedHat"
 
 
 def test_debian_13_is_set_up_under_its_own_name() -> None:
-    read = preflight.parse_os_release(DEBIAN_13)
+    read = systems.parse_os_release(DEBIAN_13)
     assert preflight.check_system(read) == []
-    assert not preflight.is_rebuild(read)
-    assert preflight.vendor_system(read) == "debian13"
-    assert preflight.system_title(read) == "Debian GNU/Linux 13 (trixie)"
+    assert not systems.is_rebuild(read)
+    assert systems.vendor_system(read) == "debian13"
+    assert systems.system_title(read) == "Debian GNU/Linux 13 (trixie)"
 
 
 def test_no_os_release_is_said_so() -> None:
-    assert "a system without /etc/os-release" in only(preflight.check_system(preflight.parse_os_release("")))
+    assert "a system without /etc/os-release" in only(preflight.check_system(systems.parse_os_release("")))
 
 
 def test_quotes_in_os_release_are_taken_off() -> None:
-    assert preflight.vendor_system(preflight.parse_os_release(UBUNTU_22)) == "ubuntu22.04"
-    assert preflight.vendor_system(preflight.parse_os_release("ID='rhel'\nVERSION_ID='9.4'\n# x\n")) == "rhel9.4"
+    assert systems.vendor_system(systems.parse_os_release(UBUNTU_22)) == "ubuntu22.04"
+    assert systems.vendor_system(systems.parse_os_release("ID='rhel'\nVERSION_ID='9.4'\n# x\n")) == "rhel9.4"
 
 
 @given(st.text())
 def test_any_os_release_can_be_read(text: str) -> None:
-    assert all(key.isupper() or "_" in key for key in preflight.parse_os_release(text))
+    assert all(key.isupper() or "_" in key for key in systems.parse_os_release(text))
 
 
 @pytest.mark.parametrize("off", [-60.0, 0.0, 60.0])
@@ -196,9 +198,9 @@ def test_no_driver_is_said_once_and_not_as_missing_cards() -> None:
 
 
 def test_wishes_on_one_file_system_are_added_up() -> None:
-    image = preflight.Room("the image", "/var/lib/docker", "/", 6 * GIB, 10 * GIB)
-    weights = preflight.Room("weights", "/data", "/", 6 * GIB, 10 * GIB)
-    elsewhere = preflight.Room("weights", "/data", "/data", 6 * GIB, 10 * GIB)
+    image = Room("the image", "/var/lib/docker", "/", 6 * GIB, 10 * GIB)
+    weights = Room("weights", "/data", "/", 6 * GIB, 10 * GIB)
+    elsewhere = Room("weights", "/data", "/data", 6 * GIB, 10 * GIB)
     assert preflight.check_room([image, elsewhere]) == []
     message = only(preflight.check_room([image, weights]))
     assert message == (
@@ -219,8 +221,8 @@ def test_more_cards_than_expected_are_none_missing(expected: int, todo: str) -> 
 
 
 def test_exactly_enough_room_is_enough() -> None:
-    assert preflight.check_room([preflight.Room("it", "/x", "/", 10, 10)]) == []
-    assert "10 bytes are free" in only(preflight.check_room([preflight.Room("it", "/x", "/", 11, 10)]))
+    assert preflight.check_room([Room("it", "/x", "/", 10, 10)]) == []
+    assert "10 bytes are free" in only(preflight.check_room([Room("it", "/x", "/", 11, 10)]))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +234,7 @@ def test_exactly_enough_room_is_enough() -> None:
     ],
 )
 def test_two_sizes_that_differ_are_said_with_digits_that_differ(wanted: int, free: int, said: list[str]) -> None:
-    room = preflight.Room("it", "/x", "/", wanted, free)
+    room = Room("it", "/x", "/", wanted, free)
     sentences = [only(preflight.check_room([room])), *preflight.room_findings([room])]
     assert [words for words in said if words not in sentences[0]] == []
     assert f"grow to {said[1].removesuffix(' for it')} in /x, and {said[0]} on /" in sentences[1]
@@ -283,11 +285,11 @@ def test_a_missing_container_runtime_is_refused_unless_a_role_brings_it() -> Non
 
 
 def test_what_may_grow_is_a_finding() -> None:
-    cache = preflight.Room("one: the recipe cache", "/data/cache", "/data", 40 * GIB, 10 * GIB)
+    cache = Room("one: the recipe cache", "/data/cache", "/data", 40 * GIB, 10 * GIB)
     assert preflight.room_findings([cache]) == [
         "one: the recipe cache may grow to 40.0 GiB in /data/cache, and 10.0 GiB are free on /data."
     ]
-    assert preflight.room_findings([preflight.Room("x", "/x", "/", 1, 1)]) == []
+    assert preflight.room_findings([Room("x", "/x", "/", 1, 1)]) == []
 
 
 # The columns of a real /proc/net/tcp and tcp6 (Debian 12) that matter: local and remote address, state, ..., inode.

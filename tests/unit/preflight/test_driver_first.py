@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
 from ansible.module_utils.gaudi.driver.decision import Steps
 from ansible.module_utils.gaudi.node import driver_look
 from ansible.module_utils.gaudi.preflight import driver_first
-from ansible.module_utils.gaudi.preflight.checks import Room
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
 
 from filter_plugins.nodes_at_once import nodes_at_once, nodes_refusing, nodes_without_driver

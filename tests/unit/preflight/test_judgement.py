@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.host.iommu import Group
 from ansible.module_utils.gaudi.preflight import checks, compatibility, judgement
-from ansible.module_utils.gaudi.preflight.checks import Problem, Room
+from ansible.module_utils.gaudi.preflight.checks import Problem
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
 from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
 from ansible.module_utils.gaudi.weights import source_plan

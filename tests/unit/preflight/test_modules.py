@@ -17,7 +17,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.node import engine_config, folders, instances, iommu
+from ansible.module_utils.gaudi.node import engine_config, folders, iommu, states
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
@@ -1023,8 +1023,8 @@ def test_an_instances_own_port_is_known_while_the_engine_is_away(
         (tmp_path / folder / "one").mkdir(parents=True)
     (tmp_path / "states/one/state.json").write_text(json.dumps(written))
     (tmp_path / "images.json").write_text(json.dumps({"schema": 1, "images": {IMAGE: {}}}))
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(gaudi_preflight, "IMAGES", tmp_path / "images.json", raising=False)
     away: Answer = (1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.")
     answers = {"docker": away, PS: away}

@@ -9,9 +9,9 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving import kept
-from ansible.module_utils.gaudi.serving.failure import Reason
+from ansible.module_utils.gaudi.serving.failure import Reason, is_over
 from ansible.module_utils.gaudi.serving.kept import Back, Failed, Kept, StartsFrom
-from ansible.module_utils.gaudi.serving.state import went_back
+from ansible.module_utils.gaudi.serving.unserved import went_back
 
 START = StartsFrom("sha256:1", "", "w", "1.22.2-32")
 AT = "2026-01-31T08:00:00Z"
@@ -102,7 +102,7 @@ def test_an_instance_goes_back_to_what_served_last() -> None:
     ],
 )
 def test_a_change_has_its_tries(kind: str, retry: bool, tries: int, over: bool) -> None:
-    assert kept.is_over(Reason(kind, "It ended.", retry), tries, 2) is over
+    assert is_over(Reason(kind, "It ended.", retry), tries, 2) is over
 
 
 def test_how_far_a_way_back_is() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.recipes import COPYING, whole
-from ansible.module_utils.gaudi.node import beneath, folders, instances
+from ansible.module_utils.gaudi.node import beneath, folders, states
 from ansible.module_utils.gaudi.weights import record
 
 from library import carried_recipes
@@ -184,7 +184,7 @@ def test_a_server_that_runs_keeps_its_folder(
     """One that is to change writes to another folder until then."""
     carried(root, does)
     own = compiled(root)
-    monkeypatch.setattr(instances, "STATES", root.parent / "states")
+    monkeypatch.setattr(states, "STATES", root.parent / "states")
     (root.parent / "states/chat").mkdir(parents=True)
     if state is not None:
         written = {"phase": "starting", **state} if isinstance(state, dict) else state

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node import containers, instances
+from ansible.module_utils.gaudi.node import containers, instances, states
 from ansible.module_utils.gaudi.node.kept import Place, weights_digest
-from ansible.module_utils.gaudi.pages import written
 from ansible.module_utils.gaudi.serving import kept as decisions
+from ansible.module_utils.gaudi.serving import written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.gaudi.serving.plan import OWN_DIRECTORIES, own_directories
 from ansible.module_utils.testing import patch_module_args
@@ -56,7 +56,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(made_of().digest))
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"current": True, "state": {}}])
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown())
@@ -314,7 +314,7 @@ def held(instance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
     runs = containers.Container(True, made_of(plan, b"guard").digest, {"Image": IMAGE, "State": {"Pid": PID}})
     monkeypatch.setattr(containers, "look", lambda _module, _name: runs)
     monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(containers, "outlived", OUTLIVED)
     monkeypatch.setattr(containers, "image_id", lambda _module, _reference: IMAGE)
     (instance / "plan.json").write_text(json.dumps(plan, indent=4, sort_keys=True))
@@ -448,14 +448,14 @@ def test_an_instance_is_not_stopped_where_its_state_or_the_engine_has_no_room(
 ) -> None:
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(label))
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
-    monkeypatch.setattr(instances, "STATES", instance.parents[1] / "states")
+    monkeypatch.setattr(states, "STATES", instance.parents[1] / "states")
     monkeypatch.setattr(instances, "RUN", instance.parents[1] / "run")
     kernel = os.statvfs
 
     def statvfs(path: Path) -> os.statvfs_result | SimpleNamespace:
         return full() if path == instance.parents[1] / place else kernel(path)
 
-    instances.STATES.mkdir()
+    states.STATES.mkdir()
     instances.RUN.mkdir()
     monkeypatch.setattr(os, "statvfs", statvfs)
     answer = ask(DOCUMENT)
@@ -483,7 +483,7 @@ def failed_before(instance: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     start = decisions.StartsFrom("sha256:1", "", weights_digest([instance.parents[1] / "weights"]))
     failed = decisions.Failed("The server ended by itself.", "2026-01-31T08:00:00Z", "", start)
     kept = decisions.fails([], files, failed)
-    place = Place("tiny", instances.STATES / "tiny")
+    place = Place("tiny", states.STATES / "tiny")
     place.keep(kept, ())
     place.go_back(decisions.Back(kept.digest, "b" * 64, failed.reason, failed.at, ""))
     return instance.parents[1]
@@ -522,7 +522,7 @@ def test_a_plan_that_failed_may_be_tried_once_what_it_starts_from_changed(
 def test_a_plan_that_failed_is_refused_before_its_driver_comes_again(
     failed_before: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place("tiny", instances.STATES / "tiny")
+    place = Place("tiny", states.STATES / "tiny")
     (kept,) = place.kept()[0]
     assert kept.failed is not None
     start = replace(kept.failed.starts_from, driver="1.22.2-97ec1a4")
@@ -535,7 +535,7 @@ def test_a_plan_that_failed_is_refused_before_its_driver_comes_again(
 
 
 def test_what_an_instance_went_back_to_is_settled(failed_before: Path, instance: Path) -> None:
-    place = Place("tiny", instances.STATES / "tiny")
+    place = Place("tiny", states.STATES / "tiny")
     (kept,) = place.kept()[0]
     place.keep(decisions.serves([], kept.files, kept.starts_from, "2026-01-31T08:00:00Z"), ())
     place.go_back(decisions.Back("b" * 64, kept.digest, "it exits", "2026-01-31T08:00:00Z", ""))
@@ -544,7 +544,7 @@ def test_what_an_instance_went_back_to_is_settled(failed_before: Path, instance:
 
 
 def test_a_damaged_way_back_counts_no_more(failed_before: Path) -> None:
-    (instances.STATES / "tiny/back.json").write_text("{")
+    (states.STATES / "tiny/back.json").write_text("{")
     assert ask(DOCUMENT, retry=True)["way_back_over"] is True
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.node import instances, iommu
+from ansible.module_utils.gaudi.node import instances, iommu, states
 from ansible.module_utils.gaudi.serving.plan import Plan
-from ansible.module_utils.gaudi.serving.state import unit_fault
+from ansible.module_utils.gaudi.serving.unserved import unit_fault
 
 from filter_plugins import vllm_service_table
 from library import node_status_info, vllm_service_info
@@ -169,8 +169,8 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "plans/serving").mkdir(parents=True)
     plan = {"image": "image:1", "requires": {"weights_path": str(weights)}}
     (tmp_path / "plans/serving/plan.json").write_text(json.dumps(plan))
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
     monkeypatch.setattr(instances, "image_id", lambda _module, name: "sha256:1" if name == "image:1" else None)
     return weights
@@ -201,7 +201,7 @@ def test_what_could_not_start_again_is_not_stopped(serving: Path) -> None:
 
 
 def test_an_image_that_is_gone_keeps_what_runs_from_a_restart(serving: Path) -> None:
-    path = instances.PLANS / "serving/plan.json"
+    path = states.PLANS / "serving/plan.json"
     path.write_text(path.read_text().replace("image:1", "image:0"))
     assert "its image image:0 is not on the node" in restart_refuses(["serving"])
     # A plan that cannot be read is its supervisor's to name.
@@ -218,7 +218,7 @@ def test_an_iommu_that_translates_keeps_what_runs_from_a_restart(
     (device / "iommu_group").mkdir(parents=True)
     for name, text in (("vendor", "0x1da3"), ("module_id", "0"), ("iommu_group/type", "DMA")):
         (device / name).write_text(f"{text}\n")
-    path = instances.PLANS / "serving/plan.json"
+    path = states.PLANS / "serving/plan.json"
     requires = {**PLAN["requires"], "weights_path": str(serving)}
     path.write_text(json.dumps({**PLAN, "requires": requires, "release": "1.24.1"}))
     path.with_name("environment").write_text(Plan.from_document(PLAN).environment_file)
@@ -231,7 +231,7 @@ def test_an_environment_that_is_not_the_plans_keeps_what_runs_from_a_restart(
     serving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(instances, "image_id", lambda _module, _name: "sha256:1")
-    folder = instances.PLANS / "serving"
+    folder = states.PLANS / "serving"
     (folder / "plan.json").write_text(
         json.dumps({**PLAN, "requires": {**PLAN["requires"], "weights_path": str(serving)}})
     )
@@ -287,8 +287,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in ("plans/serving", "plans/serving.bak", "plans/Foo Bar", "plans/-a", "states/serving", "states/x_y"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "plans/notes").write_text("")
-    monkeypatch.setattr(instances, "PLANS", tmp_path / "plans")
-    monkeypatch.setattr(instances, "STATES", tmp_path / "states")
+    monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
+    monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "LoadState=not-found\n")
     return tmp_path
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards.reservations import again
-from ansible.module_utils.gaudi.node import containers, instances, iommu
+from ansible.module_utils.gaudi.node import containers, instances, iommu, states
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import StartsFrom
@@ -61,7 +61,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     for module in (vllm_service_history, vllm_service_rollback):
         monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "etc"))
-    monkeypatch.setattr(instances, "installed", lambda: ["tiny"])
+    monkeypatch.setattr(states, "installed", lambda: ["tiny"])
     monkeypatch.setattr(instances, "lacks_room", lambda _instance: [])
     monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
     runs(found, monkeypatch, "3")

@@ -20,7 +20,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.listeners import Listener
-from ansible.module_utils.gaudi.node import containers, folders, instances, listening
+from ansible.module_utils.gaudi.node import containers, folders, instances, listening, states
 from ansible.module_utils.gaudi.serving import confinement
 from ansible.module_utils.gaudi.serving.plan import LABEL_PLAN
 
@@ -631,7 +631,7 @@ def test_a_full_disk_is_not_the_supervisors_fault(
 ) -> None:
     monkeypatch.setattr(instances, "read", READ)
     monkeypatch.setattr(instances, "PROGRAMS", tmp_path)
-    monkeypatch.setattr(instances, "STATES", tmp_path)
+    monkeypatch.setattr(states, "STATES", tmp_path)
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
     monkeypatch.setattr(os, "statvfs", lambda _path: full())
     monkeypatch.setattr(vllm_service_verify, "HAND_OVER_SECONDS", 0.0)

@@ -35,9 +35,8 @@ from gaudi.serving.plan import (
     LABEL_PLAN,
     SCHEMA,
     Plan,
-    card_indexes,
-    check_reservation,
 )
+from gaudi.serving.plan_cards import card_indexes, check_reservation
 from gaudi.serving.progress import Progress
 from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 

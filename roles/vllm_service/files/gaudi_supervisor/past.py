@@ -12,9 +12,10 @@ from gaudi.base.refusal import Refusal
 from gaudi.faults import words
 from gaudi.node.kept import ASK_DRIVER, Place, driver_version, guard_digest, weights_digest
 from gaudi.serving import kept as decisions
-from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, transient
+from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, is_over, transient
 from gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
 from gaudi.serving.made_of import MadeOf
+from gaudi.serving.openness import opened_by
 from gaudi.serving.plan import Plan
 
 from .clock import now_text
@@ -144,7 +145,7 @@ class Past:
         before, after = found.get(back.before), found.get(back.after)
         if before is None or after is None or decisions.where(self.place.disk(), before, after) != "pending":
             return
-        more = decisions.opened(after, before.files)
+        more = opened_by(after, before.files)
         if more:
             say(f"The plan {after.digest[:SHOWN]} is not restored, because it is more open: {'; '.join(more)}.", 4)
             self.place.forget_back()
@@ -169,7 +170,7 @@ class Past:
     def give_up(self, reason: Reason, tries: int) -> tuple[bool, str]:
         """Go back where a changed plan has had its tries: whether the instance does, and a sentence about it."""
         allowed = self.boss.settings.attempts_of_change
-        if not self.files or self.back is not None or not decisions.is_over(reason, tries, allowed):
+        if not self.files or self.back is not None or not is_over(reason, tries, allowed):
             return False, ""
         found = self.read()
         digest = decisions.digest_of(self.files)
@@ -212,7 +213,7 @@ class Past:
         The second value is a sentence if there are only plans that are more open, and empty otherwise.
         """
         all_served = decisions.ways_back(found, digest)
-        more_open = {each.digest: decisions.opened(each, self.files) for each in all_served}
+        more_open = {each.digest: opened_by(each, self.files) for each in all_served}
         served = [each for each in all_served if not more_open[each.digest]]
         if served or not all_served:
             return served, ""
