@@ -1,13 +1,15 @@
-"""site.yml where nothing is left to change: tasks, wall time and the controller's processor time, and status.yml.
+"""site.yml where nothing is left to change, status.yml and plan.yml: tasks, wall time, and the controller's processor.
 
     python -m benchmarks.site                      on a simulated node, started and set up here
     python -m benchmarks.site --against COMMIT     and that commit beside it, on a node that its own simulator starts
     python -m benchmarks.site --scope NAME         on the simulated node of a scope that is up, which stays
+    python -m benchmarks.site --plan               plan.yml alone, from a topology file: no node is needed
 
 Runs of both commits take turns, so that a machine that is busy with other work is busy for both; medians are compared.
 Python keeps what it compiled, as it does for users; the makefile forbids it for tests.
-What one more node costs the controller is measured with further names for the same node (``--names 1,4,16``, in check
+What one more node costs the controller is measured with further names for the same node (``--names 1,8,32``, in check
 mode, where nothing can be in the way of anything).
+Remote tasks are those whose module ran on the node; the others ran on the controller, or were skipped.
 """
 
 from __future__ import annotations
@@ -32,15 +34,22 @@ import ansible_runner
 from simulator import host
 from simulator.settings import ROOT
 
-RUNS = 5
+RUNS = 3
 # Tasks as the recap counts them, done and skipped; seconds of a processor for each further node.
-TASK_LIMIT = 40
-CONTROLLER_LIMIT_S = 3.0
+TASK_LIMIT = 12
+CONTROLLER_LIMIT_S = 1.2
+# Seconds by the clock.
+PLAN_LIMIT_S = 2.5
+STATUS_LIMIT_S = 2.0
+TOPOLOGY = "docs/examples/topologies/hl-225-two-sockets.yml"
+# One request, planned without a node.
+REQUEST = {"plan_requests": [{"model": "qwen3-8b"}], "gaudi_release": "1.22"}
 # Names at a time: the one sshd behind all names drops connections when more than ten have not logged in yet.
 NAMES_AT_A_TIME = 8
 # What a run may take of the older commit's time.
 SHARE_LIMIT = 0.5
 SLOWEST = 10
+OURS = "this"
 SCOPE = "bench-site"
 RECAP = ("ok", "failures", "dark", "skipped", "rescued", "ignored")
 
@@ -55,13 +64,33 @@ class Side:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: seconds by the clock, seconds of processors on the controller, tasks a host, seconds of each task."""
+    """One run: seconds by the clock, seconds of processors on the controller, tasks of a host, seconds of each task."""
 
     seconds: float
     processor: float
     tasks: int
+    remote: int
     changed: int
     slow: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A run to measure: a playbook, in check mode or not, for so many names of the node."""
+
+    playbook: str
+    check: bool = False
+    names: int = 1
+
+    @property
+    def title(self) -> str:
+        """Its name in the table."""
+        names = "" if self.names == 1 else f", {self.names} names"
+        return f"{self.playbook}{' --check' if self.check else ''}{names}"
+
+
+SITE, CHECK, STATUS = Kind("site.yml"), Kind("site.yml", check=True), Kind("playbooks/status.yml")
+PLAN = Kind("playbooks/plan.yml")
 
 
 def processor_seconds() -> float:
@@ -70,30 +99,35 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(side: Side, playbook: str, inventory: Path, *, check: bool = False) -> Measured:
-    """Run a playbook of a checkout.
+def run(side: Side, kind: Kind, folder: Path) -> Measured:
+    """Run a playbook of a checkout. folder: for its inventory.
 
     Raises RuntimeError: the playbook failed; with what it printed.
     """
     slow: dict[str, float] = {}
+    remote: dict[str, int] = {}
     recap: dict[str, dict[str, int]] = {}
 
     def follow(event: Mapping[str, Any]) -> bool:
         data = event.get("event_data", {})
         if event["event"].startswith("runner_on_") and "duration" in data:
             slow[data["task"]] = slow.get(data["task"], 0.0) + data["duration"]
+            # Every module of Ansible returns how it was called.
+            remote[data["host"]] = remote.get(data["host"], 0) + ("invocation" in (data.get("res") or {}))
         if event["event"] == "playbook_on_stats":
             recap.update({kind: data[kind] for kind in (*RECAP, "changed")})
         return False  # keeps no file per event
 
-    with tempfile.TemporaryDirectory() as folder:
+    variables = {**REQUEST, "topology_file": str(side.checkout / TOPOLOGY)} if kind == PLAN else {}
+    with tempfile.TemporaryDirectory() as private:
         begun, used = time.monotonic(), processor_seconds()
         done = ansible_runner.run(
-            private_data_dir=folder,
+            private_data_dir=private,
             project_dir=str(side.checkout),
-            playbook=playbook,
-            inventory=str(inventory),
-            cmdline=f"--check --forks {NAMES_AT_A_TIME}" if check else None,
+            playbook=kind.playbook,
+            inventory=None if kind == PLAN else str(inventory_of(folder, side, kind.names)),
+            extravars=variables,
+            cmdline=f"--check --forks {NAMES_AT_A_TIME}" if kind.check else None,
             quiet=True,
             event_handler=follow,
             envvars={
@@ -108,7 +142,7 @@ def run(side: Side, playbook: str, inventory: Path, *, check: bool = False) -> M
         if done.rc != 0:
             raise RuntimeError(done.stdout.read())
     tasks = max(sum(recap[kind].get(name, 0) for kind in RECAP) for name in recap["ok"])
-    return Measured(seconds, used, tasks, sum(recap["changed"].values()), slow)
+    return Measured(seconds, used, tasks, max(remote.values()), sum(recap["changed"].values()), slow)
 
 
 @contextmanager
@@ -147,7 +181,7 @@ def inventory_of(folder: Path, side: Side, names: int) -> Path:
     (variables,) = list(written["_meta"]["hostvars"].values())[:1]
     group = (side.checkout / "inventories/simulated/group_vars/gaudi_nodes.yml").read_text(encoding="utf-8")
     place = folder / f"{side.scope}-{names}"
-    (place / "group_vars").mkdir(parents=True)
+    (place / "group_vars").mkdir(parents=True, exist_ok=True)
     (place / "group_vars/gaudi_nodes.yml").write_text(group, encoding="utf-8")
     hosts = {f"node-{number:02}": variables for number in range(1, names + 1)}
     # YAML reads JSON.
@@ -160,51 +194,56 @@ def median(runs: Sequence[Measured], what: str) -> float:
     return statistics.median(float(getattr(one, what)) for one in runs)
 
 
-def in_turns(sides: Mapping[str, Side], what: tuple[str, bool], folder: Path, runs: int) -> bool:
-    """Run a playbook of each side in turns, print a line each; whether the limits hold."""
-    playbook, check = what
-    title = f"{playbook}{' --check' if check else ''}"
+def in_turns(sides: Mapping[str, Side], kind: Kind, folder: Path, runs: int) -> dict[str, list[Measured]]:
+    """Run a playbook of each side in turns, and print what each run took: a later one may fail."""
     measured: dict[str, list[Measured]] = {name: [] for name in sides}
     for _ in range(runs):
         for name, side in sides.items():
-            measured[name].append(run(side, playbook, folder / f"{side.scope}-1", check=check))
-    for name, done in measured.items():
-        figures = [f"{median(done, what):.1f}" for what in ("seconds", "processor")]
-        print(f"| {title} | {name} | {' | '.join(figures)} | {done[-1].tasks} | {done[-1].changed} |", flush=True)
-    ours = measured["this"]
-    good = not any(one.changed for one in ours)
-    if playbook == "site.yml":
-        good = good and max(one.tasks for one in ours) <= TASK_LIMIT
-    if len(measured) > 1:
-        (other,) = [done for name, done in measured.items() if name != "this"]
-        good = good and median(ours, "seconds") <= SHARE_LIMIT * median(other, "seconds")
-    if playbook == "site.yml" and not check:
-        for task in sorted(ours[-1].slow, key=lambda name: -ours[-1].slow[name])[:SLOWEST]:
-            print(f"  {ours[-1].slow[task]:5.2f} s  {task}")
-    return good
+            one = run(side, kind, folder)
+            measured[name].append(one)
+            print(f"  {kind.title}, {name}: {one.seconds:.1f} s, {one.processor:.1f} s of processors", flush=True)
+    return measured
 
 
-def names_cost(sides: Mapping[str, Side], counts: Sequence[int], folder: Path) -> bool:
-    """What further names of the node cost the controller in check mode; whether it keeps the limit, and is linear."""
-    good = True
-    for title, side in sides.items():
-        used = {}
-        for count in counts:
-            inventory = folder / f"{side.scope}-1" if count == 1 else inventory_of(folder, side, count)
-            used[count] = run(side, "site.yml", inventory, check=True).processor
-            # At once: a larger number may fail on a machine that is too small for it.
-            print(f"  {title}: {used[count]:.1f} s of processors for {count} names", flush=True)
-        first, *more = counts
-        each = {count: (used[count] - used[first]) / (count - first) for count in more}
-        told = ", ".join(f"{count}: {used[count]:.1f} s" for count in counts)
-        print(
-            f"{title}: processor time by names {told}; for each further one "
-            f"{', '.join(f'{seconds:.2f} s' for seconds in each.values())}",
-            flush=True,
-        )
-        if title == "this":
-            good = all(seconds <= CONTROLLER_LIMIT_S for seconds in each.values())
-    return good
+def rows(found: Mapping[Kind, Mapping[str, Sequence[Measured]]]) -> Iterator[tuple[str, list[str]]]:
+    """The table: what was measured, and the figure of each side."""
+    for kind, sides in found.items():
+        for what, unit in (("seconds", "s"), ("processor", "s of the controller's processors")):
+            yield f"{kind.title}: {unit}", [f"{median(runs, what):.1f}" for runs in sides.values()]
+        if kind.names == 1:
+            for what in ("tasks", "remote"):
+                title = "tasks" if what == "tasks" else "tasks with a module"
+                yield f"{kind.title}: {title}", [str(getattr(runs[-1], what)) for runs in sides.values()]
+        else:
+            first = found[CHECK]
+            yield (
+                f"{kind.title}: s of processors for each further name",
+                [
+                    f"{(median(runs, 'processor') - median(first[name], 'processor')) / (kind.names - 1):.2f}"
+                    for name, runs in sides.items()
+                ],
+            )
+
+
+def missed(found: Mapping[Kind, Mapping[str, Sequence[Measured]]]) -> Iterator[str]:
+    """The limits that the working tree does not keep."""
+    limits = {SITE: None, CHECK: None, STATUS: STATUS_LIMIT_S, PLAN: PLAN_LIMIT_S}
+    for kind, sides in found.items():
+        ours, *others = sides.values()
+        seconds = median(ours, "seconds")
+        limit = limits.get(kind)
+        if limit is not None and seconds > limit:
+            yield f"{kind.title} takes {seconds:.1f} s, {limit} are allowed"
+        if kind == SITE and ours[-1].tasks > TASK_LIMIT:
+            yield f"{kind.title} has {ours[-1].tasks} tasks, {TASK_LIMIT} are allowed"
+        if kind == SITE and others and seconds > SHARE_LIMIT * median(others[0], "seconds"):
+            yield f"{kind.title} takes more than {SHARE_LIMIT:.0%} of the other commit's time"
+        if any(one.changed for one in ours):
+            yield f"{kind.title} changes something"
+        if kind.names > 1:
+            each = (median(ours, "processor") - median(found[CHECK][OURS], "processor")) / (kind.names - 1)
+            if each > CONTROLLER_LIMIT_S:
+                yield f"{kind.title}: a further name takes {each:.2f} s, {CONTROLLER_LIMIT_S} are allowed"
 
 
 def main() -> int:
@@ -212,26 +251,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", metavar="COMMIT", help="measure this commit, too")
     parser.add_argument("--scope", help="simulated node that is up; it stays")
+    parser.add_argument("--plan", action="store_true", help="measure plan.yml alone, without a node")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"runs of each (default {RUNS})")
-    parser.add_argument("--names", default="", help="numbers of names to give the node, such as 1,4,16")
+    parser.add_argument("--names", default="", help="numbers of names to give the node, such as 8,32")
     chosen = parser.parse_args()
+    kinds = [PLAN] if chosen.plan else [PLAN, STATUS, SITE, CHECK]
+    if not chosen.plan:
+        kinds += [Kind("site.yml", check=True, names=int(count)) for count in chosen.names.split(",") if count]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ours = Side(ROOT, chosen.scope) if chosen.scope else stack.enter_context(node(ROOT, SCOPE))
-        sides = {"this": ours}
+        checkouts = {OURS: ROOT}
         other = stack.enter_context(beside(chosen.against))
         if other:
-            sides[chosen.against] = stack.enter_context(node(other, f"{SCOPE}-other"))
-        for side in sides.values():
-            run(side, "site.yml", inventory_of(folder, side, 1))
-        print("| playbook | commit | seconds | of processors | tasks | changed |")
-        print("| --- | --- | ---: | ---: | ---: | ---: |")
-        kinds = [("site.yml", False), ("site.yml", True), ("playbooks/status.yml", False)]
-        good = [in_turns(sides, kind, folder, chosen.runs) for kind in kinds]
-        if chosen.names:
-            good.append(names_cost(sides, [int(count) for count in chosen.names.split(",")], folder))
-        print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()}")
-    return int(not all(good))
+            checkouts[chosen.against] = other
+        sides = {}
+        for name, checkout in checkouts.items():
+            scope = SCOPE if name == OURS else f"{SCOPE}-other"
+            if chosen.plan or (chosen.scope and name == OURS):
+                sides[name] = Side(checkout, chosen.scope or scope)
+            else:
+                sides[name] = stack.enter_context(node(checkout, scope))
+        if not chosen.plan:
+            for side in sides.values():
+                run(side, SITE, folder)
+        found = {kind: in_turns(sides, kind, folder, chosen.runs) for kind in kinds}
+    print(f"\n| medians of {chosen.runs} | {' | '.join(sides)} |\n| --- |{' ---: |' * len(sides)}")
+    for title, figures in rows(found):
+        print(f"| {title} | {' | '.join(figures)} |")
+    if SITE in found:
+        slow = found[SITE][OURS][-1].slow
+        for task in sorted(slow, key=lambda name: -slow[name])[:SLOWEST]:
+            print(f"  {slow[task]:5.2f} s  {task}")
+    print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()}")
+    wrong = list(missed(found))
+    print("\n".join(wrong))
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":
