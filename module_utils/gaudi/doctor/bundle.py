@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import paths
@@ -68,12 +68,21 @@ _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
 _ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"}}]+")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
-_ADDRESSES = (
+
+
+def _without_account(address: re.Match[str]) -> str:
+    """Mask the account of an address, which ends at the last @."""
+    account, _, host = address[2].rpartition("@")
+    return f"{address[1]}{MASKED}@{host}" if account else address[0]
+
+
+_ADDRESSES: Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = (
     # A header's value goes on to the end of the line.
     (re.compile(r"(authorization[\"']?\s*[=:]\s*|cookie[\"']?\s*:\s*).+", re.IGNORECASE), rf"\1{MASKED}"),
-    # The account in an address; one without a scheme is a proxy's. A password may contain @ and /.
-    (re.compile(r"://[^\s\"]*@"), f"://{MASKED}@"),
-    (re.compile(r"(proxy[\"']?\s*[=:]\s*[\"']?)[^\s\"']+@", re.IGNORECASE), rf"\1{MASKED}@"),
+    # The account in an address; one without a scheme is a proxy's. A password may contain @ and /. A match takes the
+    # whole word: a pattern that ended with @ would take quadratic time for a word without one.
+    (re.compile(r"(://)([^\s\"]*)"), _without_account),
+    (re.compile(r"(proxy[\"']?\s*[=:]\s*[\"']?)([^\s\"']+)", re.IGNORECASE), _without_account),
     (re.compile(r"(?<![\w.+-])[\w.+-]+:(?!//)[^\s\":=]+@(?!sha256:)"), f"{MASKED}@"),
     # The query of an address, which may have a signature.
     (re.compile(r"\?[\w.%~+-]+=\S*"), f"?{MASKED}"),
@@ -103,6 +112,9 @@ _FORMS = (
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)"
 )
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?!.*-----END )")
+# Its lines, headers included. Any other line ends it, as it may be cut.
+_KEY_LINE = re.compile(r"\s*(?:[A-Za-z0-9+/=]*|(?:Proc-Type|DEK-Info|Comment): .*)\s*")
 _PROXY_NAME = re.compile(r"proxy$", re.IGNORECASE)
 _PROXY_ACCOUNT = re.compile(r"^\S+@")
 
@@ -257,6 +269,15 @@ def of_node(findings: Sequence[str], text: str) -> str:
     """Return a support bundle as the controller writes it. A node may report any findings and any text."""
     found = masked_text(cut("\n".join(findings), MOST_OF_FINDINGS))
     return f"{found}\n{printable_lines(cut(text, MOST_OF_BUNDLE))}"
+
+
+def masked_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines of any program with secrets masked, a line each."""
+    in_key = False
+    for line in lines:
+        begins = bool(_KEY_BEGINS.search(line))
+        in_key = begins or (in_key and bool(_KEY_LINE.fullmatch(line)))
+        yield MASKED if in_key and not begins else _plain(line)
 
 
 def page(texts: Mapping[str, str]) -> str:

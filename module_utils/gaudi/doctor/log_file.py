@@ -16,7 +16,7 @@ from dataclasses import replace
 from ..base import kernel_log
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..base.server_log import is_of_request
+from ..base.server_log import ACCESS, LISTENS, is_of_request
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
 from ..fabric import burn_in
@@ -30,12 +30,14 @@ from ..image import pytorch
 from ..image.output import failure
 from ..serving.counts import PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
-from .bundle import masked
+from .bundle import masked_lines
 from .findings import of_kernel_log
 from .while_serving import DIMENSIONS
 
 # Bytes of a log. A start of eight cards with a warm-up of hundreds of graphs writes some 10 MB.
 LARGEST = 32 * 1024 * 1024
+# Lines of it: each takes some 20 microseconds, however short it is. 32 MiB of a server have 300000.
+MOST_LINES = 500_000
 # Lines that are quoted, and characters of each.
 QUOTED, CHARACTERS = 3, 300
 # Characters of a line that are searched; patterns take more than linear time.
@@ -101,6 +103,12 @@ def read(data: bytes) -> list[str]:
         )
     if data[:2] == b"\x1f\x8b" or data[:3] == b"BZh" or data[:6] == b"\xfd7zXZ\x00" or data[:4] == b"\x28\xb5\x2f\xfd":
         raise Refusal("log_compressed", "It is compressed. Unpack it, and give the text.")
+    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
+        raise Refusal(
+            "log_too_long",
+            f"It has more than {MOST_LINES} lines. Give the part around the failure, for example what "
+            f"tail -n {MOST_LINES} FILE prints.",
+        )
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     text = data.decode(encoding, "replace")
     strange = sum(text.count(letter) for letter in map(chr, (*range(7), *range(14, 27), 0xFFFD)))
@@ -152,21 +160,23 @@ def explain_file(lines: Sequence[str], release: str = "", status: int | None = N
     """
     # People give the result to others, with what apt, pip and servers print of accounts and tokens. A line is masked
     # before it is cut: no pattern finds a part of a secret.
-    return _explained([masked(line) for line in lines], Facts(release=release or None, status=status))
+    return _explained(list(masked_lines(lines)), Facts(release=release or None, status=status))
 
 
 def _explained(lines: Sequence[str], facts: Facts) -> Cause:
-    text = "\n".join(line[:_LONGEST] for line in lines)
+    # A prompt may have the words of any program.
+    others = [line for line in lines if not is_of_request(line, served=True)]
+    text = "\n".join(line[:_LONGEST] for line in others)
     if _BUILD.search(text):
-        return _of_build(lines, text, facts)
+        return _of_build(others, text, facts)
     found = _of_packages(text) if _PACKAGES.search(text) or build_log.is_make_log(text) else None
     if found is None and _KERNEL.search(text):
-        found = _of_kernel(lines, facts)
+        found = _of_kernel(others, facts)
     if found is None and _HCCL.search(text):
-        found = _of_hccl(lines, text, facts)
+        found = _of_hccl(others, text, facts)
     if found is None and _HL_QUAL.search(text):
         found = _of_hl_qual(text)
-    return found or _of_pip(lines) or _of_server(lines, facts)
+    return found or _of_pip(others) or _of_server(lines, others, facts)
 
 
 def _of_build(lines: Sequence[str], text: str, facts: Facts) -> Cause:
@@ -260,12 +270,12 @@ def _of_pip(lines: Sequence[str]) -> Cause | None:
     return _of_refusal(refusal, [line for line in lines if f"torch-{replaced.after}" in line]) if refusal else None
 
 
-def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
-    """Return why a server ended, or that nothing failed."""
-    log = ServerLog()
+def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cause:
+    """Return why a server ended, or that nothing failed. others: the lines that show nothing of a request."""
+    log = ServerLog(served=_begins_late(lines))
     progress = Progress()
     if facts.command is None:
-        facts = replace(facts, command=tuple(line for line in lines if _ARGUMENTS in line) or None)
+        facts = replace(facts, command=tuple(line for line in others if _ARGUMENTS in line) or None)
     for line in lines:
         log.add(line)
         progress.hear(line)
@@ -273,16 +283,22 @@ def _of_server(lines: Sequence[str], facts: Facts) -> Cause:
     if found.id:
         return found
     is_server = progress.phase != "starting"
-    errors = [] if is_server else [line for line in lines if _FAILED.search(line) and not _HARMLESS.search(line)]
+    errors = [] if is_server else [line for line in others if _FAILED.search(line) and not _HARMLESS.search(line)]
     failed = log.died or log.last_error or errors
     if not failed and not facts.status:
-        return _of_shapes(lines) or _without_failure(
-            *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(lines), "figures"))
+        return _of_shapes(others) or _without_failure(
+            *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(others), "figures"))
         )
     entry = fault("unknown")
-    said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(lines, QUOTED)
+    said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(others, QUOTED)
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
+
+
+def _begins_late(lines: Sequence[str]) -> bool:
+    """Whether a log is the end of a longer one: clients ask before the server is seen to listen."""
+    first = next((line for line in lines if ACCESS.match(line) or LISTENS.search(line)), "")
+    return bool(ACCESS.match(first))
 
 
 _FAILED = re.compile(
@@ -386,13 +402,11 @@ def _telling(lines: Sequence[str], refusal: Refusal) -> list[str]:
 
 
 def _telling_words(lines: Sequence[str], pattern: re.Pattern[str]) -> list[str]:
-    found = [line for line in lines if pattern.search(line[:_LONGEST]) and not is_of_request(line, served=True)]
-    return found or list(_last(lines, 1))
+    return [line for line in lines if pattern.search(line[:_LONGEST])] or list(_last(lines, 1))
 
 
 def _last(lines: Sequence[str], count: int) -> tuple[str, ...]:
-    """Return the last lines that show nothing of what a client sent."""
-    return tuple(line for line in lines if line.strip() and not is_of_request(line, served=True))[-count:]
+    return tuple(line for line in lines if line.strip())[-count:]
 
 
 def page(cause: Cause) -> list[str]:

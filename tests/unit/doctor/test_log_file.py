@@ -663,6 +663,8 @@ def test_a_status_without_a_reason_is_no_success() -> None:
         (bytes(range(256)) * 40, "log_is_no_text"),
         (b"\x1f\x8b\x08\x00", "log_compressed"),
         (b"x" * (log_file.LARGEST + 1), "log_too_large"),
+        (b"x\n" * (log_file.MOST_LINES + 1), "log_too_long"),
+        (b"x\r" * (log_file.MOST_LINES + 1), "log_too_long"),
     ],
 )
 def test_what_is_no_log_is_refused(data: bytes, identifier: str) -> None:
@@ -705,6 +707,8 @@ def test_nothing_in_a_log_controls_a_terminal(text: str) -> None:
         # Cut in an account, whose end is what shows it.
         f"RuntimeError: {'x' * 250} https://reader:{'hunter2' * 50}@mirror.example/x",
         f"#1 [1/2] RUN {'a' * 150} https://reader:{'hunter2' * 50}@idx/simple\n#1 ERROR: no\nfailed to solve: pip",
+        # A key that was cut.
+        "it broke: Error\n -----BEGIN OPENSSH PRIVATE KEY-----\n hunter2hunter2hunter2\n hunter2hunter2==",
     ],
 )
 def test_no_secret_of_a_log_is_in_what_people_give_to_others(line: str) -> None:
@@ -722,6 +726,36 @@ def test_nothing_of_a_request_is_quoted(status: int | None) -> None:
     for last in ("", "the end"):
         said = json.dumps(log_file.document(explained("\n".join([*asked, last]), status=status)))
         assert "diary" not in said
+
+
+# What other programs print.
+WORDS = [
+    "Out of memory: Killed process 1 (vllm)",
+    "vllm: Corrupted page table at address 7f00",
+    "habanalabs hl0: error, failed",
+    "HCCL_RANK=0 Exiting HCCL demo with code: 3",
+    "failed to solve: pip",
+    "update-initramfs: No space left on device",
+    "prompt bucket for (1, 2, 3) was not prepared",
+]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_words_of_a_prompt_are_no_lines_of_another_program(words: str) -> None:
+    asked = f"INFO 11-26 10:00:00 [logger.py:1] Received request a: prompt: '{words}, my diary', params: X(n=1)"
+    cause = explained(f"INFO:     Application startup complete.\n{asked}\nthe end")
+    assert cause.id == "no-failure"
+    assert "diary" not in json.dumps(log_file.document(cause))
+
+
+def test_nothing_of_a_request_is_quoted_from_the_end_of_a_log() -> None:
+    log = 'INFO:     10.0.0.9:4242 - "POST /v1 HTTP/1.1" 400 Bad Request\nValueError: "messages": [{"my": "diary"}]'
+    assert "diary" not in json.dumps(log_file.document(explained(log, status=1)))
+
+
+def test_what_follows_a_private_key_is_read() -> None:
+    busy = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
+    assert explained(f"-----BEGIN PRIVATE KEY-----\nMIIE\n{busy}").id == "card-busy"
 
 
 @pytest.mark.parametrize("form", [*BEFORE, *KEPT])
