@@ -30,7 +30,7 @@ description:
 author: gaudi-serving
 attributes:
   check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
-  diff_mode: {support: full, description: The whole file before and after.}
+  diff_mode: {support: full, description: The whole file before and after. Secrets are masked.}
 options:
   state:
     description: Whether to merge settings, to restore the file that O(restore) names, or to remove what was merged.
@@ -213,6 +213,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.doctor.bundle import masked_lines
 from ansible.module_utils.gaudi.engine import configuration
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import flags as arguments
@@ -454,6 +455,13 @@ def requested(params: dict[str, Any]) -> configuration.Requested:
     )
 
 
+def difference(path: str, before: str, after: str) -> dict[str, str]:
+    """Return a difference of the file, with the secrets masked that its owner may have in it."""
+    texts = {"before": before, "after": after}
+    shown = {name: "\n".join(masked_lines(text.split("\n"))) for name, text in texts.items()}
+    return {**shown, "before_header": path, "after_header": path}
+
+
 def merge(module: AnsibleModule) -> dict[str, Any]:
     """Merge, compare with the file and the running engine, write what differs; return the result. Raises Refusal."""
     engine = read_engine(module)
@@ -484,7 +492,7 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
     }
     after = docker_daemon.render(decision.merged) if keys else before
     if keys:
-        result["diff"] = {"before": before, "after": after, "before_header": path, "after_header": path}
+        result["diff"] = difference(path, before, after)
         if not module.check_mode:
             changed = {key: decision.merged[key] for key in keys}
             waits = docker_daemon.needs_restart([*keys, *late])
@@ -573,8 +581,7 @@ def remove(module: AnsibleModule) -> dict[str, Any]:
     result["stays"] += held
     if keys:
         result.update(changed=True, keys=keys, apply=apply)
-        shown = docker_daemon.decode(after, path)
-        result["diff"] = {"before": before, "after": shown, "before_header": path, "after_header": path}
+        result["diff"] = difference(path, before, docker_daemon.decode(after, path))
     if module.check_mode:
         return result
     if gone:

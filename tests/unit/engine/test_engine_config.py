@@ -306,6 +306,16 @@ def test_merge_proxies_of_the_file_that_win_are_refused(merge: Merge, file: Path
     assert merge(docker_info(), beside=beside)["changed"]
 
 
+def test_merge_difference_shows_no_secret_of_the_owner(merge: Merge, file: Path) -> None:
+    accounts = {"proxies": {"http-proxy": "http://bob:hunter2@a:1", "https-proxy": "bob:hunter2@a:1"}}
+    options = {"log-driver": "splunk", "log-opts": {"splunk-token": "hunter2", "splunk-url": "https://log.example"}}
+    file.write_text(json.dumps({**accounts, **options, "registry-mirrors": ["https://bob:hunter2@mirror.example"]}))
+    ran = merge(docker_info(), check=True)
+    assert "hunter2" not in json.dumps(ran["diff"])
+    assert all(word in ran["diff"]["before"] for word in ("mirror.example", "log.example"))
+    assert "habana-container-runtime" in ran["diff"]["after"]
+
+
 @pytest.mark.report("E06")
 def test_merge_swarm_gets_no_live_restore_and_a_warning(merge: Merge, file: Path) -> None:
     swarm = docker_info(Swarm={"LocalNodeState": "active"}, LiveRestoreEnabled=False)
