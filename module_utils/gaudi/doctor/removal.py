@@ -10,7 +10,7 @@ import ipaddress
 import itertools
 import re
 import string
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +138,8 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 # Stand around the number of a placeholder while texts are worked on. No printable text has them.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PLACE = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+_Span = tuple[int, int, str, str]
+"""Where a value stands in a text: begin, end, kind, value."""
 
 
 @dataclass
@@ -307,54 +309,62 @@ def _cleaned(text: str, values: Mapping[str, str], words: Mapping[str, frozenset
     }
     if len(present) > MOST_LEARNED:
         return TOO_MANY
-    return _without_addresses(_without(text, low, _pattern(present), values, found), found)
-
-
-def _pattern(values: Mapping[str, str]) -> re.Pattern[str] | None:
-    """Return one pattern for all values, the longest first."""
-    names, numbers = list[str](), list[str]()
-    for value in sorted(values, key=len, reverse=True):
-        (names if values[value] in NAMES else numbers).append(re.escape(value))
-    parts = []
-    if numbers:
-        parts.append(f"(?:{'|'.join(numbers)})")
-    if names:
-        parts.append(f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])")
-    return re.compile("|".join(parts)) if parts else None
-
-
-def _without(
-    text: str, low: str, pattern: re.Pattern[str] | None, values: Mapping[str, str], found: _Placeholders
-) -> str:
-    """Replace known values in a text; low: the same in lower case, as hosts and hexadecimal numbers come in both."""
-    if pattern is None:
-        return text
+    spans = sorted([*_known(low, present), *_addresses(text)], key=lambda span: span[0])
     parts, position = list[str](), 0
-    for match in pattern.finditer(low):
-        parts += [text[position : match.start()], found.put(values[match[0]], match[0])]
-        position = match.end()
+    for start, end, kind, value in _merged(spans):
+        parts += [text[position:start], found.put(kind, value)]
+        position = end
     return "".join([*parts, text[position:]])
 
 
-def _without_addresses(text: str, found: _Placeholders) -> str:
-    text = _MAC.sub(
-        lambda match: match[0] if _is_empty(match[0]) else found.put(MAC, _SEPARATOR.sub("", match[0])), text
-    )
+def _known(low: str, values: Mapping[str, str]) -> Iterator[_Span]:
+    """Yield where known values stand in a text, at each letter the longest one. low: the text in lower case."""
+    names, numbers = list[str](), list[str]()
+    for value in sorted(values, key=len, reverse=True):
+        (names if values[value] in NAMES else numbers).append(re.escape(value))
+    patterns = []
+    if numbers:
+        patterns.append(f"(?=({'|'.join(numbers)}))")
+    if names:
+        patterns.append(f"(?<![a-z0-9])(?=((?:{'|'.join(names)})(?![a-z0-9])))")
+    for pattern in patterns:
+        for match in re.finditer(pattern, low):
+            yield (*match.span(1), values[match[1]], match[1])
+
+
+def _addresses(text: str) -> Iterator[_Span]:
+    """Yield where addresses stand in a text, but for those that every machine has."""
+    for match in _MAC.finditer(text):
+        if not _is_empty(match[0]):
+            yield (*match.span(), MAC, _SEPARATOR.sub("", match[0]))
     for pattern in (_IPV6, _IPV4):
-        text = pattern.sub(lambda match: _address(match[0], found), text)
-    return text
+        for match in pattern.finditer(text):
+            address = _ip(match[0])
+            if address is not None and not (address.is_loopback or address.is_unspecified):
+                yield (*match.span(), ADDRESS, str(address))
+
+
+def _merged(spans: Iterable[_Span]) -> Iterator[_Span]:
+    """Yield spans, those that overlap as one with the longest's value: no part of a value may stay.
+
+    They are sorted by their begin; of two that are the same, the first counts.
+    """
+    last: _Span | None = None
+    longest = 0
+    for start, end, kind, value in spans:
+        if last is None or start >= last[1]:
+            if last is not None:
+                yield last
+            last, longest = (start, end, kind, value), end - start
+            continue
+        kept = (kind, value) if end - start > longest else last[2:]
+        last, longest = (last[0], max(end, last[1]), *kept), max(longest, end - start)
+    if last is not None:
+        yield last
 
 
 def _is_empty(mac: str) -> bool:
     return set(_SEPARATOR.sub("", mac.lower())) in ({"0"}, {"f"})
-
-
-def _address(text: str, found: _Placeholders) -> str:
-    """Return the placeholder of an address; the text itself where it is none, or one that every machine has."""
-    address = _ip(text)
-    if address is None or address.is_loopback or address.is_unspecified:
-        return text
-    return found.put(ADDRESS, str(address))
 
 
 def _table(found: _Placeholders, texts: Sequence[str]) -> list[dict[str, Any]]:

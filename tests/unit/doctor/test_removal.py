@@ -54,6 +54,24 @@ def test_no_given_value_survives_in_any_text(  # type: ignore[no-untyped-def]
     assert sum(row["times"] for row in shown.table) >= len(words)
 
 
+HIDDEN = {"host": ["qwestern01"], "serial": ["AM50016138"]}
+
+
+@examples(st.lists(st.tuples(st.integers(0, 60), st.integers(12, 20)), max_size=4), st.sampled_from(("serial", "user")))
+def test_no_part_of_a_value_stays_where_another_node_names_what_overlaps_it(
+    places: list[tuple[int, int]], kind: str
+) -> None:
+    text = "Static hostname: qwestern01 serial: AM50016138 at 10.20.30.40, 00:1b:2a:3d:4e:5f"
+    claims = [text[start : start + length].strip() for start, length in places]
+    shown = remove([text], [HIDDEN, {kind: claims}]).texts[0].lower()
+    pieces = {
+        value[at : at + 5]
+        for value in ("qwestern01", "am50016138", "10.20.30.40", "00:1b:2a:3d:4e:5f")
+        for at in range(len(value) - 4)
+    }
+    assert [piece for piece in pieces if piece in shown] == []
+
+
 @examples(st.lists(st.tuples(V4 | V6, st.text(" ,;=\"'()[]|", min_size=1)), min_size=1))
 def test_addresses_are_found_that_nobody_gave(pairs: list[tuple[ipaddress.IPv4Address, str]]) -> None:
     shown = one("".join(f"{around}{address}{around}" for address, around in pairs))
@@ -110,7 +128,7 @@ def test_no_form_of_a_value_survives_that_nobody_gave(case: tuple[str, str], dat
         ("http://nexus.corp.zone:8081/pypi", "http://host-2:8081/pypi"),
         ("image registry.corp.zone:5000/gaudi/vllm:1.24.1 here", "image host-2:5000/gaudi/vllm:1.24.1 here"),
         ("port 3cec.ef12.3456 is 3c:ec:ef:12:34:56 and 3C-EC-EF-12-34-56", "port mac-1 is mac-1 and mac-1"),
-        ("node_guid b859:9f03:00aa:bbcc, enx3cecef123456", "node_guid mac-2, enxmac-1"),
+        ("node_guid b859:9f03:00aa:bbcc, enx3cecef123456", "node_guid mac-1, enxmac-2"),
         ("MAC address 3cecef123456; guid 0xb8599f0300aabbcc", "MAC address mac-1; guid 0xmac-2"),
         ("C:\\Users\\Carol Smith\\x by Carol Smith", "C:\\Users\\user-1\\x by user-1"),
         ('"c:\\\\Users\\\\carol" and D:/Users/dave/x', '"c:\\\\Users\\\\user-1" and D:/Users/user-2/x'),
