@@ -42,6 +42,8 @@ EVERYBODYS = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 SHARED_TYPES = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "fuse.ceph", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs")
 )
+CALIBRATIONS = "quantization"
+"""Below a weights root: the output of calibrate_model.sh, a folder for each model."""
 ADVICE = "Use a directory of its own, such as one below /data."
 # Where a server may write, beside the weights: /srv, /mnt and /var/cache are for it by the Filesystem Hierarchy
 # Standard 3.0, /data and /vllm_cache are what the vendor's manuals and this project use, the last two are for our

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base import paths
 from ..base.measured import MEASURED, measured_files
-from ..base.places import check_place, check_writable, is_below
+from ..base.places import CALIBRATIONS, check_place, check_writable, is_below
 from ..base.recipes import RecipeKey, folder_of
 from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
@@ -78,7 +78,7 @@ class Setting:
             return directory or "/", directory or "/", name
         model = re.sub(r".*/quantization/", "", directory)
         target = f"{self.working_directory}/{directory[2:]}" if directory.startswith("./") else directory
-        return f"{self.weights_root}/quantization/{model}", target, name
+        return f"{self.weights_root}/{CALIBRATIONS}/{model}", target, name
 
     @property
     def measured_in(self) -> str | None:

@@ -387,18 +387,19 @@ def _without_checksums(
 
 
 def _of_origin(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
-    """Refuse the folder of a hub's id that holds the weights of another repository: only the name is the same."""
-    found, name = seen.instances[plan["instance"]].repository, plan["instance"]
+    """Refuse the folder of a hub's id that may hold the weights of another repository: only the name is the same."""
+    found, name, path = seen.instances[plan["instance"]].repository, plan["instance"], plan["requires"]["weights_path"]
     sources = [] if plan.get("model") else asked["source_plans"].get(name, [])
     wanted = [each["repository"] for source in sources for each in source["fetch"]["repositories"].values()]
-    if not found or not wanted or found in wanted:
+    if not wanted or found in wanted or not (found or path in seen.weights):
         return []
+    whose = f"was fetched from {printable(found)}" if found else "has no record of where it was fetched from"
+    meant = printable(found) if found else "what is there"
     return [
         Problem(
             "weights_of_another",
-            f"{name} is to serve {wanted[0]}, but {plan['requires']['weights_path']} was fetched from "
-            f"{printable(found)}. Move that folder away, and have {wanted[0]} fetched; or name the path as weights, if "
-            f"{printable(found)} is meant.",
+            f"{name} is to serve {wanted[0]}, but {path} {whose}. Move that folder away, and have {wanted[0]} fetched; "
+            f"or name the path as weights, if {meant} is meant.",
         )
     ]
 

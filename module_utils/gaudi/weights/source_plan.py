@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ..base.command_line import runs_code
+from ..base.places import CALIBRATIONS
 from . import pin_file
 from .hub_kinds import hub_kind
+from .record import STAGING_SUFFIX
 
 # Published bytes for each served byte: a conversion from bfloat16 halves the size, one from block-quantised FP8 keeps
 # one byte a weight.
@@ -49,7 +51,11 @@ def measured(entry: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def taken_from(entry: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """Return the repository that one of the ``others`` has in the folder of an entry; "" if none has another one."""
+    """Return what the folder of an entry is for already: a repository of one of the ``others``; "" if for no other."""
+    if entry["directory"] == CALIBRATIONS:
+        return "all calibrations"
+    if entry["directory"].endswith(STAGING_SUFFIX):
+        return "an unfinished download"
     own = {source["repository"] for source in entry["repositories"].values()}
     for other in others:
         for fetch in (published(other), {**published(other), "directory": other["directory"]}, measured(other)):

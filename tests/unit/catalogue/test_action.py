@@ -154,6 +154,14 @@ def test_a_folder_is_not_that_of_two_models(beside: dict[str, Any]) -> None:
     assert ("refused" in result["plans"][1]) == ("weights" in beside)
 
 
+@pytest.mark.parametrize(("name", "use"), [("quantization", "calibrations"), ("Qwen3-8B.partial", "unfinished")])
+def test_a_hubs_id_gets_no_folder_that_has_another_use(name: str, use: str) -> None:
+    request = {"instance": "a", "weights": f"evil/{name}"}
+    result, _ = run({"requests": [request], "on_refusal": "report", "weights_root": "/w"})
+    assert result["plans"][0]["refused_id"] == "folder_of_two_models"
+    assert use in result["plans"][0]["refused"]
+
+
 def test_one_model_may_be_served_twice() -> None:
     requests = [{"instance": name, "weights": "Qwen/Qwen3-8B"} for name in "ab"] + [
         {"instance": "c", "model": "qwen3-8b"}

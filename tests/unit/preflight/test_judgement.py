@@ -111,6 +111,11 @@ def test_a_hubs_id_does_not_serve_another_repository_of_the_same_name() -> None:
     assert ids(judge(replace(NODE, instances={"one": Instance(repository="o/m")}), by_id, **asked)) == []
     # A path says itself what is served.
     assert ids(judge(of_others, by_id)) == []
+    # A folder that somebody brought there by hand.
+    unknown = judge(NODE, by_id, **asked)
+    assert ids(unknown) == ["weights_of_another"]
+    assert "no record" in unknown["report"]
+    assert ids(judge(NODE, by_id)) == []
 
 
 @pytest.mark.parametrize("path", ["/usr/local/bin:/usr/bin:/bin", ""])
