@@ -109,7 +109,7 @@ def fetched(module: NodeModule) -> bytes:
     url = module.params["url"]
     route, proxy = apt.route(module, url, module.params), apt.request_proxy(module, url, module.params)
     with web.through(url, module.params), web.variables(route):
-        response, info = fetch_url(module, url, timeout=SECONDS)
+        response, info = fetch_url(module, url, timeout=SECONDS, **web.WITHOUT_ACCOUNTS)
         if response is None or (info["status"] != OK and not url.startswith("file:")):
             ca_file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
             raise not_fetched(url, printable(info["msg"]), ca_file, proxy)

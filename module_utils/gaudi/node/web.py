@@ -28,6 +28,8 @@ ACCESS: dict[str, Any] = {
     "no_proxy": {"type": "str", "default": "", "no_log": False},
     "certificates": {"type": "str", "default": ""},
 }
+# For requests of Ansible's: the accounts in root's ~/.netrc are for programs that root starts.
+WITHOUT_ACCOUNTS: dict[str, Any] = {"use_netrc": False}
 
 
 def bundle(certificates: str) -> str:
@@ -69,7 +71,9 @@ def error_of(address: str, access: Mapping[str, str], changed: Mapping[str, str 
     that win over those of through().
     """
     try:
-        with through(address, access), variables(changed or {}), open_url(address, timeout=PROXY_SECONDS):
+        # No server chooses what else is asked here: a redirect is an answer as well.
+        alone = {**WITHOUT_ACCOUNTS, "follow_redirects": "none"}
+        with through(address, access), variables(changed or {}), open_url(address, timeout=PROXY_SECONDS, **alone):
             return ""
     except (OSError, ValueError, HTTPException, NotConnected) as error:
         # The reason of an HTTP answer lacks its number.

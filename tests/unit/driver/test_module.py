@@ -409,7 +409,8 @@ class Web:
         self.answers = answers
         patch.setattr(driver_look, "open_url", self.open)
 
-    def open(self, address: str, timeout: int) -> io.BytesIO:
+    def open(self, address: str, timeout: int, use_netrc: bool = True) -> io.BytesIO:
+        assert not use_netrc, "accounts of root are not for this address"
         self.asked.append(address)
         if address not in self.answers:
             raise urllib.error.URLError(f"[Errno 111] Connection refused after {timeout} s")

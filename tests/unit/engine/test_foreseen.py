@@ -11,7 +11,7 @@ from ansible.module_utils.gaudi.node import apt, package_look
 
 from library import gaudi_preflight
 from tests.unit.engine.test_origin import HABANA, Node, node, snap
-from tests.unit.node.outside import Key, proxy, serving
+from tests.unit.node.outside import Key, Redirecting, proxy, serving
 from tests.unit.preflight.conftest import Answer
 from tests.unit.preflight.test_modules import REAL_READ, plan, preflight
 
@@ -167,6 +167,18 @@ def test_a_proxy_that_denies_is_found_before_packages_are_fetched_through_it(nod
         # A server that denies or lacks something is not the proxy's fault.
         sources(node, f"http://deb.example:{port + 1 if port < 65535 else 1}/debian")
         assert ids(judged(node, access={"http_proxy": address})) == []
+
+
+def test_a_proxy_is_asked_once_whatever_a_server_answers_and_without_accounts_of_the_node(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("default login me password stolen\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(Redirecting, "asked", [])
+    sources(node, "http://deb.example/debian")
+    with serving(Redirecting) as port:
+        assert ids(judged(node, access={"http_proxy": f"http://127.0.0.1:{port}"})) == []
+    assert Redirecting.asked == [("http://deb.example/debian", None)]
 
 
 @pytest.mark.parametrize(

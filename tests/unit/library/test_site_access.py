@@ -20,7 +20,7 @@ from ansible.module_utils.gaudi.node import apt
 from filter_plugins.certificates import pip_trouble
 from library import site_access
 from tests.unit.host.modules import run_main
-from tests.unit.node.outside import Authority, Key, proxy, serving
+from tests.unit.node.outside import Authority, Key, Redirecting, proxy, serving
 from tests.unit.preflight.test_templates import ROLES, evaluate
 
 SITE = Authority()
@@ -220,6 +220,16 @@ def test_a_proxy_that_only_apt_knows_is_named_where_it_denies_the_key(
         refused = fetch(1, tmp_path / "key.asc")
     assert f"rejects its account (407). Check the account in Acquire::http::Proxy of {tmp_path}" in refused["msg"]
     assert "gaudi_http_proxy" not in refused["msg"]
+
+
+def test_a_key_is_asked_for_without_accounts_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("default login me password stolen\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(Redirecting, "asked", [])
+    with serving(Redirecting) as port:
+        fetch(1, tmp_path / "key.asc", http_proxy=f"http://127.0.0.1:{port}")
+    assert Redirecting.asked
+    assert {account for _, account in Redirecting.asked} == {None}
 
 
 def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import unquote
 
 from cryptography import x509
@@ -158,6 +159,22 @@ def proxy(encoded: str = "reader:p%40ss%25%3A%2F%23%24%20x") -> Iterator[tuple[s
     site = Proxied(unquote(encoded))
     with serving(site.handler) as port:
         yield f"http://{encoded}@127.0.0.1:{port}", site
+
+
+class Redirecting(http.server.BaseHTTPRequestHandler):
+    """A server or proxy that leads elsewhere, and what it was asked: paths, and accounts as they come."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization")))
+        self.send_response(302)
+        self.send_header("Location", "http://elsewhere.example/")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
 
 class Key(http.server.BaseHTTPRequestHandler):
