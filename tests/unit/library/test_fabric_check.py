@@ -77,6 +77,7 @@ class Node:
     labels: dict[str, str] = field(default_factory=dict)
     # Images that measure: what a build says that fails, those that were built, and what earlier ones left.
     build_fails: str = ""
+    rm_fails: str = ""
     built: list[str] = field(default_factory=list)
     old_images: list[str] = field(default_factory=list)
     # Status and output of hl_qual.
@@ -134,6 +135,8 @@ class Node:
 
     def answer(self, command: list[str]) -> tuple[int, str, str]:
         self.commands.append(command)
+        if command[1:3] == ["rm", "--force"] and self.rm_fails:
+            return 1, "", self.rm_fails
         if command[1:3] == ["rm", "--force"]:
             rest = {
                 m: [user for user in users if user["container_name"] != command[3]] for m, users in self.users.items()
@@ -1258,6 +1261,14 @@ def test_what_an_interrupted_check_left_does_not_keep_the_next_one_from_its_card
         assert not check(**NUMBERS)["changed"], "a verdict that holds needs no measurement"
     node.users = {3: [LEFT]}
     assert (check(**NUMBERS)["changed"], node.users) == (False, {})
+
+
+@pytest.mark.parametrize(("error", "ended"), [("container is stuck", False), ("Error: No such container: x", True)])
+def test_cards_of_a_check_that_cannot_be_removed_are_in_use(node: Node, error: str, ended: bool) -> None:
+    node.computes, node.users, node.rm_fails = True, {3: [LEFT]}, error
+    (node.folder / "acceptance.lock").touch()
+    check(**NUMBERS, again=True)
+    assert any(3 in asked["cards"] for asked in node.computed) is ended
 
 
 def test_a_card_that_computes_wrongly_lets_no_instance_start_on_it(node: Node) -> None:
