@@ -148,6 +148,19 @@ def test_an_archive_of_more_than_a_record_has_is_refused(tmp_path: Path, monkeyp
         recorded.take(path, tmp_path)
 
 
+def test_a_text_without_its_bytes_is_refused(tmp_path: Path) -> None:
+    """A sparse file of a few hundred bytes would be read as gigabytes."""
+    path = tmp_path / "x.tar.gz"
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        entry = tarfile.TarInfo("record/run.txt")
+        entry.size = 4
+        sparse = {"major": "0", "minor": "1", "map": "0,4", "name": entry.name, "size": str(1 << 40)}
+        entry.pax_headers = {f"GNU.sparse.{key}": value for key, value in sparse.items()}
+        tar.addfile(entry, io.BytesIO(b"text"))
+    with pytest.raises(ValueError, match="no archive"):
+        recorded.take(path, tmp_path)
+
+
 def test_pytest_collects_nothing_of_a_record(tmp_path: Path) -> None:
     """A text may look like a file of doctests, which pytest runs."""
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path / "conftest.py")
