@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ansible.module_utils.gaudi.model.size import parameters
+from ansible.module_utils.gaudi.model.size import loaded_bytes, parameters
 from ansible.module_utils.gaudi.planning.elsewhere import (
     Answer,
     alike,
@@ -180,6 +180,10 @@ def test_the_weights_of_a_config_are_counted(config: dict[str, Any]) -> None:
     assert counted is not None
     billions = {"mistral": 7.25, "deepseek_v3": 671}[str(config["model_type"])]
     assert sum(counted) / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def test_figures_that_no_number_holds_leave_the_size_unknown() -> None:
+    assert loaded_bytes({**DEEPSEEK, "hidden_size": 10**400}) is None
 
 
 def refused(release: str, config: dict[str, Any], **options: Any) -> str:
