@@ -63,7 +63,7 @@ _NO_SPACE = re.compile(r"No space left on device|You don't have enough free spac
 # lz4, zstd and gzip of mkinitramfs have their own messages for a file system that is full.
 _BOOT_FULL = re.compile(
     r"Error 24 : Write error|cannot write compressed block|error 25 : Write error|error 70 : Write error"
-    r"|(?:/boot|initrd\S*|mkinitramfs|update-initramfs)[^\n]*No space left on device"
+    r"|(?:/boot|initrd|mkinitramfs|update-initramfs)[^\n]{0,300}No space left on device"
     r"|No space left on device[^\n]*\n(?:[^\n]*\n){0,5}?[^\n]*(?:mkinitramfs|update-initramfs)"
 )
 _UNREACHABLE = re.compile(

@@ -27,7 +27,9 @@ TESTS: Mapping[str, tuple[str, ...]] = {
 LIMIT_SECONDS = 3600
 
 _SUMMARY = re.compile(r"test result summary", re.IGNORECASE)
-_LINE = re.compile(r"(?P<name>[^\n]{0,200}?)\s*:\s*(?P<word>PASSED|FAILED)\b")
+# An outcome, with what it is of before it: a pattern for both takes more than linear time for a line of blanks.
+_OUTCOME = re.compile(r":\s*(?P<word>PASSED|FAILED)\b")
+_LONGEST_NAME = 200
 # The line of a card whose outcome is another word.
 _OTHER = re.compile(
     r"device with busID:\s*(?P<bus>\S{1,64})\s+result:[ \t]*(?!\s*(?:PASSED|FAILED)\b)(?P<word>[^\n]{0,100})",
@@ -96,7 +98,8 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
     """Parse hl_qual's stdout and stderr; status None means that it was stopped at its limit. Never raises."""
     lines = text.splitlines()
     start = next((place for place, line in enumerate(lines) if _SUMMARY.search(line)), len(lines))
-    tests = tuple((_label(found["name"]), found["word"]) for found in map(_LINE.search, lines) if found)
+    outcomes = [found for found in map(_OUTCOME.search, lines) if found]
+    tests = tuple((_label(_before(found)), found["word"]) for found in outcomes)
     others = [(found["bus"], found["word"].strip()) for found in map(_OTHER.search, lines) if found]
     ran = tests or others or _reported(lines)
     no_test = _NO_TEST.search(text) or (None if ran else _HELP.search(text))
@@ -108,7 +111,7 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
             f"hl_qual took no test from its arguments ({what}), so that what it printed is no verdict on a card. "
             "Compare the arguments in its log with those of its release (hl_qual -h).",
         )
-    summary = [found["word"] for found in map(_LINE.search, lines[start:]) if found]
+    summary = [found["word"] for found in map(_OUTCOME.search, lines[start:]) if found]
     failed = [name for name, word in tests if word == "FAILED"]
     if not failed and "FAILED" in _reported(lines):
         failed = ["its report"]
@@ -127,6 +130,12 @@ def parse_hl_qual(text: str, status: int | None) -> BurnIn:
     if not summary:
         return BurnIn(None, tests, "hl_qual ended well, but printed no summary that can be read. Its log is kept.")
     return BurnIn(True, tests, f"hl_qual passed: of {len(tests)} results none failed.")
+
+
+def _before(outcome: re.Match[str]) -> str:
+    """Return what stands in a line before its outcome."""
+    before = outcome.string[: outcome.start()].rstrip()
+    return before[-_LONGEST_NAME:]
 
 
 def _label(name: str) -> str:

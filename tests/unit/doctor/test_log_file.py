@@ -753,6 +753,14 @@ def test_nothing_of_a_request_is_quoted_from_the_end_of_a_log() -> None:
     assert "diary" not in json.dumps(log_file.document(explained(log, status=1)))
 
 
+@pytest.mark.parametrize(
+    ("first", "unit"), [("Reading package lists...", "initrd"), ("hl_qual report\ntest result summary", " ")]
+)
+def test_a_log_of_long_lines_has_an_end(first: str, unit: str) -> None:
+    """Each of these lines took seconds."""
+    assert explained("\n".join([first, *[f"x{unit * 1900}" for _ in range(2000)]])).id
+
+
 def test_what_follows_a_private_key_is_read() -> None:
     busy = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
     assert explained(f"-----BEGIN PRIVATE KEY-----\nMIIE\n{busy}").id == "card-busy"
