@@ -62,7 +62,7 @@ _OF_TEXT = r"(?=[\w.-]{0,63}\d)(?!tty|\d{1,6}(?![\w-]))([A-Za-z0-9][\w.-]{4,63})
 _MANY = re.compile(r"\bserials?(?:[ _-]?numbers?)?[ :]{1,3}((?:[\w.-]{5,64}(?: ?[,;/&] ?| and ))+[\w.-]{5,64})", re.I)
 # Serials and names that no node gave, by what stands around them.
 _LEARNED = (
-    (SERIAL, re.compile(r"serial(?:[ _-]?(?:number|num|no))?[\"']?\s{0,40}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
+    (SERIAL, re.compile(r"serial(?:[ _-]?(?:number|num|no)|#)?[\"']?\s{0,40}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
     (SERIAL, re.compile(r"\b(?:S/?N|(?:service|asset)[ _-]?tag)[\"']?\s{0,8}[:=]\s{0,8}[\"']?([\w.-]{5,64})", re.I)),
     (
         SERIAL,
