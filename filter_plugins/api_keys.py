@@ -29,7 +29,7 @@ def api_keys(given: Any, instance: str) -> list[dict[str, str | None]]:
         wished = keys.wished(given, str(instance))
     except Refusal as refusal:
         # Its cause would be shown, too.
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
     return [{name: value for name, value in asdict(key).items() if name != "origin"} for key in wished]
 
 
@@ -42,7 +42,7 @@ def api_keys_digests(given: Any, instances: list[str]) -> dict[str, str]:
     try:
         return {str(name): keys.digest_of_inventory(keys.wished(given, str(name))) for name in instances}
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def api_keys_fault(given: Any, instance: str) -> str:
@@ -50,7 +50,7 @@ def api_keys_fault(given: Any, instance: str) -> str:
     try:
         keys.wished(given, str(instance))
     except Refusal as refusal:
-        return str(refusal)
+        return refusal.message_with_id
     return ""
 
 
@@ -63,7 +63,7 @@ def api_keys_exported(value: Any, node: str) -> list[str]:
     try:
         return keys.exported(value, str(node))
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 class FilterModule:

@@ -39,7 +39,7 @@ def ca_certificates(value: str) -> str:
     try:
         return certificates.pem_of(value)
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def ca_bundle(value: str) -> str:

@@ -26,7 +26,7 @@ def checked(value: object, kind: str, what: str) -> str:
     try:
         return "" if value == "" else values.KINDS[kind](value, what)
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def reported(value: object, kind: str) -> Any:
@@ -34,7 +34,7 @@ def reported(value: object, kind: str) -> Any:
     try:
         return reports.CHECKS[kind](value)
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def readable_nodes(nodes: Mapping[str, object]) -> dict[str, object]:
@@ -53,7 +53,7 @@ def apt_login(address: str) -> str:
     try:
         return values.apt_login(address)
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 class FilterModule:

@@ -22,7 +22,7 @@ def weights_wanted(hosts: supply.Hosts, among: Iterable[str]) -> list[dict[str, 
     try:
         return list(supply.weights_wanted(hosts, among))
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def weights_fault(hosts: supply.Hosts, name: str, among: Iterable[str]) -> str:

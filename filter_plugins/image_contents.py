@@ -39,7 +39,7 @@ def image_description(nodes: Nodes, name: str) -> list[str]:
     try:
         image = chosen(nodes, name)
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
     places = [node for node, said in nodes.items() if image["id"] in [each["id"] for each in said["images"]]]
     return list(describe(image, places, every=True))
 
@@ -51,7 +51,7 @@ def image_reference(nodes: Nodes, name: str) -> str:
     try:
         return str(chosen(nodes, name or ("".join(there) if len(there) == 1 else ""))["reference"])
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def image_difference(nodes: Nodes, name: str, against: str) -> list[str]:
@@ -60,7 +60,7 @@ def image_difference(nodes: Nodes, name: str, against: str) -> list[str]:
     try:
         return list(difference(chosen(nodes, name), chosen(nodes, against)))
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def _valid(nodes: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -20,6 +20,8 @@ from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile,
 from ansible.module_utils.gaudi.image.inside import expected
 from ansible.module_utils.gaudi.image.recipe import Wish, recipe
 
+from filter_plugins.refusals import refusals
+
 
 def image_recipes(
     plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], wish: Mapping[str, Any], registry: str = ""
@@ -33,7 +35,7 @@ def image_recipes(
         entry, wished = ReleaseEntry.from_mapping(release), Wish.from_mapping({**wish, "ref": None, "build": True})
         recipes = {made.tag: made for made in (recipe(entry, wished, each, registry or None) for each in sorted(needs))}
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
     return [
         {
             "reference": made.reference,
@@ -61,7 +63,7 @@ def image_refusals(
     Without a release the plans say why there is none.
     """
     if not release:
-        return list(dict.fromkeys(str(plan["refused"]) for plan in plans if "refused" in plan))
+        return refusals(plans)
     try:
         image_recipes([plan for plan in plans if "refused" not in plan], release, wish, registry)
     except AnsibleFilterError as refusal:
@@ -83,7 +85,7 @@ def image_addresses(said: Mapping[str, Any], folder: str) -> list[dict[str, str]
             "pip": pip_config(said["python_indexes"]),
         }
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
     return [
         {"path": f"{folder}/{name}", **({"secret": content, "mode": "0600"} if content else {"state": "absent"})}
         for name, content in files.items()

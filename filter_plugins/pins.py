@@ -24,7 +24,7 @@ def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[
     try:
         return pin_file.with_pins(entry, pins)
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def with_commits(entry: Mapping[str, Any], commits: object) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def with_commits(entry: Mapping[str, Any], commits: object) -> dict[str, Any]:
     try:
         return pin_file.with_commits(entry, pin_file.commits(commits))
     except Refusal as refusal:
-        raise AnsibleFilterError(str(refusal)) from None
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def unpinned(item: Mapping[str, Any], kinds: Collection[str], required: bool) -> list[str]:

@@ -346,7 +346,7 @@ def main() -> None:
         **{"denials": apt.denials(module) if module.params["offered"] else {}, "build_failure": failed(node)},
     }
     if stopping:
-        module.fail_json(msg="\n".join(map(str, stopping)), refused_id=stopping[0].id, **answer)
+        module.fail_json(msg="\n".join(each.message_with_id for each in stopping), refused_id=stopping[0].id, **answer)
     module.exit_json(changed=False, **answer)
 
 

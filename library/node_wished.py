@@ -141,7 +141,7 @@ def wrong_settings(wished: dict[str, Any]) -> list[Refusal]:
 def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
     """Return one refusal with all reasons why instances were not served as wished, under the first one's id."""
     why = [Refusal.from_keys(each) for each in unserved.values()]
-    said = "\n".join(dict.fromkeys(map(str, why)))
+    said = "\n".join(dict.fromkeys(each.message_with_id for each in why))
     return Refusal(
         why[0].id, f"{said}\nThis run left {', '.join(unserved)} as before. Mend this and run the same again."
     )
@@ -156,7 +156,7 @@ def main() -> None:
     if unserved:
         found.append(left_as_it_was(unserved))
     if found:
-        module.fail_json(msg=" ".join(map(str, found)), refused_id=found[0].id)
+        module.fail_json(msg=" ".join(each.message_with_id for each in found), refused_id=found[0].id)
     module.exit_json(changed=False, instances=[plan["instance"] for plan in plans])
 
 

@@ -748,7 +748,7 @@ def main() -> None:
         module.fail_json(msg=printable(f"{error.filename} cannot be read: {error.strerror}. Plan as root."))
     refused = [plan for plan in plans if "refused" in plan]
     if refused and module.params["on_refusal"] == "fail":
-        sentences = " ".join(plan["refused"] for plan in refused)
+        sentences = " ".join(Refusal.from_keys(plan).message_with_id for plan in refused)
         module.fail_json(msg=sentences, refused_id=refused[0]["refused_id"], plans=plans, topology=topology)
     reserved = {str(module_id): name for module_id, name in holders(reservations).items()}
     module.exit_json(changed=False, plans=plans, topology=topology, reserved=reserved)

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from .printable import printable_lines
 
 
+def with_id(sentence: str, identifier: str) -> str:
+    """Return a sentence that ends with its id, unless it has it or there is none."""
+    shown = f"[{identifier}]"
+    return sentence if not identifier or shown in sentence else f"{sentence} {shown}"
+
+
 class Refusal(ValueError):
     """A request that cannot be granted.
 
@@ -21,8 +27,13 @@ class Refusal(ValueError):
         super().__init__(id, str(self))
 
     def __str__(self) -> str:
-        """Return cause and remedy alone; people need no id."""
+        """Return cause and remedy alone."""
         return f"{self.cause} {self.remedy}" if self.remedy else self.cause
+
+    @property
+    def message_with_id(self) -> str:
+        """Return cause and remedy with the id, by which a search finds the entry in docs/refusals.md."""
+        return with_id(str(self), self.id)
 
     def about(self, what: str) -> Refusal:
         """Return the same refusal with its subject at the beginning of the sentence."""

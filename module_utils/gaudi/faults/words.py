@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..base import refusal
 from .entry import Known
 from .known import FAULTS
 
@@ -12,8 +13,7 @@ _BY_ID = {fault.id: fault for fault in FAULTS}
 
 def with_id(sentence: str, identifier: str) -> str:
     """Return a sentence with the id of its entry in docs/faults.md, unless it has it or there is none."""
-    shown = f"[{identifier}]"
-    return sentence if identifier not in _BY_ID or shown in sentence else f"{sentence} {shown}"
+    return refusal.with_id(sentence, identifier if identifier in _BY_ID else "")
 
 
 def fault(identifier: str) -> Known:

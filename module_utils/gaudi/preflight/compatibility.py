@@ -16,7 +16,7 @@ from ..base.checks import Reader, question, sequence
 from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
-from ..faults.words import fault, remedy
+from ..faults.words import fault, remedy, with_id
 from ..host.cmdline import Needed
 from ..image.versions import PLUGIN, release_in_name
 from . import versions
@@ -503,9 +503,12 @@ def remembered(instances: Iterable[Mapping[str, Any]]) -> list[str]:
 def findings(mismatches: Iterable[Mismatch], release: str) -> list[str]:
     """What a person should know of a node that is set up: what is let through, and what only differs."""
     return [
-        f"{each.short} by release {release}; let through by {OPTION}."
-        if each.allowed
-        else f"{each.short} by release {release}. {each.row.todo}"
+        with_id(
+            f"{each.short} by release {release}; let through by {OPTION}."
+            if each.allowed
+            else f"{each.short} by release {release}. {each.row.todo}",
+            each.check.name,
+        )
         for each in mismatches
         if not each.refused
     ]

@@ -325,7 +325,7 @@ def test_what_is_allowed_is_let_through_and_said() -> None:
     assert compatibility.problems([mismatch]) == []
     assert compatibility.let_through([mismatch]) == ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]
     (said,) = compatibility.findings([mismatch], "1.22")
-    assert said.endswith("by release 1.22; let through by preflight_allow_mismatch.")
+    assert said.endswith("by release 1.22; let through by preflight_allow_mismatch. [driver]")
     assert "(let through by preflight_allow_mismatch)" in " ".join(compatibility.report([mismatch], release(), 1))
     # A warning needs no leave, and one that is named is no exception worth a line in every summary.
     (warned,) = judge(dataclasses.replace(RIGHT, kernel="6.17"), None, "kernel-untested")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -180,4 +181,6 @@ def test_a_wish_that_cannot_be_built_is_refused_in_a_sentence(wish: dict[str, An
     said = image_refusals([{"instance": "a", "refused": "It has no cards."}], document(), wish)
     assert len(said) == bool(words)
     assert "".join(said).startswith(words)
-    assert image_refusals([{"refused": "no such release"}] * 2, {}, wish) == ["no such release"]
+    assert all(re.search(r" \[[a-z_]+\]$", each) for each in said)
+    plan = {"refused": "no such release", "refused_id": "unknown_release"}
+    assert image_refusals([plan] * 2, {}, wish) == ["no such release [unknown_release]"]

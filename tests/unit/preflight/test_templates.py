@@ -152,3 +152,21 @@ def test_the_preflight_hands_the_catalogue_to_its_module() -> None:
     assert [rule["id"] for rule in value("kernel_rules")] == ["cpu", "iommu", "iommu"]
     assert (value("tunes"), value("tunes", preflight_host_tuning=True)) == (False, True)
     assert value("allow_mismatch", preflight_allow_mismatch=["driver"]) == ["driver"]
+
+
+REFUSED_PLAN = {"instance": "chat", "refused": "chat needs 8 cards.", "refused_id": "not_enough_cards"}
+
+
+@pytest.mark.parametrize(
+    ("role", "file", "module", "key", "given"),
+    [
+        ("vllm_service", "preflight", "assert", "fail_msg", {"vllm_service_plan": REFUSED_PLAN}),
+        ("weights_supply", "again", "assert", "fail_msg", {"preflight_serving": {"plans": [REFUSED_PLAN, {}]}}),
+        ("serving_image", "publish", "debug", "msg", {"serving_image_refused": {"chat": REFUSED_PLAN}}),
+    ],
+)
+def test_the_sentence_of_a_refused_plan_ends_with_its_id(
+    role: str, file: str, module: str, key: str, given: dict[str, Any]
+) -> None:
+    message = task_of(role, file, module)[f"ansible.builtin.{module}"][key]
+    assert evaluate(role, message, **given).strip().endswith("chat needs 8 cards. [not_enough_cards]")

@@ -84,7 +84,7 @@ def test_what_is_no_key_is_refused_without_being_shown(given: Any) -> None:
     text = str(entry[0] if isinstance(entry, list) else entry)
     assert DIGEST not in str(refused.value)
     assert text.strip() not in str(refused.value)
-    assert api_keys_fault(given, "chat") == str(refused.value)
+    assert api_keys_fault(given, "chat") == f"{refused.value} [{refused.value.id}]"
     with pytest.raises(AnsibleFilterError) as failed:
         api_keys(given, "chat")
     assert failed.value.__cause__ is None

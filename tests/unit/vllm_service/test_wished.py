@@ -100,7 +100,8 @@ def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: Ru
     unserved = {"c": nobody.as_keys(), "d": nobody.as_keys(), "e": lacks.as_keys()}
     answer = run_main("library.node_wished", {"plans": [], "labels": {}, "keys": {}, "unserved": unserved})
     assert answer["refused_id"] == "image_without_server"
-    assert answer["msg"].splitlines()[:2] == [said, str(lacks)]
+    assert answer["msg"].splitlines()[:2] == [f"{said} [image_without_server]", f"{lacks} [image_lacks_part]"]
+    assert answer["msg"].count("[image_without_server]") == 1
     assert "This run left c, d, e as before." in answer["msg"]
 
 
@@ -134,7 +135,7 @@ def test_a_container_of_another_wish_is_told(ran: Run) -> None:
 def test_a_container_that_ended_since_it_was_verified_is_told(ran: Run) -> None:
     del ran.running["a"]
     answer = ran.end()
-    assert answer["msg"] == "The container vllm-a does not run. Look at journalctl -u vllm-a."
+    assert answer["msg"].startswith("The container vllm-a does not run. Look at journalctl -u vllm-a.")
     assert answer["refused_id"] == "container_not_running"
 
 
