@@ -437,8 +437,8 @@ def _redirected(origin: str, host: str, why: str, options: str) -> Refusal:
         "repository_redirects",
         f"The repository at {origin} redirects to {host}, which does not answer ({said}).",
         f"A proxy, a route or a rule of a firewall for {_host(origin)} alone is not enough, as files come from {host}. "
-        "Name a proxy for all hosts "
-        f"(gaudi_http_proxy and gaudi_https_proxy), allow this host as well, or use a mirror ({options}_repository).",
+        "Name a proxy for all hosts (gaudi_http_proxy and gaudi_https_proxy), allow this host as well, or use a mirror "
+        f"({options}_repository).",
     )
 
 
@@ -469,7 +469,7 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
         return Refusal(
             "repository_certificate",
             f"apt does not trust the server of {where}: {fault.said}",
-            f"{certificates.advice(fault.message, _host(fault.uri) or 'the server', ca_file)}",
+            certificates.advice(fault.message, _host(fault.uri) or "the server", ca_file),
         )
     if fault.kind == "proxy":
         return Refusal(
@@ -519,14 +519,8 @@ def _without_answer(fault: Fault, options: str) -> Refusal:
         )
     cause, remedy = {
         "unresolved": (f"the node does not resolve the name {fault.detail}.", f"Check the node's DNS and {names}."),
-        "timeout": (
-            "it does not answer in time.",
-            f"Check {names}, the node's proxy and firewalls in between.",
-        ),
-        "no_connection": (
-            "nothing accepts connections there.",
-            f"Check {names}, and whether the server is up.",
-        ),
+        "timeout": ("it does not answer in time.", f"Check {names}, the node's proxy and firewalls in between."),
+        "no_connection": ("nothing accepts connections there.", f"Check {names}, and whether the server is up."),
     }.get(fault.kind, (fault.said, f"Check {names}, the node's proxy, and whether the server is up."))
     return Refusal("repository_down", f"A package repository does not answer ({fault.repository}): {cause}", remedy)
 
@@ -548,8 +542,7 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
             "repository_not_trusted",
             f"The repository {fault.repository} is not signed by a key that apt trusts for it{key}.",
             "If it is gaudi_driver_repository, compare gaudi_driver_key and gaudi_driver_key_fingerprint; else repair "
-            "its key "
-            "or remove its source.",
+            "its key or remove its source.",
         )
     return Refusal(
         "repository_down",

@@ -121,8 +121,8 @@ def _of_tools(log: str, kernel: str) -> Refusal | None:
             "compiler_too_old",
             f"{_begin(kernel)}: the node's compiler does not know {printable(match['option'])}, an option of this "
             f"kernel{built}.",
-            "A compiler of the kernel's version is needed: install that gcc (Ubuntu 22.04 with a HWE "
-            "kernel: gcc-12), then run again.",
+            "A compiler of the kernel's version is needed: install that gcc (Ubuntu 22.04 with a HWE kernel: gcc-12), "
+            "then run again.",
         )
     if match := _NO_TOOL.search(log):
         tool = next(group for group in match.groups() if group)
@@ -143,8 +143,7 @@ def _of_headers(log: str, kernel: str) -> Refusal | None:
         "kernel_headers_incomplete",
         f"{_begin(kernel)}: its headers are missing or incomplete ({printable(match.group().strip())}).",
         f"They are needed for exactly this kernel: run apt-get install --reinstall linux-headers-{kernel} (RHEL: dnf "
-        "reinstall "
-        f"kernel-devel-{kernel}), then run again.",
+        f"reinstall kernel-devel-{kernel}), then run again.",
     )
 
 
@@ -182,8 +181,8 @@ def _of_kernel(log: str, kernel: str, newest: str) -> Refusal | None:
         "kernel_too_new",
         f"{_begin(kernel)}: it {differs} those that the release was made for; interfaces that the driver uses "
         f"have changed there{why} ({printable(what.strip())}).",
-        f"A kernel {tested} is required (docs/compatibility.md). "
-        "Install it with its headers and boot it (gaudi_driver_kernel does), or choose a release for this kernel.",
+        f"A kernel {tested} is required (docs/compatibility.md). Install it with its headers and boot it "
+        "(gaudi_driver_kernel does), or choose a release for this kernel.",
     )
 
 

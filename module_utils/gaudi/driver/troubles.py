@@ -209,8 +209,8 @@ def _of_modprobe(said: str) -> Refusal | None:
             "module_not_signed",
             "Secure Boot keeps the kernel from loading the driver: its modules were built on this node, and their "
             "key is not enrolled.",
-            "Enrol DKMS's key (mokutil --import /var/lib/dkms/mok.pub, then confirm it at the "
-            "console of the next boot), or switch Secure Boot off in the firmware's setup.",
+            "Enrol DKMS's key (mokutil --import /var/lib/dkms/mok.pub, then confirm it at the console of the next "
+            "boot), or switch Secure Boot off in the firmware's setup.",
         )
     if match := _NOT_FOUND.search(said):
         return Refusal(
@@ -270,8 +270,8 @@ def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
             "dependency_unmet",
             f"apt cannot install the packages together: {match['name']} needs {match['needs']} {match['what']}, but "
             f"{match['other']} would be there.",
-            f"Look whether {match['needs']} is on hold (apt-mark showhold; apt-mark "
-            f"unhold {match['needs']}), then which repositories offer it (apt-cache policy {match['needs']}).",
+            f"Look whether {match['needs']} is on hold (apt-mark showhold; apt-mark unhold {match['needs']}), then "
+            f"which repositories offer it (apt-cache policy {match['needs']}).",
         )
     if _HELD.search(said):
         return Refusal(
@@ -301,8 +301,8 @@ def _of_versions(said: str) -> Refusal | None:
             "package_version_not_preferred",
             f"apt does not take version {match['what']} of {match['name']}: a preference ranks another one above it, "
             "or no repository has it.",
-            f"apt-cache policy {match['name']} shows both. An older version than "
-            "the installed one needs gaudi_driver_replace: true.",
+            f"apt-cache policy {match['name']} shows both. An older version than the installed one needs "
+            "gaudi_driver_replace: true.",
         )
     return None
 

@@ -202,8 +202,7 @@ FAULTS = (
         "",
         "A file system is full.",
         "Make room (df -h), /dev/shm included. docker system df shows what Docker has, and docker builder prune "
-        "removes "
-        "what builds have cached.",
+        "removes what builds have cached.",
         "PyTorch, and the C library",
         retry=True,
         signs=r"Insufficient space in /dev/shm|[Nn]o space left on device|Bus error",

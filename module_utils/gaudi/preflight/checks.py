@@ -441,8 +441,7 @@ def silent_engine(said: str) -> list[str]:
         return []
     return [
         f"{say('engine-unreachable', what=said)} Judged without the engine: containers by what their supervisors wrote "
-        "down, "
-        "images by the record of those that were pulled."
+        "down, images by the record of those that were pulled."
     ]
 
 
