@@ -250,6 +250,7 @@ from ansible.module_utils.gaudi.fabric import (
     verdict,
 )
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
+from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.node import computing, instances, links, states
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
@@ -338,7 +339,8 @@ def locate(
         for modules in step.next:
             output = perform(module, node, fabric, result.run.over(modules))
             if output.failure and output.failure.id in NOT_OF_CARDS:
-                why = f"Which of them is at fault was not found: {output.failure.sentence}"
+                said = with_id(output.failure.sentence, output.failure.id)
+                why = f"Which of them is at fault was not found: {said}"
                 return (locating.Located("group", result.run.modules, why),)
             figures = [] if output.failure else [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
             tried.append(locating.Tried(tuple(modules), figures[0] if figures else None))
@@ -383,7 +385,11 @@ def measure(
     if not why_not and fabric is not None:
         outputs, direct = perform_all(module, node, fabric, work.runs)
         ended = [output.failure for _, output in outputs if output.failure and output.failure.id in NOT_OF_CARDS]
-        why_not, outputs = (ended[0].sentence, []) if ended else (asked.left_out(work, kept.measurements), outputs)
+        why_not, outputs = (
+            (with_id(ended[0].sentence, ended[0].id), [])
+            if ended
+            else (asked.left_out(work, kept.measurements), outputs)
+        )
         results = classes.judge(outputs, fabric, floors, verdict.record(node.before, node.made_of))
         for result in results:
             # Over several groups a fault is that of what joins them, not of a card.

@@ -117,6 +117,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import asked, nics, runs
 from ansible.module_utils.gaudi.fabric.classes import modules_text
 from ansible.module_utils.gaudi.fabric.output import Output
+from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.node import links
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_topology
@@ -174,7 +175,7 @@ def result(output: Output, *, direct: bool) -> dict[str, Any]:
     figures = [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
     return {
         "nw_gb_s": figures[0] if figures else None,
-        "sentence": output.failure.sentence if output.failure else "",
+        "sentence": with_id(output.failure.sentence, output.failure.id) if output.failure else "",
         "no_direct": direct and nics.goes_without(output),
     }
 

@@ -236,7 +236,7 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
     ended = re.search(r"Exiting HCCL demo with code: (\d{1,3})|ended with exit code (\d{1,6})", text)
     status = facts.status if facts.status is not None else int(ended[1] or ended[2]) if ended else None
     run = hccl.parse_output(text, ranks=_MOST_RANKS, status=status)
-    if run.figures and (status is None or run.failure is None or run.failure.id == "inconsistent"):
+    if run.figures and (status is None or run.failure is None or run.failure.id == "hccl-inconsistent"):
         return _without_failure(f"It has {len(run.figures)} figures of hccl_demo.")
     if run.failure is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 from ..base.checks import Reader, sequence
 from ..catalogue.fabric import FACTORS, MOST_RANKS, Fabric, size_bytes, size_text
 from ..faults.words import with_id
-from .output import Figure, Output
+from .output import Figure, Output, failed
 from .runs import Run, over
 
 # Share of healthy cards' bandwidth. The vendor allows a loss of 10 % over more boxes and spines (docs.habana.ai,
@@ -124,8 +124,9 @@ def _judge(
         said = with_id(f"{_name(run)}: {output.failure.sentence}", output.failure.id)
         return replace(result, sentence=said, failure=output.failure.id)
     if nw is None:
-        said = f"{_name(run)}: hccl_demo printed no NW Bandwidth for this size. Its log is kept."
-        return replace(result, sentence=said, failure="no_figure")
+        missing = failed("hccl-no-figure", what="no NW Bandwidth for this size")
+        said = with_id(f"{_name(run)}: {missing.sentence}", missing.id)
+        return replace(result, sentence=said, failure=missing.id)
     # No figure over host NICs is published: it follows the NICs.
     limit = None if run.over_host_nics else fabric.pass_limit(run.collective, run.ranks, run.size)
     if limit is not None and nw <= limit.nw_gb_s:

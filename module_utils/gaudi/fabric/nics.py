@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.checks import shown
+from ..faults.entry import ERROR
+from ..faults.words import fault, say
 from .output import Output
 from .static import Fault
 
@@ -81,43 +83,30 @@ def judge_nics(seen: Seen, provider: str, direct: Output | None) -> HostNics:
     found = _PROVIDER.findall(seen.info_text or "") if seen.info_status == 0 else []
     offered = next((name for name in found if name.split(";")[0] == provider), None)
     if offered is None:
-        said = f"fi_info finds no provider {shown(provider)} in the image"
         others = f", only {', '.join(sorted(set(found)))}" if found else ""
-        faults.append(
-            Fault(
-                "provider_missing", f"{said}{others}. Look at the NICs (ibv_devinfo) and at the libfabric in the image."
-            )
-        )
+        faults.append(_fault("provider-missing", provider=shown(provider), others=others))
     loaded = (seen.loader_text or "").strip().rpartition("\n")[2]
     wrapper = loaded if seen.loader_status == 0 and loaded else None
     if wrapper is None:
         why = f" ({shown(loaded)})" if loaded else ""
-        faults.append(
-            Fault(
-                "wrapper_missing",
-                f"The image's loader does not load {WRAPPER}{why}: HCL would go on without host NICs and not say so. "
-                "Build the image with the part host_nics.",
-            )
-        )
+        faults.append(_fault("wrapper-missing", wrapper=WRAPPER, why=why))
     holds, slower = _direct(seen, direct)
     return HostNics(version, offered, wrapper, holds, (*faults, *slower))
+
+
+def _fault(identifier: str, **facts: object) -> Fault:
+    """Return a fault with the words of the list."""
+    return Fault(identifier, say(identifier, **facts), fatal=fault(identifier).severity == ERROR)
 
 
 def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
     found = _VERSION.search(seen.version_text or "")
     if found is None:
-        said = "The image has no fi_info that says its version. Build it with the part host_nics."
-        return None, [Fault("libfabric_missing", said)]
+        return None, [_fault("libfabric-missing")]
     version = ".".join(part for part in found.groups() if part is not None)
     if (int(found[1]), int(found[2])) >= LEAST_LIBFABRIC:
         return version, []
-    least = ".".join(map(str, LEAST_LIBFABRIC))
-    return version, [
-        Fault(
-            "libfabric_old",
-            f"The image has libfabric {version}, HCL wants {least} or later. Pin a newer one and build.",
-        )
-    ]
+    return version, [_fault("libfabric-old", version=version, least=".".join(map(str, LEAST_LIBFABRIC)))]
 
 
 def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:
@@ -126,14 +115,9 @@ def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault
     if direct is not None and failure is None:
         return True, ()
     if direct is not None and failure is not None and goes_without(direct):
-        return False, (Fault("no_gaudi_direct", f"{failure.sentence} {SLOWER}", fatal=False),)
+        return False, (Fault(failure.id, f"{failure.sentence} {SLOWER}", fatal=False),)
     if seen.dmabuf is False:
-        said = "The kernel does not offer ib_umem_dmabuf_get: load ib_uverbs, or install kernel 5.12 or later."
-        return False, (Fault("no_dmabuf", f"Gaudi Direct cannot be used. {said} {SLOWER}", fatal=False),)
+        return False, (_fault("no-dmabuf"),)
     if failure is not None:
-        return None, (Fault("gaudi_direct_unknown", f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
-    said = (
-        "Cards of one group talk over their own links, so that no run on this node went over the host NICs, and none "
-        "tells whether Gaudi Direct is in use. A run over two nodes does: playbooks/accept_pairs.yml."
-    )
-    return None, (Fault("host_nics_not_used", said, fatal=False),)
+        return None, (Fault(failure.id, f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
+    return None, (_fault("host-nics-not-used"),)

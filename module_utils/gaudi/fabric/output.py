@@ -19,7 +19,7 @@ from ..catalogue.fabric import FACTORS
 from ..faults.causes import explain, quote
 from ..faults.facts import Facts
 from ..faults.hccl import FAULTS
-from ..faults.words import fill, groups
+from ..faults.words import fault, fill, groups
 
 # hccl_demo prints six decimals; this is the tolerance for NW = Algo x factor.
 _TOLERANCE = 0.005
@@ -114,7 +114,7 @@ def parse_output(
     lines = _COLOUR.sub("", text).splitlines()
     figures = tuple(sorted({*_benchmarks(lines), *_summaries(lines)}, key=_by_size))
     text = "\n".join(line[:4096] for line in lines)
-    ended = _hangs(text, limit) if status is None else _ended(text, status, no_memory=no_memory)
+    ended = _ended(text, status, limit, no_memory=no_memory)
     if silent and not figures and ended is None:
         return Output((), None)
     return Output(figures, _failure(text, figures, ranks, ended, host_nics=host_nics, facts=facts or Facts()))
@@ -201,10 +201,9 @@ def _row(row: re.Match[str], about: re.Match[str] | None) -> Figure | None:
     return None
 
 
-_LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
 # After this one come the faults that a server has as well.
 _BEFORE_CAUSES = "hccl-affinity"
-_SIGNS = tuple((known, re.compile(known.signs)) for known in FAULTS)
+_SIGNS = tuple((known, re.compile(known.signs)) for known in FAULTS if known.signs)
 _RANK_ENDED = re.compile(r"HCCL_RANK=(?P<rank>[0-9]{1,5}) [^\n]{0,2000}? ended with exit code (?P<status>[0-9]{1,6})")
 _ERROR = re.compile(r"HCCL demo (?:error|exception): ([^\n]{1,300})")
 _EXIT = re.compile(r"Exiting HCCL demo with code: ([0-9]{1,3})")
@@ -240,54 +239,37 @@ def _cause(text: str, facts: Facts) -> Failure | None:
     return Failure(cause.id, printable(f"{quote(cause.lines[-1])} {cause.cause}"), cause.remedy, _rank(text))
 
 
-def _hangs(text: str, limit: int | None) -> Failure:
-    after = f" after {limit} s" if limit else ""
-    return Failure(
-        "hangs",
-        f"The run did not end and was stopped{after}: a rank waits for another one for ever. A link that is down or a "
-        "card in reset does this.",
-        "Halves and pairs name it (playbooks/accept.yml).",
-        _rank(text),
-    )
+def failed(identifier: str, at: int | None = None, /, **facts: object) -> Failure:
+    """Return an ending that no line shows, in the words of the list of faults; at: the rank that it names."""
+    return Failure(identifier, *fill(fault(identifier), **facts), at)
 
 
 # Status of a container whose first process was killed by signal 9.
 KILLED = 137
 # Ids of failures that say nothing about cards and links.
-NOT_OF_CARDS = frozenset(("killed", "no_memory"))
+NOT_OF_CARDS = frozenset(("hccl-killed", "hccl-no-memory"))
 # Ids of failures that any set of cards would have, so no faulty card is searched.
 OF_ALL_CARDS = frozenset(
     ("hccl-affinity", "hccl-arguments", "hccl-demo-not-built", "no-verbs", "verbs-not-passed", "other-release")
 )
 
 
-def _ended(text: str, status: int, *, no_memory: bool) -> Failure | None:
+def _ended(text: str, status: int | None, limit: int | None, *, no_memory: bool) -> Failure | None:
     """Return how a run ended without a known reason; None if it succeeded."""
+    if status is None:
+        return failed("hccl-hangs", _rank(text), after=f" after {limit} s" if limit else "")
     if no_memory:
-        return Failure(
-            "no_memory",
-            "The kernel ended the run for want of memory, which says nothing of the cards.",
-            "Free memory of the node, or lower its hugepages (free -h, dmesg | grep -i oom), then measure again.",
-        )
+        return failed("hccl-no-memory")
     if status == KILLED:
-        return Failure(
-            "killed",
-            "Somebody ended the run's container before its time (signal 9: docker kill, or the node was short of "
-            "memory), which says nothing of the cards.",
-            "Look at dmesg | grep -i oom, then measure again.",
-        )
+        return failed("hccl-killed")
     if ended := _RANK_ENDED.search(text):
         rank = int(ended["rank"])
-        return Failure(
-            "rank_ended", f"Rank {rank} {_ending(int(ended['status']))} and took the others with it.", _LOOK, rank
-        )
+        return failed("hccl-rank-ended", rank, rank=rank, how=_ending(int(ended["status"])))
     if said := _ERROR.search(text):
-        return Failure("demo_error", f"hccl_demo ended with an error: {printable(said[1].strip())}.", _LOOK)
+        return failed("hccl-demo-error", said=printable(said[1].strip()))
     left = _EXIT.search(text)
     if status != 0 or (left and left[1] != "0"):
-        return Failure(
-            "ended", f"hccl_demo ended with status {status or left[1] if left else status} and no reason.", _LOOK
-        )
+        return failed("hccl-ended", status=status or left[1] if left else status)
     return None
 
 
@@ -307,17 +289,13 @@ def _rank(text: str) -> int | None:
 def _unusable(figures: tuple[Figure, ...], ranks: int) -> Failure | None:
     """Return why the figures of a successful run cannot be used; None if they can."""
     if not figures:
-        return Failure(
-            "no_figure",
-            "hccl_demo ended well but printed no bandwidth that can be read.",
-            "Its log is kept; compare its release with the one that the release file pins.",
-        )
+        return failed("hccl-no-figure", what="no bandwidth that can be read")
     for figure in figures:
         if not _positive(figure):
-            return Failure("no_figure", "hccl_demo printed a bandwidth or a time of zero: nothing was measured.")
+            return failed("hccl-no-figure", what="a bandwidth or a time of zero")
         wrong = inconsistency(figure, ranks)
         if wrong:
-            return Failure("inconsistent", wrong)
+            return failed("hccl-inconsistent", what=wrong)
     return None
 
 
@@ -336,7 +314,6 @@ def inconsistency(figure: Figure, ranks: int) -> str | None:
     if math.isclose(expected, figure.nw_gb_s, rel_tol=_TOLERANCE, abs_tol=2e-6):
         return None
     return (
-        f"The figures contradict each other: for {figure.collective} over {ranks} ranks an Algo Bandwidth of "
-        f"{figure.algo_gb_s:g} GB/s is an NW Bandwidth of {expected:.1f} GB/s, but {figure.nw_gb_s:g} was printed. "
-        "The run had another number of ranks, or its lines were mixed up."
+        f"for {figure.collective} over {ranks} ranks an Algo Bandwidth of "
+        f"{figure.algo_gb_s:g} GB/s is an NW Bandwidth of {expected:.1f} GB/s, but {figure.nw_gb_s:g} was printed"
     )

@@ -403,7 +403,7 @@ def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
         and (not fault["modules"] or set(fault["modules"]) & set(needs.modules))
     ]
     nics = verdict["host_nics"] if needs.host_nics else None
-    return found + [fault["sentence"] for fault in (nics["faults"] if nics else ()) if fault["fatal"]]
+    return found + [with_id(each["sentence"], each["id"]) for each in (nics["faults"] if nics else ()) if each["fatal"]]
 
 
 def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
@@ -488,4 +488,4 @@ def _of_host_nics(nics: Mapping[str, Any] | None) -> list[str]:
         return []
     libfabric = f"libfabric {nics['libfabric']}" if nics["libfabric"] else "no libfabric"
     found = f"{nics['provider'] or 'no provider'}, {libfabric}, Gaudi Direct {DIRECT[nics['gaudi_direct']]}"
-    return [f"host NICs: {found}", *(fault["sentence"] for fault in nics["faults"])]
+    return [f"host NICs: {found}", *(with_id(each["sentence"], each["id"]) for each in nics["faults"])]

@@ -5,10 +5,13 @@ A cause comes before its consequences. ``it`` in a sentence is what the groups o
 
 from __future__ import annotations
 
-from .entry import CARDS, Known
+from .entry import CARDS, INFO, WARNING, Known
 
 # A word of its command: elsewhere these lines mean something else, or nothing.
 _DEMO = "hccl_demo"
+# Whose code finds what no line shows.
+_OUTPUT = "module_utils/gaudi/fabric/output.py"
+_NICS = "module_utils/gaudi/fabric/nics.py"
 _SOURCE = "hccl_demo f623d69 of 2025-10-09, and HCL"
 
 FAULTS = (
@@ -140,5 +143,133 @@ FAULTS = (
         asked=_DEMO,
         signs=r"In function \w{1,60}\(\): ([^\n]{1,160}? failed with synapse error: [0-9]{1,6})",
         example="In function initDevice(): synStreamCreate(&stream) failed with synapse error: 1",
+    ),
+    # Endings that the whole output and the status show, not a line.
+    Known(
+        "hccl-hangs",
+        CARDS,
+        _OUTPUT,
+        "The run did not end and was stopped{after}: a rank waits for another one for ever. A link that is down or "
+        "a card in reset does this.",
+        "Halves and pairs name it (playbooks/accept.yml).",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-no-memory",
+        CARDS,
+        _OUTPUT,
+        "The kernel ended the run for want of memory, which says nothing of the cards.",
+        "Free memory of the node, or lower its hugepages (free -h, dmesg | grep -i oom), then measure again.",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-killed",
+        CARDS,
+        _OUTPUT,
+        "Somebody ended the run's container before its time (signal 9: docker kill, or the node was short of "
+        "memory), which says nothing of the cards.",
+        "Look at dmesg | grep -i oom, then measure again.",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-rank-ended",
+        CARDS,
+        _OUTPUT,
+        "Rank {rank} {how} and took the others with it.",
+        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-demo-error",
+        CARDS,
+        _OUTPUT,
+        "hccl_demo ended with an error: {said}.",
+        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-ended",
+        CARDS,
+        _OUTPUT,
+        "hccl_demo ended with status {status} and no reason.",
+        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-no-figure",
+        CARDS,
+        _OUTPUT,
+        "hccl_demo ended well, but printed {what}: nothing was measured.",
+        "Its log is kept; compare its release with the one that the release file pins.",
+        _SOURCE,
+        retry=True,
+    ),
+    Known(
+        "hccl-inconsistent",
+        CARDS,
+        _OUTPUT,
+        "The figures contradict each other: {what}.",
+        "The run had another number of ranks, or its lines were mixed up. Measure again.",
+        _SOURCE,
+        retry=True,
+    ),
+    # Host NICs and libfabric.
+    Known(
+        "libfabric-missing",
+        CARDS,
+        _NICS,
+        "The image has no fi_info that says its version.",
+        "Build it with the part host_nics.",
+        _SOURCE,
+    ),
+    Known(
+        "libfabric-old",
+        CARDS,
+        _NICS,
+        "The image has libfabric {version}, HCL wants {least} or later.",
+        "Pin a newer one and build.",
+        _SOURCE,
+    ),
+    Known(
+        "provider-missing",
+        CARDS,
+        _NICS,
+        "fi_info finds no provider {provider} in the image{others}.",
+        "Look at the NICs (ibv_devinfo) and at the libfabric in the image.",
+        _SOURCE,
+    ),
+    Known(
+        "wrapper-missing",
+        CARDS,
+        _NICS,
+        "The image's loader does not load {wrapper}{why}: HCL would go on without host NICs and not say so.",
+        "Build the image with the part host_nics.",
+        _SOURCE,
+    ),
+    Known(
+        "no-dmabuf",
+        CARDS,
+        _NICS,
+        "Gaudi Direct cannot be used: the kernel does not offer ib_umem_dmabuf_get. Traffic goes through the "
+        "host's memory, which is slower.",
+        "Load ib_uverbs, or install kernel 5.12 or later.",
+        _SOURCE,
+        WARNING,
+    ),
+    Known(
+        "host-nics-not-used",
+        CARDS,
+        _NICS,
+        "Cards of one group talk over their own links, so that no run on this node went over the host NICs, and "
+        "none tells whether Gaudi Direct is in use.",
+        "A run over two nodes does: playbooks/accept_pairs.yml.",
+        _SOURCE,
+        INFO,
     ),
 )

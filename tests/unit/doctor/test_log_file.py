@@ -44,7 +44,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], bool]] = {
     "vllm-gaudi-728-log": ("pipeline-parallel", ("--pipeline-parallel-size", "sampled_token_ids"), False),
     "vllm-fork-201": ("no-failure", ("prompt 1/56",), True),
     "vllm-gaudi-1331": ("no-failure", ("prompt 0/108", "stalled"), True),
-    "hccl-demo-22": ("hangs", ("waits for another one",), True),
+    "hccl-demo-22": ("hccl-hangs", ("waits for another one",), True),
     "pub-60013763179-hccl": ("no-verbs", ("habanalabs_ib is not loaded", "linux-modules-extra", "ib_uverbs"), False),
     "vllm-hpu-extension-68": ("calibration-versions", ("of two versions", "pair of one release"), False),
     "pub-68317971951": ("not-warmed-up", ("batch 40, 128 blocks", "VLLM_PROMPT_SEQ_BUCKET_MAX of at least 2108"), True),
@@ -594,7 +594,7 @@ OTHER_LOGS = [
         "experts-not-divisible",
         "enable_expert_parallel",
     ),
-    ("(HCCL_RANK=3 x) ended with exit code 256\nHCCL demo runs in pure mode\n", "rank_ended", "Rank 3"),
+    ("(HCCL_RANK=3 x) ended with exit code 256\nHCCL demo runs in pure mode\n", "hccl-rank-ended", "Rank 3"),
 ]
 
 

@@ -30,6 +30,6 @@ def printed(run: Run, nw: float) -> Output:
     return Output((Figure(run.collective, run.size, run.loop, nw, nw / FACTORS[run.collective](run.ranks)),), None)
 
 
-def failed(id_: str = "hangs", sentence: str = "The run did not end.") -> Output:
+def failed(id_: str = "hccl-hangs", sentence: str = "The run did not end.") -> Output:
     """What a run that failed left behind."""
     return Output((), Failure(id_, sentence))

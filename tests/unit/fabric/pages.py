@@ -73,7 +73,7 @@ def everything() -> list[dict[str, Any]]:
         False,
         (
             Fault(
-                "no_dmabuf",
+                "no-dmabuf",
                 "Gaudi Direct cannot be used. Traffic goes through the host's memory, which is slower.",
                 (),
                 False,

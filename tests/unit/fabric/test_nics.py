@@ -43,19 +43,19 @@ def test_everything_there_and_gaudi_direct_proved() -> None:
 @pytest.mark.parametrize(
     ("seen", "id_", "words"),
     [
-        (replace(WHOLE, version_text=None), "libfabric_missing", "part host_nics"),
-        (replace(WHOLE, version_text="libfabric api: 1.22"), "libfabric_missing", "fi_info"),
-        (replace(WHOLE, version_text="libfabric: 1.17.0"), "libfabric_old", "libfabric 1.17.0, HCL wants 1.20"),
-        (replace(WHOLE, info_text="fi_getinfo: -61", info_status=61), "provider_missing", "no provider 'verbs'"),
-        (replace(WHOLE, info_status=1), "provider_missing", "finds no provider"),
-        (replace(WHOLE, info_text="provider: tcp\nprovider: tcp;ofi_rxm"), "provider_missing", "only tcp, tcp;ofi_rxm"),
+        (replace(WHOLE, version_text=None), "libfabric-missing", "part host_nics"),
+        (replace(WHOLE, version_text="libfabric api: 1.22"), "libfabric-missing", "fi_info"),
+        (replace(WHOLE, version_text="libfabric: 1.17.0"), "libfabric-old", "libfabric 1.17.0, HCL wants 1.20"),
+        (replace(WHOLE, info_text="fi_getinfo: -61", info_status=61), "provider-missing", "no provider 'verbs'"),
+        (replace(WHOLE, info_status=1), "provider-missing", "finds no provider"),
+        (replace(WHOLE, info_text="provider: tcp\nprovider: tcp;ofi_rxm"), "provider-missing", "only tcp, tcp;ofi_rxm"),
         (
             replace(WHOLE, loader_text=NOT_LOADED, loader_status=1),
-            "wrapper_missing",
+            "wrapper-missing",
             "OSError: libfabric.so.1: cannot open",
         ),
-        (replace(WHOLE, loader_text="", loader_status=0), "wrapper_missing", "not say so"),
-        (replace(WHOLE, loader_text=None, loader_status=None), "wrapper_missing", "not say so"),
+        (replace(WHOLE, loader_text="", loader_status=0), "wrapper-missing", "not say so"),
+        (replace(WHOLE, loader_text=None, loader_status=None), "wrapper-missing", "not say so"),
     ],
 )
 def test_what_is_missing_ends_acceptance(seen: Seen, id_: str, words: str) -> None:
@@ -84,22 +84,22 @@ def test_the_least_libfabric_is_enough() -> None:
             parse_output("Gaudi-direct not supported due to libfabric version 1.17", ranks=8, status=1),
             True,
             False,
-            ["no_gaudi_direct"],
+            ["hccl-gaudi-direct"],
         ),
-        (None, False, False, ["no_dmabuf"]),
-        (failed("hangs"), False, False, ["no_dmabuf"]),
-        (failed("hangs"), True, None, ["gaudi_direct_unknown"]),
-        (None, True, None, ["host_nics_not_used"]),
-        (None, None, None, ["host_nics_not_used"]),
+        (None, False, False, ["no-dmabuf"]),
+        (failed("hccl-hangs"), False, False, ["no-dmabuf"]),
+        (failed("hccl-hangs"), True, None, ["hccl-hangs"]),
+        (None, True, None, ["host-nics-not-used"]),
+        (None, None, None, ["host-nics-not-used"]),
     ],
 )
 def test_which_way_traffic_goes_is_told(
     direct: Output | None, dmabuf: bool | None, holds: bool | None, fault: list[str]
 ) -> None:
     nics = judge_nics(replace(WHOLE, dmabuf=dmabuf), "verbs", direct)
-    assert (direct is not None and goes_without(direct)) is ("no_gaudi_direct" in ids(nics))
+    assert (direct is not None and goes_without(direct)) is ("hccl-gaudi-direct" in ids(nics))
     assert (nics.gaudi_direct, ids(nics)) == (holds, fault)
-    assert all(each.fatal is (each.id == "gaudi_direct_unknown") for each in nics.faults)
+    assert all(each.fatal is (each.id == "hccl-hangs") for each in nics.faults)
 
 
 SUMMARY = """hl qual report

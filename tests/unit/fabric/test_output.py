@@ -65,7 +65,7 @@ def test_the_collectives_are_known_by_the_names_that_are_printed() -> None:
 def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
     failure = parse_output(GOOD, ranks=4, status=0).failure
     assert failure is not None
-    assert failure.id == "inconsistent"
+    assert failure.id == "hccl-inconsistent"
     assert "221.3" in failure.sentence
 
 
@@ -158,22 +158,22 @@ def test_figures_of_another_number_of_ranks_are_not_believed() -> None:
         (
             f"HCCL demo error: [run_test] {COMMAND.format(3)} ended with exit code 11, will try kill worker pool\n",
             1,
-            "rank_ended",
+            "hccl-rank-ended",
             "Rank 3 was ended by signal 11",
         ),
         (
             f"[run_test] {COMMAND.format(6)} ended with exit code 65280, will\n",
             1,
-            "rank_ended",
+            "hccl-rank-ended",
             "Rank 6 ended with status 255",
         ),
-        ("HCCL demo error: something new\n", 255, "demo_error", "something new"),
-        ("\nExiting HCCL demo with code: 1\n", 0, "ended", "status 1"),
-        ("", 137, "killed", "docker kill"),
-        ("", 0, "no_figure", "no bandwidth"),
-        ("\x00\x7f[BENCHMARK] NW Bandwidth : lots GB/s\n", 0, "no_figure", "no bandwidth"),
-        (GOOD.replace("258.209121", "0.000000").replace("147.548069", "0.000000"), 0, "no_figure", "zero"),
-        ("Running HCCL Demo\n", None, "hangs", "stopped after 600 s"),
+        ("HCCL demo error: something new\n", 255, "hccl-demo-error", "something new"),
+        ("\nExiting HCCL demo with code: 1\n", 0, "hccl-ended", "status 1"),
+        ("", 137, "hccl-killed", "docker kill"),
+        ("", 0, "hccl-no-figure", "no bandwidth"),
+        ("\x00\x7f[BENCHMARK] NW Bandwidth : lots GB/s\n", 0, "hccl-no-figure", "no bandwidth"),
+        (GOOD.replace("258.209121", "0.000000").replace("147.548069", "0.000000"), 0, "hccl-no-figure", "zero"),
+        ("Running HCCL Demo\n", None, "hccl-hangs", "stopped after 600 s"),
     ],
 )
 def test_every_way_to_fail_has_a_sentence(text: str, status: int | None, id_: str, words: str) -> None:
@@ -188,7 +188,7 @@ def test_every_way_to_fail_has_a_sentence(text: str, status: int | None, id_: st
 def test_a_run_that_the_kernel_ended_says_so_and_nothing_of_the_cards() -> None:
     failure = parse_output("", ranks=8, status=137, no_memory=True).failure
     assert failure is not None
-    assert failure.id == "no_memory"
+    assert failure.id == "hccl-no-memory"
     assert failure.id in NOT_OF_CARDS
 
 

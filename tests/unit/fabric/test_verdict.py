@@ -178,7 +178,7 @@ def test_across_groups_host_nics_are_needed_and_measured() -> None:
     broken = verdict(*runs, (ACROSS, failed()), card="HL-338", nics=WELL)
     assert start(broken, needs) == (False, "fabric_failed")
     assert start(broken, TWO) == (True, "fabric_accepted")
-    bad = verdict(*runs, card="HL-338", nics=replace(WELL, faults=(Fault("wrapper_missing", "No wrapper."),)))
+    bad = verdict(*runs, card="HL-338", nics=replace(WELL, faults=(Fault("wrapper-missing", "No wrapper."),)))
     assert start(bad, needs) == (False, "fabric_static_fault")
     assert start(bad, TWO) == (True, "fabric_accepted")
 
@@ -244,13 +244,13 @@ def test_a_status_has_what_carries_the_traffic_over_host_nics_and_what_is_wrong_
     direct: bool | None, words: str
 ) -> None:
     runs = [(run, printed(run, 200.0)) for run in QUADS]
-    slower = Fault("no_gaudi_direct", "Gaudi Direct cannot be used.", (), fatal=False)
-    nics = replace(WELL, gaudi_direct=direct, faults=(Fault("wrapper_missing", "No wrapper."), slower))
+    slower = Fault("hccl-gaudi-direct", "Gaudi Direct cannot be used.", (), fatal=False)
+    nics = replace(WELL, gaudi_direct=direct, faults=(Fault("wrapper-missing", "No wrapper."), slower))
     said = describe(verdict(*runs, card="HL-338", nics=nics))
     assert said[1:4] == (
         f"host NICs: verbs, libfabric 1.22.0, Gaudi Direct {words}",
-        "No wrapper.",
-        "Gaudi Direct cannot be used.",
+        "No wrapper. [wrapper-missing]",
+        "Gaudi Direct cannot be used. [hccl-gaudi-direct]",
     )
     nothing = replace(WELL, libfabric=None, provider=None)
     assert "host NICs: no provider, no libfabric," in describe(verdict(*runs, card="HL-338", nics=nothing))[1]

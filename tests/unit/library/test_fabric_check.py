@@ -530,7 +530,7 @@ def test_a_run_that_hangs_is_ended_and_named(node: Node) -> None:
     assert node.commands[-1] != node.measured()[-1], "its container is removed"
 
 
-@pytest.mark.parametrize(("no_memory", "word"), [(True, "want of memory"), (False, "Somebody ended")])
+@pytest.mark.parametrize(("no_memory", "word"), [(True, "[hccl-no-memory]"), (False, "[hccl-killed]")])
 def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_memory: bool, word: str) -> None:
     """Status 137 before the limit is no hang, and the node is measured again as soon as somebody asks."""
     node.status, node.takes, node.no_memory = 137, 3, no_memory
@@ -547,7 +547,7 @@ def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_
 def test_one_that_is_ended_at_the_limit_hung(node: Node, status: int) -> None:
     node.status, node.takes = status, 20
     check(limit=10)
-    assert node.verdict()["measurements"][0]["failure"] == "hangs"
+    assert node.verdict()["measurements"][0]["failure"] == "hccl-hangs"
 
 
 @pytest.mark.parametrize(

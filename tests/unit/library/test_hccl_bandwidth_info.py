@@ -31,8 +31,8 @@ def test_why_figures_do_not_count_is_a_result() -> None:
     good = SAMPLES["reconstructed_all_reduce.txt"]
     said = read(text=f"{good}\nCollective operation has failed on correctness.\n")
     assert (said["failure"]["id"], said["figures"][0]["nw_gb_s"]) == ("hccl-wrong-result", 258.209121)
-    assert read(text=good, ranks=4)["failure"]["id"] == "inconsistent"
-    assert read(text=good, status=3)["failure"]["id"] == "ended"
+    assert read(text=good, ranks=4)["failure"]["id"] == "hccl-inconsistent"
+    assert read(text=good, status=3)["failure"]["id"] == "hccl-ended"
     fell_back = f"Error loading OFI wrapper\n{good}"
     assert read(text=fell_back)["failure"] is None
     assert read(text=fell_back, host_nics=True)["failure"]["id"] == "hccl-no-wrapper"
