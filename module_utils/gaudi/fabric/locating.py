@@ -62,13 +62,6 @@ def next_step(group: Sequence[int], tried: Sequence[Tried]) -> Step:
     return _within(cards, cards, results)
 
 
-def most_runs(cards: int) -> dict[str, int]:
-    """Return the most further runs for groups of 4, 8, 16 ... cards: one bad card, one bad link, anything else."""
-    levels = cards.bit_length() - 1
-    link = 2 + 4 * (levels - 1)
-    return {"card": 2 * levels, "link": link, "anything": max(2 * levels, link) + cards * (cards - 1) // 2}
-
-
 def _within(bad: Modules, group: Modules, results: dict[Modules, float | None]) -> Step:
     """Continue in a bad set: the fault is one of its cards, or a link between two of them."""
     if len(bad) == 2:

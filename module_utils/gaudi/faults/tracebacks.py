@@ -23,7 +23,6 @@ _HEAD = "Traceback (most recent call last):"
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
-_EXCEPTION = re.compile(rf"{_NAME}(?::? |:?$)")
 # Without a traceback above it only a name that ends so counts.
 _NAMED = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception)(?:: |:?$)")
 _WITH_MESSAGE = re.compile(rf"{_NAME}: ")

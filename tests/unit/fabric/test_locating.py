@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import pytest
-from ansible.module_utils.gaudi.fabric.locating import Located, Tried, most_runs, next_step
+from ansible.module_utils.gaudi.fabric.locating import Located, Tried, next_step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +36,13 @@ def found(group: tuple[int, ...], measure: Measure) -> tuple[list[tuple[str, tup
             return [(each.kind, each.modules) for each in step.located], len(tried)
         assert not {each.modules for each in tried} & set(step.next)
         tried += [Tried(modules, measure(modules)) for modules in step.next]
+
+
+def most_runs(cards: int) -> dict[str, int]:
+    """Return the most further runs for groups of 4, 8, 16 ... cards: one bad card, one bad link, anything else."""
+    levels = cards.bit_length() - 1
+    link = 2 + 4 * (levels - 1)
+    return {"card": 2 * levels, "link": link, "anything": max(2 * levels, link) + cards * (cards - 1) // 2}
 
 
 @pytest.mark.parametrize("slow", [60.0, 89.0, None])
