@@ -705,27 +705,27 @@ def look_outside(
         return [], []
     refusals, findings = look_at_repositories(module, driver, seen.lacking)
     # One proxy that serves no request would be reported for each purpose.
-    barred = [] if refusals else [*barred_hubs(module, seen), *barred_registry(module, seen)]
+    blocked = [] if refusals else [*blocked_hubs(module, seen), *blocked_registry(module, seen)]
     if module.params["alone"]:
-        return [*refusals, *barred], findings
+        return [*refusals, *blocked], findings
     # Another node of the run may have the weights or the image, and gives them.
-    return refusals, [*findings, *map(str, barred)]
+    return refusals, [*findings, *map(str, blocked)]
 
 
-def barred_hubs(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+def blocked_hubs(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
     """Return why no hub can be asked for the weights that are fetched to this node; nothing if one of them may be."""
     if not any(one.source["fetch"] for one in seen.coming):
         return []
     found = []
     for hub in module.params["weights_hubs"]:
-        why = barred(module, hub["address"], config.Proxy(hub["proxy"], hub["option"]))
+        why = blocked(module, hub["address"], config.Proxy(hub["proxy"], hub["option"]))
         if not why:
             return []
         found.append(Refusal("weights_behind_proxy", f"{why} Weights of this run are fetched from {hub['name']}."))
     return found
 
 
-def barred_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+def blocked_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
     """Return why the engine cannot pull an image that it lacks through the proxies that the site sets for it."""
     params, found = module.params, {}
     if params["image_built"] or not (params["engine"] and params["packages"]):
@@ -738,19 +738,19 @@ def barred_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal
         if not re.search("[.:]", registry) or bypassed(registry.partition(":")[0], seen.no_proxy):
             continue
         option = "container_runtime_https_proxy, or gaudi_https_proxy without it"
-        if why := barred(module, f"https://{registry}/v2/", config.Proxy(proxy, option)):
+        if why := blocked(module, f"https://{registry}/v2/", config.Proxy(proxy, option)):
             found[why] = Refusal("image_behind_proxy", f"{why} The image {image} is pulled from there.")
     return list(found.values())
 
 
-def barred(module: AnsibleModule, address: str, proxy: config.Proxy) -> str:
+def blocked(module: AnsibleModule, address: str, proxy: config.Proxy) -> str:
     """Ask an address through a proxy once; return why the proxy does not let the request through, "" if it does."""
     if not proxy.address.startswith("http://"):
         # None, or of a kind that this module cannot ask.
         return ""
     access = dict.fromkeys(("http_proxy", "https_proxy"), proxy.address)
     why = web.error_of(address, {**access, "certificates": module.params["certificates"]})
-    return faults.barred(why, proxy, urlsplit(address).hostname or "")
+    return faults.blocked(why, proxy, urlsplit(address).hostname or "")
 
 
 def look_at_repositories(

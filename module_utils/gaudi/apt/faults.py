@@ -160,7 +160,7 @@ def unusable(why: str, proxy: Proxy) -> str:
     return of_proxy(why, proxy) if final else ""
 
 
-def barred(why: str, proxy: Proxy, host: str) -> str:
+def blocked(why: str, proxy: Proxy, host: str) -> str:
     """Return why a proxy does not let a host through, and what to do; "" if it may.
 
     why: the error of a request to this host through it.
