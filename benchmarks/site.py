@@ -115,7 +115,7 @@ def run(side: Side, kind: Kind, folder: Path) -> Measured:
             # Every module of Ansible returns how it was called.
             remote[data["host"]] = remote.get(data["host"], 0) + ("invocation" in (data.get("res") or {}))
         if event["event"] == "playbook_on_stats":
-            recap.update({kind: data[kind] for kind in (*RECAP, "changed")})
+            recap.update({column: data[column] for column in (*RECAP, "changed")})
         return False  # keeps no file per event
 
     variables = {**REQUEST, "topology_file": str(side.checkout / TOPOLOGY)} if kind == PLAN else {}
@@ -141,7 +141,7 @@ def run(side: Side, kind: Kind, folder: Path) -> Measured:
         seconds, used = time.monotonic() - begun, processor_seconds() - used
         if done.rc != 0:
             raise RuntimeError(done.stdout.read())
-    tasks = max(sum(recap[kind].get(name, 0) for kind in RECAP) for name in recap["ok"])
+    tasks = max(sum(recap[column].get(name, 0) for column in RECAP) for name in recap["ok"])
     return Measured(seconds, used, tasks, max(remote.values()), sum(recap["changed"].values()), slow)
 
 

@@ -77,7 +77,6 @@ class Way:
     constraints: Mapping[str, Constraint] | None = None
     refused: str | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
-
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()

@@ -41,8 +41,10 @@ STILL_TRANSLATES = (
     "The kernel was started with iommu=pt, but the IOMMU still translates; dmesg | grep -i iommu shows why, for "
     "example a setting of the firmware"
 )
-FULL = r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|(?<!cgroup )[Oo]ut of (?:device )?memory(?!: Killed)"
-FULL += r"|workspace Allocation of size \S+ failed|synStatus[= ]+(?:synStatus )?(?:4|14)\b"
+FULL = (
+    r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|(?<!cgroup )[Oo]ut of (?:device )?memory(?!: Killed)"
+    r"|workspace Allocation of size \S+ failed|synStatus[= ]+(?:synStatus )?(?:4|14)\b"
+)
 
 NOT_ACQUIRED = (
     r"Device already acquired|Device acquire failed|Device not found|synStatus=(?:8|20)\b"

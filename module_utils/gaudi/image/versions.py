@@ -24,13 +24,11 @@ _TOLD = re.compile(
     r"(habana|torch|vllm|neural-compressor|pillow)[a-z0-9-]*|triton|numpy|ray|tokenizers|transformers|librosa|soundfile|"
     r"datasets"
 )
+_CONSTRAINED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 PLUGIN = "habana-torch-plugin"
 """The vendor's distribution in each of its images, in the version of its release."""
-
 _BASE_NAME = re.compile(r"(?:^|/)gaudi-docker/([0-9]+(?:\.[0-9]+)+)/")
 _VENDOR = "Habanalabs Ltd."
-
-_CONSTRAINED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def version_labels(inside: Inside, constraints: str) -> dict[str, str]:

@@ -125,17 +125,18 @@ def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
 
 
 def by_way(release: ReleaseEntry, wish: Wish, draft: Draft) -> ReleaseEntry:
-    """The release with what another way of building (serving_image_way) has in the place of its own pins, and a
-    warning of what is not read from those.
+    """The release as another way of building (serving_image_way) has it: constants, options and classes of its pins.
+
+    Warns that these differ from the release's own.
     """
     way = release.build.ways.get(wish.way) if release.build is not None and wish.build else None
     if way is None or not way.pins:
         return release
     built = " and ".join(f"{name} {pin.reference or pin.commit[:9]}" for name, pin in way.pins.items())
     draft.warn(
-        f"serving_image_way is {wish.way}: the image has {built}. Options and classes of release {release.name} that "
-        f"these do not have are refused, and variables left out; so is what only they have, and what release "
-        f"{release.name} itself does not support."
+        f"serving_image_way is {wish.way}: the image has {built}. Only options and classes that these pins have and "
+        f"release {release.name} supports are taken; others are refused, and variables that these pins do not read are "
+        f"left out."
     )
     lacks = way.lacks
     draft.unread = lacks["variables"]

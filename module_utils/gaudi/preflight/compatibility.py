@@ -224,7 +224,7 @@ def judge(found: Found, release: Release, levels: Levels, allowed: Collection[st
 
 
 def allowed_checks(names: Iterable[str]) -> set[str]:
-    """The names of the checks that a site allows; before 0.4 they were written with underscores."""
+    """The names of the checks that a site allows; earlier ones had underscores, which sites may still have."""
     return {name.replace("_", "-") for name in names}
 
 

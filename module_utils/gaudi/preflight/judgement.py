@@ -129,9 +129,9 @@ class Seen:
     meminfo: str = ""
     cpuinfo: str = ""
     data_root: str = daemon.DEFAULT_DATA_ROOT
+    """Where the engine keeps images; "" if its configuration cannot be read."""
     no_proxy: str = ""
     """Hosts that the running engine reaches without a proxy."""
-    """Where the engine keeps images; "" if its configuration cannot be read."""
     engine_problems: Sequence[Problem] = ()
     """Why the engine cannot be used, or its configuration cannot be changed."""
     engine_notes: Sequence[str] = ()

@@ -10,20 +10,12 @@ from ..faults.words import with_id
 
 # Reasons caused by the node, with which another plan would fail as well.
 _OF_THE_NODE = (
-    *(
-        "engine-unreachable",
-        "engine-missing",
-        "engine-restarted",
-        "runtime-missing",
-        "cards-not-offered",
-        "probe",
-        "keys",
-    ),
-    *("guard-missing", "container-name-taken", "container-killed", "port-blocked", "iommu-translates"),
-    *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
+    *("engine-unreachable", "engine-missing", "engine-restarted", "runtime-missing", "cards-not-offered"),
+    *("probe", "keys", "guard-missing", "container-name-taken", "container-killed", "port-blocked"),
+    *("iommu-translates", "card-memory-held", "card-not-acquired", "verbs-not-passed"),
 )
 # After these reasons no further attempt is made: the server had all the time that it can get.
-_PATIENCE_SPENT = ("stalled", "start-timeout")
+_OUT_OF_TIME = ("stalled", "start-timeout")
 
 
 @dataclass(frozen=True)
@@ -79,4 +71,4 @@ def is_over(reason: Reason, tries: int, allowed: int) -> bool:
     """Whether to give up a changed plan after this failure; failures that the node causes do not count."""
     if reason.kind in _OF_THE_NODE:
         return False
-    return not reason.retry or reason.kind in _PATIENCE_SPENT or tries >= allowed
+    return not reason.retry or reason.kind in _OUT_OF_TIME or tries >= allowed

@@ -24,7 +24,6 @@ FILES = (*DETERMINING, EXPLANATION, MOUNTS)
 # Digits of a digest that people see and may type.
 SHOWN = 12
 
-
 _START = {"image": str, "guard": str, "weights": str, "driver?": str}
 _FAILED = {"reason": str, "at": str, "by": str, "starts_from": _START}
 _FORM = {"files": {str: str}, "starts_from": _START, "number": int, "served": str, "failed?": _FAILED}

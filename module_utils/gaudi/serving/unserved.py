@@ -22,9 +22,9 @@ def unit_fault(found: Mapping[str, Any], node: str) -> str:
 
 
 def went_back(state: Mapping[str, Any], label: str | None) -> str:
-    """Return why a serving instance does not serve with its wished plan; "" if it does.
+    """Return why a serving instance does not serve with the plan that was requested last; "" if it does.
 
-    label: the digest that its container should have; None without a wish.
+    label: the digest that its container should have; None if no plan was requested.
     """
     back = state.get("back")
     if not back or label is None or state.get("plan") == label:

@@ -98,17 +98,9 @@ def test_faults_of_the_node_are_no_reason_to_give_a_plan_up_and_two_of_the_serve
         return is_over(Reason(kind, "", retry), tries, 2)
 
     assert {kind for kind in KNOWN if not given_up(kind, retry=False, tries=9)} == {
-        *(
-            "engine-unreachable",
-            "engine-missing",
-            "engine-restarted",
-            "runtime-missing",
-            "cards-not-offered",
-            "probe",
-            "keys",
-        ),
-        *("guard-missing", "container-name-taken", "container-killed", "port-blocked", "iommu-translates"),
-        *("card-memory-held", "card-not-acquired", "verbs-not-passed"),
+        *("engine-unreachable", "engine-missing", "engine-restarted", "runtime-missing", "cards-not-offered"),
+        *("probe", "keys", "guard-missing", "container-name-taken", "container-killed", "port-blocked"),
+        *("iommu-translates", "card-memory-held", "card-not-acquired", "verbs-not-passed"),
     }
     assert {kind for kind in KNOWN if given_up(kind, retry=True, tries=1)} == {"stalled", "start-timeout"}
 
