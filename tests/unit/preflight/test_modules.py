@@ -850,7 +850,7 @@ def fetching(root: Path, **changes: Any) -> dict[str, Any]:
     convert = {"source": "Big", "target": "Big-G2", "tool": "fp8_block", "bytes": 1000}
     needs = {"weights_path": f"{root}/Big-G2", "weights_bytes": 1000}
     return preflight(
-        plans=[{**plan(root, 0), "requires": needs}],
+        plans=[{**plan(root, 0), "model": "big", "requires": needs}],
         source_plans={"one": [{"fetch": fetch, "convert": convert}]},
         weights_root=str(root),
         weights_fetch=True,
