@@ -33,3 +33,10 @@ def printed(run: Run, nw: float) -> Output:
 def failed(id_: str = "hccl-hangs", sentence: str = "The run did not end.") -> Output:
     """What a run that failed left behind."""
     return Output((), Failure(id_, sentence))
+
+
+def most_runs(cards: int) -> dict[str, int]:
+    """Return the most further runs for groups of 4, 8, 16 ... cards: one bad card, one bad link, anything else."""
+    levels = cards.bit_length() - 1
+    link = 2 + 4 * (levels - 1)
+    return {"card": 2 * levels, "link": link, "anything": max(2 * levels, link) + cards * (cards - 1) // 2}

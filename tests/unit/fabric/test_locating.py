@@ -10,6 +10,8 @@ from ansible.module_utils.gaudi.fabric.locating import Located, Tried, next_step
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.fabric.made import most_runs
+
 FOUR, EIGHT = tuple(range(4)), tuple(range(8))
 GROUPS = (FOUR, (4, 5, 6, 7), EIGHT)
 Measure = Callable[[tuple[int, ...]], "float | None"]
@@ -36,13 +38,6 @@ def found(group: tuple[int, ...], measure: Measure) -> tuple[list[tuple[str, tup
             return [(each.kind, each.modules) for each in step.located], len(tried)
         assert not {each.modules for each in tried} & set(step.next)
         tried += [Tried(modules, measure(modules)) for modules in step.next]
-
-
-def most_runs(cards: int) -> dict[str, int]:
-    """Return the most further runs for groups of 4, 8, 16 ... cards: one bad card, one bad link, anything else."""
-    levels = cards.bit_length() - 1
-    link = 2 + 4 * (levels - 1)
-    return {"card": 2 * levels, "link": link, "anything": max(2 * levels, link) + cards * (cards - 1) // 2}
 
 
 @pytest.mark.parametrize("slow", [60.0, 89.0, None])

@@ -9,9 +9,8 @@ from ansible.module_utils.gaudi.catalogue.compute import ComputeBounds
 from ansible.module_utils.gaudi.catalogue.fabric import size_text
 from ansible.module_utils.gaudi.fabric import compute
 from ansible.module_utils.gaudi.fabric.classes import SLOW_BELOW
-from ansible.module_utils.gaudi.fabric.locating import most_runs
 
-from tests.unit.fabric.made import EIGHT, ROOT, TYPES
+from tests.unit.fabric.made import EIGHT, ROOT, TYPES, most_runs
 
 TEXT = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
 BOUNDS = ComputeBounds.from_cards(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
