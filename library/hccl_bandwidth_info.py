@@ -98,7 +98,7 @@ failure:
     id:
       description: Id of the failure, which stays the same between releases.
       type: str
-      sample: wrong_result
+      sample: hccl-wrong-result
     sentence:
       description: The same for people, with what to do.
       type: str
