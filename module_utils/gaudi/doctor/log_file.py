@@ -6,6 +6,7 @@ program's output says what it means.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import textwrap
@@ -103,12 +104,6 @@ def read(data: bytes) -> list[str]:
         )
     if data[:2] == b"\x1f\x8b" or data[:3] == b"BZh" or data[:6] == b"\xfd7zXZ\x00" or data[:4] == b"\x28\xb5\x2f\xfd":
         raise Refusal("log_compressed", "It is compressed. Unpack it, and give the text.")
-    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
-        raise Refusal(
-            "log_too_long",
-            f"It has more than {MOST_LINES} lines. Give the part around the failure, for example what "
-            f"tail -n {MOST_LINES} FILE prints.",
-        )
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     text = data.decode(encoding, "replace")
     strange = sum(text.count(letter) for letter in map(chr, (*range(7), *range(14, 27), 0xFFFD)))
@@ -116,7 +111,16 @@ def read(data: bytes) -> list[str]:
         raise Refusal("log_is_no_text", "It is no text. Give what the program printed, or its log.")
     if not text.strip():
         raise Refusal("log_is_empty", "It is empty. Give what the program printed, with its standard error (2>&1).")
-    lines = [line for raw in text.split("\n") for line in _lines(raw)]
+    # A line that docker or journald keeps may hold several.
+    lines = list(
+        itertools.islice((line for raw in text.split("\n", MOST_LINES) for line in _lines(raw)), MOST_LINES + 1)
+    )
+    if len(lines) > MOST_LINES:
+        raise Refusal(
+            "log_too_long",
+            f"It has more than {MOST_LINES} lines. Give the part around the failure, for example what "
+            f"tail -n {MOST_LINES} FILE prints.",
+        )
     # A log in a page of Markdown is indented as a whole.
     indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
     return [line[indent:] for line in lines]
@@ -127,7 +131,7 @@ def _lines(raw: str) -> Iterator[str]:
     if raw.startswith("{"):
         raw = _kept(raw)
     # A bar is drawn over with a carriage return; journald and GitHub show text behind it.
-    for part in raw.rstrip("\r").split("\r"):
+    for part in raw.rstrip("\r").split("\r", MOST_LINES):
         line = printable(part)
         for _ in range(3):
             found = _BEFORE.match(line)

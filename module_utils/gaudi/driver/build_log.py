@@ -14,7 +14,10 @@ from ..base.refusal import Refusal
 from ..preflight import versions
 
 # DKMS begins each attempt with such a line; newer ones have their version in it.
-_ATTEMPT = re.compile(r"^DKMS (?:\([^()\s]{1,40}\) )?\S*make\.log for \S+ for kernel (?P<kernel>\S+)", re.MULTILINE)
+# Commands in sentences have the kernel: nothing that a shell would read as more than one word.
+_ATTEMPT = re.compile(
+    r"^DKMS (?:\([^()\s]{1,40}\) )?\S*make\.log for \S+ for kernel (?P<kernel>\w[\w.+~-]{0,99})", re.MULTILINE
+)
 # A part of such a log, without that line.
 _PART = re.compile(
     r"^make(?:\[\d+\])?: Entering directory '/(?:var/lib/dkms|usr/src)/habanalabs|generate_flags\.sh: "

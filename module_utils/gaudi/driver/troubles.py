@@ -15,11 +15,15 @@ from ..faults import words
 from . import build_log
 from .boot import FREE_BOOT
 
+# A kernel, or the name or version of a package. Commands in sentences have them, and a text may be anybody's: nothing
+# that a shell would read as more than one word.
+_WORD = r"\w[\w.+~-]{0,99}"
+
 # The lock that all package managers take.
 DATABASE = "dpkg's database"
 
 _BAD_BUILD = re.compile(
-    r"(?:Bad return status for module build on kernel|Build of habanalabs\S+ failed for): (?P<kernel>\S+)"
+    rf"(?:Bad return status for module build on kernel|Build of habanalabs\S+ failed for): (?P<kernel>{_WORD})"
 )
 # dpkg, of a package whose script failed; 10 is the status with which dkms says that a build failed (dkms 3.0).
 _SCRIPT = re.compile(
@@ -28,13 +32,14 @@ _SCRIPT = re.compile(
 )
 _BUILD_STATUS = "10"
 _NO_HEADERS = re.compile(
-    r"Your kernel headers for kernel (?P<kernel>\S+) cannot be found"
+    rf"Your kernel headers for kernel (?P<kernel>{_WORD}) cannot be found"
     # DKMS 2 of Ubuntu 22.04 goes on without the module.
-    r"|Module build for kernel (?P<skipped>\S+) was skipped since the\s+kernel headers"
+    rf"|Module build for kernel (?P<skipped>{_WORD}) was skipped since the\s+kernel headers"
 )
-_LEFT_OVER = re.compile(r"DKMS tree already contains: (?P<module>\S+?)-(?P<version>[0-9]\S*)")
+_LEFT_OVER = re.compile(rf"DKMS tree already contains: (?P<module>\w[\w-]{{0,99}}?)-(?P<version>(?=[0-9]){_WORD})")
 _UNKNOWN = re.compile(
-    r"module/version combo: (?P<module>habanalabs\w*)[-/](?P<version>[0-9]\S*)\s+is not located in the DKMS tree"
+    rf"module/version combo: (?P<module>habanalabs\w*)[-/](?P<version>(?=[0-9]){_WORD})\s+"
+    "is not located in the DKMS tree"
 )
 _BUILD_LOG = re.compile(r"Consult (?P<log>/\S+)")
 _REJECTED = re.compile(
@@ -44,7 +49,7 @@ _REJECTED = re.compile(
 )
 # modprobe names no symbol.
 _LACKS_SYMBOL = "Unknown symbol in module"
-_NOT_FOUND = re.compile(r"Module (?P<module>habanalabs\w*) not found in directory /lib/modules/(?P<kernel>\S+)")
+_NOT_FOUND = re.compile(rf"Module (?P<module>habanalabs\w*) not found in directory /lib/modules/(?P<kernel>{_WORD})")
 _NOT_A_MODULE = re.compile(
     r"could not (?:insert|get modinfo from) '(?P<module>habanalabs\w*)': (?P<why>Invalid argument|Exec format error)"
 )
@@ -80,7 +85,9 @@ _NOT_AS_INDEXED = re.compile(
 _NO_SUITE = re.compile(r"The repository '(?P<what>[^']+)' (?:does(?:n't| not)|no longer) ha(?:ve|s) a Release file")
 _NO_VERSION = re.compile(r"Version '(?P<what>[^']+)'(?: for '(?P<name>[^']+)')?")
 # Ansible's module, where a preference ranks another version above the one that is asked for.
-_NO_CANDIDATE = re.compile(r"no available installation candidate for '?(?P<name>[^\s'=]+)=(?P<what>[^\s']+)")
+_NO_CANDIDATE = re.compile(
+    r"no available installation candidate for '?(?P<name>[\w.+:-]{1,100})=(?P<what>[^\s']{1,100})"
+)
 _NOWHERE = re.compile(
     r"E: (?:Unable to locate package |Package '?)(?P<name>[\w.+:-]{1,100})(?:$|'? has no installation)", re.MULTILINE
 )

@@ -665,6 +665,7 @@ def test_a_status_without_a_reason_is_no_success() -> None:
         (b"x" * (log_file.LARGEST + 1), "log_too_large"),
         (b"x\n" * (log_file.MOST_LINES + 1), "log_too_long"),
         (b"x\r" * (log_file.MOST_LINES + 1), "log_too_long"),
+        (b'{"log":"%s"}' % (b"x\\r" * (log_file.MOST_LINES + 1)), "log_too_long"),
     ],
 )
 def test_what_is_no_log_is_refused(data: bytes, identifier: str) -> None:

