@@ -14,10 +14,13 @@ from ..base.printable import printable
 from ..cards.sources import Holder
 from ..cards.users import device_index, is_reader, owner_of
 from ..faults.facts import Facts
+from .beneath import look
 from .files import text_of
 
 # The driver's name for the state of a card whose reset failed.
 DISABLED = "disabled"
+# Names of devices that are looked for in a container: accel0 and on.
+MOST_CARDS = 64
 
 
 def read_open(proc: Path) -> Iterator[Holder]:
@@ -54,20 +57,23 @@ def read_passed(
 ) -> tuple[int, ...] | None:
     """Return the module ids of those cards whose device a process of a container has; None if it has ended.
 
-    Devices are compared by number, whatever a runtime calls them in the container.
+    Devices are compared by number, whatever a runtime calls them in the container. The container may write to its /dev:
+    no link there is followed, which would lead out of it, and no list of its files is read.
     """
-    root = proc / str(pid) / "root"
-    inside = set(_devices(root / "dev/accel"))
-    passed = (module for index, module in indexes.items() if _number(dev / f"accel/accel{index}") in inside)
-    return tuple(sorted(passed)) if (root / "dev").is_dir() else None
-
-
-def _devices(folder: Path) -> Iterator[int | None]:
-    yield from filter(None, map(_number, folder.glob("accel[0-9]*")))
+    inside = proc / str(pid) / "root/dev"
+    names = [f"accel{number}" for number in sorted({*range(MOST_CARDS), *indexes})]
+    try:
+        if not inside.is_dir():
+            return None
+        seen = [look(inside / "accel" / name, inside) for name in names]
+    except OSError:
+        return None
+    numbers = {found.st_rdev for found in seen if found is not None and stat.S_ISCHR(found.st_mode)}
+    return tuple(sorted(module for index, module in indexes.items() if _number(dev / f"accel/accel{index}") in numbers))
 
 
 def _number(path: Path) -> int | None:
-    """Return the number of a device file; None for anything else."""
+    """Return the number of a device file of the node; None for anything else."""
     try:
         found = path.stat()
     except OSError:

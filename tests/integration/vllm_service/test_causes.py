@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -109,21 +113,52 @@ def test_supervisor_names_the_release_of_the_image_that_its_build_found(node: No
     assert "1.23.0.9" in node.state["reason"]["message"]
 
 
-@pytest.mark.parametrize(("passed", "kind"), [(("5",), "card-not-passed"), (("3", "5"), "card-not-acquired")])
-def test_supervisor_compares_the_devices_of_the_container_with_those_of_the_node(
-    node: Node, passed: tuple[str, ...], kind: str
-) -> None:
-    # Any character devices will do: they are told apart by their numbers.
-    devices = {"3": "/dev/zero", "5": "/dev/null"}
-    for folder, indexes in (("dev", devices), ("passed", passed)):
-        (node.root / folder / "accel").mkdir(parents=True)
-        for index in indexes:
-            (node.root / folder / f"accel/accel{index}").symlink_to(devices[index])
+# Any character devices will do: they are told apart by their numbers.
+DEVICES = {"3": Path("/dev/zero"), "5": Path("/dev/null")}
+
+
+def has_cards(folder: Path, indexes: Iterable[str], *, links: bool) -> None:
+    """Give a folder devices of cards, or links to them."""
+    (folder / "accel").mkdir(parents=True)
+    for index in indexes:
+        if links:
+            (folder / f"accel/accel{index}").symlink_to(DEVICES[index])
+        else:
+            os.mknod(folder / f"accel/accel{index}", stat.S_IFCHR | 0o600, DEVICES[index].stat().st_rdev)
+
+
+def kind_without_a_device(node: Node) -> str:
+    """The kind of end of a server that finds no device, though it has answered."""
     process = node.start()
     node.wait_ready()
     node.crash("RuntimeError: synStatus=8 [Device not found] Device acquire failed.")
     process.communicate(timeout=PATIENCE)
-    assert node.state["reason"]["kind"] == kind
+    kind: str = node.state["reason"]["kind"]
+    return kind
+
+
+@pytest.mark.parametrize(("passed", "kind"), [(("5",), "card-not-passed"), (("3", "5"), "card-not-acquired")])
+def test_supervisor_compares_the_devices_of_the_container_with_those_of_the_node(
+    node: Node, passed: tuple[str, ...], kind: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make devices")
+    has_cards(node.root / "dev", DEVICES, links=True)
+    has_cards(node.root / "passed/dev", passed, links=False)
+    assert kind_without_a_device(node) == kind
+
+
+@pytest.mark.parametrize("link", ["accel", "accel/accel3"])
+def test_supervisor_follows_no_link_in_the_containers_dev(node: Node, link: str) -> None:
+    has_cards(node.root / "dev", DEVICES, links=True)
+    inside = node.root / "passed/dev"
+    inside.mkdir(parents=True)
+    if link == "accel":
+        # A link of a container leads to the node's files, where root reads it.
+        (inside / link).symlink_to(node.root / "dev/accel")
+    else:
+        has_cards(inside, DEVICES, links=True)
+    assert kind_without_a_device(node) == "card-not-passed"
 
 
 def test_supervisor_after_readiness_nothing_of_a_request_is_told_or_stored(node: Node) -> None:
