@@ -32,7 +32,7 @@ HOSTS_NAMED = 5
 COMMAND_LINES = 20
 # What Ansible puts before the sentence of a filter of ours; names of its own filters have a dot in them.
 _OF_A_FILTER = re.compile(
-    r"Task failed: .*?The filter plugin '[a-z_]+' failed: ([A-Za-z'][^\n]*\.(?: \[[a-z0-9_]+\])?)", re.DOTALL
+    r"Task failed: .*?The filter plugin '[a-z_]+' failed: ([A-Za-z'][^\n]*\.(?: \[[a-z0-9_-]+\])?)", re.DOTALL
 )
 
 

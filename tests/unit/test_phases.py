@@ -114,8 +114,8 @@ def test_the_sentence_of_a_filter_stands_alone() -> None:
     value = "Finalization of task args for 'ansible.builtin.debug' failed: Error while resolving value for 'msg': "
     assert sentence({"msg": f"Task failed: The filter plugin 'image_reference' failed: {said}"}) == said
     assert sentence({"msg": f"Task failed: {value}The filter plugin 'image_description' failed: {said}"}) == said
-    with_id = f"{said} [no_such_image]"
-    assert sentence({"msg": f"Task failed: The filter plugin 'image_reference' failed: {with_id}"}) == with_id
+    for with_id in (f"{said} [no_such_image]", f"{said} [disk-full]"):
+        assert sentence({"msg": f"Task failed: The filter plugin 'image_reference' failed: {with_id}"}) == with_id
     # A mistake of ours is no sentence, and Ansible's own filters are another matter: all of it helps.
     for kept in (
         "The filter plugin 'image_table' failed: 'images'",

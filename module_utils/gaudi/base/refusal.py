@@ -16,9 +16,9 @@ def with_id(sentence: str, identifier: str) -> str:
 class Refusal(ValueError):
     """A request that cannot be granted.
 
-    id: lower-case words joined by underscores; it stays the same in every release of this project, and programs compare
-    it. cause: what was seen, the limit. remedy: what to do; "" where the cause has it as well. No program may depend on
-    their wording.
+    id: lower-case words joined by underscores, or by hyphens where docs/faults.md has it; it stays the same in every
+    release of this project, and programs compare it. cause: what was seen, the limit. remedy: what to do; "" where the
+    cause has it as well. No program may depend on their wording.
     """
 
     def __init__(self, id: str, cause: str, remedy: str = "") -> None:
