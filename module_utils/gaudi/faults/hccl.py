@@ -13,6 +13,7 @@ _DEMO = "hccl_demo"
 _OUTPUT = "module_utils/gaudi/fabric/output.py"
 _NICS = "module_utils/gaudi/fabric/nics.py"
 _SOURCE = "hccl_demo f623d69 of 2025-10-09, and HCL"
+_LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
 
 FAULTS = (
     Known(
@@ -125,7 +126,7 @@ FAULTS = (
         CARDS,
         "",
         "A collective operation failed: {it}.",
-        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _LOOK,
         _SOURCE,
         retry=True,
         asked=_DEMO,
@@ -179,7 +180,7 @@ FAULTS = (
         CARDS,
         _OUTPUT,
         "Rank {rank} {how} and took the others with it.",
-        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _LOOK,
         _SOURCE,
         retry=True,
     ),
@@ -188,7 +189,7 @@ FAULTS = (
         CARDS,
         _OUTPUT,
         "hccl_demo ended with an error: {said}.",
-        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _LOOK,
         _SOURCE,
         retry=True,
     ),
@@ -197,7 +198,7 @@ FAULTS = (
         CARDS,
         _OUTPUT,
         "hccl_demo ended with status {status} and no reason.",
-        "Look at dmesg | grep habanalabs, and at the run's log.",
+        _LOOK,
         _SOURCE,
         retry=True,
     ),

@@ -84,7 +84,7 @@ def _number(path: Path) -> int | None:
 def read_facts(
     indexes: Mapping[int, int], proc: Path = Path("/proc"), dev: Path = Path("/dev"), sys: Path = Path("/sys")
 ) -> Facts:
-    """Return who has one of these cards open, which cards the driver offers, which modules are loaded, and its verbs.
+    """Return who has one of these cards open, which cards the driver offers, and which modules and verbs are there.
 
     indexes: the module id of each card by its device index. What cannot be read is unknown.
     """
