@@ -29,7 +29,7 @@ def main() -> None:
         fcntl.flock(device, fcntl.LOCK_EX)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     while True:
-        signal.sigwait(signal.valid_signals())
+        signal.pause()
 
 
 if __name__ == "__main__":
