@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import http.client
 import itertools
@@ -140,7 +141,12 @@ def test_programs_that_send_a_token_connect_only_after_these_checks() -> None:
     root = Path(__file__).parents[3]
     folders = ("library", "module_utils", "roles/vllm_service/files", "roles/offline_batch/files")
     programs = [path for folder in folders for path in (root / folder).rglob("*.py")]
-    connecting = {path.name for path in programs if "HTTPConnection(" in path.read_text(encoding="utf-8")}
+    connecting = {
+        path.name
+        for path in programs
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("HTTPConnection")
+    }
     assert connecting == {"listening.py"}
 
 
