@@ -70,7 +70,7 @@ def acceptance_pairs_plan(
         settings = meetings.PairSettings(fabrics, tests, int(limit), host_nics)
         return dict(meetings.plan(seen, int(budget), settings))
     except Refusal as refusal:
-        raise AnsibleFilterError(refusal.message_with_id) from refusal
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def acceptance_pairs_part(plan: Mapping[str, Any], place: int, node: str) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def acceptance_pairs_outcome(
     try:
         own = classes.read_floors(floors)
     except Refusal as refusal:
-        raise AnsibleFilterError(refusal.message_with_id) from refusal
+        raise AnsibleFilterError(refusal.message_with_id) from None
     floor = meetings.floor_of(own, plan)
     return dict(meetings.outcome(plan, meetings.met(plan, _by_round(halves)), floor, without))
 

@@ -43,7 +43,7 @@ def _of_node(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
         # Of a node, whose word is checked here: the name of a run becomes that of a file on this machine.
         return dict(figures.read(json.dumps(figures.chosen(runs, wanted))))
     except Refusal as refusal:
-        raise AnsibleFilterError(refusal.message_with_id) from refusal
+        raise AnsibleFilterError(refusal.message_with_id) from None
     except ValueError as error:
         raise AnsibleFilterError(f"{wanted} is no run of a benchmark: {error}.") from error
 

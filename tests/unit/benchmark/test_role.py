@@ -51,7 +51,9 @@ def test_the_name_that_a_node_gives_its_run_is_no_path_on_the_controller(tmp_pat
 
 def test_a_run_that_is_none_is_refused_in_one_sentence() -> None:
     assert benchmark_fault([run()], ["3f2a"]) == benchmark_fault([], []) == ""
-    assert benchmark_fault([], ["x"]) == "No run on this node has 'x' in the name. The last ones are: none."
+    assert (
+        benchmark_fault([], ["x"]) == "No run on this node has 'x' in the name. The last ones are: none. [no_such_run]"
+    )
 
 
 def test_a_check_writes_nothing_on_the_controller() -> None:
