@@ -27,6 +27,14 @@ _REQUEST = re.compile(
 LISTENS = re.compile(r"Started server process|Application startup complete|Uvicorn running on")
 """A line of uvicorn, once engines are done. From then on a line may have text of a client."""
 
+# Who prints what failed for one request, with the client's or the model's words: each process of the API server by its
+# name, which 0.10.2 and later releases set before a line, and its modules by theirs (vllm/entrypoints of 0.6 to 0.26).
+_API_SERVER = re.compile(r"api_?server", re.IGNORECASE)
+_OF_API_SERVER = re.compile(r"(?:serving(?:_\w{1,60})?|\w{0,60}_parsers?|chat_utils|protocol|run_batch)\.py\b")
+# uvicorn, of an exception that no handler took. Its traceback has no prefix.
+_UNHANDLED = re.compile(r"ERROR: +Exception in ASGI application")
+_OF_UVICORN = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
+
 # The plugin's bars: one for prompts and one for decoding, from every worker, on stderr, separated by carriage returns
 # (warmup_graphs in vllm_gaudi/v1/worker/hpu_model_runner.py of 0.17.1 to 0.26.0); 0.17.1 has one for unified attention.
 # Only the first drawing has the worker's name. Other text follows the last drawing in the same line. A drawing that was
@@ -80,6 +88,21 @@ def read_line(line: str) -> ServerLine:
 def is_of_request(line: str, *, served: bool) -> bool:
     """Whether a line shows what a client sent, or what was made of it: it is never quoted, stored or bundled."""
     return bool(ACCESS.match(line) or _DUMPED.search(line) or (served and _REQUEST.search(line)))
+
+
+class ApiServer:
+    """Which lines of a server that serves are of its API server: what fails there fails for one client."""
+
+    def __init__(self) -> None:
+        self._unhandled = False
+
+    def has(self, line: ServerLine) -> bool:
+        """Read the next line; return whether it is one."""
+        if _API_SERVER.match(line.process) or _OF_API_SERVER.match(line.source):
+            return True
+        if line.process or line.level or _OF_UVICORN.match(line.text):
+            self._unhandled = bool(_UNHANDLED.match(line.text))
+        return self._unhandled
 
 
 def without_bars(line: str) -> list[str]:

@@ -294,7 +294,9 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
             *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(others), "figures"))
         )
     entry = fault("unknown")
-    said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(others, QUOTED)
+    said = (() if found.exception else _last(errors, QUOTED)) or found.lines
+    # The last lines of a server that served may be of a request that failed.
+    said = said or (() if log.served else _last(others, QUOTED))
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
 

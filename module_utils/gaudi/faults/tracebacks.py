@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..base.server_log import LISTENS, ServerLine, is_of_request, read_line, without_bars
+from ..base.server_log import LISTENS, ApiServer, ServerLine, is_of_request, read_line, without_bars
 from .entry import ERROR, Known
 from .known import FAULTS
 
@@ -192,6 +192,7 @@ class ServerLog:
         """Whether the server listens: from then on its lines may hold requests."""
         self._number = 0
         self._streams: dict[tuple[str, str], _Stream] = {}
+        self._api_server = ApiServer()
         self._condition: list[str] = []
         self.conditions: list[str] = []
         """Failed conditions of HCL, the first ones."""
@@ -220,10 +221,14 @@ class ServerLog:
         if not line.text.strip():
             return
         self._number += 1
-        self.served = self.served or bool(LISTENS.search(line.text))
-        self.last_line = line.text[:CHARACTERS]
         if not self.died and ENGINE_DIED.search(line.text):
             self.died, self.before_death = line.text, self.last_error
+        # An error of a request did not end the server, and it may have the client's words.
+        if self.served and self._api_server.has(line):
+            self.last_line = line.text[:CHARACTERS] if line.level == "INFO" else self.last_line
+            return
+        self.served = self.served or bool(LISTENS.search(line.text))
+        self.last_line = line.text[:CHARACTERS]
         self._read_condition(line)
         in_traceback = line.level not in _MINOR and self._stream(line).read(line, self._number)
         error = not in_traceback and line.level not in _MINOR and not line.text.startswith("    ")

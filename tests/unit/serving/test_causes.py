@@ -241,6 +241,44 @@ def test_explain_after_readiness_nothing_of_a_request_is_quoted(line: str) -> No
     assert "SchedulerOutput" not in alone
 
 
+# What an API server prints of one request that fails, by where: modules of vllm/entrypoints that log an exception with
+# a client's text, and uvicorn. The prefix stands before each line.
+PREPARED = (
+    "Error in preprocessing prompt inputs",
+    "Traceback (most recent call last):",
+    '  File "/vllm/x.py", line 7, in f',
+)
+OF_ONE_REQUEST = (
+    ("(APIServer pid=1) ERROR 11-26 10:00:00 [serving.py:7] ", *PREPARED, "ValueError: my secret"),
+    ("(ApiServer_0 pid=1) ", "ERROR:    Exception in ASGI application", *PREPARED[1:], "KeyError: 'my secret'"),
+    ("ERROR 11-26 10:00:00 [serving_chat.py:201] ", *PREPARED, "RuntimeError: synStatus=20 [my secret]"),
+    ("ERROR 11-26 10:00:00 serving_completion.py:126] ", *PREPARED, "jinja2.exceptions.TemplateError: my secret"),
+    ("ERROR 11-26 10:00:00 [hermes_tool_parser.py:7] ", "Error in extracting tool call from response my secret"),
+    (
+        "",
+        "ERROR:    Exception in ASGI application",
+        *PREPARED[1:],
+        "KeyError: 'my secret'",
+        *PREPARED[1:],
+        "E: my secret",
+    ),
+)
+
+
+@pytest.mark.parametrize("printed", OF_ONE_REQUEST, ids=lambda printed: printed[0] + printed[1])
+def test_explain_an_error_of_one_request_ended_no_server(printed: tuple[str, ...]) -> None:
+    prefix, *lines = printed
+    ready = "INFO:     Application startup complete."
+    alone = explain([ready, *(prefix + line for line in lines)], Facts(status=137, served=True))
+    assert alone.id == "container-killed"
+    assert "secret" not in " ".join((alone.cause, alone.exception, *alone.lines))
+    engine = "(EngineCore pid=7) ERROR 11-26 10:00:00 [core.py:7] RuntimeError: its own"
+    both = explain([ready, *(prefix + line for line in lines), engine], Facts(status=1, served=True))
+    assert both.lines == ("RuntimeError: its own",)
+    # Before it serves, there are no requests.
+    assert "secret" in " ".join(explain([prefix + line for line in lines], Facts(status=1)).lines)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
