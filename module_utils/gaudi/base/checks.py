@@ -55,9 +55,13 @@ def _spelled(value: object, depth: int) -> str:
     return repr(value)
 
 
+MOST_OF_FIGURE = 1 << 40
+"""Of a figure in somebody's file: Python does not print every product of longer ones."""
+
+
 def positive(value: object) -> int | None:
-    """Return a whole number above zero; None for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    """Return a whole number above zero; None for anything else, and for more than any file has."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST_OF_FIGURE else None
 
 
 def text(value: object, what: str, *, longest: int = MAX_TEXT, empty: bool = False) -> str:

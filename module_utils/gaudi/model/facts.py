@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from ..base.checks import positive, shown
+from ..base.checks import MOST_OF_FIGURE, positive, shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import Architecture, ModelEntry, State
 from .kernels import Kernel, kernels_of
@@ -293,7 +293,7 @@ def shape_of(config: Mapping[str, object], inner: Mapping[str, object]) -> Shape
             for key in keys:
                 value = source.get(key)
                 if value is not None:
-                    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= 1 << 40:
+                    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= MOST_OF_FIGURE:
                         raise Refusal(
                             "not_a_whole_number",
                             f"model_config: {key} must be a whole number from {lowest}, not {shown(value)}.",

@@ -16,6 +16,8 @@ from ..base.checks import positive
 
 # Formats whose activations are quantised too.
 WITH_ACTIVATIONS = ("naive-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized")
+# Sizes of groups of one model that are compared.
+_MOST_GROUPS = 8
 # Bits of an activation that is not quantised.
 WHOLE = 16
 
@@ -81,8 +83,8 @@ def group_of(config: Mapping[str, object], method: str | None) -> int | None:
         sizes = [each.get("group_size") for each in weights if isinstance(each, Mapping)]
     else:
         sizes = []
-    whole = [size for size in map(positive, sizes) if size is not None]
-    return math.lcm(*whole) if whole else None
+    whole = dict.fromkeys(size for size in map(positive, sizes) if size is not None)
+    return math.lcm(*list(whole)[:_MOST_GROUPS]) if whole else None
 
 
 def _scheme(group: Mapping[str, Any], whole: object) -> Scheme | None:

@@ -17,8 +17,6 @@ from .facts import format_of, language_model, method_of
 QUANTISED = {"fp8": 1.0, "fbgemm_fp8": 1.0, "modelopt": 1.0, "awq": 0.52, "gptq": 0.52}
 FORMATS = {"pack-quantized": 0.52, "float-quantized": 1.0, "naive-quantized": 1.0}
 WHOLE = 2.0
-# Of any figure. A config.json may have numbers that no float holds.
-MOST = 10**12
 
 
 def loaded_bytes(config: Mapping[str, object]) -> int | None:
@@ -37,8 +35,7 @@ def parameters(config: Mapping[str, object]) -> tuple[int, int] | None:
     inner = language_model(config)
 
     def number(*keys: str) -> int | None:
-        found = (positive(inner.get(key)) for key in keys)
-        return next((figure for figure in found if figure and figure <= MOST), None)
+        return next((figure for key in keys if (figure := positive(inner.get(key)))), None)
 
     hidden, layers, heads = number("hidden_size"), number("num_hidden_layers"), number("num_attention_heads")
     vocabulary, width = number("vocab_size"), number("intermediate_size")

@@ -141,6 +141,24 @@ def test_groups_of_packed_integers_are_shared_whole() -> None:
     assert "refused" not in plan("1.24.1", model_config=packed, tensor_parallel_size=1, max_model_len=8192)
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        # Python prints no product of two such numbers.
+        (10**4200, 10**4200 + 1),
+        # Nor what divides by all of these; looking for it took seconds.
+        tuple(range((1 << 39) + 1, (1 << 39) + 2001, 2)),
+    ],
+    ids=["long", "many"],
+)
+def test_sizes_of_groups_that_no_weights_have_are_refused_or_left_out(sizes: tuple[int, ...]) -> None:
+    """The weights of one model may be anybody's: they must not end the plans of all others."""
+    groups = [{**group(4, "int", "group"), "weights": {**WEIGHTS, "group_size": size}} for size in sizes]
+    answer = plan("1.24.1", model_config=stored("pack-quantized", *groups), tensor_parallel_size=2, max_model_len=8192)
+    assert answer.get("refused_id") in (None, "scales_not_divisible")
+    assert len(answer.get("refused", "")) < 600
+
+
 def test_experts_of_the_common_width_are_shared_by_whole_blocks() -> None:
     # MiniMax-M2: experts as wide as intermediate_size says.
     config = {**MIXTRAL, "intermediate_size": 1536, "quantization_config": BLOCKS}
