@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..base import kernel_log
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..base.server_log import ACCESS, LISTENS, is_of_request
+from ..base.server_log import ACCESS, LISTENS, ApiServer, is_of_request, read_line
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
 from ..fabric import burn_in
@@ -169,7 +169,7 @@ def explain_file(lines: Sequence[str], release: str = "", status: int | None = N
 
 def _explained(lines: Sequence[str], facts: Facts) -> Cause:
     # A prompt may have the words of any program.
-    others = [line for line in lines if not is_of_request(line, served=True)]
+    others = list(_without_requests(lines))
     text = "\n".join(line[:_LONGEST] for line in others)
     if _BUILD.search(text):
         return _of_build(others, text, facts)
@@ -276,8 +276,7 @@ def _of_pip(lines: Sequence[str]) -> Cause | None:
 
 def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cause:
     """Return why a server ended, or that nothing failed. others: the lines that show nothing of a request."""
-    log = ServerLog(served=_begins_late(lines))
-    progress = Progress()
+    log, progress = ServerLog(served=_begins_late(lines)), Progress()
     if facts.command is None:
         facts = replace(facts, command=tuple(line for line in others if _ARGUMENTS in line) or None)
     for line in lines:
@@ -294,9 +293,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
             *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(others), "figures"))
         )
     entry = fault("unknown")
-    said = (() if found.exception else _last(errors, QUOTED)) or found.lines
-    # The last lines of a server that served may be of a request that failed.
-    said = said or (() if log.served else _last(others, QUOTED))
+    said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(others, QUOTED)
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
 
@@ -305,6 +302,15 @@ def _begins_late(lines: Sequence[str]) -> bool:
     """Whether a log is the end of a longer one: clients ask before the server is seen to listen."""
     first = next((line for line in lines if ACCESS.match(line) or LISTENS.search(line)), "")
     return bool(ACCESS.match(first))
+
+
+def _without_requests(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that show nothing of a request, nor why one failed."""
+    served, api_server = _begins_late(lines), ApiServer()
+    for line in lines:
+        if not is_of_request(line, served=True) and not (served and api_server.has(read_line(line))):
+            yield line
+        served = served or bool(LISTENS.search(line[:_LONGEST]))
 
 
 _FAILED = re.compile(

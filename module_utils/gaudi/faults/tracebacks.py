@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..base.server_log import LISTENS, ApiServer, ServerLine, is_of_request, read_line, without_bars
+from ..base.server_log import ACCESS, LISTENS, ApiServer, ServerLine, is_of_request, read_line, without_bars
 from .entry import ERROR, Known
 from .known import FAULTS
 
@@ -210,6 +210,9 @@ class ServerLog:
         for text in without_bars(raw) or [raw]:
             if not is_of_request(text, served=self.served):
                 self._read(text)
+            elif ACCESS.match(text):
+                # It has answered, and what follows is of something else.
+                self._api_server = ApiServer()
 
     def chains(self) -> list[Chain]:
         """Return the tracebacks, in the order in which they began."""

@@ -755,6 +755,20 @@ def test_nothing_of_a_request_is_quoted_from_the_end_of_a_log() -> None:
 
 
 @pytest.mark.parametrize(
+    "first", ["INFO:     Application startup complete.", 'INFO:     10.0.0.9:4242 - "POST /v1 HTTP/1.1" 400']
+)
+@pytest.mark.parametrize("text", ["ValueError: my diary", *(f"{words}, my diary" for words in WORDS)])
+@pytest.mark.parametrize("status", [None, 1])
+def test_an_error_of_one_request_is_neither_quoted_nor_a_cause(first: str, text: str, status: int | None) -> None:
+    prefix = "(APIServer pid=1) ERROR 11-26 10:00:00 [serving_chat.py:7] "
+    found = explained(
+        "\n".join([first, *(f"{prefix}{each}" for each in ("Error in preprocessing", text))]), status=status
+    )
+    assert found.id == ("unknown" if status else "no-failure")
+    assert "diary" not in json.dumps(log_file.document(found))
+
+
+@pytest.mark.parametrize(
     ("first", "unit"), [("Reading package lists...", "initrd"), ("hl_qual report\ntest result summary", " ")]
 )
 def test_a_log_of_long_lines_has_an_end(first: str, unit: str) -> None:
