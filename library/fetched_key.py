@@ -108,12 +108,15 @@ def fetched(module: NodeModule) -> bytes:
     """Return the content. Raises Refusal with the server's answer."""
     url = module.params["url"]
     route, proxy = apt.route(module, url, module.params), apt.request_proxy(module, url, module.params)
-    with web.through(url, module.params), web.variables(route):
-        response, info = fetch_url(module, url, timeout=SECONDS, **web.WITHOUT_ACCOUNTS)
-        if response is None or (info["status"] != OK and not url.startswith("file:")):
-            ca_file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
-            raise not_fetched(url, printable(info["msg"]), ca_file, proxy)
-        content: bytes = response.read(LARGEST + 1)
+    try:
+        with web.through(url, module.params), web.variables(route), web.within(web.WHOLE_SECONDS):
+            response, info = fetch_url(module, url, timeout=SECONDS, **web.WITHOUT_ACCOUNTS)
+            if response is None or (info["status"] != OK and not url.startswith("file:")):
+                ca_file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
+                raise not_fetched(url, printable(info["msg"]), ca_file, proxy)
+            content: bytes = response.read(LARGEST + 1)
+    except TimeoutError as late:
+        raise not_fetched(url, str(late)) from late
     if len(content) > LARGEST:
         raise not_fetched(url, f"it is larger than {LARGEST >> 20} MiB, and no key")
     return content

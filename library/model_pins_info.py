@@ -97,17 +97,16 @@ refused_id:
 import hashlib
 import json
 import re
-import signal
 import ssl
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ansible.module_utils.gaudi.base import certificates, values
 from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.node import web
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.weights import pin_file
 from ansible.module_utils.gaudi.weights.record import unsafe
@@ -127,22 +126,6 @@ LONGEST_LIST = 16 * 1024 * 1024
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-@contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError if the block takes longer; a socket's own timeout restarts with every received byte."""
-
-    def over(_number: int, _frame: object) -> None:
-        raise TimeoutError(f"the answer was not whole after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def get(params: dict[str, Any], path: str, limit: int) -> bytes:
     """Return the hub's answer for a path, limited in bytes. Raises OSError or HTTPException."""
     request = urllib.request.Request(params["endpoint"].rstrip("/") + path)  # noqa: S310 - an address of HTTP
@@ -155,7 +138,7 @@ def get(params: dict[str, Any], path: str, limit: int) -> bytes:
         context.load_verify_locations(cadata=params["certificates"])
     handlers = urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=context)
     opener = urllib.request.build_opener(*handlers)
-    with within(params["timeout"]), opener.open(request, timeout=params["timeout"]) as answer:
+    with web.within(params["timeout"]), opener.open(request, timeout=params["timeout"]) as answer:
         content: bytes = answer.read(limit + 1)
     if len(content) > limit:
         raise OSError(f"it sends more than {limit} bytes for {path}")

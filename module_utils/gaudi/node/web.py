@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,8 @@ from ..base.access import proxy_of
 
 # Seconds within which a proxy answers; one that does not may be waiting for the server behind it.
 PROXY_SECONDS = 20
+# Seconds for a whole answer.
+WHOLE_SECONDS = 120.0
 
 # The certificates of a system, on Debian and Ubuntu, and on RHEL.
 SYSTEM_BUNDLES = (Path("/etc/ssl/certs/ca-certificates.crt"), Path("/etc/pki/tls/certs/ca-bundle.crt"))
@@ -73,11 +76,28 @@ def error_of(address: str, access: Mapping[str, str], changed: Mapping[str, str 
     try:
         # No server chooses what else is asked here: a redirect is an answer as well.
         alone = {**WITHOUT_ACCOUNTS, "follow_redirects": "none"}
-        with through(address, access), variables(changed or {}), open_url(address, timeout=PROXY_SECONDS, **alone):
-            return ""
+        with through(address, access), variables(changed or {}), within(WHOLE_SECONDS):
+            open_url(address, timeout=PROXY_SECONDS, **alone).close()
+        return ""
     except (OSError, ValueError, HTTPException, NotConnected) as error:
         # The reason of an HTTP answer lacks its number.
         return str(error if hasattr(error, "code") else getattr(error, "reason", error))
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError if the block takes longer; a socket's own timeout restarts with every received byte."""
+
+    def over(_number: int, _frame: object) -> None:
+        raise TimeoutError(f"the answer was not whole after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @contextmanager

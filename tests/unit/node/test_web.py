@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
 import os
+import threading
 from pathlib import Path
 
 import pytest
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import web
+from ansible.module_utils.gaudi.node.driver_look import index_of
 from ansible.module_utils.urls import open_url
 
 from tests.unit.node.outside import Authority, Key, proxy, serving
@@ -55,3 +59,39 @@ def test_where_the_site_sets_none_the_environment_counts(monkeypatch: pytest.Mon
         with web.through("http://outside.example/", {}), pytest.raises(OSError, match=r"50|refused|reset|Remote"):
             read("http://outside.example:1/")
         assert site.asked == ["http://outside.example:1/"]
+
+
+class Dripping(http.server.BaseHTTPRequestHandler):
+    """A server that sends byte by byte, each in time: of its header, or of its content. It ends at last."""
+
+    stopped = threading.Event()
+
+    def do_GET(self) -> None:
+        self.send_response_only(200)
+        if self.path.startswith("/content"):
+            self.end_headers()
+        self.flush_headers()
+        try:
+            for _ in range(60):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                self.stopped.wait(0.05)
+            self.wfile.write(b": y\r\n\r\n")
+        except OSError:
+            self.close_connection = True
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+
+def test_a_header_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "WHOLE_SECONDS", 0.3)
+    with serving(Dripping) as port:
+        assert "not whole after 0.3 s" in web.error_of(f"http://127.0.0.1:{port}/header", {"no_proxy": "127.0.0.1"})
+
+
+@pytest.mark.parametrize("what", ["header", "content"])
+def test_an_index_that_never_ends_is_not_waited_for(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "WHOLE_SECONDS", 0.3)
+    with serving(Dripping) as port, pytest.raises(Refusal, match="not whole after"):
+        index_of(f"http://127.0.0.1:{port}/{what}", "stable", {})
