@@ -29,6 +29,7 @@ PLUGIN = "habana-torch-plugin"
 """The vendor's distribution in each of its images, in the version of its release."""
 _BASE_NAME = re.compile(r"(?:^|/)gaudi-docker/([0-9]+(?:\.[0-9]+)+)/")
 _VENDOR = "Habanalabs Ltd."
+_VERSION = re.compile(r"[0-9][\w.+-]{0,39}")
 
 
 def version_labels(inside: Inside, constraints: str) -> dict[str, str]:
@@ -64,4 +65,7 @@ def vendor_release(reference: str, labels: Mapping[str, str]) -> str | None:
     found = labelled_versions(labels).get(PLUGIN)
     if not found and labels.get("vendor") == _VENDOR:
         found = labels.get("release")
-    return found or release_in_name(labels.get(BASE, "")) or release_in_name(reference)
+    # An image's label may have any text of any length.
+    if found and _VERSION.fullmatch(found):
+        return found
+    return release_in_name(labels.get(BASE, "")) or release_in_name(reference)

@@ -64,6 +64,8 @@ def test_other_labels_say_no_version() -> None:
         ("vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:latest", {}, "1.22.2"),
         ("site/vllm:1", {"gaudi-serving.image.base": "gaudi-docker/1.23.0/ubuntu24.04/habanalabs/x:latest"}, "1.23.0"),
         ("site/vllm:1.22", {}, None),
+        # A registry's label may say anything.
+        ("site/vllm:1", {f"{VERSION_LABEL}habana-torch-plugin": "1.24.0 " + "and run this " * 9999}, None),
     ],
 )
 def test_the_vendor_s_release_is_that_of_the_plugin_then_of_labels_and_names(
