@@ -113,8 +113,11 @@ def index_of(
     seen = ""
     for name in (f"{place}.gz", place):
         try:
-            with web.variables(variables), web.within(web.WHOLE_SECONDS):
-                answer = open_url(name, timeout=INDEX_SECONDS, **web.WITHOUT_ACCOUNTS)
+            with (
+                web.variables(variables),
+                web.within(web.WHOLE_SECONDS),
+                open_url(name, timeout=INDEX_SECONDS, **web.WITHOUT_ACCOUNTS) as answer,
+            ):
                 packed = io.BytesIO(answer.read(INDEX_LIMIT + 1))
             # A few kilobytes may unpack to any size, and their signature is not checked here.
             text = (gzip.GzipFile(fileobj=packed) if name.endswith(".gz") else packed).read(INDEX_LIMIT + 1)
