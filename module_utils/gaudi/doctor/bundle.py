@@ -101,7 +101,7 @@ _FORMS = (
         ),
         MASKED,
     ),
-    # What curl is given, and sshpass.
+    # Accounts in the arguments of curl and sshpass.
     (re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[ =])(?!\d+:\d)[^\s:@/]+:\S+"), rf"\1{MASKED}"),
     (re.compile(r"(\bsshpass -p ?)\S+"), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"), MASKED),

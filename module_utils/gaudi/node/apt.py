@@ -243,7 +243,7 @@ def unusable_proxy(module: AnsibleModule, addresses: Sequence[str], given: Mappi
         if through is None or not through.ours or through.address in asked:
             continue
         asked.add(through.address)
-        # What the server says of this address is judged where that is read.
+        # The answer of the server itself is checked where the repository is read.
         if unusable := faults.unusable(web.error_of(url, given, variables), through):
             return Refusal("repository_behind_proxy", f"{unusable} Packages that this run installs come through it.")
     return None

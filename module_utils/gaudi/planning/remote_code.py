@@ -10,7 +10,7 @@ from ..model.remote_code import BESIDE_LIMIT, Code, ForeignCode
 from ..request.options import Request
 from ..rules.draft import Draft
 
-# What a person does with weights that name another model.
+# Remedy for weights that name another model.
 ALONE = "Serve the model that they name, with a speculator in the option speculative_config"
 
 
