@@ -578,27 +578,23 @@ page:
   sample: "8 x HL-225, eth0 10.20.0.11/24 ..."
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.given import given_topology
 from ansible.module_utils.gaudi.cards.reservations import Reservations, holders
 from ansible.module_utils.gaudi.catalogue.entries import CardType
-from ansible.module_utils.gaudi.model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
-from ansible.module_utils.gaudi.model.remote_code import BESIDE_LIMIT, CONFIG_LIMIT, CONFIGS_BESIDE
-from ansible.module_utils.gaudi.node import beneath, documents
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources, read_topology
+from ansible.module_utils.gaudi.node.report.files import read_file
+from ansible.module_utils.gaudi.node.report.weights import read_weights
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 from ansible.module_utils.gaudi.node.states import last_starts
-from ansible.module_utils.gaudi.node.weight_folders import wrong_files
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 PLANS = Path(paths.INSTANCES)
@@ -620,76 +616,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "reservations_file": {"type": "path", "default": "/var/lib/gaudi-serving/cards.lock"},
     "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
 }
-
-
-def read_weights(path: str) -> Weights | None:
-    """Headers and index of a directory's safetensors files, and its config.json; None where there is no such directory.
-
-    Raises Refusal with the name of a file that is cut short or no safetensors file, or no config.json, and of one that
-    is a pipe, a device, or a link out of the directory: a person who brought such weights could make root read any
-    file.
-    """
-    directory = Path(path)
-    if not directory.is_dir():
-        return None
-    headers, wrong = {}, wrong_files(directory)
-    for shard in sorted(directory.glob("*.safetensors")):
-        if shard.name in wrong:
-            continue
-        with beneath.open_linked(shard, beneath.within(directory)) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            length = header_bytes(str(shard), stream.read(PREFIX_BYTES), size)
-            headers[shard.name] = (stream.read(length), size)
-    index, said = read_text(directory, INDEX), read_text(directory, CONVERTED)
-    beside = {name: content for name in CONFIGS_BESIDE if (content := read_beside(directory / name)) is not None}
-    return weights_from(headers, index, said, read_config(directory / "config.json"), wrong, beside)
-
-
-def read_file(path: str) -> str | None:
-    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text.
-
-    It may lie among weights that somebody brought. The server sees only its own folder, so it could not follow a link
-    out of it either.
-    """
-    try:
-        return documents.read_text(Path(path), within=beneath.within(Path(path).parent))
-    except Damaged as damage:
-        raise Refusal("file_unreadable", f"{damage}. Put the file itself there, or correct the path.") from damage
-
-
-def read_text(directory: Path, name: str) -> str | None:
-    """The text of a file beside the weights; None where there is none. Raises Refusal for what is no file of text."""
-    try:
-        return documents.read_text(directory / name, within=beneath.within(directory))
-    except Damaged as damage:
-        raise Refusal("file_unreadable", f"{damage}. Fetch the model again, or put the file itself there.") from damage
-
-
-def read_config(file: Path) -> bytes | None:
-    """The content of config.json; None where there is none. Raises Refusal for more than any model's has."""
-    try:
-        with beneath.open_linked(file, beneath.within(file.parent)) as stream:
-            content = stream.read(CONFIG_LIMIT + 1)
-    except FileNotFoundError:
-        return None
-    if len(content) > CONFIG_LIMIT:
-        raise Refusal(
-            "file_too_large", f"{file} is larger than {CONFIG_LIMIT >> 20} MiB, which no model's is. Fetch it again."
-        )
-    return content
-
-
-def read_beside(file: Path) -> bytes | None:
-    """The content of another configuration file, None where there is none, empty for more than any model's has.
-
-    Raises Refusal for a pipe, a device, or a link out of the directory.
-    """
-    try:
-        with beneath.open_linked(file, beneath.within(file.parent)) as stream:
-            content = stream.read(BESIDE_LIMIT + 1)
-    except FileNotFoundError:
-        return None
-    return content if len(content) <= BESIDE_LIMIT else b""
 
 
 def topology_of(module: AnsibleModule) -> dict[str, Any]:

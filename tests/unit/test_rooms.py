@@ -64,7 +64,7 @@ FORBIDDEN_CALLS = ("__import__", "compile", "eval", "exec", "input", "open", "pr
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 MODULES = sorted(path for path in BRAIN.rglob("*.py") if path.name != "__init__.py")
-PURE = [path for path in MODULES if path.parent.name != WORLD]
+PURE = [path for path in MODULES if BRAIN / WORLD not in path.parents]
 PACKAGES = sorted(path for path in BRAIN.rglob("*") if path.is_dir() and path.name != "__pycache__")
 
 
@@ -115,7 +115,7 @@ def shipping_faults(path: Path, code: Iterable[ast.AST]) -> list[str]:
 
 def impurities(path: Path, code: Sequence[ast.AST]) -> list[str]:
     """How a module could touch something outside."""
-    found = [f"{title(file)} is in {WORLD}" for file in imported(path, code) if file.parent.name == WORLD]
+    found = [f"{title(file)} is in {WORLD}" for file in imported(path, code) if BRAIN / WORLD in file.parents]
     for level, module, names in imports(code):
         if not level and module not in ALLOWED:
             found.append(f"{module} is not for pure modules: move what needs it to {WORLD}/")
@@ -208,7 +208,7 @@ def test_docstrings_speak_one_dialect() -> None:
 def test_a_room_has_its_own_tests() -> None:
     """Tests mirror the rooms."""
     tests = ROOT / "tests" / "unit"
-    assert not [title(folder) for folder in PACKAGES if not [*(tests / folder.name).glob("test_*.py")]]
+    assert not [title(folder) for folder in PACKAGES if not [*(tests / title(folder)).glob("test_*.py")]]
 
 
 def test_every_module_is_in_a_room() -> None:
@@ -251,16 +251,17 @@ def test_a_circle_is_found() -> None:
 
 def packages_imported() -> dict[str, set[str]]:
     """The other packages that each package imports."""
-    seen: dict[str, set[str]] = {folder.name: set() for folder in PACKAGES}
+    seen: dict[str, set[str]] = {title(folder): set() for folder in PACKAGES}
     for path in MODULES:
-        seen[path.parent.name] |= {file.parent.name for file in imported(path, parsed(path))} - {path.parent.name}
+        others = {title(file.parent) for file in imported(path, parsed(path))}
+        seen[title(path.parent)] |= others - {title(path.parent)}
     return seen
 
 
 def test_the_map_says_what_every_room_imports() -> None:
     """A row of docs/design.md: | ``package/`` | what it knows | ``imported``, ``imported`` |."""
     rows = [line.split("|") for line in (ROOT / "docs" / "design.md").read_text(encoding="utf-8").splitlines()]
-    said = {row[1].strip(" `/"): set(re.findall(r"`(\w+)`", row[3])) for row in rows if len(row) == 5}
+    said = {row[1].strip(" `/"): set(re.findall(r"`([\w/]+)`", row[3])) for row in rows if len(row) == 5}
     seen = packages_imported()
     assert {room: said.get(room) for room in seen} == seen
 

@@ -28,7 +28,6 @@ class Weights:
 
     bytes: int | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
-    files: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()
     # Whether fp8_convert or fp8_dynamic left its record beside them, and whether its scales are those that published
     # measurement files were made with.
@@ -119,7 +118,6 @@ def weights_from(
     return Weights(
         bytes=total if headers and not missing else None,
         parameters=parameters,
-        files=frozenset(headers),
         missing=missing,
         converted=record is not None,
         fits_published=record is None or fits_published(record, headers),

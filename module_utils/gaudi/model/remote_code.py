@@ -54,7 +54,7 @@ def code_of(config: Mapping[str, object]) -> Code:
     )
 
 
-def config_in(content: bytes) -> Mapping[str, object]:
+def config_in(content: bytes | str) -> Mapping[str, object]:
     """A config.json from the file's content. Raises Refusal for one that is none."""
     try:
         config = json.loads(content)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.model.headers import header_bytes, weights_from
-
-from library import serving_plan
+from ansible.module_utils.gaudi.node.report.files import read_file
+from ansible.module_utils.gaudi.node.report.weights import read_weights
 
 
 def shard(path: Path, tensors: dict[str, tuple[str, int]]) -> None:
@@ -27,13 +27,13 @@ def shard(path: Path, tensors: dict[str, tuple[str, int]]) -> None:
 
 
 def test_weights_are_measured_not_guessed(tmp_path: Path) -> None:
-    assert serving_plan.read_weights(str(tmp_path / "absent")) is None
-    empty = serving_plan.read_weights(str(tmp_path))
+    assert read_weights(str(tmp_path / "absent")) is None
+    empty = read_weights(str(tmp_path))
     assert empty is not None
     assert empty.bytes is None
     shard(tmp_path / "model-1.safetensors", {"a": ("BF16", 200), "b": ("F32", 40)})
     shard(tmp_path / "model-2.safetensors", {"c": ("F8_E4M3", 7)})
-    read = serving_plan.read_weights(str(tmp_path))
+    read = read_weights(str(tmp_path))
     assert read is not None
     assert read.bytes == 247
     assert read.parameters == {"BF16": 100, "F32": 10, "F8_E4M3": 7}
@@ -44,7 +44,7 @@ def test_weights_are_measured_not_guessed(tmp_path: Path) -> None:
     shards: dict[str, Any] = {f"model-{number}.safetensors": {} for number in (1, 2, 9)}
     record = {"tool": "fp8_convert", "shards": shards}
     (tmp_path / ".gaudi-serving" / "fp8.json").write_text(json.dumps(record), encoding="utf-8")
-    read = serving_plan.read_weights(str(tmp_path))
+    read = read_weights(str(tmp_path))
     assert read is not None
     assert read.missing == ("model-9.safetensors",)
     # With a shard missing the sum would be a guess.
@@ -81,11 +81,11 @@ def test_a_file_that_is_not_as_recorded_is_missing(tmp_path: Path) -> None:
     (tmp_path / ".gaudi-serving").mkdir()
     record = {"tool": "fp8_convert", "shards": sizes}
     (tmp_path / ".gaudi-serving" / "fp8.json").write_text(json.dumps(record), encoding="utf-8")
-    whole = serving_plan.read_weights(str(tmp_path))
+    whole = read_weights(str(tmp_path))
     assert whole is not None
     assert (whole.missing, whole.bytes) == ((), 14)
     (tmp_path / "two.safetensors").write_bytes(b"12345")
-    cut = serving_plan.read_weights(str(tmp_path))
+    cut = read_weights(str(tmp_path))
     assert cut is not None
     assert (cut.missing, cut.bytes, cut.converted) == (("two.safetensors",), None, True)
 
@@ -109,12 +109,12 @@ def test_what_is_no_file_of_the_weights_is_not_opened(tmp_path: Path, name: str,
     signal.alarm(30)  # what opens the pipe waits for ever
     try:
         if (name, what) == ("config.json", "nothing"):
-            read = serving_plan.read_weights(str(weights))
+            read = read_weights(str(weights))
             assert read is not None
             assert read.code is None
             return
         with pytest.raises((Refusal, FileNotFoundError)) as refused:
-            serving_plan.read_weights(str(weights))
+            read_weights(str(weights))
     finally:
         signal.alarm(0)
     assert name in str(refused.value)
@@ -131,10 +131,10 @@ def test_a_bucket_file_is_no_link_out_of_its_folder(tmp_path: Path) -> None:
     (weights / "buckets.txt").symlink_to(tmp_path / "secret")
     (weights / "linked.txt").symlink_to("own.txt")
     with pytest.raises(Refusal) as refused:
-        serving_plan.read_file(str(weights / "buckets.txt"))
+        read_file(str(weights / "buckets.txt"))
     assert refused.value.id == "link_leads_out"
-    assert serving_plan.read_file(str(weights / "linked.txt")) == "(1, 128, 0)\n"
-    assert serving_plan.read_file(str(weights / "absent.txt")) is None
+    assert read_file(str(weights / "linked.txt")) == "(1, 128, 0)\n"
+    assert read_file(str(weights / "absent.txt")) is None
 
 
 @pytest.mark.report("W13")
@@ -144,7 +144,7 @@ def test_a_link_within_the_weights_or_a_hubs_cache_is_read(tmp_path: Path) -> No
     blobs.mkdir()
     shard(blobs / "aa", {"a": ("BF16", 20)})
     (snapshot / "model.safetensors").symlink_to("../../blobs/aa")
-    read = serving_plan.read_weights(str(snapshot))
+    read = read_weights(str(snapshot))
     assert read is not None
     assert read.bytes == 20
 
@@ -153,7 +153,7 @@ def test_a_link_within_the_weights_or_a_hubs_cache_is_read(tmp_path: Path) -> No
 def test_a_file_cut_short_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(Refusal, match=re.escape(str(tmp_path / "model.safetensors"))):
-        serving_plan.read_weights(str(tmp_path))
+        read_weights(str(tmp_path))
 
 
 @pytest.mark.parametrize(

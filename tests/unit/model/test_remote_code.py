@@ -20,12 +20,12 @@ from ansible.module_utils.gaudi.model.remote_code import (
     config_in,
     foreign_code,
 )
+from ansible.module_utils.gaudi.node.report.weights import read_weights
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.serving.plan import kept_offline
 from hypothesis import given
 from hypothesis import strategies as st
 
-from library import serving_plan
 from tests.golden.plan_checks import entry
 from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_refusals import plan, sentence, warned
@@ -162,17 +162,17 @@ def test_a_config_json_that_is_given_counts_where_no_weights_are() -> None:
 
 
 def test_the_module_reads_it_beside_the_weights(tmp_path: Path) -> None:
-    empty = serving_plan.read_weights(str(tmp_path))
+    empty = read_weights(str(tmp_path))
     assert empty is not None
     assert empty.code is None
     config = tmp_path / "config.json"
     config.write_text(json.dumps(STRANGE), encoding="utf-8")
-    read = serving_plan.read_weights(str(tmp_path))
+    read = read_weights(str(tmp_path))
     assert read is not None
     assert read.code == code_of(STRANGE)
     config.write_bytes(b" " * (CONFIG_LIMIT + 1))
     with pytest.raises(Refusal, match=r"config\.json is larger than 1 MiB"):
-        serving_plan.read_weights(str(tmp_path))
+        read_weights(str(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100000, b"7"])
@@ -189,7 +189,7 @@ def beside(folder: Path, name: str, content: object) -> Weights:
     """Weights of a known class, with this file beside config.json, as the module reads them."""
     (folder / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    read: Weights | None = serving_plan.read_weights(str(folder))
+    read: Weights | None = read_weights(str(folder))
     assert read is not None
     return read
 
@@ -320,7 +320,7 @@ def test_a_file_that_may_name_code_and_cannot_be_read_is_refused_where_code_runs
 ) -> None:
     beside(tmp_path, "tokenizer_config.json", {})
     (tmp_path / "tokenizer_config.json").write_bytes(content)
-    files = serving_plan.read_weights(str(tmp_path))
+    files = read_weights(str(tmp_path))
     sentence("tokenizer_config.json", "cannot be read", "Fetch", files=files, trust_remote_code=True)
     assert "refused" not in plan(files=files)
 

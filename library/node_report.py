@@ -1,0 +1,130 @@
+"""Report what is true of a node: read-only, part by part, in one call."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_report
+short_description: Report what is true of a node
+description:
+  - Reads the parts that O(parts) selects, and changes nothing.
+  - A part that cannot be read, and a folder or file in it, is an entry with C(error) in place of its content, and for a
+    refusal with C(refused_id); the others are read all the same.
+  - The report concerns this node alone. Whoever takes it checks it first, since a node can report anything.
+version_added: "0.1.0"
+options:
+  parts:
+    description: Parts to report.
+    type: list
+    elements: str
+    required: true
+    choices: [cards, files, last_starts, reservations, weights]
+  foresee:
+    description: Names of cards by PCI id. Where they are given and the node has no driver, V(cards) has the cards on
+      its PCI bus, with C(foreseen), and module ids in the order of addresses, which is not what a driver will say.
+    type: dict
+    default: {}
+  weights:
+    description: Absolute paths of directories of weights, for V(weights).
+    type: list
+    elements: str
+    default: []
+  files:
+    description: Absolute paths of text files, for V(files).
+    type: list
+    elements: str
+    default: []
+requirements:
+  - root (C(become)), to see who uses which card, and to read every file
+seealso:
+  - module: gaudi_topology_info
+  - module: serving_plan
+attributes:
+  check_mode:
+    description: Can run in check mode; it only reads.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  platform:
+    description: Linux with the coreutils.
+    support: full
+    platforms: posix
+author: The gaudi-serving authors
+"""
+
+EXAMPLES = r"""
+- name: Read the cards, who has them, and what weights there are
+  node_report:
+    parts: [cards, reservations, weights]
+    weights: [/data/models/Qwen3-8B]
+  become: true
+  register: node
+
+- name: Show how large the model is
+  ansible.builtin.debug:
+    msg: "{{ node.report.weights['/data/models/Qwen3-8B'].bytes }} bytes"
+"""
+
+RETURN = r"""
+report:
+  description: The parts by name.
+  returned: always
+  type: dict
+  contains:
+    cards:
+      description: The topology, as RV(topology#module:gaudi_topology_info) of M(gaudi_topology_info) has it.
+      type: dict
+      sample: {schema: 1, cards: [], driver_version: 1.22.1-97ec1a4, addresses: [], findings: []}
+    files:
+      description: The text of each file of O(files); null where there is none.
+      type: dict
+      sample: {/data/buckets.txt: {text: "(1, 128, 0)\n"}}
+    last_starts:
+      description: What the last start of each instance logged, by instance; what it was sized by, and its KV blocks.
+      type: dict
+      sample: {qwen3-8b: {sized_by: 6f1ed002ab5595859014ebf0951522d9, kv_blocks: 4096}}
+    reservations:
+      description: C(reservations) has the cards of each instance. C(damage) says why they were made up from the plans.
+      type: dict
+      sample:
+        reservations: {qwen3-8b: {since: "2026-01-05T10:00:00Z", cards: [{module_id: 0, serial: AM50016138}]}}
+        damage: ""
+    weights:
+      description:
+        - What is in each directory of O(weights). V(bytes) is null where a file is missing; V(parameters) counts
+          elements by the kind that headers name; V(config) is the text of C(config.json); V(foreign) has what the
+          files name of other repositories.
+      type: dict
+      sample:
+        /data/models/Qwen3-8B:
+          there: true
+          bytes: 16381470720
+          parameters: {BF16: 8190735360}
+          missing: []
+          converted: false
+          fits_published: true
+          config: '{"model_type":"qwen3"}'
+          foreign: {references: [], unreadable: [], models: []}
+"""
+
+from typing import Any
+
+from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.report.parts import PARTS, read_parts
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "parts": {"type": "list", "elements": "str", "required": True, "choices": sorted(PARTS)},
+    "foresee": {"type": "dict", "default": {}},
+    "weights": {"type": "list", "elements": "str", "default": []},
+    "files": {"type": "list", "elements": "str", "default": []},
+}
+
+
+def main() -> None:
+    """Read, return."""
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.exit_json(changed=False, report=read_parts(module.params["parts"], module))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The part ``files`` of a node's report: the text of files that requests name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ...base.documents import Damaged
+from ...base.refusal import Refusal
+from .. import beneath, documents
+from .errors import each
+
+# Characters. The longest list of buckets in a public report has some 30,000.
+LONGEST = 1 << 20
+
+
+def read(module: AnsibleModule) -> dict[str, Any]:
+    """Return the text of each file of the option ``files``; None where there is none."""
+    return each(module.params["files"], lambda path: {"text": read_file(path)})
+
+
+def read_file(path: str) -> str | None:
+    """The text of a file that a request names; None where there is none. Raises Refusal for what is no file of text.
+
+    It may lie among weights that somebody brought. The server sees only its own folder, so it could not follow a link
+    out of it either.
+    """
+    try:
+        text = documents.read_text(Path(path), within=beneath.within(Path(path).parent))
+    except Damaged as damage:
+        raise Refusal("file_unreadable", f"{damage}. Put the file itself there, or correct the path.") from damage
+    if text is not None and len(text) > LONGEST:
+        raise Refusal("file_too_large", f"{path} has more than {LONGEST} characters. Shorten it, or correct the path.")
+    return text
