@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.fabric.pages import pairs
+from tests.unit.preflight.test_templates import task_of
+
 ROOT = Path(__file__).resolve().parents[2]
 # In place of every module of the project: it returns what the test has for it and for the node, and keeps what it was
 # asked. The node is known by its temporary folder.
@@ -140,28 +143,23 @@ def test_a_node_vetoes_no_batch_of_other_nodes(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("found", [{"lines": []}, {"verdict": 7}, {"verdict": {"state": "accepted"}}])
 def test_a_node_without_a_verdict_ends_no_page_of_other_nodes(tmp_path: Path, found: dict[str, Any]) -> None:
+    seen = task_of("fabric_check", "pairs", "fabric_pair_info")["register"]
+    page = {"name": "fabric_check", "tasks_from": "page", "public": True}
+    outcome = {"csv": "", "results": pairs(), "good": True, "lines": []}
     play = [
         {
             "hosts": "all",
             "gather_facts": False,
             "connection": "local",
+            "vars": {
+                "fabric_check_page": str(tmp_path / "page.html"),
+                "fabric_check_pairs_results": str(tmp_path / "pairs"),
+            },
             "tasks": [
-                {
-                    "ansible.builtin.set_fact": dict.fromkeys(
-                        ("fabric_check_found", "__fabric_check_seen"), "{{ found }}"
-                    )
-                },
-                {
-                    "ansible.builtin.include_role": {"name": "fabric_check", "tasks_from": "page"},
-                    "vars": {"fabric_check_page": str(tmp_path / "page.html")},
-                },
-                {
-                    "ansible.builtin.include_role": {"name": "fabric_check", "tasks_from": "page"},
-                    "vars": {
-                        "fabric_check_page": str(tmp_path / "pairs.html"),
-                        "__fabric_check_verdicts": "{{ __fabric_check_verdicts_of_pairs }}",
-                    },
-                },
+                {"ansible.builtin.set_fact": dict.fromkeys(("fabric_check_found", seen), "{{ found }}")},
+                {"ansible.builtin.include_role": page},
+                {"ansible.builtin.set_fact": {"fabric_check_pairs_found": outcome}},
+                task_of("fabric_check", "pairs", "Write the results on the controller"),
             ],
         }
     ]

@@ -194,17 +194,25 @@ def test_facts_of_another_node_stay_its_own() -> None:
 # What the operator or the inventory names, and names of a benchmark's run, which are checked.
 PLACES = {
     *("folder", "doctor_output", "image_output", "plan_output", "status_output", "host_tuning_output"),
-    *("fabric_check_page", "fabric_check_pairs_results", "inventory_hostname", "__benchmark_output", "item", "lookup"),
+    *("fabric_check_page", "fabric_check_pairs_results", "inventory_hostname", "benchmark_folder", "item", "lookup"),
 }
+
+
+def names_in(text: str) -> set[str]:
+    """The variables of an expression."""
+    bare = re.sub(r"'[^']*'", "", " ".join(re.findall(r"\{\{(.*?)\}\}", text, re.DOTALL)))
+    return set(re.findall(r"(?<![.\w])[a-z_]\w*", bare)) - {"if", "else", "is", "abs", "path_join"}
 
 
 def test_a_file_on_the_controller_is_where_the_operator_says() -> None:
     for path in files():
+        constants = path.parents[1] / "vars/main.yml"
+        own = load(constants) if constants.exists() else {}
         for task in [task for task in tasks_in(path) if moved_by(task) == {FILES}]:
             for arguments in [value for key, value in task.items() if key.startswith("ansible.builtin.")]:
                 place = str(arguments.get("dest", arguments.get("path", "")))
-                bare = re.sub(r"'[^']*'", "", " ".join(re.findall(r"\{\{(.*?)\}\}", place, re.DOTALL)))
-                names = set(re.findall(r"(?<![.\w])[a-z_]\w*", bare)) - {"if", "else", "is", "abs", "path_join"}
+                # A role's constant is as good as what it is made of.
+                names = {each for name in names_in(place) for each in (names_in(own[name]) if name in own else {name})}
                 assert names <= PLACES, f"{path.relative_to(ROOT)}: {task.get('name')}"
 
 

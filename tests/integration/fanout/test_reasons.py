@@ -16,24 +16,24 @@ import pytest
 
 from tests.integration.test_phases import run
 from tests.unit.preflight.test_contracts import ROOT, load
+from tests.unit.preflight.test_templates import elsewhere, fact_of, task_of
 
 ROLE = ROOT / "roles/weights_supply/tasks"
+# What a node knows of its round: whom it takes from.
+ROUND = fact_of("weights_supply", "round", "Decide which nodes fetch")
 REASON = "fan-1 gave 1 files of Qwen2 that are not what its record says: model.safetensors."
-KNOWN: dict[str, Any] = {
-    "weights_supply_item": {"directory": "Qwen2"},
-    "weights_supply_root": "/data/models",
-    "__weights_supply_peer_name": "fan-1",
-    "__weights_supply_seed_name": "fan-1",
-    "__weights_supply_blames": "",
-    "__weights_supply_config": "/nonexistent",
-}
+KNOWN: dict[str, Any] = {"weights_supply_item": {"directory": "Qwen2"}, "weights_supply_root": "/data/models"}
+BEGIN = task_of("weights_supply", "fetch", "Begin with no round behind us")
 
 
 def printed(file: str, folder: Path) -> str:
     """What a run on two hosts prints if the first task of the file's block with a rescue section fails."""
     (block,) = [task for task in load(ROLE / f"{file}.yml") if "rescue" in task]
     failing = [{"name": "Fail", "ansible.builtin.fail": {"msg": REASON}}]
-    done = run(folder, tasks=[{**block, "block": failing, "vars": KNOWN}])
+    taken = {"take": {host: {"peer": "fan-1", "seed": "fan-1"} for host in ("a", "b")}}
+    known = {**elsewhere("weights_supply", "/etc/gaudi-serving/weights", folder), **KNOWN}
+    decided = {"name": "Decide", "ansible.builtin.set_fact": {ROUND: taken}}
+    done = run(folder, tasks=[BEGIN, decided, {**block, "block": failing, "vars": known}])
     assert done.returncode == 0, done.stdout + done.stderr
     return re.sub(r"\s+", " ", done.stdout)
 
@@ -59,7 +59,7 @@ def test_a_folder_that_comes_in_the_last_attempt_has_arrived(tmp_path: Path) -> 
         (tmp_path / f"{step}.yml").write_text("[]")
     shutil.copy(ROLE / "round.yml", tmp_path)
     taken = {"src": f"{tmp_path}/a/Qwen2", "dest": f"{tmp_path}/b/", "mode": "preserve"}
-    third = "__weights_supply_round.attempt | int == 2"
+    third = f"{ROUND}.attempt | int == 2"
     (tmp_path / "take.yml").write_text(json.dumps([{"name": "Take", "ansible.builtin.copy": taken, "when": third}]))
     entry = {"name": "config.json", "size": 2, "sha256": hashlib.sha256(b"{}").hexdigest()}
     made = {"schema": 1, "source": "hub", "repository": "a/b", "revision": "c0" * 20, "fetched": "", "files": [entry]}
@@ -68,17 +68,14 @@ def test_a_folder_that_comes_in_the_last_attempt_has_arrived(tmp_path: Path) -> 
     (tmp_path / "a/Qwen2/config.json").write_text("{}")
     (tmp_path / "b").mkdir()
     (arrived,) = [task for task in load(ROLE / "fetch.yml") if task["name"] == "fetch | Ensure it has arrived"]
-    (begin,) = [task for task in load(ROLE / "fetch.yml") if "ansible.builtin.set_fact" in task]
     variables = {
-        **load(ROLE.parent / "defaults/main.yml"),
-        **load(ROLE.parent / "vars/main.yml"),
-        **{name: value for name, value in KNOWN.items() if not name.startswith("__")},
+        **elsewhere("weights_supply", "/etc/gaudi-serving/weights", tmp_path),
         "weights_supply_item": {"directory": "Qwen2", "repositories": {}},
         "weights_supply_root": str(tmp_path / "{{ inventory_hostname }}"),
         "weights_supply_needed": True,
         "weights_supply_shared": False,
     }
     go = {"name": "Go round", "ansible.builtin.include_tasks": f"{tmp_path}/round.yml"}
-    done = run(tmp_path, tasks=[{"name": "Fetch", "vars": variables, "block": [begin, go, arrived]}])
+    done = run(tmp_path, tasks=[{"name": "Fetch", "vars": variables, "block": [BEGIN, go, arrived]}])
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "b/Qwen2/config.json").exists()

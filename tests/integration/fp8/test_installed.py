@@ -17,7 +17,7 @@ import yaml
 
 from tests.integration.fp8 import checkpoints
 from tests.integration.fp8_dynamic import test_fp8_dynamic as bfloat16
-from tests.unit.preflight.test_templates import evaluate, task_of
+from tests.unit.preflight.test_templates import evaluate, own, task_of
 
 ROLES = Path(__file__).parents[3] / "roles"
 FILES = ROLES / "fp8_weights" / "files"
@@ -38,12 +38,15 @@ def tasks(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def installing() -> Iterator[str]:
-    """Files of tasks, in all roles, that write the converters to a node."""
-    names = ("fp8_convert", "fp8_dynamic", "gaudi_fp8", "__fp8_weights_files", "__fp8_weights_programs")
+    """Files of tasks, in all roles, that write the converters to a node, by their names or by the role's variables."""
+    names = {"fp8_convert", "fp8_dynamic", "gaudi_fp8"}
+    for _ in own("fp8_weights"):
+        names |= {name for name, value in own("fp8_weights").items() if any(each in str(value) for each in names)}
     for path in sorted(ROLES.glob("*/tasks/*.yml")):
         for task in tasks(path):
             for module in ("ansible.builtin.copy", "ansible.builtin.template", "node_files"):
-                if any(name in f"{task.get(module, '')} {task.get('loop')}" for name in names) and module in task:
+                text = f"{task.get(module, '')} {task.get('loop')}"
+                if module in task and any(name in text for name in names) and "absent" not in text:
                     yield str(path.relative_to(ROLES))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +218,7 @@ def test_nothing_is_swallowed() -> None:
 
 
 CHANGED = re.compile(r"\bis (?:not )?changed\b|\.(?:library_)?changed\b|'(?:library_)?changed'|\.written\b")
-# Each task or variable that reads what this run has changed, with the reason why a run that was cut off loses nothing.
+# Each task that reads what this run has changed, with the reason why a run that was cut off loses nothing.
 DECIDED = {
     # Asked in check mode, a job says whether there is work, whoever left it.
     "install | Say what is to be measured here, and whether it is": "state against state",
@@ -226,19 +226,20 @@ DECIDED = {
     "convert | Ask whether it is done": "check mode",
     "habana | Ensure the runtime's package is installed": "check mode",
     "settle | Ensure our unit runs now and at boot": "check mode",
-    "__host_tuning_foreseen": "check mode",
-    "__vllm_service_foreseen": "check mode",
     # An address that is wrong is said early; whoever needs a package has the index read.
     "vendor_source | Read the package index again": "read once more where a package is needed and not there",
     "habana | Ensure apt has read it where a package of it is needed (Debian, Ubuntu)": "spares a second reading",
-    # One of several reasons to look closer; the others are what engine, kernel, systemd and container say themselves.
-    "__container_runtime_unsettled": "beside unit_settled, proved, answers and apply",
-    "__host_tuning_unsettled": "beside reload_needed, unit_settled and document_kept",
-    "__vllm_service_settled": "beside settled, current and outdated",
     # The page is made anew where it is missing, and who is held back is said by every run.
     "End the role where there is nothing to write or to say": "beside what is held back, warnings and the page",
 }
-VARIABLES = sorted([*ROOT.glob("roles/*/vars/*.yml"), *ROOT.glob("roles/*/defaults/*.yml")])
+# What a role's variable has to read as well, where it reads what this run has changed: only check mode needs it, or it
+# is one of several reasons to check again, and the others are what engine, kernel, systemd and container report.
+ALONE = r"^{{ ansible_check_mode\s+and\b"
+BESIDE: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "container_runtime": [("unit_settled", "proved", "answers", "apply")],
+    "host_tuning": [(ALONE,), ("reload_needed", "unit_settled", "document_kept")],
+    "vllm_service": [(ALONE,), (r"\.settled", r"\.current", r"\.outdated")],
+}
 
 
 def expressions(node: Any, whose: str = "") -> Iterator[tuple[str, str]]:
@@ -257,14 +258,14 @@ def expressions(node: Any, whose: str = "") -> Iterator[tuple[str, str]]:
         yield whose, node
 
 
-def deciding(path: Path) -> set[str]:
-    """Who reads what this run has changed."""
-    return {whose for whose, text in expressions(load(path)) if CHANGED.search(text)}
+def deciding(path: Path) -> dict[str, str]:
+    """Who reads what this run has changed, with the text that does."""
+    return {whose: text for whose, text in expressions(load(path)) if CHANGED.search(text)}
 
 
 def test_what_a_run_has_changed_decides_nothing() -> None:
     """What a run that was cut off has changed, the next one does not change."""
-    files = [*TASK_FILES, *VARIABLES, ROOT / "site.yml", *ROOT.glob("playbooks/**/*.yml")]
+    files = [*TASK_FILES, ROOT / "site.yml", *ROOT.glob("playbooks/**/*.yml")]
     handlers = [name_of(path) for path in files if path.parent.name == "handlers"]
     notifying = [
         f"{name_of(path)}: {task.get('name')} notifies"
@@ -277,6 +278,22 @@ def test_what_a_run_has_changed_decides_nothing() -> None:
     assert not handlers + notifying + unknown
     # Who is allowed to read it does.
     assert {*found.values()} == DECIDED.keys()
+
+
+def test_what_a_run_has_changed_is_never_all_that_a_variable_reads() -> None:
+    read: dict[str, list[str]] = {}
+    for role in ROLES:
+        for path in (role / "vars/main.yml", role / "defaults/main.yml"):
+            for text in deciding(path).values() if path.exists() else ():
+                read.setdefault(role.name, []).append(text)
+    found = {
+        role: sorted(
+            beside for beside in BESIDE.get(role, ()) for text in texts if all(re.search(word, text) for word in beside)
+        )
+        for role, texts in read.items()
+    }
+    assert found == {role: sorted(beside) for role, beside in BESIDE.items()}
+    assert {role: len(texts) for role, texts in read.items()} == {role: len(each) for role, each in BESIDE.items()}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.unit.node.outside import Key, Proxied, proxy, serving
 from tests.unit.preflight.conftest import Ran, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import HERE, fetching, ids, plan, preflight
-from tests.unit.preflight.test_templates import evaluate
+from tests.unit.preflight.test_templates import evaluate, results
 
 HUB = "https://hub.example"
 
@@ -98,8 +98,8 @@ def test_the_role_tells_how_each_hub_is_reached() -> None:
         {"name": "three", "endpoint": "http://three.example", "proxy": ""},
         {"name": "four", "endpoint": "https://four.inside.example"},
     ]
-    site = {"http_proxy": "", "https_proxy": "http://proxy.example:3128", "no_proxy": ".inside.example"}
-    given = {"__preflight_access": site}
+    given = {"gaudi_https_proxy": "http://proxy.example:3128", "gaudi_no_proxy": ".inside.example"}
+    given |= results("preflight", role_options={"wrong": []})
     asked = read["gaudi_preflight"]["weights_hubs"]
     found = evaluate("preflight", asked, preflight_weights_sources=sources, **given)
     assert [each["proxy"] for each in found] == ["http://proxy.example:3128", "http://own.example:1", "", ""]

@@ -22,6 +22,7 @@ from jinja2 import nodes
 
 from simulator.playbook import run
 from tests.unit.preflight.test_contracts import BLOCKS, ROLES, ROOT, TASK_FILES, load, specified
+from tests.unit.preflight.test_templates import elsewhere
 
 # What of a value is secret: nothing, all of it, or of a mapping (or a list of them) what lies under some keys.
 Part = frozenset[str | int]
@@ -384,11 +385,8 @@ SHOWN = {
 
 def play_of(role: str, folder: Path) -> Path:
     """Write a playbook with these tasks of a role, each on its own, in check mode."""
-    variables: dict[str, Any] = {"ansible_managed": "Ansible managed"}
-    for file in ("defaults/main.yml", "vars/main.yml"):
-        path = ROOT / "roles" / role / file
-        variables |= (load(path) or {}) if path.exists() else {}
-    variables |= {**GIVEN, "__model_weights_config": str(folder)}
+    own = elsewhere(role, "/etc/gaudi-serving/weights", folder)
+    variables: dict[str, Any] = {"ansible_managed": "Ansible managed", **own, **GIVEN}
     every = [task for path in TASK_FILES if path.parts[-3] == role for task in walk(load(path), {})]
     blocks = []
     for name in SHOWN[role]:
