@@ -43,9 +43,9 @@ BAR = re.compile(
     r"(?P<phase>Prompt|Decode|Unified Attention) warmup(?: processing)?:[^|\r\n]{0,20}\|[^|\r\n]{0,300}\| *"
     r"(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?:[^\[\]\r\n]{0,100}\])?"
 )
-# The logging prefix: level, date, time, source line.
+# The logging prefix: level, date, time, source line. Of several processes that a line names the last counts.
 PREFIX = re.compile(
-    r"^(?:\((?P<process>[^)]{1,80})\) ?)?"
+    r"^(?:(?:\([^()]{1,80}\) ?(?=\([^()]{1,80}\bpid=\d)){0,3}\((?P<process>[^)]{1,80})\) ?)?"
     r"(?:(?P<level>[A-Z]+) [\d-]+ [\d:.,]+ (?:\[(?P<source>[^\]]{1,80})\] ?|(?P<old_source>\S+)\] ?)?)?"
 )
 # Set before a line by PyTorch, journalctl and docker logs --timestamps.
@@ -56,6 +56,8 @@ _JOURNAL = re.compile(
     r"^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}\[\d{1,8}\]: |\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,24}"
     r"(?: \S{1,64} \S{1,64}\[\d{1,8}\]:)? )"
 )
+# Ray prints a line that many workers print once, and says so behind it.
+_REPEATED = re.compile(r" \[repeated \d{1,9}x across cluster\].*$")
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
 
@@ -82,7 +84,7 @@ def read_line(line: str) -> ServerLine:
         text = text[rank.end() :]
         process = process or f"rank{rank['rank']}"
     source = found["source"] or found["old_source"] or ""
-    return ServerLine(process, source, found["level"] or "", text[:LOOKED_AT].rstrip())
+    return ServerLine(process, source, found["level"] or "", _REPEATED.sub("", text[:LOOKED_AT]).rstrip())
 
 
 def is_of_request(line: str, *, served: bool) -> bool:

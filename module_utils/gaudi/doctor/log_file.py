@@ -25,7 +25,7 @@ from ..fabric import output as hccl
 from ..faults.causes import Cause, explain, explain_log, quote
 from ..faults.facts import Facts
 from ..faults.known import FAULTS
-from ..faults.tracebacks import ServerLog
+from ..faults.tracebacks import MINOR, WRAPPER, ServerLog
 from ..faults.words import fault, fill
 from ..image import pytorch
 from ..image.output import failure
@@ -57,8 +57,10 @@ _JOURNAL = (
 _BEFORE = re.compile(
     r"^(?:"
     rf"{_JOURNAL} \S{{1,64}} (?:kernel|[^\s:\[\]]{{1,64}}\[\d{{1,8}}\]): "
-    rf"|(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}) \S{{1,64}} [^\s:\[\]]{{1,64}}: "
-    rf"|{_TIME} (?:std(?:out|err) [FP] )?"
+    # Not what a program says of an error, behind a time.
+    rf"|(?:{_TIME}|[A-Z][a-z]{{2}} [ \d]\d {_CLOCK}) [\w.-]{{1,64}} "
+    r"(?!\S{0,60}(?:[Ee]rror|Exception|Warning):)[^\s:\[\]]{1,64}: "
+    rf"|(?:(?:DEFAULT|DEBUG|INFO|WARNING|ERROR|CRITICAL) )?{_TIME} (?:std(?:out|err) [FP] )?"
     # netconsole, in its extended form.
     r"|\d{1,3},\d{1,20},\d{1,20},[-c+](?:,[^;]{0,200})?; ?"
     r"|[\w.-]{1,64}(?:[-_]\d{1,3} +|  +)\| "
@@ -66,8 +68,18 @@ _BEFORE = re.compile(
     r"|> "
     r")"
 )
-# The keys under which docker and journalctl --output=json keep a line.
-_KEPT = ("log", "MESSAGE")
+# Colours whose escape character a page dropped, and what cat -v and the terminals of CI systems make of it and of a
+# carriage return.
+_LOST_COLOUR = re.compile(r"\^\[\[[\d;]{0,20}m|\[\d{1,2};\d{1,3}m|\[0m|\^M\s*$")
+# The keys under which docker, journalctl --output=json and collectors of logs keep a line.
+_KEPT = ("log", "MESSAGE", "message")
+
+# How lines of a server begin, and a part that others put before each: as long as all begin alike but for numbers.
+_OF_SERVER = re.compile(
+    r"\([^()]{1,80}\bpid=\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d |\[rank\d|Traceback \(most recent call last"
+)
+_NUMBER = re.compile(r"\d{1,20}")
+_LONGEST_BEFORE, _SAMPLE, _ALIKE = 100, 1000, 0.6
 
 _BUILD = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] |gaudi-image refused |failed to solve: ", re.MULTILINE)
 _STEP = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] (?P<title>[^\n]{1,200})", re.MULTILINE)
@@ -123,7 +135,25 @@ def read(data: bytes) -> list[str]:
         )
     # A log in a page of Markdown is indented as a whole.
     indent = min((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), default=0)
-    return [line[indent:] for line in lines]
+    before = _before_all([line[indent:] for line in lines])
+    return [before.sub("", line[indent:], count=1) if before else line[indent:] for line in lines]
+
+
+def _before_all(lines: Sequence[str]) -> re.Pattern[str] | None:
+    """Return what an unknown program put before the lines of a server; None where they begin as a server's do."""
+    if any(_OF_SERVER.match(line) for line in lines):
+        return None
+    server = next(
+        (found for found in map(_OF_SERVER.search, lines) if found and found.start() <= _LONGEST_BEFORE), None
+    )
+    if server is None:
+        return None
+    first = server.string[: server.start()]
+    shape = r"\d+".join(map(re.escape, _NUMBER.split(first)))
+    before = re.compile(shape)
+    filled = [line for line in lines if line.strip()]
+    alike = sum(bool(before.match(line)) for line in filled[:_SAMPLE])
+    return before if alike >= _ALIKE * len(filled[:_SAMPLE]) else None
 
 
 def _lines(raw: str) -> Iterator[str]:
@@ -132,7 +162,7 @@ def _lines(raw: str) -> Iterator[str]:
         raw = _kept(raw)
     # A bar is drawn over with a carriage return; journald and GitHub show text behind it.
     for part in raw.rstrip("\r").split("\r", MOST_LINES):
-        line = printable(part)
+        line = _LOST_COLOUR.sub("", printable(part))
         for _ in range(3):
             found = _BEFORE.match(line)
             if found is None:
@@ -251,8 +281,10 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
 
 
 _MOST_RANKS = 8
-# pip prints the first before it succeeds, vllm bench serve the second at its end.
-_HARMLESS = re.compile(r"pip's dependency resolver does not currently take into account|^Failed requests: +0\s*$")
+# pip prints the first before it succeeds, vllm bench serve the second at its end, Python without an exception the last.
+_HARMLESS = re.compile(
+    r"pip's dependency resolver does not currently take into account|^Failed requests: +0\s*$|\bNoneType: None$"
+)
 _HCCL_ERROR = re.compile(r"(?i)error|fail|exit code|abort|bad\b|HCCL demo")
 
 
@@ -286,7 +318,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     if found.id:
         return found
     is_server = progress.phase != "starting"
-    errors = [] if is_server else [line for line in others if _FAILED.search(line) and not _HARMLESS.search(line)]
+    errors = [] if is_server else [line for line in others if _FAILED.search(line) and not _says_nothing(line)]
     failed = log.died or log.last_error or errors
     if not failed and not facts.status:
         return _of_shapes(others) or _without_failure(
@@ -296,6 +328,11 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(others, QUOTED)
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
+
+
+def _says_nothing(line: str) -> bool:
+    """Whether a line with an error's word is of no failure, or only reports that of another process."""
+    return read_line(line).level in MINOR or bool(_HARMLESS.search(line) or WRAPPER.search(line))
 
 
 def _begins_late(lines: Sequence[str]) -> bool:

@@ -81,6 +81,7 @@ FAULTS = (
         PLUGIN,
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|Found no NVIDIA driver"
         r"|libcuda\.so\S*: cannot open|No module named 'habana_frameworks"
+        r"|module 'torch' has no attribute 'hpu'"
         r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
@@ -155,6 +156,19 @@ FAULTS = (
         example="RuntimeError: synStatus=17 [Device in reset] synEventSynchronize failed.",
     ),
     Known(
+        "card-fatal-error",
+        CARDS,
+        "",
+        "The vendor's software ended the process: a card reported a critical error, or made no progress for too long.",
+        "Read dmesg | grep habanalabs, which names the card and its error. The next attempt starts with the card as it "
+        "is after its reset; if it happens again, have the card checked (playbooks/accept.yml).",
+        "vllm-fork 2134 and milabench 356, public issues",
+        retry=True,
+        signs=r"Synapse detected a device critical error|Synapse is being terminated due to fatality",
+        example="Synapse detected a device critical error that requires a restart. Killing process in 5 seconds "
+        "(hl: 6) 10:29:11 [No progress error]",
+    ),
+    Known(
         "too-few-cards",
         CARDS,
         "",
@@ -187,6 +201,17 @@ FAULTS = (
         PLUGIN,
         signs=r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor",
         example="RuntimeError: Neither storage attached to input tensor, not its view.",
+    ),
+    Known(
+        "lazy-collectives",
+        INSTANCES,
+        "",
+        "HPU graphs of a model on several cards need collectives in lazy mode, and this server has them switched off.",
+        "Set PT_HPU_ENABLE_LAZY_COLLECTIVES to true (plans of this project do where a release needs it); or set "
+        "enforce_eager, which makes no graphs.",
+        "vllm-fork 192 and 495, public issues",
+        signs=r"collective nonSFG is not supported during hpu graph capturing",
+        example="RuntimeError: collective nonSFG is not supported during hpu graph capturing",
     ),
     Known(
         "scale-patching",
@@ -222,10 +247,16 @@ FAULTS = (
         "Take vLLM or its fork, vllm-gaudi or vllm-hpu-extension, transformers and the vendor's PyTorch from one "
         "release, as an image that serving_image_build makes has them. Where they are, this release does not serve the "
         "model: docs/models.md lists those that were validated.",
-        "vllm-fork 462 and vllm-gaudi 891, public issues",
-        signs=r"TypeError: (?:FusedSDPA|HPU\w{1,60}|VLLMKVCache)\.\w{1,60}\(\) (?:missing|takes|got an unexpected)"
-        r"|cannot import name '\w+' from '(?:habana_frameworks|transformers|tokenizers|torch|vllm)\b"
-        r"|module '(?:habana_frameworks|vllm_gaudi)[\w.]*' has no attribute",
+        "vllm-fork 462, vllm-gaudi 652 and 891, vllm-hpu-extension 184 and optimum-habana 1163, public issues",
+        # A function is called with other arguments than it takes. Those of a calibration have an entry of their own.
+        signs=r"TypeError: (?!Patched|(?:EngineArgs|LLM)\.__init__)(?:\w{1,60}\.){0,4}\w{1,60}\(\) "
+        r"(?:missing \d+ required|takes |got an unexpected keyword|got multiple values for)"
+        r"|cannot import name '\w+' from '(?:habana_frameworks|transformers|tokenizers|torch|vllm|vllm_gaudi)\b"
+        r"|ModuleNotFoundError: No module named '(?:vllm|vllm_gaudi|transformers|torch)\.(?!_)"
+        r"|module '(?:habana_frameworks|vllm_gaudi|vllm|transformers)[\w.]*' has no attribute"
+        # A class of vLLM or transformers lacks what another part of the image asks it for.
+        r"|AttributeError: '(?:HPU\w{1,60}|\w{1,60}(?:For(?:CausalLM|ConditionalGeneration)|Config|Args"
+        r"|Tokenizer(?:Fast)?|Processor))' object has no attribute",
         example="TypeError: FusedSDPA.forward() takes from 4 to 9 positional arguments but 12 were given",
     ),
     Known(

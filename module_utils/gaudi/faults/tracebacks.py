@@ -26,7 +26,9 @@ _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
 # Without a traceback above it only a name that ends so counts.
 _NAMED = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception)(?:: |:?$)")
 _WITH_MESSAGE = re.compile(rf"{_NAME}: ")
-_MINOR = ("DEBUG", "INFO", "WARNING")
+# Below a traceback any name counts, but no other text: a page's end of a block, or what another thread prints.
+_RAISED = re.compile(rf"{_NAME}(?:\([\w.]{{1,60}}\))?(?::|$)")
+MINOR = ("DEBUG", "INFO", "WARNING")
 
 # HCL's form of a failed condition, in one line or in three.
 _CONDITION = re.compile(
@@ -48,7 +50,7 @@ ENGINE_DIED = re.compile(
 WRAPPER = re.compile(
     r"See (?:the )?(?:stack ?trace|root cause)|[Ss]tack trace above|Inspect the stacktrace|Engine (?:process )?failed"
     r" to start|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
-    r"|EngineDeadError|Engine loop (?:is not running|has died)"
+    r"|EngineDeadError|Engine loop (?:is not running|has died)|Engine process \(pid \d+\) died"
     r"|Background loop (?:has errored|is (?:not running|stopped))"
     r"|Task finished unexpectedly|EngineGenerateError|Executor failed|died with exit code|died unexpectedly"
     r"|^(?:\w+\.)*(?:SystemExit|KeyboardInterrupt|CancelledError|ProcessRaisedException|ProcessExitedException"
@@ -145,7 +147,7 @@ class _Stream:
         elif text.startswith(" ") or self._is_flat_frame(text):
             if not self._continue(text):
                 self.frames = [*self.frames[-1:], text.strip()[:CHARACTERS]]
-        elif self.inside or _NAMED.match(text):
+        elif (_RAISED if self.inside else _NAMED).match(text):
             if not self.inside:
                 self._begin(line.process, number)
             self.chains[-1].add(Raised(text[:CHARACTERS], _place(self.frames), self.follows))
@@ -233,8 +235,8 @@ class ServerLog:
         self.served = self.served or bool(LISTENS.search(line.text))
         self.last_line = line.text[:CHARACTERS]
         self._read_condition(line)
-        in_traceback = line.level not in _MINOR and self._stream(line).read(line, self._number)
-        error = not in_traceback and line.level not in _MINOR and not line.text.startswith("    ")
+        in_traceback = line.level not in MINOR and self._stream(line).read(line, self._number)
+        error = not in_traceback and line.level not in MINOR and not line.text.startswith("    ")
         severe = line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text)
         if severe and not line.text.startswith(" ") and not WRAPPER.search(line.text):
             self.last_error = line.text[:CHARACTERS]

@@ -121,8 +121,21 @@ BEFORE = [
     "    {}",
     "[gaudi-01: chat] {}",
     "> {}",
+    "ERROR 2025-11-26T10:00:00.123456789Z {}",
     "{}\r",
     "\x1b[31m{}\x1b[0m",
+    # Without their escape character, and as cat -v shows them.
+    "[1;36m{}[0;0m",
+    "^[[1;36m{}^[[0;0m^M",
+]
+# What only a server's lines are recognised behind.
+BEFORE_A_SERVER = [
+    "[2025-11-26 10:00:00] {}",
+    "10:00:00 {}",
+    "vLLM STDOUT: {}",
+    "vllm-0 server {}",
+    "test\tRun server\t2025-11-26T10:00:00.1234567Z {}",
+    "\u2502 {}",
 ]
 
 
@@ -157,6 +170,44 @@ def test_what_other_programs_put_before_a_line_does_not_count(form: str, text: s
     found = explained("\n".join(put(form, line) for line in lines))
     assert found.id == identifier
     assert found == explained(text)
+
+
+@pytest.mark.parametrize("form", BEFORE_A_SERVER)
+@pytest.mark.parametrize("report", ["vllm-gaudi-1549-log", "genaiexamples-1119", "vllm-gaudi-728-log"])
+def test_what_an_unknown_program_puts_before_each_line_of_a_server_does_not_count(form: str, report: str) -> None:
+    text = REPORTS[report]["input"]
+    before = "\n".join(form.format(line) for line in text.split("\n"))
+    assert explained(f"### Log\n{before}\n") == explained(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "quoted"),
+    [
+        (
+            "2025-11-26 10:00:00,123 [rank0]: TypeError: f() got an unexpected keyword argument 'a'",
+            "TypeError: f() got",
+        ),
+        ("2025-11-26T10:00:00Z Internal Error: Received signal - Segmentation fault", "Internal Error: Received"),
+        ("Nov 26 10:00:00 fatal error: habana.h: No such file", "fatal error: habana.h: No such file"),
+    ],
+)
+def test_the_name_of_an_error_behind_a_time_is_no_name_of_a_program(line: str, quoted: str) -> None:
+    assert quoted in log_file.read(line.encode())[0]
+
+
+@pytest.mark.parametrize("end", ["```", "</details>", "---", "Thanks for any help!", "$ docker ps -a"])
+def test_what_follows_a_traceback_that_was_cut_is_no_exception(end: str) -> None:
+    text = (
+        "(Worker_TP1 pid=17) Traceback (most recent call last):\n"
+        '(Worker_TP1 pid=17)   File "/vllm/a.py", line 3, in a\n'
+        "(Worker_TP1 pid=17)     b()\nRuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].\n"
+        'Traceback (most recent call last):\n  File "/vllm/b.py", line 3, in b\n    c()\n'
+    )
+    assert explained(f"{text}{end}\n").id == "graph-compiler"
+    cut = explained(
+        f'Traceback (most recent call last):\n  File "/vllm/b.py", line 3, in b\n    c()\n{end}\n', status=1
+    )
+    assert not cut.exception
 
 
 NEIGHBOURS = [
@@ -302,6 +353,35 @@ NEIGHBOURS = [
     ),
     ("TypeError: FusedSDPA.forward() takes from 4 to 9 positional arguments but 12 were given", "software-versions"),
     ("TypeError: HPUAttentionImpl.__init__() got an unexpected keyword argument 'sinks'", "software-versions"),
+    # vllm-gaudi 652, vllm-hpu-extension 184, optimum-habana 1163.
+    ("TypeError: Qwen2_5_VisionBlock.__init__() got an unexpected keyword argument 'use_fa'", "software-versions"),
+    ("TypeError: HPUMoEMethod.__init__() takes 3 positional arguments but 4 were given", "software-versions"),
+    ("ImportError: cannot import name 'Attention' from 'vllm.attention' (/v/__init__.py).", "software-versions"),
+    ("AttributeError: 'LlamaForCausalLM' object has no attribute 'embedding_padding'", "software-versions"),
+    ("AttributeError: 'Qwen2Tokenizer' object has no attribute 'all_special_tokens_extended'", "software-versions"),
+    ("TypeError: scaled_fp8_quant() got an unexpected keyword argument 'num_token_padding'", "software-versions"),
+    ("TypeError: BaseConfig.from_dict() got an unexpected keyword argument 'method'", "software-versions"),
+    ("ModuleNotFoundError: No module named 'vllm.attention.layer'", "software-versions"),
+    # Every server on Gaudi prints this, and it says nothing.
+    (
+        'WARNING 08-26 14:56:40 [_custom_ops.py:20] Failed to import from vllm._C with ModuleNotFoundError("No module '
+        "named 'vllm._C'\")",
+        "no-failure",
+    ),
+    ("AttributeError: 'NoneType' object has no attribute 'forward'", "unknown"),
+    ("AttributeError: module 'torch' has no attribute 'hpu'", "no-plugin"),
+    # vllm-fork 192 and 495.
+    (
+        "(RayWorkerWrapper pid=9) ERROR 08-16 05:39:57 worker_base.py:382] RuntimeError: collective nonSFG is not "
+        "supported during hpu graph capturing [repeated 6x across cluster]",
+        "lazy-collectives",
+    ),
+    # milabench 356.
+    (
+        "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_SYNHELPER synStatus 31 [Synapse is being terminated due to "
+        "fatality]. Event creation failed",
+        "card-fatal-error",
+    ),
     ("ImportError: cannot import name 'Gemma3TextConfig' from 'transformers' (/usr/lib/t.py)", "software-versions"),
     ("RuntimeError: Found no NVIDIA driver on your system.", "no-plugin"),
     ("Internal Error: Received signal - Segmentation fault", "crashed"),
@@ -406,6 +486,27 @@ WHOLE = [
         + hcl("coordinator.cpp:9(receive)", "rc > 0", "the other side has gone"),
         "out-of-device-memory",
     ),
+    # vllm-fork 2134: an engine that a card's error ended, while clients waited.
+    (
+        'INFO:     10.109.20.86:55372 - "GET /metrics HTTP/1.1" 200 OK\n'
+        "Synapse detected a device critical error that requires a restart. Killing process in 5 seconds (hl: 6) "
+        "10:29:11 [No progress error]\n"
+        "ERROR 11-12 10:29:35 [client.py:282] RuntimeError('Engine process (pid 514) died.')\n"
+        "ERROR 11-12 10:29:35 [client.py:282] NoneType: None\n"
+        "ERROR 11-12 10:29:35 [serving_chat.py:948] Traceback (most recent call last):\n"
+        "ERROR 11-12 10:29:35 [serving_chat.py:948]     raise request_output\n"
+        "ERROR 11-12 10:29:35 [serving_chat.py:948] vllm.engine.multiprocessing.MQEngineDeadError: Engine loop is not "
+        "running. Inspect the stacktrace to find the original error: RuntimeError('Engine process (pid 514) died.').\n",
+        "card-fatal-error",
+    ),
+    # llm-d 191: each process names those that it was started by.
+    (
+        "(APIServer pid=32) (EngineCore_0 pid=296) (VllmWorker TP1 pid=304) ERROR 09-07 11:25:27 "
+        "[multiproc_executor.py:596] NotImplementedError: Sparse Attention is not supported on HPU.\n"
+        "(APIServer pid=32) (EngineCore_0 pid=296) ERROR 09-07 11:25:27 [core.py:700] RuntimeError: Worker failed with "
+        "error 'Sparse', please check the stack trace above for the root cause\n",
+        "model-not-for-card",
+    ),
     # A status of HTTP is only what a hub's client was told.
     (direct(REFUSED.format(403), "huggingface_hub.errors.GatedRepoError: 403 Client Error."), "hub-gated"),
     (direct(REFUSED.format(401), "huggingface_hub.errors.GatedRepoError: 401 Client Error."), "hub-gated"),
@@ -450,6 +551,23 @@ def test_a_traceback_after_a_bar_is_of_the_rank_that_it_names() -> None:
         "assert length > 0",
         "AssertionError",
     )
+
+
+def test_a_process_is_the_last_one_that_a_line_names() -> None:
+    text = (
+        "(APIServer pid=32) (EngineCore_0 pid=296) (VllmWorker TP1 pid=304) ERROR 09-07 11:25:27 "
+        "[multiproc_executor.py:596] ValueError: nobody has seen this before [repeated 3x across cluster]\n"
+    )
+    assert explained(text).lines == ("ValueError: nobody has seen this before",)
+
+
+def test_an_error_that_only_reports_another_process_is_not_quoted() -> None:
+    text = (
+        "ERROR 11-12 10:29:35 [client.py:282] OSError('nobody has seen this before')\n"
+        "ERROR 11-12 10:29:36 [client.py:282] RuntimeError('Engine process (pid 514) died.')\n"
+        "ERROR 11-12 10:29:36 [client.py:282] NoneType: None\n"
+    )
+    assert explained(text).lines == ("ERROR 11-12 10:29:35 [client.py:282] OSError('nobody has seen this before')",)
 
 
 def test_a_table_of_cards_is_no_program_to_wait_for() -> None:
