@@ -45,15 +45,6 @@ def api_keys_digests(given: Any, instances: list[str]) -> dict[str, str]:
         raise AnsibleFilterError(refusal.message_with_id) from None
 
 
-def api_keys_fault(given: Any, instance: str) -> str:
-    """Return why the value is not a list of keys; empty where it is one."""
-    try:
-        keys.wished(given, str(instance))
-    except Refusal as refusal:
-        return refusal.message_with_id
-    return ""
-
-
 def api_keys_exported(value: Any, node: str) -> list[str]:
     """Return the inventory entries that a node reports, once each has the form of one.
 
@@ -75,5 +66,4 @@ class FilterModule:
             "api_keys": api_keys,
             "api_keys_digests": api_keys_digests,
             "api_keys_exported": api_keys_exported,
-            "api_keys_fault": api_keys_fault,
         }

@@ -1,17 +1,19 @@
-"""Print refusals that documents hold."""
+"""Print refusals that documents hold, and refuse plans that cannot be written to a node."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.base.refusal import with_id
+from ansible.module_utils.gaudi.base.refusal import Refusal, with_id
+from ansible.module_utils.gaudi.serving.plan_form import check_plan
 
 
 def refusals(documents: Sequence[Mapping[str, object]]) -> list[str]:
@@ -22,9 +24,18 @@ def refusals(documents: Sequence[Mapping[str, object]]) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
+def plan_refused(plan: Mapping[str, Any], api_keys: object) -> str:
+    """Return why a plan cannot be written to a node, with its id; empty where it can."""
+    try:
+        check_plan(plan, api_keys)
+    except Refusal as refusal:
+        return refusal.message_with_id
+    return ""
+
+
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., list[str]]]:
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
-        return {"refusals": refusals}
+        return {"plan_refused": plan_refused, "refusals": refusals}

@@ -32,7 +32,7 @@ ALL: Part = frozenset({"*"})
 # Filters whose result holds no account, and tests for a value that do not return it.
 CLEAN = {
     *("length", "bool", "int", "ca_bundle", "without_login", "driver_trouble", "pip_trouble"),
-    *("api_keys_digests", "api_keys_fault"),
+    *("api_keys_digests", "plan_refused"),
 }
 # Filters whose result is secret in part.
 PARTLY: Mapping[str, Part] = {

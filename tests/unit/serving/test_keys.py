@@ -21,7 +21,8 @@ from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
 from hypothesis import given
 from hypothesis import strategies as st
 
-from filter_plugins.api_keys import api_keys, api_keys_exported, api_keys_fault
+from filter_plugins.api_keys import api_keys, api_keys_exported
+from filter_plugins.refusals import plan_refused
 from library import instance_keys
 from tests.unit.host.modules import run_main
 
@@ -84,7 +85,9 @@ def test_what_is_no_key_is_refused_without_being_shown(given: Any) -> None:
     text = str(entry[0] if isinstance(entry, list) else entry)
     assert DIGEST not in str(refused.value)
     assert text.strip() not in str(refused.value)
-    assert api_keys_fault(given, "chat") == f"{refused.value} [{refused.value.id}]"
+    plan = {"schema": 1, "instance": "chat", "guarded": True, "container": {"name": "vllm-chat", "environment": {}}}
+    said = plan_refused({**plan, "environment": {}, "requires": {"weights_path": "/models/m"}}, given)
+    assert said == f"{refused.value} [{refused.value.id}]"
     with pytest.raises(AnsibleFilterError) as failed:
         api_keys(given, "chat")
     assert failed.value.__cause__ is None

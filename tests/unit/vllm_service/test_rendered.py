@@ -184,19 +184,20 @@ def refused(plan: dict[str, Any], **given: Any) -> str:
     ("changes", "said"),
     [
         ({}, ""),
-        ({"refused": "No room."}, "No room."),
-        ({"schema": 2}, "is not one of the action serving_plan"),
-        ({"instance": "tiny\n"}, "is not one of the action serving_plan"),
-        ({"instance": "../tiny"}, "is not one of the action serving_plan"),
-        ({"environment": {"A": "1\n2"}}, "is not one of the action serving_plan"),
-        ({"environment": {"A-B": "1"}}, "is not one of the action serving_plan"),
-        ({"requires": {"weights_path": "models/Tiny"}}, "is not one of the action serving_plan"),
+        ({"refused": "No room.", "refused_id": "no_room"}, "No room. [no_room]"),
+        ({"schema": 2}, "is not one of the action serving_plan (schema 1)"),
+        ({"instance": "tiny\n"}, "is not one of the action serving_plan (schema 1)"),
+        ({"instance": "../tiny"}, "is not one of the action serving_plan (schema 1)"),
+        ({"environment": {"A": "1\n2"}}, "is not one of the action serving_plan (schema 1)"),
+        ({"environment": {"A-B": "1"}}, "is not one of the action serving_plan (schema 1)"),
+        ({"requires": {"weights_path": "models/Tiny"}}, "is not one of the action serving_plan (schema 1)"),
     ],
 )
 def test_a_plan_that_cannot_be_written_down_is_refused(changes: dict[str, Any], said: str) -> None:
     sentence = refused({**copy.deepcopy(PLAN), **changes})
     assert said in sentence
     assert bool(sentence) is bool(said)
+    assert sentence.endswith("[plan_malformed]") is ("serving_plan" in said)
 
 
 @pytest.mark.parametrize(("key", "wrong"), [("a" * 16, False), ("a" * 15, True), ("a b" * 8, True)])
@@ -208,7 +209,8 @@ def test_keys_that_are_none_are_refused(key: str, wrong: bool) -> None:
 
 def test_keys_for_a_plan_without_a_guard_are_refused() -> None:
     """Such a plan was made without looking at the keys: its server would be open."""
-    assert "asks for none" in refused(PLAN, vllm_service_api_keys=["a-key-of-sixteen"])
+    said = refused(PLAN, vllm_service_api_keys=["a-key-of-sixteen"])
+    assert ("asks for none" in said, said.endswith("[keys_not_asked_for]")) == (True, True)
     assert refused(PLAN, vllm_service_api_keys={"other": ["a-key-of-sixteen"]}) == ""
     assert "is not one of the action" in refused({**PLAN, "guarded": None})
 
