@@ -29,7 +29,7 @@ def weights_fault(hosts: supply.Hosts, name: str, among: Iterable[str]) -> str:
     """Say why a host must not fetch weights with the others, or that it needs an address; empty without a reason."""
     among = list(among)
     refusal = supply.weights_faults(hosts, among).get(name)
-    return str(refusal or addresses.without_address(hosts, name, among))
+    return refusal.message_with_id if refusal else addresses.without_address(hosts, name, among)
 
 
 class FilterModule:

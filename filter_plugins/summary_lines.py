@@ -14,6 +14,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.preflight import compatibility
 from ansible.module_utils.gaudi.preflight.site import not_in_inventory
 
 LOOPBACK = re.compile(r"http://(127\.|localhost|\[::1\])")
@@ -87,7 +88,7 @@ def summary_lines(
         f"{host}: {count(len(cards), 'card')} ({names}), driver {driver}, release {release}",
         # Before a node has its driver, the module ids of its cards are not known.
         *([] if topology.get("foreseen") else numa_lines(cards)),
-        *(f"  let through by preflight_allow_mismatch: {said}" for said in let_through),
+        *(compatibility.checked(f"  let through by {compatibility.OPTION}: {said}", said) for said in let_through),
     ]
     for found in instances:
         lines += instance_lines(found, answers, (pins or {}).get(str(found["instance"]), ()))

@@ -55,7 +55,7 @@ def row(node: str, found: dict[str, Any]) -> tuple[str, ...]:
     last_words = found.get("said") if failed or locked_out else ""
     says = str(found["damaged"] or unit_fault(found, node) or last_words or state.get("status", "never started"))
     if state.get("phase") == "serving" and last:
-        says += f" (last failure {last.get('time')}: {last.get('kind')})"
+        says += f" (last failure {last.get('time')}: [{last.get('kind')}])"
     cells = (
         node,
         str(found["instance"]),

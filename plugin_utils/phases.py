@@ -12,6 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.refusal import with_id
+
 # The play of site.yml that goes through its roles node by node, and what people call these parts of it.
 NODE_BY_NODE = "Bring up node by node, and serve"
 PARTS = {
@@ -142,8 +148,7 @@ def sentence(result: Mapping[str, Any], lines: int = COMMAND_LINES) -> str:
     text = refused[1] if refused else text
     if text == "Assertion failed":  # Ansible's own words, for who gave no others
         text = f"{text}: {result.get('assertion')}"
-    identifier = str(result.get("refused_id") or "")
-    text = f"{text} [{identifier}]" if identifier and f"[{identifier}]" not in text else text
+    text = with_id(text, str(result.get("refused_id") or ""))
     said = next(
         (words for key in ("stderr", "module_stderr", "stdout") if (words := str(result.get(key) or "").strip())), ""
     )

@@ -13,11 +13,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..base.checks import shown
+from ..faults.words import say
 from .static import Fault, Interface
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _LIST = "NIC_NET_CONFIG"
-_ADVICE = "Write it anew for the cards that are there, or remove it where the NICs are not routed."
 
 
 def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
@@ -25,21 +25,25 @@ def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str)
     if text is None:
         return ()
     if not text.strip():
-        return (Fault("gaudinet_empty", f"{path} is empty: the habana runtime leaves it out.", fatal=False),)
+        return (Fault("gaudinet-empty", say("gaudinet-empty", path=path), fatal=False),)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return (Fault("gaudinet_unreadable", f"{path} is no JSON: {shown(text)}. {_ADVICE}"),)
+        return (_unreadable(path, f"is no JSON: {shown(text)}"),)
     entries = document.get(_LIST) if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
-        return (Fault("gaudinet_unreadable", f"{path} holds no list {_LIST} of entries. {_ADVICE}"),)
+        return (_unreadable(path, f"holds no list {_LIST} of entries"),)
     wrong = [problem for entry in entries for problem in _entry(entry)]
     wrong += _twice([str(entry.get("NIC_MAC", "")).lower() for entry in entries], "NIC_MAC")
     wrong += _twice([str(entry.get("NIC_IP", "")) for entry in entries], "NIC_IP")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        return (Fault("gaudinet_entry", f"{path}: {'; '.join(wrong[:3])}{more}. {_ADVICE}"),)
+        return (Fault("gaudinet-entry", say("gaudinet-entry", path=path, wrong="; ".join(wrong[:3]) + more)),)
     return _against_cards({str(entry["NIC_MAC"]).lower() for entry in entries}, interfaces, path)
+
+
+def _unreadable(path: str, wrong: str) -> Fault:
+    return Fault("gaudinet-unreadable", say("gaudinet-unreadable", path=path, wrong=wrong))
 
 
 def _entry(entry: Mapping[str, object]) -> list[str]:
@@ -62,18 +66,16 @@ def _twice(values: Sequence[str], key: str) -> list[str]:
 def _against_cards(macs: set[str], interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
     """Return faults for addresses that belong to no card of the node, and for ports that the file lacks."""
     if not interfaces:
-        said = f"{path} is there, and no interface of a card is: nobody can tell whether it is of these cards."
-        return (Fault("gaudinet_not_compared", f"{said} Load habanalabs_en; see dmesg.", fatal=False),)
+        return (Fault("gaudinet-not-compared", say("gaudinet-not-compared", path=path), fatal=False),)
     here = {interface.mac.lower(): interface for interface in interfaces}
     strange, lacking = sorted(macs - set(here)), sorted(set(here) - macs)
     faults = []
     if strange:
-        said = (
-            f"{path} is stale: {len(strange)} of its {len(macs)} addresses belong to no card here, {strange[0]} first."
-        )
-        faults.append(Fault("gaudinet_stale", f"{said} Runs between nodes end with QPC errors. {_ADVICE}"))
+        said = say("gaudinet-stale", path=path, count=len(strange), total=len(macs), first=strange[0])
+        faults.append(Fault("gaudinet-stale", said))
     if lacking:
         modules = tuple(sorted({here[mac].module for mac in lacking}))
-        said = f"{path} lacks {len(lacking)} addresses of the cards here, {here[lacking[0]].name} ({lacking[0]}) first."
-        faults.append(Fault("gaudinet_incomplete", f"{said} {_ADVICE}", modules))
+        first = f"{here[lacking[0]].name} ({lacking[0]})"
+        said = say("gaudinet-incomplete", path=path, count=len(lacking), first=first)
+        faults.append(Fault("gaudinet-incomplete", said, modules))
     return tuple(faults)

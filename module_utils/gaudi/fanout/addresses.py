@@ -28,7 +28,7 @@ def without_address(nodes: Mapping[str, Mapping[str, Any]], name: str, among: It
     try:
         values.routed(read.get("address", ""), "gaudi_weights_address")
     except Refusal as refusal:
-        return str(refusal)
+        return refusal.message_with_id
     return ""
 
 

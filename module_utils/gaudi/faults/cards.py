@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from .entry import CARDS, INFO, WARNING, Known
-from .shared import CHECKS, DOCTOR, FINDINGS, LINK, LOG_FILE, MODULES, OF_SITE, STATIC, STILL_TRANSLATES
+from .shared import (
+    CHECKS,
+    DOCTOR,
+    FINDINGS,
+    GAUDINET,
+    LINK,
+    LOG_FILE,
+    MODULES,
+    OF_SITE,
+    STATIC,
+    STILL_TRANSLATES,
+    WRITE_GAUDINET,
+)
 
 FAULTS = (
     # Cards and links, as hl-smi, the driver and the PCI bus show them.
@@ -261,6 +273,44 @@ FAULTS = (
         "{name} of {card} {wrong}.",
         "Set it right, and look at the switch.",
         "",
+    ),
+    # gaudinet.json: the addresses of external ports.
+    Known(
+        "gaudinet-empty",
+        CARDS,
+        GAUDINET,
+        "{path} is empty: the habana runtime leaves it out.",
+        "Remove it, or write it for the cards that are there.",
+        "habana-container-runtime",
+        WARNING,
+    ),
+    Known("gaudinet-unreadable", CARDS, GAUDINET, "{path} {wrong}.", WRITE_GAUDINET, "HCL, which reads it"),
+    Known("gaudinet-entry", CARDS, GAUDINET, "{path}: {wrong}.", WRITE_GAUDINET, "HCL, which reads it"),
+    Known(
+        "gaudinet-not-compared",
+        CARDS,
+        GAUDINET,
+        "{path} is there, and no interface of a card is: nobody can tell whether it is of these cards.",
+        "Load habanalabs_en; see dmesg.",
+        "",
+        WARNING,
+    ),
+    Known(
+        "gaudinet-stale",
+        CARDS,
+        GAUDINET,
+        "{path} is stale: {count} of its {total} addresses belong to no card here, {first} first. Runs between nodes "
+        "end with QPC errors.",
+        WRITE_GAUDINET,
+        "HCL, which reads it",
+    ),
+    Known(
+        "gaudinet-incomplete",
+        CARDS,
+        GAUDINET,
+        "{path} lacks {count} addresses of the cards here, {first} first.",
+        WRITE_GAUDINET,
+        "HCL, which reads it",
     ),
     Known(
         "card-not-initialised",

@@ -6,6 +6,7 @@ from __future__ import annotations
 LOG_FILE = "module_utils/gaudi/doctor/log_file.py"
 FINDINGS = "module_utils/gaudi/cards/findings.py"
 STATIC = "module_utils/gaudi/fabric/static.py"
+GAUDINET = "module_utils/gaudi/fabric/gaudinet.py"
 CHECKS = "module_utils/gaudi/preflight/checks.py"
 COMPATIBILITY = "module_utils/gaudi/preflight/compatibility.py"
 DOCTOR = "module_utils/gaudi/doctor/findings.py"
@@ -24,6 +25,7 @@ LINK = (
     "Nothing over several cards is measured or started with it. Look at dmesg | grep habanalabs; if it stays, have the "
     "card and its neighbours on the board checked."
 )
+WRITE_GAUDINET = "Write it for the cards that are there, or remove it where the NICs are not routed."
 MODULES = "Unload all habanalabs modules and load those of one release, or install the driver again."
 FLASH = (
     "No role flashes firmware: with no instance running, unload the habanalabs modules, run hl-fw-loader (package "

@@ -491,10 +491,15 @@ def let_through(mismatches: Iterable[Mismatch]) -> list[str]:
     return [each.short for each in mismatches if each.allowed and each.check.level == REFUSE]
 
 
+def checked(sentence: str, short: str) -> str:
+    """Return a sentence about what was let through, with the id of its check; short: as let_through() returns it."""
+    return with_id(sentence, short.partition(":")[0])
+
+
 def remembered(instances: Iterable[Mapping[str, Any]]) -> list[str]:
     """A line for each mismatch that an instance was set up with; ``instances`` as vllm_service_info has them."""
     return [
-        f"{found['instance']} runs although {printable(said)} ({OPTION})"
+        checked(f"{found['instance']} runs although {printable(said)} ({OPTION})", said)
         for found in instances
         for said in found["let_through"]
     ]

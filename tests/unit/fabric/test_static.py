@@ -181,21 +181,21 @@ def test_gaudinet_of_these_cards_is_right_and_none_is_no_fault() -> None:
 
 def test_a_gaudinet_without_interfaces_to_compare_it_with_ends_nothing() -> None:
     (fault,) = check_gaudinet(gaudinet(), [], "/etc/gaudinet.json")
-    assert (fault.id, fault.fatal) == ("gaudinet_not_compared", False)
+    assert (fault.id, fault.fatal) == ("gaudinet-not-compared", False)
 
 
 @pytest.mark.parametrize(
     ("text", "ids", "words"),
     [
-        (gaudinet(NIC_MAC="b0:fd:0b:ff:ff:ff"), ["gaudinet_stale", "gaudinet_incomplete"], "1 of its 24 addresses"),
-        (gaudinet(NIC_MAC="nonsense"), ["gaudinet_entry"], "'nonsense' is no MAC address"),
-        (gaudinet(NIC_IP="10.0.0.300"), ["gaudinet_entry"], "'10.0.0.300' is no IPv4 address"),
-        (gaudinet(NIC_IP="10.0.0.1"), ["gaudinet_entry"], "NIC_IP 10.0.0.1 is there twice"),
-        ("{", ["gaudinet_unreadable"], "no JSON"),
-        ("[]", ["gaudinet_unreadable"], "NIC_NET_CONFIG"),
-        ('{"NIC_NET_CONFIG": [1]}', ["gaudinet_unreadable"], "NIC_NET_CONFIG"),
-        (" \n", ["gaudinet_empty"], "leaves it out"),
-        ('{"NIC_NET_CONFIG": []}', ["gaudinet_incomplete"], "lacks 24 addresses"),
+        (gaudinet(NIC_MAC="b0:fd:0b:ff:ff:ff"), ["gaudinet-stale", "gaudinet-incomplete"], "1 of its 24 addresses"),
+        (gaudinet(NIC_MAC="nonsense"), ["gaudinet-entry"], "'nonsense' is no MAC address"),
+        (gaudinet(NIC_IP="10.0.0.300"), ["gaudinet-entry"], "'10.0.0.300' is no IPv4 address"),
+        (gaudinet(NIC_IP="10.0.0.1"), ["gaudinet-entry"], "NIC_IP 10.0.0.1 is there twice"),
+        ("{", ["gaudinet-unreadable"], "no JSON"),
+        ("[]", ["gaudinet-unreadable"], "NIC_NET_CONFIG"),
+        ('{"NIC_NET_CONFIG": [1]}', ["gaudinet-unreadable"], "NIC_NET_CONFIG"),
+        (" \n", ["gaudinet-empty"], "leaves it out"),
+        ('{"NIC_NET_CONFIG": []}', ["gaudinet-incomplete"], "lacks 24 addresses"),
     ],
 )
 def test_a_gaudinet_that_does_not_match_is_told(text: str, ids: list[str], words: str) -> None:

@@ -25,6 +25,7 @@ def test_a_node_without_a_default_route_is_asked_for_its_address() -> None:
         sentence = without_address({"a": node("10.0.0.1", has), "b": node("", lacks)}, "b", ["a", "b"])
         assert "gaudi_weights_address" in sentence
         assert "no default route of IPv4" in sentence
+        assert sentence.endswith("]")
         assert "\n" not in sentence
 
 

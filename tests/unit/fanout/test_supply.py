@@ -179,6 +179,7 @@ def test_a_directory_that_the_node_does_not_use_is_refused(reported: Any) -> Non
     (fault,) = weights_faults(hosts, hosts).items()
     assert (fault[0], fault[1].id) == ("evil", "weights_not_planned")
     assert "DeepSeek-R1" in str(fault[1])
+    assert weights_fault(hosts, "evil", hosts).endswith("[weights_not_planned]")
     with pytest.raises(Refusal, match="missing weights"):
         weights_wanted(hosts, hosts)
     # A node that has left the play concerns nobody.

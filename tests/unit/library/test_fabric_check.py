@@ -430,7 +430,7 @@ def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: Node,
     (node.folder / name).unlink()
     (node.folder / name).mkdir()
     check()
-    assert [fault["id"] for fault in node.verdict()["faults"]] == ["gaudinet_unreadable"]
+    assert [fault["id"] for fault in node.verdict()["faults"]] == ["gaudinet-unreadable"]
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:
     file.write_text(json.dumps({"let_through": ["driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"]}))
     answer = status(node / "none.py")
     said = "driver: found 1.21.3-1a2b3c4, wanted 1.22 (1.22.2-32)"
-    assert answer["let_through"] == [f"tiny runs although {said} (preflight_allow_mismatch)"]
+    assert answer["let_through"] == [f"tiny runs although {said} (preflight_allow_mismatch) [driver]"]
     assert answer["instances"][0]["let_through"] == [said]
 
 

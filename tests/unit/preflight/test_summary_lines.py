@@ -47,7 +47,7 @@ def test_what_is_pinned_is_said_of_each_instance() -> None:
 
 def test_what_was_let_through_is_said_of_the_node() -> None:
     lines = summary_lines(TOPOLOGY, "gaudi-01", "1.22", [SERVING], {}, WISHED, ["driver: found 1.21, wanted 1.22"])
-    assert lines[4] == "  let through by preflight_allow_mismatch: driver: found 1.21, wanted 1.22"
+    assert lines[4] == "  let through by preflight_allow_mismatch: driver: found 1.21, wanted 1.22 [driver]"
 
 
 @pytest.mark.parametrize("state", [{}, {"status": "warm-up 3/24"}])

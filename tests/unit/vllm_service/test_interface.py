@@ -280,6 +280,12 @@ def test_the_table() -> None:
     assert vllm_service_table.vllm_service_table({"n1": []}) == ["no instances on n1"]
 
 
+def test_the_table_names_the_last_failure_of_what_serves_again_by_its_id() -> None:
+    last = {"kind": "card-busy", "message": "A card is held.", "retry": True, "time": "2026-01-31T07:00:00Z"}
+    said = vllm_service_table.row("n1", found(state={**SERVING, "last_reason": last}))[-1]
+    assert said == f"{SERVING['status']} (last failure 2026-01-31T07:00:00Z: [card-busy])"
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
