@@ -162,7 +162,8 @@ def _lines(raw: str) -> Iterator[str]:
         raw = _kept(raw)
     # A bar is drawn over with a carriage return; journald and GitHub show text behind it.
     for part in raw.rstrip("\r").split("\r", MOST_LINES):
-        line = _LOST_COLOUR.sub("", printable(part))
+        line = printable(part)
+        line = _LOST_COLOUR.sub("", line)
         for _ in range(3):
             found = _BEFORE.match(line)
             if found is None:
