@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from plugin_utils import brain, releases
 
-brain.on_path()
+brain.on_path(nodes=False)
 
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal

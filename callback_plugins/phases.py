@@ -1,4 +1,7 @@
-"""What a run prints: its phases, what it changed, why it waits or fails. With -v everything, as Ansible prints it."""
+"""What a run prints: its phases, what it changed, why it waits or fails. With -v everything, as Ansible prints it.
+
+Ansible loads this file whichever stdout callback is chosen: what another one prints is printable as well.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ from ansible.utils.display import Display
 
 from plugin_utils import phases
 from plugin_utils.screen import Screen, print_printably
+
+print_printably(Display)
 
 DOCUMENTATION = """
 name: phases
@@ -62,11 +67,6 @@ class Printable(Everything):  # type: ignore[misc]  # ansible-core carries no ty
     CALLBACK_NAME = "phases"
     # Ansible derives it from the name of the class, and finds no option for another one.
     plugin_type = "callback"
-
-    def __init__(self) -> None:
-        """Make all that this process prints printable."""
-        super().__init__()
-        print_printably(self._display)
 
     def v2_on_file_diff(self, result: Any) -> None:
         """Print differences. Ansible colours them within the text, where a node's own colours are too."""

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from ansible import constants
 from ansible.release import __version__ as ansible_version
 
 # What is pinned (pyproject.toml), since nothing else is tried.
@@ -40,3 +41,14 @@ def check() -> None:
     sentence = unsupported(ansible_version, sys.version_info[:2], missing)
     if sentence:
         raise SystemExit(f"ERROR: {sentence}")
+
+
+def refuse_facts_as_variables() -> None:
+    """End the program where a node's answer could set variables of the inventory, such as a path on the controller."""
+    if constants.INJECT_FACTS_AS_VARS:
+        used = constants.CONFIG_FILE or "no configuration file"
+        raise SystemExit(
+            f"ERROR: Ansible takes what nodes report as variables (inject_facts_as_vars; {used}), so that a node could "
+            "set those of the inventory. Run in the checkout, whose ansible.cfg has inject_facts_as_vars = false, "
+            "or set ANSIBLE_INJECT_FACT_VARS=false."
+        )

@@ -56,7 +56,7 @@ def own(name: str) -> Any:
 
 def read(name: str) -> dict[str, Any]:
     """A release with what it takes from those it extends. Raises FileNotFoundError where it has no file."""
-    brain.on_path()
+    brain.on_path(nodes=False)
     from ansible.module_utils.gaudi.catalogue.extends import extended
 
     return dict(extended(name, names(), own).content)

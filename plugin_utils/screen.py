@@ -14,17 +14,21 @@ _CLEAR = "\r\033[K"
 
 
 def print_printably(display: Any) -> None:
-    """Have Ansible's display print nothing but printable lines, whoever calls it.
+    """Have Ansible's class Display print nothing but printable lines, whoever calls it.
 
     Results of tasks are not all that it prints: Ansible itself warns of what a node answers, and -vvv prints it whole.
-    All of that, the text of worker processes included, ends in ``display.display``. It colours a text afterwards.
+    All of that, the text of worker processes included, ends in its method ``display``, which colours a text afterwards.
     """
-    if "display" not in vars(display):
-        display.display = functools.partial(_display, display.display)
+    as_it_came = display.display
+    if getattr(as_it_came, "is_printable", False):
+        return
 
+    @functools.wraps(as_it_came)
+    def printed(self: Any, msg: str, *arguments: Any, **options: Any) -> None:
+        as_it_came(self, printable_lines(msg), *arguments, **options)
 
-def _display(display: Any, msg: str, *arguments: Any, **options: Any) -> None:
-    display(printable_lines(msg), *arguments, **options)
+    vars(printed)["is_printable"] = True
+    display.display = printed
 
 
 class Screen:

@@ -1,4 +1,4 @@
-"""ansible-playbook with an ansible-core that is not supported."""
+"""ansible-playbook with an ansible-core, or a configuration, that is not supported."""
 
 from __future__ import annotations
 
@@ -34,3 +34,19 @@ def test_an_older_ansible_ends_before_the_first_task(callback: str) -> None:
     assert ran.stdout == ""
     (line,) = (line for line in ran.stderr.splitlines() if not line.startswith("[WARNING]"))
     assert "ansible-core 2.18.9, but 2.19 is needed" in line
+
+
+@pytest.mark.parametrize("callback", ["phases", "default"])
+def test_a_configuration_by_which_nodes_set_variables_ends_before_the_first_task(tmp_path: Path, callback: str) -> None:
+    ran = subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", str(ROOT / "site.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"LC_ALL": "C.UTF-8", "HOME": str(tmp_path), "ANSIBLE_STDOUT_CALLBACK": callback}
+        | ({"ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "callback_plugins")} if callback == "phases" else {}),
+    )
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert "set ANSIBLE_INJECT_FACT_VARS=false" in ran.stderr

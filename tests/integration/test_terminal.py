@@ -55,7 +55,7 @@ TASKS: list[dict[str, Any]] = [
 ]
 
 
-def seen(folder: Path, *options: str) -> str:
+def seen(folder: Path, *options: str, **variables: str) -> str:
     """Run the tasks on this machine as its own node, and return what a terminal gets."""
     (folder / "library").mkdir()
     (folder / "library" / "hostile.py").write_text(MODULE)
@@ -73,11 +73,19 @@ def seen(folder: Path, *options: str) -> str:
         "ANSIBLE_SHOW_CUSTOM_STATS": "1",
         "COLUMNS": "120",
         "TERM": "xterm",
+        **variables,
     }
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(folder / "hosts.json"), "--diff"]
     status, text = on_a_terminal([*command, *options, str(folder / "play.yml")], ROOT, environment)
     assert status == 2
     return text
+
+
+def test_no_text_of_a_node_controls_it_with_another_callback(tmp_path: Path) -> None:
+    text = seen(tmp_path, "-v", ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default")
+    for words in ("words warned", "words after the result", "words will go", "+new ", "Fetch ", "Refuse "):
+        assert words in text
+    assert [line for line in OURS.sub("", text).replace("\r\n", "\n").split("\n") if not line.isprintable()] == []
 
 
 @pytest.mark.parametrize("options", [(), ("-v",), ("-vvv",)], ids=["plain", "v", "vvv"])
