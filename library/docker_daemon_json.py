@@ -213,7 +213,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.doctor.bundle import masked_lines
+from ansible.module_utils.gaudi.doctor.bundle import masked_text
 from ansible.module_utils.gaudi.engine import configuration
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import flags as arguments
@@ -458,7 +458,7 @@ def requested(params: dict[str, Any]) -> configuration.Requested:
 def difference(path: str, before: str, after: str) -> dict[str, str]:
     """Return a difference of the file, with the secrets masked that its owner may have in it."""
     texts = {"before": before, "after": after}
-    shown = {name: "\n".join(masked_lines(text.split("\n"))) for name, text in texts.items()}
+    shown = {name: masked_text(text) for name, text in texts.items()}
     return {**shown, "before_header": path, "after_header": path}
 
 

@@ -76,7 +76,6 @@ from ansible.module_utils.gaudi.driver import kernel_choice
 from ansible.module_utils.gaudi.host import boot_menu
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.node import tuning
-from ansible.module_utils.gaudi.node.files import take_turn
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -152,12 +151,11 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 def main() -> None:
     """Change the drop-in under the lock of all that writes GRUB's menu."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    with tuning.BOOT_LOCK.open("w") as lock:
-        try:
-            take_turn(lock.fileno(), tuning.BOOT_LOCK, tuning.BOOT_LOCK_SECONDS)
+    try:
+        with tuning.boot_lock():
             result = apply(module)
-        except Refusal as refusal:
-            module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
     module.exit_json(**result)
 
 

@@ -113,7 +113,7 @@ def fetched(module: NodeModule) -> bytes:
             response, info = fetch_url(module, url, timeout=SECONDS, **web.WITHOUT_ACCOUNTS)
             if response is None or (info["status"] != OK and not url.startswith("file:")):
                 ca_file = certificates.OPTION if module.params["certificates"] else route.get("SSL_CERT_FILE", "")
-                raise not_fetched(url, printable(info["msg"]), ca_file, proxy)
+                raise not_fetched(url, printable(info["msg"][: web.LONGEST_REASON]), ca_file, proxy)
             content: bytes = response.read(LARGEST + 1)
     except TimeoutError as late:
         raise not_fetched(url, str(late)) from late

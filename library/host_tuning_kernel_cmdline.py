@@ -76,7 +76,6 @@ from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
 from ansible.module_utils.gaudi.node import tuning
-from ansible.module_utils.gaudi.node.files import take_turn
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -169,40 +168,36 @@ def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> di
 def main() -> None:
     """Set the arguments in the boot loader, under a lock: update-grub fails if another one runs."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    with tuning.BOOT_LOCK.open("w") as lock:
-        try:
-            take_turn(lock.fileno(), tuning.BOOT_LOCK, tuning.BOOT_LOCK_SECONDS)
-        except Refusal as refusal:
-            module.fail_json(msg=str(refusal), refused_id=refusal.id)
-        _hold(module)
+    try:
+        with tuning.boot_lock():
+            _hold(module)
+    except Refusal as refusal:
+        module.fail_json(msg=str(refusal), refused_id=refusal.id)
 
 
 def _hold(module: AnsibleModule) -> None:
-    """Find the boot loader's tool and let it hold the arguments."""
+    """Find the boot loader's tool and let it hold the arguments. Raises Refusal."""
     grubby = module.get_bin_path("grubby", opt_dirs=_SYSTEM)
     update_grub = module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
     absent = module.params["state"] == "absent"
-    try:
-        arguments = kernel_cmdline.check(module.params["arguments"])
-        if grubby:
-            result = _with_grubby(module, grubby, arguments)
-        elif update_grub and tuning.GRUB_CONFIG.exists() and (tuning.GRUB_DEFAULTS.exists() or absent):
-            result = _with_grub(module, update_grub, arguments)
-        elif absent:
-            raise Refusal(
-                "no_boot_tool",
-                f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with "
-                f"{tuning.GRUB_CONFIG}) to take them out of the boot entries. Remove that file and renew the boot "
-                "entries by hand, then run again.",
-            )
-        else:
-            raise Refusal(
-                "no_boot_tool",
-                "This system has neither grubby nor update-grub (with /etc/default/grub and /boot/grub/grub.cfg). "
-                "Set the kernel arguments by hand, and host_tuning_kernel_cmdline: false.",
-            )
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
+    arguments = kernel_cmdline.check(module.params["arguments"])
+    if grubby:
+        result = _with_grubby(module, grubby, arguments)
+    elif update_grub and tuning.GRUB_CONFIG.exists() and (tuning.GRUB_DEFAULTS.exists() or absent):
+        result = _with_grub(module, update_grub, arguments)
+    elif absent:
+        raise Refusal(
+            "no_boot_tool",
+            f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with "
+            f"{tuning.GRUB_CONFIG}) to take them out of the boot entries. Remove that file and renew the boot "
+            "entries by hand, then run again.",
+        )
+    else:
+        raise Refusal(
+            "no_boot_tool",
+            "This system has neither grubby nor update-grub (with /etc/default/grub and /boot/grub/grub.cfg). "
+            "Set the kernel arguments by hand, and host_tuning_kernel_cmdline: false.",
+        )
     module.exit_json(**result)
 
 

@@ -13,6 +13,10 @@ def with_id(sentence: str, identifier: str) -> str:
     return sentence if not identifier or shown in sentence else f"{sentence} {shown}"
 
 
+# Characters of a cause, and of a remedy. They may quote a file or an answer, which may have megabytes.
+LONGEST = 16_384
+
+
 class Refusal(ValueError):
     """A request that cannot be granted.
 
@@ -23,7 +27,7 @@ class Refusal(ValueError):
 
     def __init__(self, id: str, cause: str, remedy: str = "") -> None:
         # They may quote text from outside.
-        self.id, self.cause, self.remedy = id, printable_lines(cause), printable_lines(remedy)
+        self.id, self.cause, self.remedy = id, *(printable_lines(_cut(part)) for part in (cause, remedy))
         super().__init__(id, str(self))
 
     def __str__(self) -> str:
@@ -47,3 +51,7 @@ class Refusal(ValueError):
     def from_keys(cls, document: Mapping[str, object]) -> Refusal:
         """Read the refusal that a document holds."""
         return cls(str(document["refused_id"]), str(document["refused"]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -66,6 +66,8 @@ _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\]
 # Patterns that look for secret names themselves take quadratic time for a long word.
 _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
 _ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"}}]+")
+# A name at the end of a line, whose value begins in the next one.
+_BEGUN = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*$")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
 
@@ -102,7 +104,13 @@ _FORMS = (
         MASKED,
     ),
     # Accounts in the arguments of curl and sshpass.
-    (re.compile(r"(?<![\w-])((?:-u|--user|--proxy-user)[ =])(?!\d+:\d)[^\s:@/]+:\S+"), rf"\1{MASKED}"),
+    (
+        re.compile(
+            r"(?<![\w-])((?:-[A-Za-z]{0,8}u[ =]?|--(?:proxy-)?user[ =]))(?!\d+:\d)(?:\"[^\s:\"]+:[^\"]+|'[^\s:']+:[^']+"
+            r"|[^\s:@/\"']+:\S+)"
+        ),
+        rf"\1{MASKED}",
+    ),
     (re.compile(r"(\bsshpass -p ?)\S+"), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"), MASKED),
     (re.compile(r"(?<![\w-])(?:ssh-[a-z0-9-]{2,20}|ecdsa-sha2-[a-z0-9-]{2,20}) AAAA[\w+/=]+(?: \S+@\S+)?"), MASKED),
@@ -262,7 +270,7 @@ def masked_text(text: str, name: str = "") -> str:
         return f"{CUT}\n"
     except ValueError:
         lines = _PRIVATE_KEY.sub(MASKED, text).splitlines()
-        return "\n".join(_plain(printable(line)) for line in lines) + "\n"
+        return "\n".join(masked_lines(map(printable, lines))) + "\n"
 
 
 def of_node(findings: Sequence[str], text: str) -> str:
@@ -273,11 +281,14 @@ def of_node(findings: Sequence[str], text: str) -> str:
 
 def masked_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines of any program with secrets masked, a line each."""
-    in_key = False
+    in_key = is_value = False
     for line in lines:
         begins = bool(_KEY_BEGINS.search(line))
         in_key = begins or (in_key and bool(_KEY_LINE.fullmatch(line)))
-        yield MASKED if in_key and not begins else _plain(line)
+        yield MASKED if (in_key and not begins) or (is_value and line.strip()) else _plain(line)
+        if line.strip():
+            name = _BEGUN.search(line) if _SECRET_WORD.search(line) else None
+            is_value = name is not None and bool(_SECRET_WORD.search(name[1]))
 
 
 def page(texts: Mapping[str, str]) -> str:

@@ -303,16 +303,29 @@ def _is_public(host: str) -> bool:
 def _cleaned(text: str, values: Mapping[str, str], words: Mapping[str, frozenset[str]], found: _Placeholders) -> str:
     """Return a text without the known values, their kinds by value, and without addresses. words: those of a value."""
     low = text.translate(_LOWER)
-    there = set(_WORD.findall(low))
-    present = {
-        value: kind for value, kind in values.items() if (words[value] <= there if kind in NAMES else value in low)
-    }
-    if len(present) > MOST_LEARNED:
+    numbers = {value: kind for value, kind in values.items() if kind not in NAMES and value in low}
+    if len(numbers) > MOST_LEARNED:
         return TOO_MANY
-    spans = sorted([*_known(low, present), *_addresses(text)], key=lambda span: span[0])
+    spans = [*_known(low, numbers), *_addresses(text)]
+    # A name also ends where a number begins that is removed.
+    alone = _blanked(low, spans)
+    there = {*_WORD.findall(low), *_WORD.findall(alone)}
+    names = {value: kind for value, kind in values.items() if kind in NAMES and words[value] <= there}
+    if len(numbers) + len(names) > MOST_LEARNED:
+        return TOO_MANY
+    spans += [*_known(low, names), *_known(alone, names)]
     parts, position = list[str](), 0
-    for start, end, kind, value in _merged(spans):
+    for start, end, kind, value in _merged(sorted(spans, key=lambda span: span[0])):
         parts += [text[position:start], found.put(kind, value)]
+        position = end
+    return "".join([*parts, text[position:]])
+
+
+def _blanked(text: str, spans: Iterable[_Span]) -> str:
+    """Return a text, as long as before, with blanks where values stand."""
+    parts, position = list[str](), 0
+    for start, end, _, _ in _merged(sorted(spans, key=lambda span: span[0])):
+        parts += [text[position:start], " " * (end - start)]
         position = end
     return "".join([*parts, text[position:]])
 

@@ -8,6 +8,7 @@ overwritten notices it.
 from __future__ import annotations
 
 import calendar
+import contextlib
 import hashlib
 import hmac
 import json
@@ -16,7 +17,7 @@ import platform
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from ..host.boot_menu import MenuEntry
 from ..host.sysctl import normal
 from . import iommu
 from .documents import make_room, read_json, read_text
-from .files import write_json
+from .files import take_turn, write_json
 from .registers import read_register
 
 ROOT = Path("/")
@@ -411,6 +412,21 @@ def _choice(default: str, place: str) -> BootChoice:
 def _content(path: Path) -> str:
     """Return a file's text; "" if there is no such file."""
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+@contextlib.contextmanager
+def boot_lock() -> Iterator[None]:
+    """Hold the lock of what writes the boot menu. Raises Refusal where another process keeps it.
+
+    No user of the node may open the file: whoever may read a file can lock it.
+    """
+    handle = os.open(BOOT_LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    try:
+        os.fchmod(handle, _MODE)
+        take_turn(handle, BOOT_LOCK, BOOT_LOCK_SECONDS)
+        yield
+    finally:
+        os.close(handle)
 
 
 def run_boot_tool(module: AnsibleModule, command: list[str]) -> str | None:

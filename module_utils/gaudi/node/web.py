@@ -18,6 +18,8 @@ from ..base.access import proxy_of
 
 # Seconds within which a proxy answers; one that does not may be waiting for the server behind it.
 PROXY_SECONDS = 20
+# Characters of an error that are quoted: the reason of an HTTP answer may have 64 KiB.
+LONGEST_REASON = 500
 # Seconds for a whole answer.
 WHOLE_SECONDS = 120.0
 
@@ -81,7 +83,7 @@ def error_of(address: str, access: Mapping[str, str], changed: Mapping[str, str 
         return ""
     except (OSError, ValueError, HTTPException, NotConnected) as error:
         # The reason of an HTTP answer lacks its number.
-        return str(error if hasattr(error, "code") else getattr(error, "reason", error))
+        return str(error if hasattr(error, "code") else getattr(error, "reason", error))[:LONGEST_REASON]
 
 
 @contextmanager

@@ -56,7 +56,7 @@ LABEL = "gaudi-serving.calibration"
 # Bytes that have to be free: three files a card of some ten megabytes for the largest models, and what a tool keeps.
 ROOM = 2_000_000_000
 # A bar of the tool: "Processed prompts:  12%|#2        | 61/512 [...]".
-BAR = re.compile(r"prompts[^|]*\|[^|]*\|\s*(\d+)/(\d+)")
+BAR = re.compile(r"prompts[^|]{0,100}\|[^|]{0,300}\|\s{0,8}(\d{1,9})/(\d{1,9})(?!\d)")
 # Characters of the tool's last line that are quoted.
 LAST = 200
 # What a description has to say.
@@ -293,7 +293,8 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
             log.add(line)
             progress.read(line)
         status = work.wait()
-    except Stopped:
+    except BaseException:
+        # Whatever ended this: the container holds the cards, and would go on.
         subprocess.run(["docker", "stop", "--time", "20", name], capture_output=True, check=False)
         work.wait()
         raise

@@ -76,6 +76,12 @@ def test_every_sentence_of_a_refusal_and_of_an_end_is_printable() -> None:
     assert diagnose([f"ValueError: {HOSTILE}"], 1, True, 0, Progress()).message.isprintable()
 
 
+def test_a_refusal_quotes_no_megabytes() -> None:
+    for refusal in (Refusal("an_id", "x" * 10**7, "Mend it."), Refusal("an_id", "No.", "y" * 10**7)):
+        assert len(str(refusal)) < 20_000
+    assert str(Refusal("an_id", "x" * 10**7, "Mend it.")).endswith("... Mend it.")
+
+
 def test_a_table_of_jobs_is_printable() -> None:
     job = {"key": "fetch.x", "status": "failed", "since": "", "message": HOSTILE, "text": ""}
     assert all(line.isprintable() for line in decisions.table([job]))

@@ -297,6 +297,23 @@ def test_dated_names_do_not_meet(tmp_path: Path) -> None:
     assert calibrate.dated(tmp_path / "m", now).name == "m.until-20260131T080000Z.2"
 
 
+def test_a_bar_with_figures_without_end_ends_nothing(node: Node) -> None:
+    node.orders(writes=NAMES, says=f"prompts: 1%|#| 1/{'9' * 5000}")
+    status, said = node.run()
+    assert status == 0, said
+
+
+def test_the_container_ends_with_whatever_ends_the_work(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_progress: object, _line: str) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setenv("PATH", f"{node.home}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(calibrate.Progress, "read", broken)
+    with pytest.raises(RuntimeError, match="no room"):
+        calibrate.run_tool(node.document, [0, 1])
+    assert ["stop", "--time", "20", "gaudi-calibrate-m"] in node.docker()
+
+
 # --- what goes wrong ---------------------------------------------------------------------------------------
 
 

@@ -112,6 +112,10 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"docker login with dckr_pat_{HIDDEN}-{HIDDEN}",
         f"xoxb-{HIDDEN}-{HIDDEN}, nvapi-{HIDDEN}-{HIDDEN}",
         f"curl -u carol:{HIDDEN} https://nexus.corp.zone/x",
+        f"curl -ucarol:{HIDDEN} https://nexus.corp.zone/x",
+        f"curl -sSfu carol:{HIDDEN} https://nexus.corp.zone/x",
+        f"curl -u 'carol:two {HIDDEN}' https://nexus.corp.zone/x",
+        f'curl --user "carol:two {HIDDEN}" https://nexus.corp.zone/x',
         f"sshpass -p {HIDDEN} ssh rack7",
         f"sent eyJhbGciOiJI.{HIDDEN}{HIDDEN}.x to it",
         f"ssh-ed25519 AAAAC3{HIDDEN} {HIDDEN}@{HIDDEN}",
@@ -123,6 +127,8 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f"api_key => '{HIDDEN}'",
         f"password := {HIDDEN}",
         f'said "{{\\"token\\": \\"{HIDDEN}\\"}}"',
+        f'"auth-token":\n\n    "{HIDDEN}",',
+        f"password:\n  {HIDDEN}",
     ],
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:

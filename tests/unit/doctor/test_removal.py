@@ -72,6 +72,13 @@ def test_no_part_of_a_value_stays_where_another_node_names_what_overlaps_it(
     assert [piece for piece in pieces if piece in shown] == []
 
 
+@pytest.mark.parametrize("glued", ["qwestern01AM50016138", "AM50016138qwestern01", "qwestern01AM50016138qwestern01"])
+def test_a_name_that_is_glued_to_a_number_is_removed(glued: str) -> None:
+    shown = remove([f"card {glued}"], [{"host": ["qwestern01"], "serial": ["AM50016138"]}]).texts[0]
+    assert "qwestern" not in shown.lower()
+    assert "50016138" not in shown
+
+
 @examples(st.lists(st.tuples(V4 | V6, st.text(" ,;=\"'()[]|", min_size=1)), min_size=1))
 def test_addresses_are_found_that_nobody_gave(pairs: list[tuple[ipaddress.IPv4Address, str]]) -> None:
     shown = one("".join(f"{around}{address}{around}" for address, around in pairs))

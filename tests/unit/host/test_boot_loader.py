@@ -161,6 +161,13 @@ def test_two_runs_do_not_update_grub_at_once(debian: Grub) -> None:
     assert held == [True]
 
 
+def test_no_user_of_the_node_can_hold_the_lock(debian: Grub) -> None:
+    lock = debian.drop_in.parents[2] / "lock"
+    lock.touch(mode=0o644)
+    debian.run()
+    assert lock.stat().st_mode & 0o777 == 0o600
+
+
 def test_taken_away(debian: Grub) -> None:
     debian.run()
     assert debian.run(state="absent")["changed"] is True

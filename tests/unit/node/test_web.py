@@ -90,6 +90,23 @@ def test_a_header_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPa
         assert "not whole after 0.3 s" in web.error_of(f"http://127.0.0.1:{port}/header", {"no_proxy": "127.0.0.1"})
 
 
+class Wordy(http.server.BaseHTTPRequestHandler):
+    """A proxy or server whose reason is as long as HTTP lets it be."""
+
+    def do_GET(self) -> None:
+        self.wfile.write(f"HTTP/1.1 403 {'no ' * 20_000}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Print nothing."""
+
+
+def test_a_reason_without_end_fills_no_message() -> None:
+    with serving(Wordy) as port:
+        why = web.error_of(f"http://127.0.0.1:{port}/", {"no_proxy": "127.0.0.1"})
+    assert "403" in why
+    assert len(why) <= web.LONGEST_REASON
+
+
 @pytest.mark.parametrize("what", ["header", "content"])
 def test_an_index_that_never_ends_is_not_waited_for(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "WHOLE_SECONDS", 0.3)
