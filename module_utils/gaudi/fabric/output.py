@@ -248,9 +248,12 @@ def failed(identifier: str, at: int | None = None, /, **facts: object) -> Failur
 KILLED = 137
 # Ids of failures that say nothing about cards and links.
 NOT_OF_CARDS = frozenset(("hccl-killed", "hccl-no-memory"))
-# Ids of failures that any set of cards would have, so no faulty card is searched.
+# Ids of failures that any set of cards would have, or that name the cards, so no faulty card is searched.
 OF_ALL_CARDS = frozenset(
-    ("hccl-affinity", "hccl-arguments", "hccl-demo-not-built", "no-verbs", "verbs-not-passed", "other-release")
+    (
+        *("hccl-affinity", "hccl-arguments", "hccl-demo-not-built"),
+        *("no-verbs", "verbs-not-passed", "card-not-passed", "other-release"),
+    )
 )
 
 

@@ -8,7 +8,7 @@ import selectors
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,11 +253,20 @@ class Ended:
         return self.out + (self.err if self.status != 0 else "")
 
 
-def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds: int, data: str = "") -> Ended:
+def run_once(
+    module: AnsibleModule,
+    name: str,
+    arguments: Sequence[str],
+    seconds: int,
+    data: str = "",
+    began: Callable[[], None] | None = None,
+) -> Ended:
     """Run a container for at most so many seconds, remove it, and return how it ended.
 
     An image that was never inspected may hang, or print without end. arguments: those of docker run after the
-    container's name. data: its standard input. Status 137 means that it was killed: at the limit by us, otherwise by
+    container's name. data: its standard input. began: called once its program prints, while it runs.
+
+    Status 137 means that it was killed: at the limit by us, otherwise by
     the kernel or by somebody; elapsed time tells the first, the engine the second.
     """
     docker = module.get_bin_path("docker", required=True)
@@ -268,7 +277,9 @@ def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds
     begun = time.monotonic()
     try:
         # Otherwise the engine would store the output on disk.
-        status, out, err = client([*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data)
+        status, out, err = client(
+            [*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data, began
+        )
         if status in TIMED_OUT and time.monotonic() - begun >= seconds:
             return Ended(None, out, err, f"did not end within {seconds} seconds")
         asked = [docker, "inspect", "--format", "{{.State.OOMKilled}}", name]
@@ -283,10 +294,12 @@ def run_once(module: AnsibleModule, name: str, arguments: Sequence[str], seconds
         module.run_command(end)
 
 
-def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
+def client(command: Sequence[str], data: str = "", began: Callable[[], None] | None = None) -> tuple[int, str, str]:
     """Run a program to its end; return its status, stdout and stderr.
 
-    data: its standard input. Raises TooMuch, and ends the program, if one stream exceeds PRINTED bytes.
+    data: its standard input. began: called at its first output.
+
+    Raises TooMuch, and ends the program, if one stream exceeds PRINTED bytes.
     """
     with tempfile.TemporaryFile() as asked:
         asked.write(data.encode())
@@ -299,7 +312,7 @@ def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as work:
-            kept = _read(work)
+            kept = _read(work, began)
             out, err = (each.decode("utf-8", "replace") for each in kept)
             if max(map(len, kept)) > PRINTED:
                 work.terminate()
@@ -308,8 +321,8 @@ def client(command: Sequence[str], data: str = "") -> tuple[int, str, str]:
     return work.returncode if work.returncode >= 0 else 128 - work.returncode, out, err
 
 
-def _read(work: subprocess.Popen[bytes]) -> tuple[bytearray, bytearray]:
-    """Collect a program's output until it ends or exceeds the limit."""
+def _read(work: subprocess.Popen[bytes], began: Callable[[], None] | None) -> tuple[bytearray, bytearray]:
+    """Collect a program's output until it ends or exceeds the limit; call ``began`` at its first output."""
     kept = bytearray(), bytearray()
     with selectors.DefaultSelector() as streams:
         for stream, text in zip((work.stdout, work.stderr), kept):
@@ -319,6 +332,9 @@ def _read(work: subprocess.Popen[bytes]) -> tuple[bytearray, bytearray]:
             for key, _ in streams.select():
                 block = os.read(key.fd, _BLOCK)
                 key.data.extend(block)
+                if block and began is not None:
+                    began()
+                    began = None
                 if not block:
                     streams.unregister(key.fileobj)
     return kept

@@ -37,7 +37,7 @@ from ..image.versions import vendor_release
 from . import containers, engine_look, instances, reservations
 from .documents import read
 from .files import take_turn
-from .open_cards import read_facts
+from .open_cards import read_facts, read_passed
 from .reader import read_interfaces, read_ports, read_topology
 
 VERDICT = Path(paths.ACCEPTANCE)
@@ -342,7 +342,11 @@ def perform(
     given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     given += ["--cap-add", HOST_NICS_CAPABILITY] if run.over_host_nics else []
     program = [*WALLS, *MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
-    ended = containers.run_once(module, CONTAINER, program, seconds)
+    devices = {index: each for each, index in indexes.items() if each in run.modules}
+    passed: list[tuple[int, ...] | None] = []
+    ended = containers.run_once(
+        module, CONTAINER, program, seconds, began=lambda: passed.append(_passed(module, devices))
+    )
     return parse_output(
         ended.text,
         ranks=run.ranks * nodes,
@@ -352,11 +356,22 @@ def perform(
         no_memory=ended.no_memory,
         silent=node > 0,
         facts=replace(
-            read_facts({index: each for each, index in indexes.items() if each in run.modules}),
+            read_facts(devices),
             driver=driver,
             image=release,
+            passed=passed[0] if passed else None,
         ),
     )
+
+
+def _passed(module: AnsibleModule, devices: Mapping[int, int]) -> tuple[int, ...] | None:
+    """Return the modules whose device the measuring container has; None where it has ended.
+
+    devices: module ids by device index.
+    """
+    docker = module.get_bin_path("docker", required=True)
+    said = module.run_command([docker, "inspect", "--format", "{{.State.Pid}}", CONTAINER])[1].strip()
+    return read_passed(int(said), devices) if said.isdecimal() and int(said) else None
 
 
 def hl_qual(module: AnsibleModule, kind: CardType, tests: Sequence[str], limit: int) -> tuple[burn_in.BurnIn, str]:

@@ -68,6 +68,8 @@ class Node:
     status: int = 0
     # How many ranks the figures are printed for; as many as the run has modules where nothing is said.
     ranks: int = 0
+    # The process of the container that measures; 0 where it has ended.
+    pid: int = 0
     # Whether the kernel ended the container for want of memory.
     no_memory: bool = False
     image: bool = True
@@ -151,6 +153,8 @@ class Node:
             return (1, "", self.build_fails) if self.build_fails else (0, "", "")
         if "ls" in command:
             return 0, "\n".join([*self.old_images, *self.built]), ""
+        if "--format" in command and "{{.State.Pid}}" in command:
+            return 0, f"{self.pid}\n", ""
         if "inspect" in command and command[-1].startswith("gaudi-serving/measuring:"):
             return (0, "sha256:2", "") if command[-1] in self.built else (1, "", "no such image")
         if "inspect" in command:
@@ -203,7 +207,14 @@ class Node:
 def answer_all(patch: pytest.MonkeyPatch, answer: Callable[[list[str]], tuple[int, str, str]]) -> None:
     """Have every command answered, those of containers as well."""
     patch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: answer(command))
-    patch.setattr(containers, "client", lambda command, _data="": answer(command))
+
+    def client(command: list[str], _data: str = "", began: Callable[[], None] | None = None) -> tuple[int, str, str]:
+        said = answer(command)
+        if began is not None:
+            began()
+        return said
+
+    patch.setattr(containers, "client", client)
 
 
 @pytest.fixture
@@ -264,7 +275,8 @@ def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: No
     ]
     place = node.commands.index(command)
     end = ["/usr/bin/docker", "rm", "--force", "gaudi-fabric-check"]
-    assert node.commands[place - 1] == node.commands[place + 1] == end
+    assert node.commands[place - 1] == node.commands[place + 2] == end
+    assert node.commands[place + 1][1:] == ["inspect", "--format", "{{.State.Pid}}", "gaudi-fabric-check"]
 
 
 @pytest.mark.parametrize("over_nics", [False, True])
@@ -564,6 +576,38 @@ def test_what_fails_with_any_cards_has_nobody_looked_for(node: Node, said: str, 
     (measured,) = node.verdict()["measurements"]
     assert (measured["failure"], node.verdict()["located"]) == (id_, [])
     assert len(node.measured()) == 1
+
+
+@pytest.mark.parametrize(
+    ("pid", "passed", "id_"),
+    [
+        (4242, (0, 1, 2, 4, 5, 6, 7), "card-not-passed"),
+        (4242, tuple(range(8)), "card-not-acquired"),
+        (4242, None, "card-not-acquired"),
+        # It ended before anybody looked.
+        (0, (), "card-not-acquired"),
+    ],
+)
+def test_a_card_that_the_measuring_container_lacks_is_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch, pid: int, passed: tuple[int, ...] | None, id_: str
+) -> None:
+    node.fails = (
+        "HCCL demo error: In function initDevice(): synDeviceAcquire(&handle, nullptr) failed with synapse error: 26"
+    )
+    asked: list[tuple[int, dict[int, int]]] = []
+
+    def read_passed(process: int, devices: dict[int, int]) -> tuple[int, ...] | None:
+        asked.append((process, devices))
+        return passed
+
+    node.pid = pid
+    monkeypatch.setattr(links, "read_passed", read_passed)
+    check()
+    (measured, *_) = node.verdict()["measurements"]
+    assert (measured["failure"], "no device of module 3." in measured["sentence"]) == (id_, id_ == "card-not-passed")
+    assert asked[:1] == ([(pid, {7 - module: module for module in range(8)})] if pid else [])
+    # Other cards of the same container would not tell more.
+    assert (len(node.measured()) == 1) is (id_ == "card-not-passed")
 
 
 def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,19 @@ def test_one_that_prints_without_end_costs_no_memory_and_is_gone(node: Node, str
     assert node.asked[-1] == "rm --force looks"
 
 
+def test_once_it_prints_somebody_may_inspect_it_while_it_runs(node: Node) -> None:
+    program = node.folder / "docker"
+    seen: list[bool] = []
+    gone = node.folder / "gone"
+    program.write_text(
+        DOCKER.format(log=node.folder / "log", does=f"echo one; echo two >&2; sleep 1; echo > {gone}", oom="")
+    )
+    program.chmod(0o755)
+    module: Any = Module(node.folder)
+    containers.run_once(module, "looks", ["an/image:1"], 60, began=lambda: seen.append(gone.exists()))
+    assert (seen, gone.exists()) == ([False], True)
+
+
 def test_one_that_hangs_is_ended_at_the_limit(node: Node) -> None:
     ended = node.run("echo waits; exec sleep 600", seconds=1)
     assert (ended.status, ended.out, ended.how) == (None, "waits\n", "did not end within 1 seconds")
