@@ -82,12 +82,14 @@ EXAMPLES = r"""
 - name: Ask what differs
   vllm_service_changes:
     instance: qwq-32b
-    plan: "{{ plan }}"
-    plan_text: "{{ plan | to_nice_json }}"
-    environment_text: "{{ lookup('ansible.builtin.template', 'environment.j2') }}"
+    plan: "{{ texts.plan }}"
+    plan_text: "{{ texts.plan_text }}"
+    environment_text: "{{ texts.environment_text }}"
     guard_text: "{{ lookup('ansible.builtin.file', 'guard/gaudi_guard.py', rstrip=false) }}"
-    unit: "{{ lookup('ansible.builtin.template', 'vllm.service.j2') }}"
+    unit: "{{ texts.unit }}"
     weights: "{{ plan.requires.weights_path }}"
+  vars:
+    texts: "{{ plan | instance_texts(unit_options) }}"
   register: changes
   become: true
 """

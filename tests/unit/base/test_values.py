@@ -22,7 +22,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from plugin_utils import role_options
-from tests.unit.preflight.test_templates import ROLES, evaluate, render
+from tests.unit.preflight.test_templates import ROLES, evaluate, render, task_of
+from tests.unit.vllm_service.made import make_plan
 
 HIDDEN = "hunter2-hunter2"
 # What starts a second section, a second variable, another directive, or another word.
@@ -32,6 +33,7 @@ PIECES = st.sampled_from(
      "[Service]\n", "\u2028", "\x85", "-o", "#", ";", "é", "@", "//", "..", "[::1]"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=8).map("".join))
+PLAN = {"vllm_service_plan": {**make_plan(30001, Path("/data/models/Tiny")), "explain": [], "warnings": []}}
 LETHAL = re.compile(r"[\x00-\x1f\x7f-\xa0\u2028\u2029\"'`\\]")
 
 
@@ -154,13 +156,12 @@ def test_a_hostile_value_never_reaches_a_file(role: str, template: str, given_: 
 
 
 def test_a_unit_starts_a_program_and_nothing_else() -> None:
-    source = (ROLES / "vllm_service/templates/vllm.service.j2").read_text(encoding="utf-8")
-    line = next(line for line in source.splitlines() if line.startswith("ExecStart="))
-    words = line.partition("}}")[0] + "}}"
-    assert evaluate("vllm_service", words) == "ExecStart=/usr/bin/python3"
-    for python in ("/usr/bin/python3\nExecStartPost=/bin/evil", "python3", "/usr/bin/env evil", "-/bin/true"):
+    unit = task_of("vllm_service", "compare", "vllm_service_changes")["vllm_service_changes"]["unit"]
+    started = next(line for line in str(evaluate("vllm_service", unit, **PLAN)).splitlines() if line.startswith("Exec"))
+    assert started.startswith("ExecStart=/usr/bin/python3 -s ")
+    for python in ("/usr/bin/python3\nExecStartPost=/bin/evil", "python3", "/usr/bin/env evil", "-/bin/true", ""):
         with pytest.raises(AnsibleError):
-            evaluate("vllm_service", words, vllm_service_python=python)
+            evaluate("vllm_service", unit, **PLAN, vllm_service_python=python)
 
 
 def test_an_account_of_an_index_is_for_root_alone() -> None:

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from library import vllm_service_changes
 from tests.unit.preflight.test_templates import results, task_of
 from tests.unit.vllm_service.made import guarded as guarded_plan
-from tests.unit.vllm_service.test_rendered import PLAN, render, render_file
+from tests.unit.vllm_service.test_rendered import PLAN, file_text, render
 from tests.unit.vllm_service.test_verify import full
 
 DOCUMENT = {key: value for key, value in PLAN.items() if key not in ("explain", "warnings")}
@@ -51,8 +51,8 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "weights/config.json").write_text("{}")
     (tmp_path / "weights/model.safetensors").write_text("data")
     (folder / "plan.json").write_text(json.dumps(DOCUMENT, indent=4, sort_keys=True))  # as to_nice_json does
-    (folder / "environment").write_text(render_file("environment.j2", PLAN))
-    (units / "vllm-tiny.service").write_text(render_file("vllm.service.j2", PLAN))
+    (folder / "environment").write_text(file_text("environment_text", PLAN))
+    (units / "vllm-tiny.service").write_text(file_text("unit", PLAN))
     monkeypatch.setattr(vllm_service_changes, "PLANS", folder.parent)
     monkeypatch.setattr(vllm_service_changes, "UNITS", units)
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(made_of().digest))
@@ -66,7 +66,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made_of(plan: dict[str, Any] = DOCUMENT, guard: bytes | None = None) -> MadeOf:
     """What a container of a plan is made of."""
     text = json.dumps(plan, indent=4, sort_keys=True)
-    return MadeOf(text.encode(), render_file("environment.j2", plan).encode(), guard)
+    return MadeOf(text.encode(), file_text("environment_text", plan).encode(), guard)
 
 
 def container(label: str | None, running: bool = True) -> containers.Container:
@@ -86,9 +86,9 @@ def ask(plan: dict[str, Any], unit: str | None = None, **given: Any) -> dict[str
         "instance": "tiny",
         "plan": plan,
         "plan_text": json.dumps(plan, indent=4, sort_keys=True),
-        "environment_text": render_file("environment.j2", plan),
+        "environment_text": file_text("environment_text", plan),
         "guard_text": "guard",
-        "unit": unit or render_file("vllm.service.j2", plan),
+        "unit": unit or file_text("unit", plan),
         "weights": str(vllm_service_changes.PLANS.parent / "weights"),
         **given,
     }
@@ -133,7 +133,7 @@ def test_the_options_that_differ_are_named(instance: Path) -> None:
 
 def test_unit_environment_file_and_keys_count_too(instance: Path) -> None:
     (instance / "environment").write_text((instance / "environment").read_text() + "BY_HAND=1\n")
-    unit = render_file("vllm.service.j2", PLAN).replace("WatchdogSec=120", "WatchdogSec=60")
+    unit = file_text("unit", PLAN).replace("WatchdogSec=120", "WatchdogSec=60")
     said = ["BY_HAND removed (was 1)", "unit WatchdogSec 120 -> 60"]
     assert ask(DOCUMENT, unit)["reasons"] == said
     reasons = ask(GUARDED, unit)["reasons"]

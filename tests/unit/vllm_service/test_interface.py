@@ -15,6 +15,7 @@ from action_plugins import vllm_service_wait
 from filter_plugins import vllm_service_table
 from library import vllm_service_changes, vllm_service_info
 from library import vllm_service_wait as wait_documentation
+from tests.unit.vllm_service.test_rendered import PLAN, file_text
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLE = ROOT / "roles/vllm_service"
@@ -216,7 +217,7 @@ def test_the_start_limit_is_a_sentence_of_its_own() -> None:
 
 
 def test_the_start_limit_is_that_of_the_unit() -> None:
-    unit = (ROLE / "templates/vllm.service.j2").read_text()
+    unit = file_text("unit", PLAN)
     assert f"StartLimitIntervalSec={vllm_service_wait.LIMIT_SECONDS}\n" in unit
     assert f"StartLimitBurst={vllm_service_wait.LIMIT_STARTS}\n" in unit
 

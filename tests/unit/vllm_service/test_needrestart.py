@@ -63,7 +63,7 @@ def units_of_ours() -> list[str]:
         path for pattern in ("files/*.service", "templates/*.service.j2") for path in ROOT.glob(f"roles/*/{pattern}")
     ]
     names = {path.name.removesuffix(".j2") for path in found}
-    return sorted(names - {"gaudi-job@.service", "vllm.service"} | {"gaudi-job@fetch.x-1.service", "vllm-chat.service"})
+    return sorted(names - {"gaudi-job@.service"} | {"gaudi-job@fetch.x-1.service", "vllm-chat.service"})
 
 
 @pytest.mark.report("S01")

@@ -56,14 +56,27 @@ def render(source: str, plan: dict[str, Any], **given: Any) -> str:
     return str(evaluate(source, plan, **given))
 
 
-def render_file(name: str, plan: dict[str, Any]) -> str:
-    """Render templates/<name> the way the template module does."""
-    return render((ROLE / "templates" / name).read_text(), plan)
+def file_text(option: str, plan: dict[str, Any], **given: Any) -> str:
+    """The text of a file as the role has it compared: unit, plan_text or environment_text."""
+    return str(asked("compare", "vllm_service_changes", option, plan, **given))
 
 
-@pytest.mark.parametrize("name", ["vllm.service", "environment", "plan.conf"])
-def test_rendered_as_agreed(name: str) -> None:
-    assert render_file(f"{name}.j2", PLAN) == (GOLDEN / name).read_text()
+def drop_in(plan: dict[str, Any]) -> str:
+    """The drop-in as the role writes it."""
+    (file,) = (file for file in written(plan) if file["path"].endswith("/50-plan.conf"))
+    return str(file["content"])
+
+
+@pytest.mark.parametrize(
+    ("name", "rendered"),
+    [
+        ("vllm.service", file_text("unit", PLAN)),
+        ("environment", file_text("environment_text", PLAN)),
+        ("plan.conf", drop_in(PLAN)),
+    ],
+)
+def test_rendered_as_agreed(name: str, rendered: str) -> None:
+    assert rendered == (GOLDEN / name).read_text()
 
 
 def test_buckets_that_follow_from_a_start_are_no_part_of_what_a_container_is_made_of() -> None:
@@ -100,10 +113,10 @@ def test_systemd_reads_the_unit_as_meant(tmp_path: Path, weights: str) -> None:
     analyze = shutil.which("systemd-analyze")
     assert analyze, "systemd-analyze is part of systemd, which these tests need"
     unit = tmp_path / "vllm-tiny.service"
-    unit.write_text(render_file("vllm.service.j2", odd_plan(weights)))
-    drop_in = tmp_path / "vllm-tiny.service.d/50-plan.conf"
-    drop_in.parent.mkdir()
-    drop_in.write_text(render_file("plan.conf.j2", odd_plan(weights)))
+    unit.write_text(file_text("unit", odd_plan(weights)))
+    beside = tmp_path / "vllm-tiny.service.d/50-plan.conf"
+    beside.parent.mkdir()
+    beside.write_text(drop_in(odd_plan(weights)))
     shutil.copy(ROLE / "files/gaudi-serving.target", tmp_path)
     done = subprocess.run(
         [analyze, "verify", "--man=no", str(unit), str(tmp_path / "gaudi-serving.target")],
@@ -122,7 +135,7 @@ def test_systemd_reads_the_unit_as_meant(tmp_path: Path, weights: str) -> None:
 def test_the_unit_lets_the_supervisor_write_to_the_kernels_memory_settings(tmp_path: Path) -> None:
     """Before a start it writes to /proc/sys/vm, which this directive would make read only."""
     unit = tmp_path / "vllm-tiny.service"
-    unit.write_text(render_file("vllm.service.j2", PLAN))
+    unit.write_text(file_text("unit", PLAN))
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--json=short", str(unit)]
     listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
     found = {entry["name"]: entry["set"] for entry in listed}
@@ -132,19 +145,17 @@ def test_the_unit_lets_the_supervisor_write_to_the_kernels_memory_settings(tmp_p
 
 @pytest.mark.parametrize("dropped", [True, False])
 def test_dropping_caches_is_an_option_of_the_supervisor_and_no_part_of_the_plan(dropped: bool) -> None:
-    template = (ROLE / "templates/vllm.service.j2").read_text()
-    unit = render(template, PLAN, vllm_service_drop_caches=dropped)
+    unit = file_text("unit", PLAN, vllm_service_drop_caches=dropped)
     assert ("--recipes-gib 80 --drop-caches\n" in unit) is dropped
-    assert (unit == render_file("vllm.service.j2", PLAN)) is not dropped
-    plan = asked("compare", "vllm_service_changes", "plan_text", PLAN, vllm_service_drop_caches=dropped)
-    assert plan == asked("compare", "vllm_service_changes", "plan_text", PLAN)
+    assert (unit == file_text("unit", PLAN)) is not dropped
+    assert file_text("plan_text", PLAN, vllm_service_drop_caches=dropped) == file_text("plan_text", PLAN)
 
 
 def test_an_environment_value_stays_one_line_as_it_is() -> None:
     plan = copy.deepcopy(PLAN)
     plan["environment"] = {"A": "{{ 7 * 7 }}", "B": "; rm -rf / #", "C": " lead and trail ", "D": ""}
     plan["container"]["environment"] = {}
-    assert render_file("environment.j2", plan) == "A={{ 7 * 7 }}\nB=; rm -rf / #\nC= lead and trail \nD=\n"
+    assert file_text("environment_text", plan) == "A={{ 7 * 7 }}\nB=; rm -rf / #\nC= lead and trail \nD=\n"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +178,7 @@ def test_words_do_not_restart_an_instance() -> None:
     wordier = copy.deepcopy(PLAN)
     wordier["explain"], wordier["warnings"] = [{"value": "x"}], ["a warning"]
     wordier["ask"] = {"dimensions": 3}
-    texts = [asked("compare", "vllm_service_changes", "plan_text", plan) for plan in (wordier, PLAN)]
+    texts = [file_text("plan_text", plan) for plan in (wordier, PLAN)]
     assert texts[0] == texts[1]
     assert "explain" not in texts[1]
 
@@ -311,8 +322,7 @@ def test_what_was_let_through_is_written_beside_the_plan_and_costs_no_restart(sa
     else:
         assert beside["state"] == "absent"
     for option in ("plan_text", "environment_text", "guard_text", "unit"):
-        text = asked("compare", "vllm_service_changes", option, PLAN, vllm_service_let_through=said)
-        assert text == asked("compare", "vllm_service_changes", option, PLAN)
+        assert file_text(option, PLAN, vllm_service_let_through=said) == file_text(option, PLAN)
 
 
 @pytest.mark.parametrize("said", [[], ["iommu: found DMA, wanted identity, or no IOMMU"]])

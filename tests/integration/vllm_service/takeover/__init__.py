@@ -12,7 +12,7 @@ from typing import Any
 
 from plugin_utils import releases
 from tests.golden import canonical_plans
-from tests.unit.vllm_service.test_rendered import ROLE, asked, render_file
+from tests.unit.vllm_service.test_rendered import ROLE, file_text
 
 FOLDER = Path(__file__).resolve().parent
 MODEL, RELEASE, CARD = "qwen3-8b", "1.22", "HL-225"
@@ -37,8 +37,8 @@ def planned(case: str) -> dict[str, Any]:
 def rendered(plan: dict[str, Any]) -> dict[str, str]:
     """Render what the role of the working tree writes of a plan."""
     return {
-        "plan": asked("compare", "vllm_service_changes", "plan_text", plan),
-        "environment": render_file("environment.j2", plan),
+        "plan": file_text("plan_text", plan),
+        "environment": file_text("environment_text", plan),
         "guard": (ROLE / "files/guard/gaudi_guard.py").read_text(encoding="utf-8"),
-        "unit": render_file("vllm.service.j2", plan),
+        "unit": file_text("unit", plan),
     }
