@@ -122,9 +122,15 @@ def _by_weight(chain: Chain) -> list[Raised]:
 
 
 def _first(chains: list[Chain]) -> Raised | None:
-    """Return the first exception that explains the end; a consequence only where there is nothing else."""
+    """Return the first exception that explains the end; a consequence only where there is nothing else.
+
+    The engine of the fork logs an exception's line before its traceback: of the same one that with its place counts.
+    """
     found = [root for chain in chains if (root := chain.explaining()) is not None]
-    return next((root for root in found if not root.is_consequence), found[0] if found else None)
+    first = next((root for root in found if not root.is_consequence), found[0] if found else None)
+    if first is None or first.frame:
+        return first
+    return next((root for root in found if root.text == first.text and root.frame), first)
 
 
 def _cause(known: Known, facts: Facts, lines: tuple[str, ...], first: Raised | None) -> Cause:

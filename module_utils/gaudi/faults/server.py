@@ -60,6 +60,19 @@ FAULTS = (
         example="TimeoutError: Timed out waiting for engine core processes to start.",
     ),
     Known(
+        "worker-timeout",
+        INSTANCES,
+        "",
+        "A worker did not answer the engine in time.",
+        "Read dmesg | grep habanalabs: a card that was reset, or a link that went down, does this. Otherwise a graph "
+        "took too long to compile while a request waited: warm up its shape (playbooks/status.yml names it), or raise "
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS in extra_environment, where the release reads it.",
+        "vllm/v1/executor/multiproc_executor.py; vllm 17965, a public issue",
+        retry=True,
+        signs=r"RPC call to \w+ timed out",
+        example="TimeoutError: RPC call to execute_model timed out.",
+    ),
+    Known(
         "vendor-libraries",
         INSTANCES,
         "",

@@ -62,8 +62,8 @@ CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistNetworkError|DistBackendError)\b"
     r"|Connection (?:closed|reset) by peer|Timed out waiting for (?:engine|clients)|Broken pipe"
 )
-# What an HTTP library raises for a status. What a hub's client makes of it says more.
-_STATUS = re.compile(r"^(?:\w+\.)*(?:HTTPError|HTTPStatusError): ")
+# What an HTTP library raises for a status, and a wait that was in vain. What is made of it says more.
+_SAYS_LITTLE = re.compile(r"^(?:\w+\.)*(?:(?:HTTPError|HTTPStatusError): |(?:TimeoutError|Empty)$)")
 _LAST_WORDS = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: )")
 
 
@@ -108,7 +108,11 @@ class Chain:
             if raised.follows != "direct" and not raised.is_wrapper and not raised.is_consequence:
                 break
             at -= 1
-        while self.raised[at + 1 :] and self.raised[at + 1].follows == "direct" and _STATUS.match(self.raised[at].text):
+        while (
+            self.raised[at + 1 :]
+            and self.raised[at + 1].follows == "direct"
+            and _SAYS_LITTLE.match(self.raised[at].text)
+        ):
             at += 1
         return None if at < 0 or self.raised[at].is_wrapper else self.raised[at]
 

@@ -499,6 +499,17 @@ WHOLE = [
         "running. Inspect the stacktrace to find the original error: RuntimeError('Engine process (pid 514) died.').\n",
         "card-fatal-error",
     ),
+    # vllm 17965.
+    (
+        "ERROR 05-16 03:38:10 [core.py:398] Traceback (most recent call last):\n"
+        'ERROR 05-16 03:38:10 [core.py:398]   File "/v/shm_broadcast.py", line 479, in dequeue\n'
+        "ERROR 05-16 03:38:10 [core.py:398] TimeoutError\n"
+        "ERROR 05-16 03:38:10 [core.py:398] The above exception was the direct cause of the following exception:\n"
+        "ERROR 05-16 03:38:10 [core.py:398] Traceback (most recent call last):\n"
+        'ERROR 05-16 03:38:10 [core.py:398]   File "/v/multiproc_executor.py", line 195, in collective_rpc\n'
+        "ERROR 05-16 03:38:10 [core.py:398] TimeoutError: RPC call to execute_model timed out.\n",
+        "worker-timeout",
+    ),
     # llm-d 191: each process names those that it was started by.
     (
         "(APIServer pid=32) (EngineCore_0 pid=296) (VllmWorker TP1 pid=304) ERROR 09-07 11:25:27 "
@@ -559,6 +570,20 @@ def test_a_process_is_the_last_one_that_a_line_names() -> None:
         "[multiproc_executor.py:596] ValueError: nobody has seen this before [repeated 3x across cluster]\n"
     )
     assert explained(text).lines == ("ValueError: nobody has seen this before",)
+
+
+def test_a_wait_in_vain_says_less_than_what_is_made_of_it() -> None:
+    found = explained(direct("TimeoutError", "TimeoutError: nobody answered within 5 s"))
+    assert found.lines[-1] == "TimeoutError: nobody answered within 5 s"
+
+
+def test_an_exception_is_quoted_with_its_place_though_its_line_alone_comes_first() -> None:
+    found = explained(REPORTS["genaiexamples-1119"]["input"])
+    assert found.lines == (
+        'File "/usr/lib/python3.10/multiprocessing/process.py", line 314, in _bootstrap',
+        "self.run()",
+        "AttributeError: 'NoneType' object has no attribute 'device'",
+    )
 
 
 def test_an_error_that_only_reports_another_process_is_not_quoted() -> None:
