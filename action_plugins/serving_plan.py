@@ -209,8 +209,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     def _answered(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         """The module's answer; where it advises another release, it is asked again with all of them, for the names."""
         result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
-        refusals = [plan.get("refused") for plan in result.get("plans", [])]
-        if not any(refusal is not None and asks_for_another(str(refusal)) for refusal in refusals):
+        plans = result.get("plans", [])
+        said = [sentence for plan in plans for sentence in (plan.get("refused", ""), *plan.get("warnings", ()))]
+        if not any(asks_for_another(str(sentence)) for sentence in said):
             return result
         others = [
             load_checked("release", resolve("releases", "release", name))

@@ -17,6 +17,15 @@ def flat(value: Mapping[str, object], where: str) -> frozenset[str]:
     return frozenset(name for place in value for name in reader.texts(place))
 
 
+def reasons(value: Mapping[str, object], where: str) -> dict[str, str]:
+    """Each name of {group: {because: sentence, names: [...]}} with its sentence."""
+    found: dict[str, str] = {}
+    for group, content in value.items():
+        reader = Reader(content, f"{where}.{group}", ("because", "names"))
+        found.update(dict.fromkeys(reader.texts("names", required=True), reader.text("because")))
+    return found
+
+
 @dataclass(frozen=True)
 class Pin:
     """A repository at one commit; ``reference`` is the tag or branch that the commit was taken from, for people."""
@@ -66,7 +75,8 @@ class Way:
     ``pins`` replace all of the release's vLLM repositories; without ``pins`` the release's own stay. Every other key
     replaces the same key of ``build``, or of the release's ``constants`` (graph_reserved_mem, bucket_defaults).
     ``lacks`` are arguments, variables and architectures of the release that those pins do not have; ``architectures``
-    and ``model_types`` replace the release's.
+    and ``model_types`` replace the release's. ``refused_architectures`` are those of them that end the server, and
+    ``warned`` features to warn of, both beside the release's.
     ``refused``: a sentence that says why it cannot be built and what to do.
     """
 
@@ -80,10 +90,13 @@ class Way:
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
     architectures: frozenset[str] = frozenset()
     model_types: frozenset[str] = frozenset()
+    refused_architectures: Mapping[str, str] = field(default_factory=dict)
+    warned: Mapping[str, str] = field(default_factory=dict)
 
     CONSTANTS = ("graph_reserved_mem", "bucket_defaults")
     CLASSES = ("architectures", "model_types")
-    KEYS = ("source", "pins", "requirements", "version", "constraints", "refused", "lacks", *CLASSES, *CONSTANTS)
+    SAID = ("refused_architectures", "warned")
+    KEYS = ("source", "pins", "requirements", "version", "constraints", "refused", "lacks", *CLASSES, *CONSTANTS, *SAID)
     LACKS = ("arguments", "variables", "architectures")
 
     @classmethod
@@ -106,6 +119,8 @@ class Way:
             },
             architectures=flat(reader.mapping("architectures"), f"{where}.architectures"),
             model_types=flat(reader.mapping("model_types"), f"{where}.model_types"),
+            refused_architectures=reasons(reader.mapping("refused_architectures"), f"{where}: refused_architectures"),
+            warned=reader.text_mapping("warned"),
         )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..base.checks import Reader, integer, mapping, matching, sequence
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
-from .build import Build, Pin, flat
+from .build import Build, Pin, flat, reasons
 from .fabric import Fabric
 from .typed import Typed
 
@@ -598,8 +598,8 @@ class ReleaseEntry:
             multimodal_architectures=flat(
                 reader.mapping("multimodal_architectures"), f"{where}: multimodal_architectures"
             ),
-            refused_architectures=_reasons(reader.mapping("refused_architectures"), f"{where}: refused_architectures"),
-            unverified_architectures=_reasons(
+            refused_architectures=reasons(reader.mapping("refused_architectures"), f"{where}: refused_architectures"),
+            unverified_architectures=reasons(
                 reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"
             ),
             build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
@@ -615,15 +615,6 @@ class ReleaseEntry:
             successors=Successor.table(reader.mapping("successors"), f"{where}: successors"),
             benchmark=reader.mapping("benchmark"),
         )
-
-
-def _reasons(value: Mapping[str, object], where: str) -> dict[str, str]:
-    """Each name of {group: {because: sentence, names: [...]}} with its sentence."""
-    found: dict[str, str] = {}
-    for group, content in value.items():
-        reader = Reader(content, f"{where}.{group}", ("because", "names"))
-        found.update(dict.fromkeys(reader.texts("names", required=True), reader.text("because")))
-    return found
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,8 @@ class Family:
     script_binds_cpus: bool = False
     # The code that divides the card's memory.
     memory_code: str = "vllm/worker/hpu_worker.py determine_num_available_blocks"
+    # The code that allows types of the KV cache.
+    cache_code: str = "vllm/config.py; the server makes bytes of other types, and ends as it fills them"
     # Whether prompts are prefilled in chunks by default, so that a batch may be smaller than a request.
     chunks_prefill: bool = False
     # Whether FP8 weights are scaled for the card during loading, so that they need no conversion for Gaudi2.

@@ -199,19 +199,12 @@ def _bucketing(draft: Draft, resolved: ResolvedRequest) -> None:
 
 
 def _check_formats(resolved: ResolvedRequest) -> None:
-    """Refuse data types and shard sizes with which the server would stop only after minutes of loading.
+    """Refuse shard sizes with which the server would stop only after minutes of loading.
 
-    Raises Refusal for a KV cache type that these cards lack, and for experts that the cards cannot share. If weights
-    are scaled by blocks, each card needs whole blocks (vllm/model_executor/layers/quantization/fp8.py, create_weights:
-    "is not divisible by weight quantization block_n").
+    Raises Refusal for experts that the cards cannot share. If weights are scaled by blocks, each card needs whole
+    blocks (vllm/model_executor/layers/quantization/fp8.py, create_weights: "is not divisible by weight quantization
+    block_n").
     """
-    cache, typed = resolved.request.kv_cache_dtype, resolved.release.typed_arguments.get("--kv-cache-dtype")
-    if cache is not None and typed is not None and cache not in typed.choices:
-        raise Refusal(
-            "unsupported_kv_cache",
-            f"kv_cache_dtype is {cache}, but these cards take {' or '.join(typed.choices)} with the plugin "
-            f"(vllm_gaudi/platform.py). Use fp8_inc with calibrated scales, or leave it out.",
-        )
     shape, cards = resolved.model.shape, resolved.cards
     width = shape.moe_intermediate_size
     if not shape.num_experts or width is None or resolved.request.enable_expert_parallel:
@@ -397,6 +390,7 @@ PLUGIN = Family(
     validated_models="validated_models.md",
     chunks_prefill=True,
     memory_code="vllm_gaudi/v1/worker/hpu_worker.py determine_available_memory",
+    cache_code="vllm_gaudi/platform.py",
     scales_while_loading=True,
     layers_share_cache=True,
     buckets=warmup,

@@ -76,6 +76,9 @@ DTYPE_METHODS = ("awq", "gptq")
 METHOD_NAMES = re.compile(r"(?<![a-z])(awq|gptq)(?![a-z])")
 
 
+# Keys of the number of layers that guess further tokens (n_predict in SpeculativeConfig of every release).
+MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+
 # What cannot be decided or checked if config.json lacks a key.
 GAPS = {
     "model_type": "its name decides what its type would, such as a softmax in float32",
@@ -136,6 +139,8 @@ class ModelFacts:
     # How many weights of a row have one scale, and the lengths of rows that the cards share, by their keys.
     scale_group: int | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
+    # The key of config.json that says that no layers of it guess further tokens (MTP); None where none says so.
+    without_mtp: str | None = None
 
     @property
     def stored_fp8(self) -> bool:
@@ -180,6 +185,7 @@ def facts(
             schemes=schemes_of(config, method),
             scale_group=group_of(config, method),
             rows=rows_of(inner, shape),
+            without_mtp=next((key for key in MTP_LAYERS if inner.get(key) == 0), None),
         )
     if entry is not None and entry.architecture is not None:
         architecture = entry.architecture

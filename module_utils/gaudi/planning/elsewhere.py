@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,12 +44,48 @@ def with_releases(refusal: Refusal, names: Sequence[str]) -> Refusal:
 
     Without any, the advice goes, and the sentence says that none does.
     """
-    sentence = str(refusal)
-    if names:
-        listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-        said = ADVICE.sub(lambda found: f"{found['before']}{found['use']} release {listed}.", sentence)
-        return Refusal(refusal.id, said)
-    return Refusal(refusal.id, f"{_unadvised(sentence)} No other release of the catalogue serves it on this node.")
+    none = "" if names else " No other release of the catalogue serves it on this node."
+    return Refusal(refusal.id, f"{_named(str(refusal), names)}{none}")
+
+
+def with_named_warnings(
+    made: dict[str, Any], release: str, elsewhere: Callable[[], Mapping[str, Sequence[str]]]
+) -> dict[str, Any]:
+    """The plan with releases in its warnings in the place of "another release", or without that advice.
+
+    ``elsewhere``: the releases that plan the request, with their warnings; asked only where there is such a warning.
+    Each warning names those that do not have it.
+    """
+    if not any(map(asks_for_another, made["warnings"])):
+        return made
+    found = elsewhere()
+
+    def without(warning: str) -> list[str]:
+        return [name for name, said in found.items() if _subject(warning, release) not in _subjects(said, name)]
+
+    return {
+        **made,
+        "warnings": [
+            _named(warning, without(warning)) if asks_for_another(warning) else warning for warning in made["warnings"]
+        ],
+    }
+
+
+def _subject(warning: str, release: str) -> str:
+    """What a warning is about, whichever release has it."""
+    return warning.partition(":")[0].replace(f"release {release}", "release")
+
+
+def _subjects(warnings: Sequence[str], release: str) -> set[str]:
+    return {_subject(warning, release) for warning in warnings}
+
+
+def _named(sentence: str, names: Sequence[str]) -> str:
+    """The sentence with these releases in the place of "another release"; without the advice if there are none."""
+    if not names:
+        return _unadvised(sentence)
+    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+    return ADVICE.sub(lambda found: f"{found['before']}{found['use']} release {listed}.", sentence)
 
 
 def _unadvised(sentence: str) -> str:
@@ -63,17 +99,22 @@ def serving(
     entry: ModelEntry | None,
     cards: Mapping[str, CardType],
     node: Node,
-) -> list[str]:
-    """The names of the releases that plan a request, those first that the model is known to be served with."""
+) -> dict[str, list[str]]:
+    """The releases that plan a request, with their warnings; those first that its model is known to be served with."""
     known = _known(entry)
-    found = []
+    found = {}
     for release in releases:
         try:
-            plan(request, release, entry, cards, node)
+            found[release.name] = plan(request, release, entry, cards, node)["warnings"]
         except Refusal:
             continue
-        found.append(release.name)
-    return sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
+    order = sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name))
+    return {name: found[name] for name in order}
+
+
+def best(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """The names of those of them that advise no other release themselves, or of all if there are none."""
+    return [name for name, said in found.items() if not any(map(asks_for_another, said))] or list(found)
 
 
 def _known(entry: ModelEntry | None) -> list[str]:
@@ -148,7 +189,8 @@ def _answer(
         words = [because, *([f"With max_model_len {length}."] if length is not None else [])]
         words += ["How many cards it takes is not known."] if unsized else []
         words += [] if _classes(entry, config) else [NO_CLASS]
-        return Answer(release.name, kind, status, count, " ".join([*words, *made["warnings"]]))
+        # All releases answer; no warning need advise another.
+        return Answer(release.name, kind, status, count, " ".join([*words, *map(_unadvised, made["warnings"])]))
     return Answer(release.name, kind, REFUSED, None, _unadvised(str(first)))
 
 

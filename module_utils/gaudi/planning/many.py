@@ -17,7 +17,7 @@ from ..request.node import Node
 from ..request.options import Request, check_options, name_of
 from ..serving.last_start import LastStart
 from .chosen_cards import all_modules
-from .elsewhere import asks_for_another, serving, with_releases
+from .elsewhere import asks_for_another, best, serving, with_named_warnings, with_releases
 from .planner import plan
 from .shared_card import common, share
 
@@ -142,14 +142,17 @@ def _made(
     catalogue: Catalogue,
     node: Node,
 ) -> dict[str, Any]:
-    """The plan of one request; a refusal that advises another release names those that plan it."""
+    """The plan of one request; a refusal or warning that advises another release names those that plan it."""
+    others, cards = catalogue.others, catalogue.cards
     try:
-        return _planned(request, entry, catalogue, node)
+        made = _planned(request, entry, catalogue, node)
     except Refusal as refusal:
-        if not catalogue.others or not asks_for_another(str(refusal)):
+        if not others or not asks_for_another(str(refusal)):
             raise
-        names = serving(request, catalogue.others, entry, catalogue.cards, node)
-        raise with_releases(refusal, names) from refusal
+        raise with_releases(refusal, best(serving(request, others, entry, cards, node))) from refusal
+    if not others:
+        return made
+    return with_named_warnings(made, catalogue.release.name, lambda: serving(request, others, entry, cards, node))
 
 
 def _planned(

@@ -148,8 +148,11 @@ def by_way(release: ReleaseEntry, wish: Wish, draft: Draft) -> ReleaseEntry:
         typed_variables={
             name: typed for name, typed in release.typed_variables.items() if name not in lacks["variables"]
         },
-        architectures=way.architectures or release.architectures - lacks["architectures"],
+        architectures=(way.architectures or release.architectures - lacks["architectures"])
+        - way.refused_architectures.keys(),
         model_types=way.model_types or release.model_types,
+        refused_architectures={**release.refused_architectures, **way.refused_architectures},
+        warned={**release.warned, **way.warned},
     )
 
 

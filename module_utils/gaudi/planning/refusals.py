@@ -154,6 +154,26 @@ def check_media(request: Request, architectures: Sequence[str], release: Release
             )
 
 
+def check_mtp(request: Request, architectures: Sequence[str], model: ModelFacts, release: ReleaseEntry) -> None:
+    """Layers of the served model that guess tokens (MTP) are known of some models (hf_config_override of vLLM's
+    SpeculativeConfig); with another model, and no model that guesses, the server ends.
+    """
+    said, known = request.speculative_config or {}, release.constants.get("mtp_models", ())
+    method, names = str(said.get("method", "")), {*architectures, *filter(None, [model.shape.model_type])}
+    if said.get("model") is not None or not method.endswith("mtp") or not known:
+        return
+    found = f"{model.without_mtp} of its config.json is 0" if model.without_mtp is not None else None
+    if names and names.isdisjoint(known):
+        found = f"release {release.name} does not have them for {some(sorted(names))}"
+    if found is not None:
+        raise Refusal(
+            "unsupported_speculation",
+            f"speculative_config has the method {method} and no model, so that {model.name} would guess with layers of "
+            f"its own (MTP), but {found}: the server would not start. Take another method such as ngram or "
+            f"leave speculative_config out, or use another release.",
+        )
+
+
 def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[str, str]]:
     """The features that the weights and their data type need, each with the words that say where it was seen."""
     if request.dtype in ("fp8", "awq", "gptq"):
@@ -356,6 +376,18 @@ def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
         draft.warn(
             f"block_size {size} is smaller than the {RECOMMENDED_BLOCK_SIZE} tokens that the vendor recommends for "
             f"these cards; its documentation calls smaller blocks slow."
+        )
+
+
+def check_cache_type(resolved: ResolvedRequest) -> None:
+    """Parsers take types of the KV cache that these cards do not have; the server ends after it has loaded."""
+    cache, release = resolved.request.kv_cache_dtype, resolved.release
+    typed = release.typed_arguments.get("--kv-cache-dtype")
+    if cache is not None and typed is not None and cache not in typed.choices:
+        raise Refusal(
+            "unsupported_kv_cache",
+            f"kv_cache_dtype is {cache}, but these cards take {' or '.join(typed.choices)} with release {release.name} "
+            f"({family_of(release).cache_code}). Use fp8_inc with calibrated scales, or leave it out.",
         )
 
 

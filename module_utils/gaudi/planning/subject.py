@@ -23,6 +23,7 @@ from .merging import merged, options_in_environment, with_recipe_cache
 from .moved import check_values, moved
 from .refusals import (
     check_block_size,
+    check_cache_type,
     check_card_type,
     check_float16,
     check_fp8,
@@ -30,6 +31,7 @@ from .refusals import (
     check_hub,
     check_media,
     check_missing,
+    check_mtp,
     check_named_models,
     check_quantization,
     check_rows,
@@ -109,6 +111,7 @@ def settled(
         )
     named = code.architectures if code is not None else entry.architectures if entry and not wanted.weights else ()
     check_media(wanted, named, release, label)
+    check_mtp(wanted, named, model, release)
     if may_run_code(wanted, entry):
         check_foreign(_foreign(wanted, weights, node), label)
     chosen, node_cards = place(wanted, release, model, node, card_type, label, draft)
@@ -149,6 +152,7 @@ def settled(
     check_fp8(resolved, entry, weights, card_type, label)
     check_block_size(resolved, draft)
     check_float16(resolved)
+    check_cache_type(resolved)
     return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
 
 

@@ -76,6 +76,7 @@ SHARED = {
     "unknown_choice": "a word outside the few that are allowed",
     "unknown_key": "a key that nobody reads",
     "unknown_to_release": "an argument or variable that the release's server has not",
+    "unsupported_speculation": "a method of guessing tokens that the release or the model cannot do",
     "weights_too_large": "weights and the memory of a card",
     "wrong_catalogue_file": "the content of a file in the catalogue",
     "wrong_form": "text that does not look as it must",

@@ -329,20 +329,23 @@ def test_options_of_the_task_are_checked() -> None:
             run(options)
 
 
-def test_a_refusal_that_advises_another_release_is_asked_again_with_all_of_them(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("key", ["refused", "warnings"])
+def test_an_answer_that_advises_another_release_is_asked_again_with_all_of_them(
+    key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = {"instance": "a", "refused": "It is not served. Serve other weights, or use another release."}
+    said = ["It is not served. Serve other weights, or use another release."]
 
     def refuses(self: Planner, name: str, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         self.calls.append((name, arguments, task_vars))
-        return {"changed": False, "plans": [{**refusal, "refused_id": "unsupported_quantization"}], "topology": NODE}
+        refused = {"instance": "a", "refused": "It is not served.", "refused_id": "unsupported_quantization"}
+        answer = {**refused, key: said if key == "warnings" else said[0]}
+        return {"changed": False, "plans": [answer], "topology": NODE}
 
     monkeypatch.setattr(Planner, "__call__", refuses)
     _, planner = run({"requests": [{"instance": "a", "weights": "/w"}], "on_refusal": "report"})
     first, second = (arguments for _, arguments, _ in planner.calls)
     assert "others" not in first
     assert [each["name"] for each in second["others"]] == [name for name in releases.names() if name != "1.22"]
-    refusal["refused"] = "It is not served. Serve other weights."
+    said[0] = "It is not served. Serve other weights."
     _, planner = run({"requests": [{"instance": "a", "weights": "/w"}], "on_refusal": "report"})
     assert len(planner.calls) == 1

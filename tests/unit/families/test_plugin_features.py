@@ -48,8 +48,7 @@ def test_what_starts_is_not_refused(release: str) -> None:
     wishes: tuple[dict[str, Any], ...] = (
         {"speculative_config": GUESSING},
         {"speculative_config": {"model": "[ngram]", "num_speculative_tokens": 2}},
-        {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}},
-        {"speculative_config": {"method": "suffix"}},
+        {"speculative_config": {"method": "mtp", "model": "/data/models/Mtp", "num_speculative_tokens": 1}},
         {"structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True}},
         {"structured_outputs_config": {}},
         {"extra_args": ["--tool-call-parser", "own", "--tool-parser-plugin", "/data/own.py"]},

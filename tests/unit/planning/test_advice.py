@@ -93,6 +93,77 @@ def test_the_server_of_deepseek_r1_takes_tools_or_reasoning() -> None:
     assert "reasoning parser" in vendor.plan_request("deepseek-r1", asked)["refused"]
 
 
+@pytest.mark.parametrize("release", [*FORKS, "deepseek-r1"])
+@pytest.mark.parametrize("name", ["fp8", "fp8_e4m3", "fp8_e5m2"])
+def test_a_type_of_the_kv_cache_that_only_the_parser_takes_is_refused(release: str, name: str) -> None:
+    """The server makes bytes of these names, and ends as it writes keys into them."""
+    for asked in ({"kv_cache_dtype": name}, {"extra_args": ["--kv-cache-dtype", name]}):
+        made = plan(release, asked)
+        assert made["refused_id"] == "unsupported_kv_cache"
+        assert "take auto or fp8_inc" in made["refused"]
+    assert "refused" not in plan(release, {"kv_cache_dtype": "fp8_inc"})
+
+
+GLM = {
+    "architectures": ["Glm4MoeForCausalLM"],
+    "model_type": "glm4_moe",
+    "hidden_size": 4096,
+    "num_hidden_layers": 46,
+    "num_attention_heads": 96,
+    "num_key_value_heads": 8,
+    "n_routed_experts": 128,
+    "moe_intermediate_size": 1408,
+    "max_position_embeddings": 131072,
+}
+
+
+def guessing(release: str, served: Mapping[str, Any], method: str, **more: object) -> dict[str, Any]:
+    """The plan of a server that guesses tokens with layers of its own model."""
+    said = {"method": method, "num_speculative_tokens": 1, **more}
+    return vendor.plan_request(release, {**served, "tensor_parallel_size": 8, "speculative_config": said})
+
+
+def config(model_type: str, **keys: object) -> dict[str, Any]:
+    """A model of the shape of GLM-4.5-Air with other keys."""
+    return {
+        "weights": "/data/models/X",
+        "model_config": {**GLM, "model_type": model_type, **keys},
+        "max_model_len": 8192,
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "method"), [("1.22", "deepseek_mtp"), ("1.23", "mtp"), ("1.24.1", "qwen3_next_mtp")]
+)
+def test_a_model_without_layers_that_guess_is_not_served_with_them(release: str, method: str) -> None:
+    made = guessing(release, {"model": "qwen3-8b"}, method)
+    assert made["refused_id"] == "unsupported_speculation"
+    assert "guess with layers of its own (MTP)" in made["refused"]
+    assert "refused" not in guessing(release, {"model": "qwen3-8b"}, method, model="/data/models/Mtp")
+
+
+@pytest.mark.parametrize(
+    ("release", "model", "served"),
+    [
+        ("1.22", config("deepseek_v3", architectures=["DeepseekV3ForCausalLM"]), True),
+        ("1.22", config("glm4_moe"), False),
+        ("1.23", config("glm4_moe"), True),
+        ("1.24.1", config("glm4_moe", num_nextn_predict_layers=1), True),
+        ("1.24.1", config("glm4_moe", num_nextn_predict_layers=0), False),
+        ("1.24.1", config("llama", architectures=["LlamaForCausalLM"]), False),
+    ],
+)
+def test_a_release_knows_whose_own_layers_guess(release: str, model: Mapping[str, Any], *, served: bool) -> None:
+    method = "deepseek_mtp" if release == "1.22" else "mtp"
+    assert (guessing(release, model, method).get("refused_id") == "unsupported_speculation") is not served
+
+
+@pytest.mark.parametrize("method", ["draft_model", "extract_hidden_states", "mlp_speculator", "suffix"])
+def test_a_method_that_the_plugins_model_runner_ends_at_is_refused(method: str) -> None:
+    made = guessing("1.24.1", {"model": "qwen3-8b"}, method, model="/data/models/Guess")
+    assert made["refused_id"] == "unknown_speculation"
+
+
 @pytest.mark.parametrize("option", ["reasoning_parser", "tool_call_parser"])
 def test_a_parser_that_a_fork_does_not_have_is_refused_with_those_that_it_has(option: str) -> None:
     assert "granite" in plan("1.21", {option: "openai"})["refused"]

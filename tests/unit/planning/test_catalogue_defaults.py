@@ -195,6 +195,11 @@ def test_another_way_has_the_arguments_of_its_own_pins() -> None:
     assert "refused" not in vendor.plan_request("1.18", asked, image={"build": True})
     other = vendor.plan_request("1.18", asked, image={"build": True, "way": "upstream"})
     assert "--weights-load-device" in other["refused"]
+    guessing = {"model": "llama-2-7b", "extra_args": ["--speculative-model", "[ngram]"]}
+    assert (
+        "--speculative-model"
+        in vendor.plan_request("1.18", guessing, image={"build": True, "way": "upstream"})["refused"]
+    )
 
 
 def test_another_way_has_the_classes_of_its_own_pins() -> None:
@@ -207,6 +212,9 @@ def test_another_way_has_the_classes_of_its_own_pins() -> None:
     own = vendor.plan_request("1.18", asked, image={"build": True})
     assert own["refused_id"] == "unsupported_architecture"
     assert "refused" not in vendor.plan_request("1.18", asked, image={"build": True, "way": "upstream"})
+    mamba = {"weights": "/models/x", "model_config": {"architectures": ["MambaForCausalLM"], "model_type": "mamba"}}
+    ended = vendor.plan_request("1.18", mamba, image={"build": True, "way": "upstream"})
+    assert "vllm._C" in ended["refused"]
     shown = {"model": "qwen3-vl-32b-instruct", "tensor_parallel_size": 4}
     main = vendor.plan_request("1.22", shown, image={"build": True, "way": "habana_main"})
     assert any("no class of its own" in words for words in main["warnings"])

@@ -24,7 +24,7 @@ from ansible.module_utils.gaudi.request.node import Node
 
 from plugin_utils import releases
 from tests.golden.serving_cases import vendor
-from tests.unit.model.test_kernels import DELTA, MISTRAL, SPARSE
+from tests.unit.model.test_kernels import DELTA, MISTRAL, QWEN, SPARSE
 from tests.unit.model.test_schemes import INT8
 
 ENTRIES = {name: ModelEntry.from_mapping(vendor.content("models", name)) for name in vendor.MODELS}
@@ -188,6 +188,12 @@ def test_figures_that_no_number_holds_leave_the_size_unknown() -> None:
 
 def refused(release: str, config: dict[str, Any], **options: Any) -> str:
     """The refusal of weights, by a call that knows all releases."""
+    (answer,) = planned(release, config, **options)
+    return str(answer["refused"])
+
+
+def planned(release: str, config: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
+    """The answer for weights, by a call that knows all releases."""
     catalogue = Catalogue.from_mappings(
         releases.read(release),
         {},
@@ -195,8 +201,8 @@ def refused(release: str, config: dict[str, Any], **options: Any) -> str:
         [releases.read(name) for name in releases.names() if name != release],
     )
     request = {"weights": "/data/models/x", "model_config": config, **options}
-    (answer,) = plan_all([request], catalogue, vendor.topology("oam8"), weights_root="/data/models")
-    return str(answer["refused"])
+    found: list[dict[str, Any]] = plan_all([request], catalogue, vendor.topology("oam8"), weights_root="/data/models")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -216,6 +222,32 @@ def test_advice_names_the_releases_that_plan_the_request(release: str, config: d
         request = {"weights": "/data/models/x", "model_config": config, **asked}
         (answer,) = plan_all([request], catalogue, vendor.topology("oam8"), weights_root="/data/models")
         assert "refused" not in answer
+
+
+SOME_LAYERS = {**QWEN, "use_sliding_window": True, "max_window_layers": 20}
+
+
+@pytest.mark.parametrize(
+    ("release", "config", "named"),
+    [
+        # Where windows are computed as meant, or where the warning is of another release alone.
+        ("1.18", MISTRAL, "or use release 1.22 or 1.22-2025.11."),
+        ("1.21", MISTRAL, "or use release 1.22 or 1.22-2025.11."),
+        ("1.16", SOME_LAYERS, "or use release 1.23, 1.24 or 1.24.1."),
+        ("1.22", {**MISTRAL, "architectures": ["Gemma4ForCausalLM"]}, "Use release 1.24 or 1.24.1."),
+        ("1.24.1", {**MISTRAL, "architectures": ["NobodysForCausalLM"]}, "the server may not start."),
+    ],
+)
+def test_a_warning_names_the_releases_that_do_not_have_it(release: str, config: dict[str, Any], named: str) -> None:
+    asked = {"max_model_len": 8192, "tensor_parallel_size": 8}
+    (made,) = planned(release, config, **asked)
+    assert [said for said in made["warnings"] if said.endswith(named)], made["warnings"]
+    assert not any(map(asks_for_another, made["warnings"]))
+
+
+def test_advice_prefers_releases_that_give_none_themselves() -> None:
+    """1.16 takes these weights, and computes them otherwise than they are meant."""
+    assert refused("1.18", SOME_LAYERS, max_model_len=8192).endswith("or use release 1.23, 1.24 or 1.24.1.")
 
 
 # What an unnamed release may be called in advice.
