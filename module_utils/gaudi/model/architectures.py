@@ -41,7 +41,15 @@ def check_architectures(
     ``said_by``: the file that names the class. ``has_code``: a class lies beside the weights, which the server may run
     if ``runs_code``. Raises Refusal where the server would end.
     """
-    if not architectures or release.architectures.intersection(architectures):
+    if not architectures:
+        return
+    if release.architectures.intersection(architectures):
+        # The class comes last: what cannot read config.json does not get there.
+        if model_type is not None and model_type not in release.model_types and release.model_types and not has_code:
+            draft.warn(
+                f"{said_by} has the model_type {shown(model_type)}, which transformers of release {release.name} may "
+                f"not know, and no code (auto_map): the server may not start. Use a release that knows the model."
+            )
         return
     for kind, table in (
         ("ends with", release.refused_architectures),

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..base.absent import TWO_NODES, absent
 from ..base.checks import question, shown
+from ..base.command_line import options
 from ..base.refusal import Refusal
 from ..cards.placement import Card
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
@@ -198,13 +199,12 @@ def one_node_only(release: ReleaseEntry) -> str:
 
 def _features_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The features that further arguments of the server ask for."""
-    for argument in arguments:
-        option = argument.split("=", 1)[0].replace("_", "-")
+    for option in options(arguments):
         if option.startswith(("--enable-lora", "--lora-", "--max-lora", "--fully-sharded-lora")):
             yield "lora", f"extra_args has {option}"
         if option == "--enable-chunked-prefill":
             yield "chunked_prefill", f"extra_args has {option}"
-        if option in ("--quantization", "-q", "--quantization-param-path"):
+        if option in ("--quantization", "--quantization-param-path"):
             yield "quantization", f"extra_args has {option}"
         if option == "--pipeline-parallel-size" or absent(option) == TWO_NODES.sentence:
             yield "two_nodes", f"extra_args has {option}"
@@ -449,6 +449,18 @@ def check_validated(
     if beyond:
         draft.warn(
             f"The model {entry.title} is validated by the plugin's maintainers, but not with {'; '.join(beyond)}."
+        )
+
+
+def check_class_on_cards(
+    architectures: Sequence[str], release: ReleaseEntry, card_type: CardType | None, label: str
+) -> None:
+    """Refuse classes that are known to fail on these cards, whatever the weights are called."""
+    failing = release.constants.get("failing_on", {}).get(card_type.generation if card_type is not None else None, {})
+    for name in failing.keys() & set(architectures):
+        raise Refusal(
+            "unsupported_generation",
+            f"{label}: release {release.name} does not serve {name} on these cards: {failing[name]}",
         )
 
 

@@ -25,6 +25,7 @@ from .refusals import (
     check_block_size,
     check_cache_type,
     check_card_type,
+    check_class_on_cards,
     check_float16,
     check_fp8,
     check_head_size,
@@ -143,6 +144,7 @@ def settled(
         bucket_file=node.text_at(wanted.bucketing_file),
     )
     check_validated(entry, resolved, card_type, label, draft)
+    check_class_on_cards(named, release, card_type, label)
     check_quantization(resolved)
     check_head_size(resolved)
     check_rows(resolved, len(node_cards))
