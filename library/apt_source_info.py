@@ -11,9 +11,7 @@ description:
     repository and suite name different keys, so that a second one must not be written.
   - Fails if such a source cannot be used, and names its file.
 author: gaudi-serving
-attributes:
-  check_mode: {support: full, description: Reads only.}
-  diff_mode: {support: none, description: Reads only.}
+extends_documentation_fragment: attributes.reads
 options:
   repository:
     description: Address of the repository, without an account.

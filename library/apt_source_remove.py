@@ -11,6 +11,7 @@ description:
     to no other source of the node. apt reads no repository for that.
   - A file of that name that is not signed by this project's keyring was written by others, and stays.
 author: gaudi-serving
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode: {support: full, description: Returns what would be removed.}
   diff_mode: {support: none, description: Only removes files.}

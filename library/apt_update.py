@@ -11,6 +11,7 @@ description:
     fails the task with the cause. So does a package of O(packages) that no repository offers.
   - Waits while another program reads the lists.
 author: gaudi-serving
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode: {support: full, description: Reads nothing.}
   diff_mode: {support: none, description: Changes only what apt knows of its repositories.}

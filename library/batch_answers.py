@@ -31,6 +31,7 @@ options:
     default: 0
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   action:
     description: Runs on the controller, with a module on the node.
@@ -41,10 +42,6 @@ attributes:
   diff_mode:
     description: Answers are not shown.
     support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 seealso:
   - module: batch_input
 """

@@ -26,17 +26,7 @@ options:
     default: ""
 requirements:
   - root (C(become))
-attributes:
-  check_mode:
-    description: Changes nothing.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: batch_input
   - module: vllm_service_info

@@ -40,6 +40,7 @@ options:
     default: {}
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   action:
     description: Runs on the controller first, which has the catalogue.
@@ -50,10 +51,6 @@ attributes:
   diff_mode:
     description: Changes nothing.
     support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

@@ -14,17 +14,7 @@ description:
 options: {}
 requirements:
   - root (C(become))
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 """
 
 EXAMPLES = r"""

@@ -54,6 +54,7 @@ options:
     default: present
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Refuses what it would refuse, says whether it would change something, changes nothing.
@@ -61,10 +62,6 @@ attributes:
   diff_mode:
     description: Shows the file before and after.
     support: full
-  platform:
-    description: Linux with the coreutils.
-    support: full
-    platforms: posix
 seealso:
   - module: gaudi_topology_info
 """

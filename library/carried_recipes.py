@@ -31,6 +31,7 @@ options:
     type: str
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would be done with the folder that is there, and does nothing.
@@ -38,10 +39,6 @@ attributes:
   diff_mode:
     description: Recipes are no text, so none is shown.
     support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 seealso:
   - module: weights_giving
 """

@@ -25,6 +25,7 @@ options:
 requirements:
   - root (C(become))
   - C(ldd)
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Runs nothing.
@@ -32,10 +33,6 @@ attributes:
   diff_mode:
     description: Not supported.
     support: none
-  platform:
-    description: Linux with Docker.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

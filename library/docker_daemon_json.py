@@ -28,6 +28,7 @@ description:
     owner's later changes and all other keys stay. If what remains is what the oldest backup has, the file gets its
     bytes. A file that this module created is removed if nothing is left in it.
 author: gaudi-serving
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode: {support: full, description: It decides before it writes; check mode ends after deciding.}
   diff_mode: {support: full, description: The whole file before and after. Secrets are masked.}

@@ -26,6 +26,7 @@ options:
     default: /var/lib/gaudi-serving/driver_before.json
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Reads, and writes nothing.
@@ -33,10 +34,6 @@ attributes:
   diff_mode:
     description: Not supported; plans are shown when they change.
     support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
 seealso:
   - module: gaudi_driver_info
 """

@@ -143,6 +143,7 @@ options:
     default: ""
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Measures nothing, and says what would be.
@@ -150,10 +151,6 @@ attributes:
   diff_mode:
     description: Shows no text.
     support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

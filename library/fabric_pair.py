@@ -65,6 +65,7 @@ options:
     default: false
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Runs nothing.
@@ -72,10 +73,6 @@ attributes:
   diff_mode:
     description: Shows no text.
     support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

@@ -49,14 +49,14 @@ options:
     default: []
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Builds no image.
     support: full
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
+  diff_mode:
+    description: Shows no text.
+    support: none
 """
 
 EXAMPLES = r"""

@@ -49,6 +49,7 @@ options:
     description: Certificates in PEM that are trusted beside the node's own.
     type: str
     default: ""
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Fetches nothing; only a file that is missing counts as a change.

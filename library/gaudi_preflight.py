@@ -12,9 +12,7 @@ description:
   - Returns every problem as sentences that say what was seen, what is needed and what to do. It never fails because
     of one, so that all nodes can be reported before any of them is changed.
 author: gaudi-serving
-attributes:
-  check_mode: {support: full, description: Reads only.}
-  diff_mode: {support: none, description: Reads only.}
+extends_documentation_fragment: attributes.reads
 options:
   host:
     description: What the inventory calls the node; the report begins with it.

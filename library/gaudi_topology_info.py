@@ -29,17 +29,7 @@ requirements:
 seealso:
   - module: card_reservation
   - module: serving_plan
-attributes:
-  check_mode:
-    description: Can run in check mode; it only reads.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with the coreutils.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 """
 
 EXAMPLES = r"""

@@ -32,17 +32,7 @@ options:
     description: Whether the run was to go over host NICs. One that fell back to another way then does not count.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: fabric_check
 """

@@ -28,13 +28,7 @@ options:
     default: false
 requirements:
   - root (C(become))
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
+extends_documentation_fragment: attributes.reads
 """
 
 EXAMPLES = r"""

@@ -71,6 +71,7 @@ options:
     description: Values that belong to the O(wish) and that the kernel runs with, by name.
     type: dict
     default: {}
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would change and changes nothing.

@@ -110,10 +110,7 @@ options:
     description: Whether to fail, with the reasons, where the host cannot be tuned like this.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Reads only.
-    support: full
+extends_documentation_fragment: attributes.reads
 """
 
 EXAMPLES = r"""

@@ -32,6 +32,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would change and changes nothing.

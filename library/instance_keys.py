@@ -66,6 +66,7 @@ options:
         default: ""
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would change and changes nothing.
@@ -73,10 +74,6 @@ attributes:
   diff_mode:
     description: Shows names, origins and ends, no digests.
     support: full
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

@@ -24,6 +24,7 @@ options:
     required: true
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would be removed, and removes nothing.
@@ -31,10 +32,6 @@ attributes:
   diff_mode:
     description: Shows the folder that is removed.
     support: full
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 seealso:
   - module: model_weights_info
 """

@@ -18,17 +18,7 @@ description:
 options: {}
 requirements:
   - root (C(become))
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: node_faults_info
 """

@@ -30,17 +30,7 @@ options:
     type: dict
 requirements:
   - root (C(become))
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: gaudi_preflight
   - module: node_status_info

@@ -52,6 +52,7 @@ options:
           With V(absent), a directory above the path. It is removed as well if it is empty then, and so is each
           directory between the two.
         type: path
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would change and changes nothing.

@@ -81,6 +81,7 @@ options:
         is when the wait is over.
     type: int
     default: 0
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says whether the work would be started, and starts nothing.
@@ -91,10 +92,6 @@ attributes:
   action:
     description: Runs on the controller, with a module on the node.
     support: full
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

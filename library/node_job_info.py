@@ -11,17 +11,7 @@ author: The gaudi-serving authors
 description:
   - Reads every job M(node_job) has ever started on this node, with how it stands and how far it is.
 options: {}
-attributes:
-  check_mode:
-    description: Only reads.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: node_job
 """

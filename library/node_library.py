@@ -31,6 +31,7 @@ options:
   files:
     description: Texts by relative name. The action sets them where they have to be installed.
     type: dict
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would change and changes nothing.

@@ -38,17 +38,7 @@ requirements:
 seealso:
   - module: gaudi_topology_info
   - module: serving_plan
-attributes:
-  check_mode:
-    description: Can run in check mode; it only reads.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with the coreutils.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 author: The gaudi-serving authors
 """
 

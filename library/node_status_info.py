@@ -18,17 +18,7 @@ options:
     default: /usr/local/lib/gaudi-serving/host_tuning.py
 requirements:
   - root (C(become))
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: gaudi_topology_info
   - module: vllm_service_info

@@ -12,6 +12,7 @@ description:
   - What is in it, as a container of it says, is written as a bill of materials (CycloneDX) into a file of its own.
   - An image that is there, has the right digest and was looked into before is left alone, without asking the registry.
 author: gaudi-serving
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode: {support: full, description: Says whether it would pull; what an absent image holds cannot be foreseen.}
   diff_mode: {support: full, description: The record before and after.}

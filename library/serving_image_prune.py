@@ -41,6 +41,7 @@ options:
     default: /var/lib/gaudi-serving/images.json
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would be removed, and removes nothing.
@@ -48,10 +49,6 @@ attributes:
   diff_mode:
     description: Shows the record before and after.
     support: full
-  platform:
-    description: Linux with Docker.
-    support: full
-    platforms: posix
 seealso:
   - module: serving_image
 """

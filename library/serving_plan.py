@@ -337,20 +337,7 @@ options:
     description: Also return the plans as a page of text for people.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Reads only, so that check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  action:
-    description: Loads the catalogue on the controller; the module plans on the node.
-    support: full
-  platform:
-    description: Linux with the coreutils.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 requirements:
   - root (C(become)), to see who uses which card; not with O(topology) or O(topology_file)
 seealso:

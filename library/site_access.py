@@ -41,6 +41,7 @@ options:
       Address of our own source of packages, without an account. Empty for the one that is on the node, if there is one.
     type: str
     default: ""
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would change and changes nothing.

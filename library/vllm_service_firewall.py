@@ -39,6 +39,7 @@ options:
     default: []
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says which rules would change and changes nothing.
@@ -46,10 +47,6 @@ attributes:
   diff_mode:
     description: Shows the rules of ours.
     support: full
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

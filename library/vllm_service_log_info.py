@@ -36,17 +36,7 @@ options:
 requirements:
   - root (C(become))
   - journalctl
-attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
+extends_documentation_fragment: attributes.reads
 seealso:
   - module: vllm_service_info
 """

@@ -28,6 +28,7 @@ options:
     default: false
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Only reads, so check mode makes no difference.
@@ -38,10 +39,6 @@ attributes:
   action:
     description: Runs on the controller, with a module on the node where it is needed.
     support: full
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 seealso:
   - module: vllm_service_firewall
 """

@@ -33,6 +33,7 @@ options:
     required: true
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Refuses and foresees, and writes nothing.
@@ -40,10 +41,6 @@ attributes:
   diff_mode:
     description: Says in words what differs, without a diff.
     support: none
-  platform:
-    description: Linux with Docker and systemd.
-    support: full
-    platforms: posix
 seealso:
   - module: vllm_service_history
 """

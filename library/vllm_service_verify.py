@@ -63,6 +63,7 @@ options:
     default: false
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Asks the same, but does not measure how quickly the instance writes, and writes nothing down.
@@ -70,10 +71,6 @@ attributes:
   diff_mode:
     description: Changes nothing.
     support: none
-  platform:
-    description: Linux with Docker.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

@@ -36,6 +36,7 @@ options:
     description: Show progress within one phase at most every so many seconds.
     type: int
     default: 10
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Looks once and follows nothing, since nothing was started.
@@ -46,10 +47,6 @@ attributes:
   action:
     description: Runs on the controller, with a module on the node.
     support: full
-  platform:
-    description: Linux with systemd.
-    support: full
-    platforms: posix
 seealso:
   - module: vllm_service_info
 """

@@ -56,6 +56,7 @@ options:
 requirements:
   - root (C(become))
   - rsync
+extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
     description: Says what would be done and does nothing.
@@ -63,10 +64,6 @@ attributes:
   diff_mode:
     description: Shows nothing, since the token is part of it.
     support: none
-  platform:
-    description: Linux.
-    support: full
-    platforms: posix
 """
 
 EXAMPLES = r"""

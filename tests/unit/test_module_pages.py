@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from doc_fragments import attributes
 from tests.unit.sources import tree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,16 @@ TYPES: Mapping[str, type | tuple[type, ...]] = {
 @functools.cache
 def block(name: str, kind: str) -> Any:
     return yaml.load(getattr(importlib.import_module(f"library.{name}"), kind), Loader=yaml.CSafeLoader)
+
+
+def attributes_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a page, with those of the fragment that it extends."""
+    shared: dict[str, Any] = {}
+    if "extends_documentation_fragment" in document:
+        fragment = document["extends_documentation_fragment"].removeprefix("attributes.")
+        text = getattr(attributes.ModuleDocFragment, fragment.upper())
+        shared = yaml.load(text, Loader=yaml.CSafeLoader)["attributes"]
+    return {**shared, **document.get("attributes", {})}
 
 
 def nested(entries: Mapping[str, Any], inner: str, place: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -58,9 +69,10 @@ def faults_of_page(name: str) -> Iterator[str]:
             yield f"{place} has no description"
         if option.get("type") not in TYPES or (option["type"] == "list") != ("elements" in option):
             yield f"{place} has no type, or a list no elements"
-    if "attributes" not in document:
+    supported = attributes_of(document)
+    if not {"check_mode", "diff_mode", "platform"} <= supported.keys():
         yield "attributes do not say what it supports (check_mode, diff_mode, platform)"
-    for attribute, said in document.get("attributes", {}).items():
+    for attribute, said in supported.items():
         if not set(said) <= {"description", "support", "platforms"}:
             yield f"{attribute}: a comma may have cut its sentence"
 
