@@ -148,7 +148,7 @@ def _request(module: AnsibleModule) -> dict[str, str]:
     try:
         wanted: dict[str, str] = sysctl.check_request(given)
         if wanted.get(sysctl.HUGEPAGES) == sysctl.AUTO:
-            cpuinfo = (PROC / "cpuinfo").read_text(errors="replace")
+            cpuinfo = tuning.text_of(PROC / "cpuinfo") or ""
             wanted[sysctl.HUGEPAGES] = str(sysctl.counted(sysctl.AUTO, cpuinfo, size))
         present, memory = module.params["state"] == "present", _memory()
         pages = int(wanted.get(sysctl.HUGEPAGES, 0)) if present else 0

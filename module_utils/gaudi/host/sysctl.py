@@ -129,10 +129,18 @@ def counted(pages: object, cpuinfo: str, size: str) -> object:
 
     ``cpuinfo``: the text of /proc/cpuinfo. ``size``: one of SIZES. The formula, 110 * 1024 * processors * 2 / page size
     in KiB + 1, is quoted by third parties; an owner of 8 Gaudi 2 recorded its 14081 pages of 2 MiB for 128 processors.
+    Raises Refusal if the text names no processor.
     """
     if str(pages).strip() != AUTO:
         return pages
     processors = sum(line.partition(":")[0].strip() == "processor" for line in cpuinfo.splitlines())
+    if not processors:
+        raise Refusal(
+            "processors_not_counted",
+            f"host_tuning_hugepages is {AUTO}, but /proc/cpuinfo cannot be read or names no processor. {AUTO} computes "
+            "the number of pages from the number of processors. Set host_tuning_hugepages to a number, or mount /proc "
+            "whole.",
+        )
     return 110 * 1024 * processors * 2 // SIZES[size] + 1
 
 

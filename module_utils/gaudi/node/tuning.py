@@ -93,9 +93,9 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     running = running_settings(PROC / "sys", settings)
     # A directory in a file's place is reported as an obstacle. Any other non-file, such as a pipe, counts as a missing
     # file and is replaced.
-    texts = {name: _text(Path(path)) if Path(path).is_file() else None for name, path in paths.items()}
+    texts = {name: text_of(Path(path)) if Path(path).is_file() else None for name, path in paths.items()}
     known = state.record(paths["former"], texts["former"])
-    cpuinfo = _text(CPUINFO) or ""
+    cpuinfo = text_of(CPUINFO) or ""
     cpus = _cpus(energy.controls(cpuinfo) if wanted["energy"] and not container else [])
     own_limits = _limits_in(_pairs(texts["limits"] or ""))
     limits, started = _limits_of_units(module)
@@ -115,7 +115,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         command_line=cmdline.split((PROC / "cmdline").read_text()),
         cpuinfo=cpuinfo,
         cpus=cpus,
-        lockdown=_text(LOCKDOWN) or "",
+        lockdown=text_of(LOCKDOWN) or "",
         firmware=_firmware(cpus, virtual=virtual or container),
         own_limits=own_limits,
         limits=limits,
@@ -130,7 +130,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         tuned_profile=_tuned_profile(module),
         tuned=_matching(tuned.FILES),
         tuners=_tuners(module) if wanted["cpu"] and not container else {},
-        server=[_text(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")],
+        server=[text_of(Path("/sys/class/dmi/id") / name) for name in ("sys_vendor", "product_name", "bios_version")],
         texts=texts,
         obstacles={name: obstacle(Path(path)) for name, path in paths.items()},
         drop_in=Path(paths["grub"]).exists(),
@@ -138,7 +138,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     )
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     """Return a small file's text without its line end; None if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
@@ -162,7 +162,7 @@ def _virtual(module: AnsibleModule, kind: str) -> bool:
 
 
 def _os_release() -> dict[str, str]:
-    return {key: value.strip("\"'") for key, value in _pairs(_text(OS_RELEASE) or "").items()}
+    return {key: value.strip("\"'") for key, value in _pairs(text_of(OS_RELEASE) or "").items()}
 
 
 def _sysctl_files() -> list[sysctl.Assignment]:
@@ -171,7 +171,7 @@ def _sysctl_files() -> list[sysctl.Assignment]:
     found: list[sysctl.Assignment] = []
     for path in sysctl.boot_order(there):
         # The link's name decides the order, but its target is the file to edit: 99-sysctl.conf is /etc/sysctl.conf.
-        found += sysctl.parse(os.path.realpath(path), _text(Path(path)) or "")
+        found += sysctl.parse(os.path.realpath(path), text_of(Path(path)) or "")
     return found
 
 
@@ -204,14 +204,15 @@ def _cpus(controls: Sequence[energy.Control]) -> list[state.Cpu]:
 def _cpu(path: Path, controls: Sequence[energy.Control]) -> state.Cpu:
     """Read one processor. An offline one has no controls, and with an unread control only that one is unknown."""
     number = int(path.name[3:])
-    if _text(path / "online") == "0":
+    if text_of(path / "online") == "0":
         return state.Cpu(number, None, {}, online=False)
     states = {
-        _text(folder / "name") or folder.name: _text(folder / "disable") for folder in path.glob("cpuidle/state[0-9]*")
+        text_of(folder / "name") or folder.name: text_of(folder / "disable")
+        for folder in path.glob("cpuidle/state[0-9]*")
     }
     governor = path / "cpufreq/scaling_governor"
     scaled = governor.parent.exists()
-    governed, offered = _text(governor), _text(governor.with_name("scaling_available_governors")) or ""
+    governed, offered = text_of(governor), text_of(governor.with_name("scaling_available_governors")) or ""
     return state.Cpu(
         number,
         governed,
@@ -233,7 +234,7 @@ def _file(path: Path, control: energy.Control) -> Path:
 
 def _energy(path: Path, control: energy.Control) -> int | None:
     """Return a processor's energy preference; None if it cannot be read."""
-    offered = _text(_file(path, control)) if _file(path, control).is_file() else None
+    offered = text_of(_file(path, control)) if _file(path, control).is_file() else None
     if offered is not None:
         return int(offered) if offered.isdigit() else None
     try:
@@ -252,27 +253,27 @@ def _tuners(module: AnsibleModule) -> dict[str, dict[str, str]]:
 def _matching(patterns: Iterable[str]) -> dict[str, str]:
     """Return the texts of the files that can be read, by path, those of a later pattern last."""
     paths = (path for pattern in patterns for path in sorted(ROOT.glob(pattern.lstrip("/"))))
-    return {f"/{path.relative_to(ROOT)}": text for path in paths if (text := _text(path)) is not None}
+    return {f"/{path.relative_to(ROOT)}": text for path in paths if (text := text_of(path)) is not None}
 
 
 def _tuned_profile(module: AnsibleModule) -> str:
     """Return the active profile of TuneD; "" without one, and where TuneD is known not to run."""
-    profile = _text(TUNED) or ""
+    profile = text_of(TUNED) or ""
     shown = _units(module, "ActiveState", "UnitFileState", of=[_TUNED_UNIT]).get(_TUNED_UNIT) if profile else None
     return "" if shown and not tuners.starts(shown) else profile
 
 
 def _firmware(cpus: Sequence[state.Cpu], *, virtual: bool) -> state.Firmware:
     tables = Path("/sys/firmware/acpi/tables")
-    bias = _text(CPUS / "cpu0/power/energy_perf_bias")
-    nodes = [path for path in Path("/sys/devices/system/node").glob("node[0-9]*") if _text(path / "cpulist")]
+    bias = text_of(CPUS / "cpu0/power/energy_perf_bias")
+    nodes = [path for path in Path("/sys/devices/system/node").glob("node[0-9]*") if text_of(path / "cpulist")]
     return state.Firmware(
-        idle_driver=_text(CPUS / "cpuidle/current_driver"),
+        idle_driver=text_of(CPUS / "cpuidle/current_driver"),
         idle_states=sorted({name for cpu in cpus for name in cpu.idle_states}),
         cpufreq=any(cpu.governor is not None for cpu in cpus),
         energy_bias=int(bias) if bias and bias.isdigit() else None,
         nodes=len(nodes),
-        packages=len({_text(path) for path in CPUS.glob("cpu[0-9]*/topology/physical_package_id")}),
+        packages=len({text_of(path) for path in CPUS.glob("cpu[0-9]*/topology/physical_package_id")}),
         iommu_table=(tables / "DMAR").exists() if tables.exists() else None,
         virtual=virtual,
     )
@@ -326,7 +327,7 @@ def _limits_of_units(module: AnsibleModule) -> tuple[dict[str, dict[str, str]], 
     units: dict[str, dict[str, str]] = {}
     running = set()
     for unit, values in _units(module, "MainPID", *_LIMITS, of=[_INSTANCES]).items():
-        process = _text(PROC / values["MainPID"] / "limits")
+        process = text_of(PROC / values["MainPID"] / "limits")
         units[unit] = state.process_limits(process) if process else _limits_in(values)
         if process:
             running.add(unit)

@@ -112,6 +112,13 @@ def test_the_number_of_the_vendors_installer(processors: int, size: str, pages: 
     assert sysctl.counted(64, cpuinfo, size) == 64
 
 
+@pytest.mark.parametrize("cpuinfo", ["", "flags : fpu\n", "processors : 8\n"])
+def test_counted_without_any_processor_is_refused(cpuinfo: str) -> None:
+    with refused("processors_not_counted", "/proc/cpuinfo cannot be read or names no processor"):
+        sysctl.counted("auto", cpuinfo, "2MiB")
+    assert sysctl.counted(64, cpuinfo, "2MiB") == 64
+
+
 def test_what_was_granted() -> None:
     assert sysctl.grant_refusal(64, memory(64)) is None
     refusal = sysctl.grant_refusal(64, memory(60))
@@ -226,6 +233,14 @@ def test_the_installers_number_is_set_for_this_nodes_processors(proc: Path, tmp_
     assert run(tmp_path, "auto")["changed"] is True
     assert (proc / "sys/vm/nr_hugepages").read_text() == "111\n"
     assert run(tmp_path, "auto")["changed"] is False
+
+
+def test_auto_without_cpuinfo_is_refused_and_sets_nothing(proc: Path, tmp_path: Path) -> None:
+    (proc / "meminfo").write_text(MEMINFO.format(pages=1))
+    before = (proc / "sys/vm/nr_hugepages").read_text()
+    assert not (proc / "cpuinfo").exists()
+    assert run(tmp_path, "auto")["refused_id"] == "processors_not_counted"
+    assert (proc / "sys/vm/nr_hugepages").read_text() == before
 
 
 @pytest.mark.report("H05")
