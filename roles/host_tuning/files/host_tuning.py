@@ -189,21 +189,24 @@ def set_by_us(control: str) -> str:
 def restore(cpus: Path, before: Path) -> tuple[int, list[str]]:
     """Put back what was kept, where the processor is still online and has what we set; print what failed.
 
-    Returns how many were put back, and the controls that somebody changed since.
+    Returns how many were put back, and the controls that somebody changed since. The record of those that could not be
+    read or set stays.
     """
     kept = kept_values(before)
-    if not kept:
+    if kept is None:
         return 0, []
     failures = Failures()
     current = {control: failures.read(cpus / control) for control in kept if exists(cpus, control)}
-    ours = {control: set_by_us(control) for control in current}
-    theirs = [control for control, value in current.items() if value not in (ours[control], None)]
-    count = sum(
-        failures.write(cpus / control, kept[control]) for control in current if current[control] == ours[control]
-    )
+    ours = [control for control, value in current.items() if value == set_by_us(control)]
+    theirs = [control for control, value in current.items() if value not in (set_by_us(control), None)]
+    restored = [control for control in ours if failures.write(cpus / control, kept[control])]
+    left = {control: kept[control] for control in current if control not in (*theirs, *restored)}
     print("\n".join(failures.lines()), end="\n" if failures.lines() else "")
-    before.unlink()
-    return count, theirs
+    if left:
+        keep(before, left)
+    else:
+        before.unlink(missing_ok=True)
+    return len(restored), theirs
 
 
 def main() -> int:

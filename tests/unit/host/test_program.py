@@ -20,6 +20,7 @@ from ansible.module_utils.gaudi.host.cmdline import Needed
 
 from tests.unit.host.test_state import REFUSALS
 from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.preflight.test_templates import task_of
 
 PROGRAM = Path(__file__).resolve().parents[3] / "roles/host_tuning/files/host_tuning.py"
 
@@ -93,6 +94,43 @@ def test_a_processor_that_comes_later(program: ModuleType, tmp_path: Path) -> No
 def test_without_cpufreq_and_cpuidle_there_is_nothing_to_do(program: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "cpu/cpu0").mkdir(parents=True)
     assert program.apply(tmp_path / "cpu", tmp_path / "before.json") == 0
+
+
+def test_restore_without_controls_leaves_no_record(program: ModuleType, tmp_path: Path) -> None:
+    """The role reports processors as not restored for as long as there is a record."""
+    cpus, before = tmp_path / "cpu", tmp_path / "before.json"
+    (cpus / "cpu0").mkdir(parents=True)
+    program.apply(cpus, before)
+    assert program.restore(cpus, before) == (0, [])
+    assert not before.exists()
+    read = task_of("host_tuning", "untune", "processors are as they were")["ansible.builtin.stat"]["path"]
+    assert read == str(program.BEFORE)
+    # Nothing was ever set.
+    assert program.restore(cpus, before) == (0, [])
+
+
+def test_restore_keeps_the_record_of_what_could_not_be_set(
+    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpus, before = tmp_path / "cpu", tmp_path / "before.json"
+    for number in (0, 1):
+        cpu(cpus, number, "powersave", deep="1")
+    original = tree(cpus)
+    program.apply(cpus, before)
+    real, busy = Path.write_text, cpus / "cpu1/cpufreq/scaling_governor"
+
+    def write(self: Path, text: str, **options: Any) -> int:
+        if self == busy:
+            raise OSError(16, "Device or resource busy")
+        return real(self, text, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", write)
+        assert program.restore(cpus, before) == (3, [])
+    assert json.loads(before.read_text()) == {"cpu1/cpufreq/scaling_governor": "powersave"}
+    assert program.restore(cpus, before) == (1, [])
+    assert tree(cpus) == original
+    assert not before.exists()
 
 
 def test_a_governor_the_kernel_does_not_offer_is_left(program: ModuleType, tmp_path: Path) -> None:

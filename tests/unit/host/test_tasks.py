@@ -138,7 +138,7 @@ def test_verify_advises_what_helps(states: list[str], reboots: bool) -> None:
             True,
             [],
             [],
-            "before, but for what follows. What the processors had before could not be put back: systemctl",
+            "before, but for what follows. What the processors had before could not be put back: journalctl",
         ),
         ([], False, ["a", "b"], [], "before, but for what follows. What a, b were before was not recorded any more"),
         ([], False, [], ["quiet (speed)"], "as it was before after a reboot, which takes away quiet (speed)"),
