@@ -121,3 +121,49 @@ def test_dpkg_takes_up_its_notes_before_apt_is_asked(file: str) -> None:
     named = [task["name"] for task in tasks(load(ROOT / "roles/gaudi_driver/tasks" / file))]
     (taken_up,) = [index for index, name in enumerate(named) if "take up what it was cut off from" in name]
     assert taken_up < min(named.index(name) for name in named if "packages" in name or "do not offer" in name)
+
+
+@pytest.mark.parametrize(
+    ("reboot", "waits", "checking", "acts"),
+    [
+        ("if_needed", True, False, True),
+        ("if_needed", False, False, False),
+        ("never", True, False, False),
+        ("if_needed", True, True, False),
+    ],
+)
+def test_the_chosen_kernel_is_booted_where_the_site_allows_it(
+    reboot: str, waits: bool, checking: bool, acts: bool
+) -> None:
+    given = {
+        "gaudi_driver_found": {
+            "chosen": {"waits": waits, "kernel": "6.8.0-110-generic"},
+            "kernel": "6.17.0-10-generic",
+        },
+        "gaudi_driver_reboot": reboot,
+        "ansible_check_mode": checking,
+    }
+    one = task_of("gaudi_driver", "kernel", "Reboot into it")
+    assert runs("gaudi_driver", one, **given) is acts
+    # Without the reboot, nothing is built for a kernel that does not take the driver.
+    refuses = task_of("gaudi_driver", "kernel", "Refuse to build for a kernel")
+    assert refuses["gaudi_driver_info"]["refuse"] == "booted"
+    assert runs("gaudi_driver", refuses, **given) is (waits and not checking)
+
+
+def test_a_reboot_into_the_chosen_kernel_begins_without_instances_and_ends_with_the_node_read_again() -> None:
+    named = [
+        task["name"].partition("| ")[2] for task in tasks(load(ROOT / "roles/gaudi_driver/tasks/kernel_reboot.yml"))
+    ]
+    assert named == [
+        "Ensure our instances are stopped, their requests answered",
+        "Reboot into the chosen kernel",
+        "Read the node again",
+        "Refuse a node that booted another kernel",
+    ]
+    found = {"kernel": "6.17.0-10-generic", "chosen": {"kernel": "6.8.0-110-generic", "waits": True}}
+    refuses = task_of("gaudi_driver", "kernel_reboot", "booted another kernel")["ansible.builtin.assert"]
+    given = results("gaudi_driver", gaudi_driver_info=found)
+    assert evaluate("gaudi_driver", f"{{{{ {refuses['that']} }}}}", **given) is False
+    said = evaluate("gaudi_driver", refuses["fail_msg"], **given)
+    assert said.startswith("The node was to boot kernel 6.8.0-110-generic, but kernel 6.17.0-10-generic runs.")

@@ -316,6 +316,35 @@ def test_whoever_decides_by_it_would_be_found(tmp_path: Path, task: str, decides
     assert bool(deciding(play)) is decides
 
 
+IMPORT, INCLUDE = "ansible.builtin.import_tasks", "ansible.builtin.include_tasks"
+
+
+def entered(task: Mapping[str, Any]) -> str | None:
+    """The file of tasks that a task imports or includes."""
+    given = task.get(IMPORT, task.get(INCLUDE))
+    name: str | None = given["file"] if isinstance(given, dict) else given
+    return name
+
+
+def test_no_skipped_import_overwrites_a_published_result() -> None:
+    """All tasks of an import with a condition are skipped, and a skipped task registers that it was skipped."""
+    wrong = []
+    for role in ROLES:
+        every = [(file, task) for file in sorted(role.glob("tasks/*.yml")) for task in tasks(load(file))]
+        # Where each result is registered, if it is not the role's own.
+        where = [(one["register"], file.name) for file, one in every if not one.get("register", "__").startswith("__")]
+        for file, task in every:
+            if IMPORT not in task or "when" not in task:
+                continue
+            name = entered(task)
+            inside = {result for result, other in where if other == name}
+            outside = {result for result, other in where if other != name}
+            again = any(entered(one) == name for _, one in every if one is not task)
+            if inside & outside or (inside and again):
+                wrong.append(f"{name_of(file)}: {task['name']}")
+    assert not wrong
+
+
 def test_every_argument_of_a_program_is_text() -> None:
     """YAML reads a word that ends with a colon as a mapping; the program gets that as its text."""
     assert not [
