@@ -136,12 +136,13 @@ def parse_amount(text: str, units: Iterable[str] = ()) -> int | None:
     """Return the whole number of a cell such as ``768 MiB``, ``30C`` or ``102``; None for ``N/A``.
 
     The unit may be absent (``nounits``) or one of units, in any case. Raises ValueError otherwise:
-    a number in another unit is not the number asked for.
+    a number in another unit is not the number asked for. Of ``98.304`` nobody can tell whether the point separates
+    thousands, as some languages write them.
     """
     value = known(text)
     if value is None:
         return None
-    match = re.fullmatch(r"([+-]?[0-9]{1,18})(?:\.[0-9]{1,9})?\s*([^\s0-9.]*)", value)
+    match = re.fullmatch(r"([+-]?[0-9]{1,18})(?:\.(?![0-9]{3}(?![0-9]))[0-9]{1,9})?\s*([^\s0-9.]*)", value)
     if match is None or match.group(2).lower() not in {"", *(unit.lower() for unit in units)}:
         wanted = " or ".join(units)
         raise ValueError(f"not a number{' in ' + wanted if wanted else ''}: {shown(text)}")
@@ -161,23 +162,26 @@ def parse_celsius(text: str) -> int | None:
 def parse_csv(text: str, fields: Sequence[str]) -> list[dict[str, str | None]]:
     """Return the rows of ``hl-smi -Q <fields> -f csv[,noheader][,nounits]`` by field name.
 
-    A header is recognised by its first cell being a field name; ``memory.used [MiB]`` names the field
-    memory.used. Values keep their unit (parse_mib, parse_celsius read them); ``N/A`` is None. Raises
-    ValueError for a header without a wanted field and for a row with another number of cells.
+    A header is the first row with a cell that is a field's name, in any case; ``memory.used [MiB]`` names the field
+    memory.used. Columns may come in any order, with others between them. What stands above a header, such as a warning,
+    is skipped, and so is a sentence below it. Values keep their unit (parse_mib, parse_celsius read them); ``N/A`` is
+    None. Raises ValueError for a header without a wanted field and for a row with another number of cells.
     """
     try:
-        table = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
+        table = [[cell.strip() for cell in row] for row in csv.reader(text.lstrip("\ufeff").splitlines()) if row]
     except csv.Error as error:
         raise ValueError(f"hl-smi printed no CSV ({error}): {shown(text)}") from error
     table = [row for row in table if any(row)]
-    if not table:
-        return []
     columns = list(fields)
-    if _field_name(table[0][0]) in fields:
-        columns = [_field_name(cell) for cell in table.pop(0)]
+    header = next((place for place, row in enumerate(table) if any(_field_name(cell) in fields for cell in row)), None)
+    if header is not None:
+        columns = [_field_name(cell) for cell in table[header]]
         missing = [field for field in fields if field not in columns]
         if missing:
             raise ValueError(f"hl-smi printed no column {', '.join(missing)}: {shown(', '.join(columns))}")
+        table = [
+            row for row in table[header + 1 :] if len(columns) == 1 or len(row) > 1 or not _SENTENCE.search(row[0])
+        ]
     rows: list[dict[str, str | None]] = []
     for row in table:
         if len(row) != len(columns):
@@ -187,9 +191,12 @@ def parse_csv(text: str, fields: Sequence[str]) -> list[dict[str, str | None]]:
     return rows
 
 
+_SENTENCE = re.compile(r"[A-Za-z]\S* +\S")
+
+
 def _field_name(header: str) -> str:
     """Return ``memory.used`` for ``memory.used [MiB]``."""
-    return header.split("[", 1)[0].strip()
+    return re.split(r"[\[(]", header, maxsplit=1)[0].strip().lower()
 
 
 _CPUS = r"[0-9]+(?:\s*-\s*[0-9]+)?(?:\s*,\s*[0-9]+(?:\s*-\s*[0-9]+)?)*"
@@ -297,7 +304,7 @@ def parse_table(text: str) -> Table:
     versions: dict[str, str] = {}
     cards: list[TableCard] = []
     processes: list[TableProcess] = []
-    lines = text.splitlines()
+    lines = [line.strip() for line in text.splitlines()]
     for number, line in enumerate(lines):
         if version := _TABLE_VERSION.fullmatch(line):
             versions[version.group(1)] = version.group(2)

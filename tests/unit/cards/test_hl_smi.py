@@ -162,6 +162,14 @@ def test_a_card_whose_name_has_a_blank_is_not_lost() -> None:
     assert [(card.name, card.bus_id) for card in hl_smi.parse_table(text).cards] == [("HL-225 B", "0000:02:00.0")]
 
 
+@pytest.mark.parametrize("driver", ["1.17.1", "1.22.1", "1.24.1"])
+def test_a_table_that_somebody_pasted_is_read(driver: str) -> None:
+    text = recorded(f"{driver}/hl-smi.txt")
+    table = hl_smi.parse_table(text)
+    indented = "".join(f"    {line}   \r\n" for line in text.splitlines())
+    assert hl_smi.parse_table(f"# hl-smi\nWARNING: the versions differ\n{indented}") == table
+
+
 def test_a_text_that_is_no_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"no table with a version: 'The habanalabs driver is not loaded'"):
         hl_smi.parse_table("The habanalabs driver is not loaded")
@@ -256,12 +264,43 @@ def test_csv_with_unknown_values() -> None:
     assert hl_smi.parse_csv("index, serial\n\n", ["index", "serial"]) == []
 
 
+IDENTITY = "index, module_id, bus_id, name\n0, 3, 0000:33:00.0, HL-225\n1, N/A, 0000:9a:00.0, HL-225\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IDENTITY,
+        f"WARNING: the versions differ\n{IDENTITY}",
+        f"Warning: a, b, c\n\n{IDENTITY}",
+        f"Warning: a, b, c, d\n{IDENTITY}",
+        f"\ufeff{IDENTITY}",
+        f"{IDENTITY}\nWARNING: a card is lost\n",
+        IDENTITY.replace("\n", "\r\n"),
+        IDENTITY.replace("\n", ",\n"),
+        IDENTITY.replace("index, module_id", "INDEX, Module_ID"),
+        IDENTITY.replace("index,", "index (n),"),
+        "timestamp, name, index, bus_id, x, module_id\n"
+        "2026/09/10 12:00:00, HL-225, 0, 0000:33:00.0, N/A, 3\n"
+        "2026/09/10 12:00:00, HL-225, 1, 0000:9a:00.0, N/A, N/A\n",
+    ],
+)
+def test_csv_in_another_form_has_the_same_rows(text: str) -> None:
+    assert hl_smi.parse_csv(text, hl_smi.IDENTITY_FIELDS) == [
+        {"index": "0", "module_id": "3", "bus_id": "0000:33:00.0", "name": "HL-225"},
+        {"index": "1", "module_id": None, "bus_id": "0000:9a:00.0", "name": "HL-225"},
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("0, 1, 2\n", "3 cells for 2 fields: '0, 1, 2'"),
         ("index\n0\n", "no column serial: 'index'"),
         ('Unknown query field "serial"\n', "1 cells for 2 fields"),
+        ("no AIPs available\n", "1 cells for 2 fields"),
+        # A row that was cut off is no sentence.
+        ("index, serial\n0\n", "1 cells for 2 fields: '0'"),
     ],
 )
 def test_csv_that_does_not_fit_is_refused(text: str, message: str) -> None:
@@ -277,6 +316,8 @@ def test_csv_that_does_not_fit_is_refused(text: str, message: str) -> None:
         ("98304 MB", 98304),
         ("32768 Mib", 32768),
         ("102", 102),
+        ("98304.5 MiB", 98304),
+        ("98304.0000 MiB", 98304),
         ("N/A", None),
         ("", None),
     ],
@@ -285,7 +326,9 @@ def test_memory(text: str, value: int | None) -> None:
     assert hl_smi.parse_mib(text) == value
 
 
-@pytest.mark.parametrize("text", ["96 GiB", "30 C", "many", "0x10", "1 2", "--1"])
+@pytest.mark.parametrize(
+    "text", ["96 GiB", "30 C", "many", "0x10", "1 2", "--1", "98.304 MiB", "98,304 MiB", "98 304 MiB"]
+)
 def test_memory_in_another_unit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a number in MiB or MB") as refusal:
         hl_smi.parse_mib(text)
