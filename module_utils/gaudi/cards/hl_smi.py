@@ -200,32 +200,36 @@ def _field_name(header: str) -> str:
 
 
 _CPUS = r"[0-9]+(?:\s*-\s*[0-9]+)?(?:\s*,\s*[0-9]+(?:\s*-\s*[0-9]+)?)*"
-_TOPO_ROWS: Mapping[tuple[bool, bool], re.Pattern[str]] = {
-    (True, True): re.compile(rf"\s*(?P<module>[0-9]+)\s+(?P<cpus>{_CPUS}|[Nn]/[Aa])\s+(?P<numa>-?[0-9]+|[Nn]/[Aa])\s*"),
-    (True, False): re.compile(rf"\s*(?P<module>[0-9]+)\s+(?P<cpus>{_CPUS}|[Nn]/[Aa])\s*"),
-    (False, True): re.compile(r"\s*(?P<module>[0-9]+)\s+(?P<numa>-?[0-9]+|[Nn]/[Aa])\s*"),
+_NUMA = r"-?[0-9]+|[Nn]/[Aa]"
+# Patterns of a row's cells by the name of their column; a column of another name is one word.
+_TOPO_CELLS: Mapping[str, str] = {
+    "modid": r"(?P<module>[0-9]+)",
+    "cpu affinity": rf"(?P<cpus>{_CPUS}|[Nn]/[Aa])",
+    "numa affinity": rf"(?P<numa>{_NUMA})",
 }
+_TOPO_COLUMN = re.compile(r"cpu affinity|numa affinity|\S+", re.IGNORECASE)
 
 
 def parse_topo(text: str) -> tuple[Affinity, ...]:
     """Return the rows of ``hl-smi topo -c -N`` (or ``-c``, or ``-N``), keyed by module id.
 
-    The header says which columns there are; the last word of a row is the NUMA node, because the CPU
-    list holds a blank after each comma with SMT and none without. A NUMA node of -1 (the kernel's "not
-    known") is None. Raises ValueError for a missing header or a row that is neither.
+    The header says which columns there are, and in which order. A CPU list holds a blank after each comma with SMT and
+    none without. A NUMA node of -1 (the kernel's "not known") is None. A line that begins with a word is no row. Raises
+    ValueError for a missing header or a row that cannot be read.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     header = next((number for number, line in enumerate(lines) if line.split()[0].lower() == "modid"), None)
     if header is None:
         raise ValueError(f"hl-smi topo printed no 'modID' header: {shown(text)}")
-    columns = ("CPU Affinity" in lines[header], "NUMA Affinity" in lines[header])
-    if columns not in _TOPO_ROWS:
+    columns = [name.lower() for name in _TOPO_COLUMN.findall(lines[header])]
+    if len(set(columns)) < len(columns) or not {"cpu affinity", "numa affinity"} & set(columns):
         raise ValueError(f"hl-smi topo printed neither CPU nor NUMA affinity: {shown(lines[header])}")
+    pattern = re.compile(r"\s*" + r"\s+".join(_TOPO_CELLS.get(name, r"\S+") for name in columns) + r"\s*")
     rows: dict[int, Affinity] = {}
     for line in lines[header + 1 :]:
-        if not line.strip("- \t"):
+        if not line.strip("- \t") or _SENTENCE.match(line.strip()):
             continue
-        match = _TOPO_ROWS[columns].fullmatch(line)
+        match = pattern.fullmatch(line)
         if match is None:
             raise ValueError(f"hl-smi topo printed a row that cannot be read: {shown(line)}")
         cells = match.groupdict()
@@ -427,11 +431,11 @@ def parse_fw_versions(text: str) -> dict[int, dict[str, str]]:
     return components
 
 
-_PORT = re.compile(r"port\s+([0-9]{1,3})\s*:\s*(\S+)")
+_PORT = re.compile(r"port\s+([0-9]{1,3})\s*:\s*(\S+)", re.IGNORECASE)
 
 
 def _ports(text: str, words: Collection[str]) -> dict[int, str]:
-    """Parse ``port N: WORD`` lines; a text that is not empty must have at least one."""
+    """Parse ``port N: WORD`` lines, without those of N/A; a text that is not empty must have at least one."""
     ports: dict[int, str] = {}
     for line in text.splitlines():
         match = _PORT.fullmatch(line.strip())
@@ -440,6 +444,8 @@ def _ports(text: str, words: Collection[str]) -> dict[int, str]:
                 raise ValueError(f"hl-smi printed a port that cannot be read: {shown(line)}")
             continue
         word = match.group(2).lower()
+        if word in _UNKNOWN:
+            continue
         if word not in words:
             raise ValueError(f"hl-smi says {shown(word)} of a port where {' or '.join(words)} is known")
         ports[int(match.group(1))] = word
@@ -463,6 +469,7 @@ def parse_ports(text: str) -> dict[int, str]:
 
 
 _LSPCI = re.compile(r"(?P<bus>\S+)\s+\S.*")
+_NO_DEVICE = re.compile(r"\s+[A-Za-z][A-Za-z /]*:\s|(?:pcilib|lspci): ")
 _LSPCI_DEVICE = re.compile(r"\b1da3:([0-9a-fA-F]{4})\b")
 _LSPCI_REVISION = re.compile(r"\(rev ([0-9a-fA-F]{1,2})\)")
 
@@ -470,11 +477,12 @@ _LSPCI_REVISION = re.compile(r"\(rev ([0-9a-fA-F]{1,2})\)")
 def parse_lspci(text: str) -> tuple[PciDevice, ...]:
     """Return the devices of ``lspci -d 1da3:`` in any of its forms (plain, -n, -nn, -D).
 
-    Only the forms with numbers name the device id. Raises ValueError for a line without an address.
+    Only the forms with numbers name the device id. What stands below a device (-k, -v), and a complaint of lspci, is
+    skipped. Raises ValueError for any other line without an address.
     """
     devices = []
     for line in text.splitlines():
-        if not line.strip():
+        if not line.strip() or _NO_DEVICE.match(line):
             continue
         match = _LSPCI.fullmatch(line.strip())
         if match is None:

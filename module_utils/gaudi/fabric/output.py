@@ -23,7 +23,8 @@ from ..faults.words import fault, fill, groups
 
 # hccl_demo prints six decimals; this is the tolerance for NW = Algo x factor.
 _TOLERANCE = 0.005
-_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,12})?)"
+# Some languages write a comma before the decimals.
+_NUMBER = r"([0-9]{1,15}(?:[.,][0-9]{1,12})?)"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HEADLINE = re.compile(r"\[BENCHMARK\]\s+hccl(?P<name>[A-Za-z0-9_]{2,40})\s*\((?P<facts>[^()]{0,400})\)")
 _FACT = re.compile(r"(?P<key>[A-Za-z_]{2,20})\s*=\s*(?P<value>[A-Za-z0-9_]{1,20})")
@@ -31,7 +32,10 @@ _BANDWIDTH = re.compile(rf"\[BENCHMARK\]\s+(?P<kind>NW |Algo )?Bandwidth\s*:\s*{
 _LATENCY = re.compile(rf"\[BENCHMARK\]\s+(?P<kind>Host|Device) Latency\s*:\s*{_NUMBER}\s*(?P<unit>ms|us|s)\b")
 _SUMMARY = re.compile(r"\[(?:BANDWIDTH |LATENCY )?SUMMARY REPORT\]")
 _ABOUT = re.compile(r"collective=(?P<name>[a-z0-9_]{2,40}), iterations=(?P<loop>[0-9]{1,12})")
-_ROW = re.compile(r"\s*(?P<size>[0-9]{1,15})\s+(?P<count>[0-9]{1,15})\s+(?P<dtype>[a-z][a-z0-9]{1,15})\s+(?P<rest>.+)")
+# Behind what mpirun or a log puts before each line.
+_ROW = re.compile(
+    r"(?<![0-9])(?P<size>[0-9]{1,15})\s+(?P<count>[0-9]{1,15})\s+(?P<dtype>[a-z][a-z0-9]{1,15})\s+(?P<rest>.+)"
+)
 _CELL = re.compile(rf"{_NUMBER}(?:\s*(ms|GB/s|MB/s))?")
 _NAMES = {
     "allreduce": "all_reduce",
@@ -143,7 +147,7 @@ def _benchmarks(lines: Iterable[str]) -> list[Figure]:
             algo = bandwidth["kind"] == "Algo "
             current = replace(current, algo_gb_s=value) if algo else replace(current, nw_gb_s=value)
         elif latency := _LATENCY.search(line):
-            value = float(latency[2]) * _MILLISECONDS[latency["unit"]]
+            value = _number(latency[2]) * _MILLISECONDS[latency["unit"]]
             host = latency["kind"] == "Host"
             current = replace(current, host_ms=value) if host else replace(current, device_ms=value)
     found.append(current)
@@ -152,7 +156,11 @@ def _benchmarks(lines: Iterable[str]) -> list[Figure]:
 
 def _gb_s(number: str, unit: str) -> float:
     """Return a bandwidth in GB/s, to the six digits that hccl_demo prints."""
-    return round(float(number) / _PER_GB[unit], 6)
+    return round(_number(number) / _PER_GB[unit], 6)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "."))
 
 
 def _size(facts: dict[str, str]) -> int | None:
@@ -181,7 +189,7 @@ def _summaries(lines: list[str]) -> list[Figure]:
             inside, about = True, None
         elif inside and (said := _ABOUT.search(line)):
             about = said
-        elif inside and (row := _ROW.fullmatch(line)):
+        elif inside and (row := _ROW.search(line)):
             figure = _row(row, about)
             found += [figure] if figure else []
     return found
@@ -189,7 +197,7 @@ def _summaries(lines: list[str]) -> list[Figure]:
 
 def _row(row: re.Match[str], about: re.Match[str] | None) -> Figure | None:
     cells = _CELL.findall(row["rest"])
-    times = [float(number) for number, unit in cells if unit == "ms"]
+    times = [_number(number) for number, unit in cells if unit == "ms"]
     rates = [_gb_s(number, unit) for number, unit in cells if unit in _PER_GB]
     figure = Figure(
         collective=about["name"] if about else None, size=int(row["size"]), loop=int(about["loop"]) if about else None

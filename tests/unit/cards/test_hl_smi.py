@@ -360,6 +360,20 @@ def test_topo_rows(row: str, affinity: tuple[int, str | None, int | None]) -> No
     assert hl_smi.parse_topo(HEAD + row + "\n") == (hl_smi.Affinity(*affinity),)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "modID   CPU Affinity    NUMA Affinity\n-----   ---\n0       0-39, 80-119    1\n\nWARNING: x is not known\n",
+        "modID   CPU affinity    NUMA affinity\n0       0-39,80-119    1\n",
+        "modID   NUMA Affinity   CPU Affinity\n-----   ----\n0   1   0-39, 80-119\n",
+        "modID   CPU Affinity    NUMA Affinity   Links\n0       0-39, 80-119    1   21\n",
+    ],
+)
+def test_topo_in_another_form_has_the_same_rows(text: str) -> None:
+    (row,) = hl_smi.parse_topo(text)
+    assert (row.module_id, row.cpus, row.numa_node) == (0, "0-39,80-119", 1)
+
+
 def test_topo_of_one_kind_only() -> None:
     assert hl_smi.parse_topo(recorded("reconstructed/hl-smi_topo_-N.txt"))[4] == hl_smi.Affinity(4, None, 1)
     assert hl_smi.parse_topo(recorded("reconstructed/hl-smi_topo_-c.txt"))[4] == hl_smi.Affinity(
@@ -392,6 +406,12 @@ def test_links() -> None:
     assert hl_smi.parse_links("") == {}
 
 
+def test_links_without_those_that_are_not_known() -> None:
+    assert hl_smi.parse_links("WARNING: x\nPort 0: UP\nport 1: N/A\nport 2: DOWN\n") == {0: True, 2: False}
+    with pytest.raises(ValueError, match="no port"):
+        hl_smi.parse_links("port 0: N/A\n")
+
+
 def test_ports() -> None:
     assert hl_smi.parse_ports(recorded("reconstructed/hl-smi_-n_ports.txt")) == dict.fromkeys((8, 22, 23), "external")
 
@@ -400,6 +420,15 @@ def test_ports() -> None:
 def test_links_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"{text[:4]}|sideways"):
         hl_smi.parse_links(text)
+
+
+def test_lspci_with_details_and_complaints_has_the_same_devices() -> None:
+    text = recorded("1.23.0/lspci_-d_1da3.txt")
+    below = "\tSubsystem: Habana Labs Ltd. Device 1021\n\tKernel driver in use: habanalabs\n"
+    detailed = "".join(f"{line}\n{below}\n" for line in text.splitlines())
+    assert hl_smi.parse_lspci(f"pcilib: Cannot open /sys/bus/pci/devices/0/label\n{detailed}") == hl_smi.parse_lspci(
+        text
+    )
 
 
 def test_lspci() -> None:

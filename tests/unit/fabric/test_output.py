@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_every_recorded_format_is_read(name: str, ranks: int, figures: list[Figu
 def test_colours_and_what_stands_around_do_not_matter() -> None:
     text = f"Welcome\x1b[0m\n[1,0]<stdout>: noise\n\x1b[32m{GOOD}\x1b[0mrank=3 size=8 <float> which is fine.\n"
     assert parse_output(text, ranks=8, status=0) == parse_output(GOOD, ranks=8, status=0)
+
+
+@pytest.mark.parametrize("name", ["all_reduce_1.17.txt", "all_reduce_vllm_fork.txt", "reconstructed_sizes.txt"])
+def test_figures_behind_a_log_s_words_and_with_decimal_commas_are_the_same(name: str) -> None:
+    expected = parse_output(SAMPLES[name], ranks=8, status=0)
+    text = re.sub(r"(?<=[0-9])\.(?=[0-9])", ",", SAMPLES[name])
+    for before in ("", "[1,0]<stdout>:", "2026-09-10 12:00:00 "):
+        behind = "".join(f"{before}{line}\n" for line in text.splitlines())
+        assert parse_output(behind, ranks=8, status=0) == expected
 
 
 def test_the_collectives_are_known_by_the_names_that_are_printed() -> None:
