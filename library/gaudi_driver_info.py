@@ -284,7 +284,7 @@ from typing import Any
 from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt
-from ansible.module_utils.gaudi.node.driver_look import Look
+from ansible.module_utils.gaudi.node.driver.look import Look
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_sources
 from ansible.module_utils.gaudi.preflight.checks import check_room

@@ -432,7 +432,8 @@ from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
-from ansible.module_utils.gaudi.node.driver_look import Look, index_of, kernel_is_due, lost_at_reboot
+from ansible.module_utils.gaudi.node.driver import next_boot
+from ansible.module_utils.gaudi.node.driver.look import Look, index_of, kernel_is_due
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.node.web import ACCESS
@@ -1093,7 +1094,7 @@ def main() -> None:
     unreached = apt.unreached_by_owner(module, coming, module.params) if module.params["access_valid"] else []
     kept_away, said = look_outside(module, driver, seen)
     driver = driver_first.with_sources(driver, [*refusals, *kept_away], [*unreached, *said])
-    driver = driver_first.with_reboot(driver, lost_at_reboot(module), reboots=module.params["reboots"])
+    driver = driver_first.with_reboot(driver, next_boot.read(module).loses_driver, reboots=module.params["reboots"])
     if not driver.first:
         cards = inventory.read(module.params["inventory"])[0].expected_cards
         seen = replace(seen, held_back=look_at_acceptance(module, cards))

@@ -121,7 +121,7 @@ from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.jobs.decisions import unfinished
 from ansible.module_utils.gaudi.node import instances, links, long_work, states, weight_folders
 from ansible.module_utils.gaudi.node.containers import systemctl
-from ansible.module_utils.gaudi.node.driver_look import kernel_waits, lost_at_reboot
+from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_holders, read_topology
 from ansible.module_utils.gaudi.preflight.compatibility import remembered
@@ -148,11 +148,6 @@ def waits(module: AnsibleModule, program: str) -> str:
     return str(out).strip()
 
 
-def kernels_wait(module: AnsibleModule) -> tuple[str, str]:
-    """Say that a chosen kernel waits for a reboot, and that a reboot would lose the driver."""
-    return kernel_waits(), lost_at_reboot(module)
-
-
 def counted(found: list[dict[str, Any]]) -> list[str]:
     """What the supervisors of running instances counted while these served, a sentence each."""
     plans = weight_folders.plans_on_node(states.PLANS)
@@ -171,10 +166,13 @@ def main() -> None:
     holders, unreadable = read_holders()
     topology["findings"] += unreadable
     found = instances.read(module, states.installed())
+    boot = next_boot.read(module)
     module.exit_json(
         changed=False,
         picture=describe_node(topology, holders),
-        waits="\n".join(filter(None, (waits(module, module.params["tuning_program"]), *kernels_wait(module)))),
+        waits="\n".join(
+            filter(None, (waits(module, module.params["tuning_program"]), boot.kernel_waits, boot.loses_driver))
+        ),
         acceptance=of_verdict(),
         let_through=remembered(found),
         drop_ins=instances.say_drop_ins(found),

@@ -15,7 +15,7 @@ from ansible.module_utils.gaudi.apt.config import Proxy as Setting
 from ansible.module_utils.gaudi.apt.config import Route
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt
-from ansible.module_utils.gaudi.node.driver_look import index_of
+from ansible.module_utils.gaudi.node.driver.look import index_of
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.testing import patch_module_args
 

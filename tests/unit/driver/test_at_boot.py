@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.driver import at_boot
-from ansible.module_utils.gaudi.node import driver_look
+from ansible.module_utils.gaudi.node.driver import look
 
 from library import gaudi_driver_info
 from simulator import drivers
@@ -106,8 +106,8 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
 @pytest.mark.parametrize("used", [False, True])
 def test_the_module_says_whether_a_node_does_at_boot_what_it_is_to_do(run: Run, system: System, used: bool) -> None:
     files = {"modules": system.root / "modules.conf", "unit": system.root / "ports.service"}
-    system.patch.setattr(driver_look, "AT_BOOT", files)
-    system.patch.setattr(driver_look, "ENABLED", system.root / "enabled")
+    system.patch.setattr(look, "AT_BOOT", files)
+    system.patch.setattr(look, "ENABLED", system.root / "enabled")
     system.installed()
 
     def asked(external_ports: bool = used) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.driver import decision, dkms, kernel_choice
 from ansible.module_utils.gaudi.driver.kernel_choice import KernelChoice
-from ansible.module_utils.gaudi.node import driver_look
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -270,21 +269,10 @@ def test_rhel_chooses_no_kernel(run: Run, system: System) -> None:
 def test_a_choice_that_is_taken_back_is_judged_by_what_boots_then(run: Run, system: System) -> None:
     """Without the pin the node would boot a kernel on which the driver does not build."""
     grub(system, "1>2", "GRUB_DEFAULT=0")
-    system.patch.setattr("ansible.module_utils.gaudi.node.driver_look.PIN", system.root / "default/grub.d/z.cfg")
+    system.patch.setattr("ansible.module_utils.gaudi.node.driver.next_boot.PIN", system.root / "default/grub.d/z.cfg")
     (system.root / "default/grub.d/z.cfg").write_text(kernel_choice.render_pin(KERNEL, "1>2"))
     ran = run(gaudi_driver_info, {**GIVEN, "kernel": "", "refuse": "before"}, system.answers)
     assert ran["refused_id"] == "kernel_unbuildable"
     assert ran["next_kernel"] == NEW
     # A verification asks for what is.
     assert run(gaudi_driver_info, GIVEN, system.answers)["next_kernel"] == KERNEL
-
-
-def test_a_chosen_kernel_that_waits_for_a_reboot_is_reported(system: System) -> None:
-    pin = system.root / "pin.cfg"
-    system.patch.setattr(driver_look, "PIN", pin)
-    assert driver_look.kernel_waits() == ""
-    pin.write_text(kernel_choice.render_pin(OLD, "1>2"))
-    expected = f"Kernel {OLD} is chosen (gaudi_driver_kernel), kernel {KERNEL} runs: reboot the node."
-    assert driver_look.kernel_waits() == expected
-    (system.root / "osrelease").write_text(f"{OLD}\n")
-    assert driver_look.kernel_waits() == ""

@@ -18,7 +18,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
 from ansible.module_utils.gaudi.driver import boot, packages, room
-from ansible.module_utils.gaudi.node import driver_look, folders, tuning
+from ansible.module_utils.gaudi.driver.next_boot import NextBoot
+from ansible.module_utils.gaudi.node import folders, tuning
+from ansible.module_utils.gaudi.node.driver import look, next_boot
 
 from filter_plugins.driver_trouble import driver_trouble
 from library import gaudi_driver_info
@@ -51,20 +53,20 @@ class System:
             "apt-cache show": (0, "", ""),
             "modinfo": (1, "", "modinfo: ERROR: Module habanalabs not found."),
         }
-        for name, path in (("OS_RELEASE", "os"), ("RUNNING", "osrelease"), ("BOOT", "boot"), ("DEVICES", "accel")):
-            patch.setattr(driver_look, name, root / path)
-        patch.setattr(driver_look, "MODULES", root / "modules")
+        for name, path in (("OS_RELEASE", "os"), ("DEVICES", "accel")):
+            patch.setattr(look, name, root / path)
+        for name, path in (("RUNNING", "osrelease"), ("BOOT", "boot"), ("MODULES", "modules"), ("ROOT", "")):
+            patch.setattr(next_boot, name, root / path)
         patch.setattr(tuning, "GRUB_CONFIG", root / "boot/grub/grub.cfg")
         blocks = tuple(root / "boot" / folder / "grubenv" for folder in ("grub", "grub2"))
         patch.setattr(tuning, "GRUB_ENVIRONMENTS", blocks)
         patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
-        patch.setattr(driver_look, "DKMS_TREE", root / "dkms_tree")
+        patch.setattr(look, "DKMS_TREE", root / "dkms_tree")
         for name in ("EFI", "LOCKDOWN", "ENFORCED", "INITRAMFS", "DKMS_SETTINGS"):
-            patch.setattr(driver_look, name, root / name.lower())
-        patch.setattr(driver_look, "APT_LISTS", root / "lists")
-        patch.setattr(driver_look, "ROOT", root)
-        patch.setattr(driver_look, "DPKG", root / "dpkg")
-        patch.setattr(driver_look, "BROUGHT", root / "brought.json")
+            patch.setattr(look, name, root / name.lower())
+        patch.setattr(look, "APT_LISTS", root / "lists")
+        patch.setattr(look, "DPKG", root / "dpkg")
+        patch.setattr(look, "BROUGHT", root / "brought.json")
         (root / "os").write_text(UBUNTU)
         (root / "osrelease").write_text(f"{KERNEL}\n")
         self.cards(0)
@@ -328,35 +330,18 @@ def test_a_link_that_an_entry_boots_is_followed(run: Run, system: System) -> Non
     assert run(gaudi_driver_info, GIVEN, system.answers)["next_kernel"] == KERNEL
 
 
-def lost(system: System) -> str:
-    """What the preflight reports of a reboot, on a node whose driver is built for the running kernel alone."""
-    system.installed()
+def booting(system: System) -> NextBoot:
+    """What is read of the next boot, on a node without grubby."""
     module = MagicMock()
     module.get_bin_path.side_effect = lambda name, **_: None if name == "grubby" else name
     module.run_command.side_effect = lambda command, **_: system.answers.get(command[0], (0, "", ""))
-    return driver_look.lost_at_reboot(module)
+    return next_boot.read(module)
 
 
-@pytest.mark.report("A12")
-@pytest.mark.parametrize(
-    ("default", "drop_in", "said"),
-    [
-        ("1>2", "GRUB_DEFAULT='1>2'", ""),
-        ("0", "GRUB_DEFAULT='1>2'", f"Kernel {NEXT}, which boots next, has no habanalabs module"),
-        # update-grub, which a change of kernel arguments runs, would take the pin out of the menu.
-        ("1>2", "GRUB_DEFAULT=0", f"Kernel {NEXT}, which "),
-        # The shell cannot parse it, so update-grub fails.
-        ("1>2", "GRUB_DEFAULT='0", ""),
-    ],
-)
-def test_a_reboot_that_loses_the_driver_is_seen_in_grub_and_in_its_files(
-    system: System, default: str, drop_in: str, said: str
-) -> None:
-    grub(system, default, drop_in)
-    found = lost(system)
-    assert found.startswith(said)
-    assert bool(found) is bool(said)
-    assert ("0.cfg:1 chooses once grub.cfg is written again" in found) is (said.endswith("which "))
+def lost(system: System) -> str:
+    """What the preflight reports of a reboot, on a node whose driver is built for the running kernel alone."""
+    system.installed()
+    return booting(system).loses_driver
 
 
 def test_an_entry_that_boots_once_is_read_beside_grubby(run: Run, system: System) -> None:
@@ -407,7 +392,7 @@ class Web:
     def __init__(self, patch: pytest.MonkeyPatch, answers: dict[str, bytes]) -> None:
         self.asked: list[str] = []
         self.answers = answers
-        patch.setattr(driver_look, "open_url", self.open)
+        patch.setattr(look, "open_url", self.open)
 
     def open(self, address: str, timeout: int, use_netrc: bool = True) -> io.BytesIO:
         assert not use_netrc, "accounts of root are not for this address"
@@ -448,7 +433,7 @@ def test_an_index_that_is_larger_than_any_is_not_unpacked(
     run: Run, system: System, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Whoever answers for a mirror over HTTP gives a few kilobytes, and root's memory is full."""
-    monkeypatch.setattr(driver_look, "INDEX_LIMIT", 1 << 20)
+    monkeypatch.setattr(look, "INDEX_LIMIT", 1 << 20)
     text = (INDEX * (1 + (1 << 20) // len(INDEX))).encode()
     Web(monkeypatch, {name: gzip.compress(text) if name.endswith(".gz") else text})
     (refusal,) = run(gaudi_driver_info, PREVIEW, system.answers)["refusals"]
@@ -470,7 +455,7 @@ def test_packages_that_do_not_fit_are_refused_before_any_comes(run: Run, system:
         f"Package: {name}\nVersion: {version}\nInstalled-Size: 3145728\nSize: {1 << 30}\n\n" for name, version in both
     )
     system.answers.update({"apt-cache madison": (0, offers, ""), "apt-cache show": (0, index, "")})
-    system.patch.setattr(driver_look, "KEPT", str(system.root / "kept"))
+    system.patch.setattr(look, "KEPT", str(system.root / "kept"))
     system.patch.setattr(room, "ARCHIVES", str(system.root / "archives"))
     given = {**GIVEN, "replace": True, "offered": True, "refuse": "before"}
     free = {str(system.root / "archives"): ("/var", 10 << 30), str(system.root / "kept"): ("/var", 10 << 30)}
@@ -558,7 +543,7 @@ def test_what_is_about_to_be_replaced_can_be_brought_back(run: Run, system: Syst
 
 def test_external_ports_that_nobody_brought_up_are_named(run: Run, system: System) -> None:
     system.installed()
-    system.patch.setattr(driver_look, "PCI", system.root / "pci")
+    system.patch.setattr(look, "PCI", system.root / "pci")
     # Up with a cable, up without one, and down; the last as it is when its module has just been loaded.
     for bus, name, flags in ((0, "ens1", "0x1043"), (1, "ens2", "0x1003"), (2, "ens3", "0x1002")):
         folder = system.root / "pci" / f"0000:{bus:02x}:00.0" / "net" / name
@@ -566,7 +551,7 @@ def test_external_ports_that_nobody_brought_up_are_named(run: Run, system: Syste
         (folder / "flags").write_text(f"{flags}\n")
     assert run(gaudi_driver_info, GIVEN, system.answers)["interfaces_down"] == ["ens3"]
     # Cards without external ports, such as HL-288E.
-    system.patch.setattr(driver_look, "PCI", system.root / "nowhere")
+    system.patch.setattr(look, "PCI", system.root / "nowhere")
     assert run(gaudi_driver_info, GIVEN, system.answers)["interfaces_down"] == []
 
 

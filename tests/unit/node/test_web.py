@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import web
-from ansible.module_utils.gaudi.node.driver_look import index_of
+from ansible.module_utils.gaudi.node.driver.look import index_of
 from ansible.module_utils.urls import open_url
 
 from tests.unit.node.outside import Authority, Key, proxy, serving

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.gaudi.driver.next_boot import NextBoot
 from ansible.module_utils.gaudi.node import containers, folders
+from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.preflight import judgement
 
 from library import gaudi_preflight
@@ -43,7 +45,7 @@ USER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container
 def bare(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the machine that runs the tests nothing is looked at."""
     monkeypatch.setattr(gaudi_preflight, "read_text", lambda _path: "")
-    monkeypatch.setattr(gaudi_preflight, "lost_at_reboot", lambda _module: "")
+    monkeypatch.setattr(next_boot, "read", lambda _module: NextBoot("", "", ""))
     monkeypatch.setattr(gaudi_preflight, "look_at_instance", lambda *_: judgement.Instance())
     monkeypatch.setattr(gaudi_preflight, "read_containers", lambda *_: ({}, {}))
     monkeypatch.setattr(folders, "space_at", lambda path: (str(path), 1 << 60))

@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
 from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
 from ansible.module_utils.gaudi.driver.decision import Steps
-from ansible.module_utils.gaudi.node import driver_look
+from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.preflight import driver_first
 from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
 
@@ -219,9 +219,9 @@ def updated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Answer
     """A node whose kernel was updated; its driver is built for the one that runs alone."""
     (tmp_path / "osrelease").write_text(f"{KERNEL}\n")
     (tmp_path / "vmlinuz-6.17.0-22-generic").touch()
-    monkeypatch.setattr(driver_look, "RUNNING", tmp_path / "osrelease")
-    monkeypatch.setattr(driver_look, "BOOT", tmp_path)
-    monkeypatch.setattr(driver_look, "PIN", tmp_path / "pin.cfg")
+    monkeypatch.setattr(next_boot, "RUNNING", tmp_path / "osrelease")
+    monkeypatch.setattr(next_boot, "BOOT", tmp_path)
+    monkeypatch.setattr(next_boot, "PIN", tmp_path / "pin.cfg")
     monkeypatch.setattr(gaudi_preflight, "Look", FakeLook)
     monkeypatch.setattr(gaudi_preflight, "read_sources", lambda _module, links: BARE)
     return {"dkms status": (0, f"habanalabs/1.22.2-32, {KERNEL}, x86_64: installed\n", "")}

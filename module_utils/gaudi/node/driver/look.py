@@ -18,18 +18,18 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
-from ..apt.config import Proxy
-from ..apt.faults import advice, of_proxy
-from ..base import certificates, paths
-from ..base.documents import Damaged
-from ..base.places import Room
-from ..base.printable import printable
-from ..base.refusal import Refusal
-from ..base.systems import vendor_system
-from ..cards.document import build_topology, users_of_unlisted
-from ..cards.sources import Sources
-from ..cards.users import describe_user, instance_of
-from ..driver import (
+from ...apt.config import Proxy
+from ...apt.faults import advice, of_proxy
+from ...base import certificates, paths
+from ...base.documents import Damaged
+from ...base.places import Room
+from ...base.printable import printable
+from ...base.refusal import Refusal
+from ...base.systems import vendor_system
+from ...cards.document import build_topology, users_of_unlisted
+from ...cards.sources import Sources
+from ...cards.users import describe_user, instance_of
+from ...driver import (
     apt_files,
     at_boot,
     boot,
@@ -42,18 +42,16 @@ from ..driver import (
     packages,
     room,
 )
-from ..driver.decision import Found, Judgement, Wishes
-from ..driver.facts import DEB, DRIVERS, Facts, Wanted
-from ..driver.kernel_choice import KernelChoice
-from ..engine.packages import family_of
-from . import apt, folders, tuning, web
-from .documents import read_json
+from ...driver.decision import Found, Judgement, Wishes
+from ...driver.facts import DEB, DRIVERS, Facts, Wanted
+from ...driver.kernel_choice import KernelChoice
+from ...engine.packages import family_of
+from .. import apt, folders, tuning, web
+from ..documents import read_json
+from . import next_boot
+from .next_boot import dkms_status, kernel_of, next_kernel, pinned_kernel, running_kernel, said
 
-ROOT = Path("/")
 OS_RELEASE = Path("/etc/os-release")
-# Not uname, which is the same on every simulated node; a file can be replaced by a mount.
-RUNNING = Path("/proc/sys/kernel/osrelease")
-BOOT = Path("/boot")
 EFI = Path("/sys/firmware/efi")
 LOCKDOWN = Path("/sys/kernel/security/lockdown")
 ENFORCED = Path("/sys/module/module/parameters/sig_enforce")
@@ -63,14 +61,11 @@ DKMS_SETTINGS = Path("/etc/dkms")
 DKMS_TREE = Path("/var/lib/dkms")
 LOG_LIMIT = 4 * 1024 * 1024
 DEVICES = Path("/dev/accel")
-MODULES = Path("/lib/modules")
 PCI = Path("/sys/bus/pci/devices")
 # Where the role keeps replaced packages.
 KEPT = paths.DRIVER_KEPT
 # IFF_UP of <linux/if.h>: the interface is enabled, with or without a cable.
 UP = 0x1
-# The drop-in with which the role has GRUB boot a chosen kernel.
-PIN = Path(kernel_choice.PIN)
 # What the role has a node do at boot.
 AT_BOOT = {name: Path(path) for name, path in (("modules", at_boot.MODULES_FILE), ("unit", at_boot.UNIT_FILE))}
 ENABLED = Path(at_boot.ENABLED)
@@ -84,15 +79,6 @@ FLOCK = "hhlli"
 # Seconds and bytes: an index has some megabytes, and a mirror that is silent for this long counts as down.
 INDEX_SECONDS = 20
 INDEX_LIMIT = 64 * 1024 * 1024
-
-
-def said(module: AnsibleModule, command: Sequence[str]) -> str:
-    """Return a program's output, whatever its status; "" if the program is missing."""
-    program = module.get_bin_path(command[0])
-    if program is None:
-        return ""
-    _, out, _ = module.run_command([program, *command[1:]])
-    return str(out)
 
 
 def index_of(
@@ -165,75 +151,13 @@ def cut_off() -> bool:
     return any(path.name.isdigit() for path in (DPKG / "updates").glob("*"))
 
 
-def which_kernels(module: AnsibleModule) -> tuple[str, str]:
-    """The kernel that runs, and the one that boots next."""
-    running = RUNNING.read_text(encoding="ascii").strip()
-    return running, _kernel_of(tuning.boots_next(module).image, running)
-
-
-def _kernel_of(image: str, running: str) -> str:
-    """Return the kernel of the image that the boot loader takes; the newest one where that image is not known."""
-    images = {path.name: path for path in (*BOOT.glob("vmlinuz*"), *ROOT.glob("vmlinuz*"))}
-    name = image.rpartition("/")[2]
-    if name in images:
-        # An entry of somebody's own may boot a link, such as /vmlinuz.
-        name = images[name].resolve().name
-    coming: str = kernels.boots_next(images, running, name)
-    return coming
-
-
-def lost_at_reboot(module: AnsibleModule) -> str:
-    """Say why the node would lose its driver at a reboot; "" if it would not, or boots the same kernel.
-
-    A run may write grub.cfg again before it reboots the node, so the kernel that this would choose counts as well.
-    """
-    running, coming = which_kernels(module)
-    later = tuning.boots_after_update(module)
-    status = dkms_status(module)[0]
-    sentence: str = dkms.lost_at_reboot(status, running, coming)
-    if sentence or not later.image:
-        return sentence
-    regenerated: str = dkms.lost_at_reboot(status, running, _kernel_of(later.image, running), later.place)
-    return regenerated
-
-
-def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.Built, ...], dict[str, tuple[str, ...]]]:
-    """Return what DKMS says of the driver, corrected by the modules' files, and those of 0 bytes by kernel."""
-    status = dkms.parse(said(module, ["dkms", "status"]))
-    # Debian and Ubuntu: updates/dkms. RHEL: extra, or weak-updates, whose links lead there.
-    empty = {
-        kernel: tuple(
-            path.name
-            for folder in ("updates/dkms", "updates", "extra")
-            for path in sorted((MODULES / kernel / folder).glob("habanalabs*.ko*"))
-            if path.is_file() and path.stat().st_size == 0
-        )
-        for kernel in sorted({built.kernel for built in status if built.kernel})
-    }
-    found = {kernel: files for kernel, files in empty.items() if files}
-    return dkms.with_files(status, found), found
-
-
-def pinned_kernel() -> str:
-    """Return the kernel that our drop-in has GRUB boot; "" without one."""
-    kernel: str = kernel_choice.pinned_in(PIN.read_text(encoding="utf-8", errors="replace")) if PIN.is_file() else ""
-    return kernel
-
-
-def kernel_waits() -> str:
-    """Say that the chosen kernel waits for a reboot; "" if it runs, or none is chosen."""
-    running, pinned = RUNNING.read_text(encoding="ascii").strip(), pinned_kernel()
-    if pinned in ("", running):
-        return ""
-    return f"Kernel {pinned} is chosen (gaudi_driver_kernel), kernel {running} runs: reboot the node."
-
-
 def kernel_is_due(requested: str, *, reboots: bool) -> bool:
     """Whether the role has something to do for the kernel: a drop-in that is not as requested, or a reboot."""
     pinned = pinned_kernel()
+    waits = reboots and pinned not in ("", running_kernel())
     if requested in ("", kernel_choice.SUPPORTED):
-        return bool(pinned) != bool(requested) or (reboots and kernel_waits() != "")
-    return pinned != requested or (reboots and kernel_waits() != "")
+        return bool(pinned) != bool(requested) or waits
+    return pinned != requested or waits
 
 
 def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
@@ -244,10 +168,14 @@ def _filesystem(path: str, wanted: int) -> tuple[str, int, int]:
 
 def _boot_files() -> boot.BootFiles:
     """Read what lies beside the kernels."""
-    mount, free = folders.space_at(BOOT)
+    mount, free = folders.space_at(next_boot.BOOT)
     return boot.BootFiles(
-        files={path.name: path.stat().st_size for path in BOOT.glob("*") if path.is_file() and not path.is_symlink()},
-        modules=frozenset(path.name for path in MODULES.glob("*")),
+        files={
+            path.name: path.stat().st_size
+            for path in next_boot.BOOT.glob("*")
+            if path.is_file() and not path.is_symlink()
+        },
+        modules=frozenset(path.name for path in next_boot.MODULES.glob("*")),
         kept=frozenset(path.name for path in INITRAMFS.glob("*")),
         filesystem=mount,
         free=free,
@@ -270,7 +198,7 @@ def _secure_boot() -> boot.SecureBoot:
     accepted = b"".join(path.read_bytes() for path in lists)
     framework = [DKMS_SETTINGS / "framework.conf", *sorted((DKMS_SETTINGS / "framework.conf.d").glob("*.conf"))]
     named = [name for file in framework if file.is_file() for name in boot.configured_keys(file.read_text("utf-8"))]
-    keys = [ROOT / name.lstrip("/") for name in dict.fromkeys((*named, *boot.KEYS))]
+    keys = [next_boot.ROOT / name.lstrip("/") for name in dict.fromkeys((*named, *boot.KEYS))]
     return boot.SecureBoot(
         on=on,
         lockdown=LOCKDOWN.read_text(encoding="ascii") if LOCKDOWN.is_file() else "",
@@ -311,11 +239,11 @@ class Look:
     def _choose(self) -> KernelChoice:
         """Return the kernel that the site chooses."""
         requested, pinned = self.given.get("kernel") or "", pinned_kernel()
-        running = RUNNING.read_text(encoding="ascii").strip()
+        running = running_kernel()
         if requested and self.wanted.format == DEB:
             names = said(self.module, ["apt-cache", "pkgnames", kernel_choice.PATTERN]).split()
             self.offered_kernels = kernel_choice.of_packages(names)
-        images = [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")]
+        images = [path.name.partition("-")[2] for path in next_boot.BOOT.glob("vmlinuz-*")]
         choice: KernelChoice = kernel_choice.choose(
             requested, self.listing, running, pinned, images, self.offered_kernels
         )
@@ -325,8 +253,8 @@ class Look:
         """Return the kernel that boots once the role has chosen it, or has taken the choice back."""
         if self.choice.kernel or self.given.get("kernel") is None or not self.choice.pinned:
             return self.choice.kernel or coming
-        image = tuning.boots_after_update(self.module, without=str(PIN)).image
-        return _kernel_of(image, RUNNING.read_text(encoding="ascii").strip())
+        image = tuning.boots_after_update(self.module, without=str(next_boot.PIN)).image
+        return kernel_of(image)
 
     def kernel_refusals(self) -> list[Refusal]:
         """Return why the requested kernel cannot be chosen."""
@@ -358,8 +286,8 @@ class Look:
         headers, image = self.facts.headers_of(DEB, kernel), self.facts.images_of(DEB, kernel)
         there = packages.parse(said(self.module, packages.query(DEB, [*image, *headers, *extra])))
         # An image or headers that somebody built count too.
-        own = [*(image if (BOOT / f"vmlinuz-{kernel}").exists() else ())]
-        own += headers if (MODULES / kernel / "build").exists() else []
+        own = [*(image if (next_boot.BOOT / f"vmlinuz-{kernel}").exists() else ())]
+        own += headers if (next_boot.MODULES / kernel / "build").exists() else []
         lacking = kernel_choice.missing(self.facts, kernel, [*own, *(name for name in there if there[name].whole)])
         if any(name in extra for name in lacking):
             listed = offered.parse(said(self.module, offered.query(DEB, extra)))
@@ -394,7 +322,7 @@ class Look:
 
     def _read(self) -> Found:
         """Read all facts for the decisions."""
-        running, coming = which_kernels(self.module)
+        running, coming = running_kernel(), next_kernel(self.module)
         status, empty = dkms_status(self.module)
         coming = self._coming(coming)
         topology = build_topology(self.sources)
@@ -414,7 +342,9 @@ class Look:
             next_kernel=coming,
             chosen=self.choice.kernel,
             packages=there,
-            traces=tuple(str(path) for trace in self.facts.traces for path in sorted(ROOT.glob(trace.lstrip("/")))),
+            traces=tuple(
+                str(path) for trace in self.facts.traces for path in sorted(next_boot.ROOT.glob(trace.lstrip("/")))
+            ),
             modules=kernels.loaded(said(self.module, ["lsmod"])),
             version=topology["driver_version"] or "",
             file=said(self.module, ["modinfo", "-F", "filename", "habanalabs"]).strip(),
@@ -446,7 +376,7 @@ class Look:
             extra = self.facts.extra_of(self.wanted.format, kernel)
             there = packages.parse(said(self.module, packages.query(self.wanted.format, [*headers, *extra])))
             # Headers that somebody built by hand count too.
-            built = (MODULES / kernel / "build").exists()
+            built = (next_boot.MODULES / kernel / "build").exists()
             lacking[kernel] = (
                 [name for name in headers if (name not in there or there[name].torn) and not built],
                 [name for name in extra if name not in there],
