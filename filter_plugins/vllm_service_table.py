@@ -1,4 +1,4 @@
-"""Show instances as a table for people."""
+"""Show a node as lines for people, and instances as a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.module_utils.gaudi.base import reported
-from ansible.module_utils.gaudi.preflight.site import not_in_inventory
+from ansible.module_utils.gaudi.doctor import status
 from ansible.module_utils.gaudi.serving import load, starts
 from ansible.module_utils.gaudi.serving.state import WAITS_FOR_LOCK
 from ansible.module_utils.gaudi.serving.unserved import unit_fault
@@ -96,20 +96,31 @@ def vllm_service_table(nodes: Mapping[str, object]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in lines]
 
 
-def instances_not_in_inventory(
-    instances: Sequence[Mapping[str, Any]], host: str, wished: Sequence[str] | None
-) -> list[str]:
-    """Return a line for each instance of a node that its inventory does not name, with the command that ends it."""
-    return list(not_in_inventory(host, [str(found["instance"]) for found in instances], wished))
+def reported_instances(nodes: Mapping[str, object]) -> dict[str, object]:
+    """Return the instances in the results of node_report, by node; None where a node reports another form."""
+    found = {}
+    for node, result in nodes.items():
+        part: object = result
+        for name in ("report", "instances", "instances"):
+            part = part.get(name) if isinstance(part, Mapping) else None
+        found[str(node)] = part
+    return found
+
+
+def node_status(result: Mapping[str, object], host: str, wanted: Sequence[str] | None) -> list[str]:
+    """Return the lines of a node's status from the result of node_report."""
+    lines: list[str] = status.lines(result.get("report"), host, wanted)
+    return lines
 
 
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., list[str] | str]]:
+    def filters(self) -> dict[str, Callable[..., list[str] | str | dict[str, object]]]:
         """Name the filters."""
         return {
+            "node_status": node_status,
+            "reported_instances": reported_instances,
             "vllm_service_table": vllm_service_table,
             "vllm_service_unit_fault": unit_fault,
-            "instances_not_in_inventory": instances_not_in_inventory,
         }

@@ -77,6 +77,7 @@ from ansible.module_utils.gaudi.batch import lines
 from ansible.module_utils.gaudi.node import instances, states
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.serving.state import RUNNING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "model": {"type": "str", "required": True},
@@ -113,7 +114,7 @@ def main() -> None:
     for found in instances.read(module, states.installed()):
         name, model = found["instance"], model_of(found["instance"])
         # The batch waits for an instance that is starting.
-        serves = model == module.params["model"] and found["active"] in instances.RUNNING
+        serves = model == module.params["model"] and found["active"] in RUNNING
         if serves and (name == own or not FOR_A_BATCH.fullmatch(name)):
             here.append(name)
         else:

@@ -74,6 +74,7 @@ from ansible.module_utils.gaudi.node import instances, states, weight_folders
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.serving.state import RUNNING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "present": {"type": "dict", "required": True},
@@ -90,7 +91,7 @@ def running_plans(module: AnsibleModule) -> dict[str, dict[str, Any]]:
     """Return the node's plans of running or starting instances, by name; a plan that cannot be read is left out."""
     there = weight_folders.plans_on_node(states.PLANS)
     found = instances.read(module, states.installed())
-    running = [each["instance"] for each in found if each["active"] in instances.RUNNING]
+    running = [each["instance"] for each in found if each["active"] in RUNNING]
     return {name: {**UNWRITTEN, **there[name]} for name in running if name in there}
 
 

@@ -249,10 +249,10 @@ from ansible.module_utils.gaudi.fabric import (
 from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
 from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.node import computing, instances, links, states
-from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import write_json, write_text
-from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
+from ansible.module_utils.gaudi.serving.state import RUNNING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "node": {"type": "str", "required": True},
@@ -441,7 +441,7 @@ def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
 def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
     """Stop the instances that run or start, if that is requested, and start them again however the measurement ends."""
     known = instances.read(module, states.installed()) if wished else []
-    units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in instances.RUNNING]
+    units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in RUNNING]
     if not units:
         yield
         return
@@ -494,7 +494,7 @@ def main() -> None:
     given = module.params
     _, damage = links.last_verdict()
     if damage:
-        module.warn(damage)
+        module.warn(asked.damaged(damage))
     try:
         tests = burn_in.wished(given["burn_in"])
         node = links.look(module, given, build=not module.check_mode)

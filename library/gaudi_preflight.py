@@ -430,11 +430,10 @@ from ansible.module_utils.gaudi.node import (
 )
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
-from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.node.driver.look import Look, index_of, kernel_is_due
-from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.node.web import ACCESS
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
@@ -652,7 +651,8 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
         if engine_config.lacks_init(found) and (
             needs := configuration.needs_init(found, existing, image_to_inspect(module.params))
         ):
-            lacking = configuration.without_init(found, needs, engine_look.init_advice(module))
+            advice = configuration.init_advice(*engine_look.init_package(module))
+            lacking = configuration.without_init(found, needs, advice)
             known["engine_problems"] = [checks.Problem(lacking.id, str(lacking))]
         if not asked:
             configuration.check_suitable(found, existing, path)

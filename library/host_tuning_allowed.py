@@ -54,6 +54,7 @@ from typing import Any
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.node import iommu
 from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.serving import unserved
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "program": {"type": "path", "default": ""},
@@ -66,7 +67,7 @@ def main() -> None:
     """Ask, and fail where the answer is no."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     program = module.params["program"]
-    refused = "" if module.params["translated"] else iommu.refusal([module.params["release"]])
+    refused = "" if module.params["translated"] else unserved.translated(iommu.translated([module.params["release"]]))
     if refused:
         module.fail_json(msg=refused)
     if not program or not Path(program).exists():

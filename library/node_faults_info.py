@@ -33,7 +33,7 @@ requirements:
 extends_documentation_fragment: attributes.reads
 seealso:
   - module: gaudi_preflight
-  - module: node_status_info
+  - module: node_report
 """
 
 EXAMPLES = r"""
@@ -69,16 +69,20 @@ from ansible.module_utils.gaudi.base import kernel_log
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import findings, while_serving
+from ansible.module_utils.gaudi.doctor.covering import cover_of
 from ansible.module_utils.gaudi.doctor.findings import Finding
+from ansible.module_utils.gaudi.fabric import asked
 from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.host.iommu import required
-from ansible.module_utils.gaudi.node import containers, instances, iommu, links, states, weight_folders
+from ansible.module_utils.gaudi.node import containers, instances, iommu, links, startable, states, weight_folders
 from ansible.module_utils.gaudi.node.files import text_of
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 from ansible.module_utils.gaudi.serving import kept as decisions
+from ansible.module_utils.gaudi.serving import unserved
+from ansible.module_utils.gaudi.serving.state import RUNNING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
@@ -104,7 +108,7 @@ KERNEL_WARNINGS = [
 def of_verdict() -> list[Finding]:
     """Return the last verdict on cards and links; for a damaged file a sentence about it."""
     document, damage = links.last_verdict()
-    damaged = [Finding("verdict_damaged", CARDS, damage)] if damage else []
+    damaged = [Finding("verdict_damaged", CARDS, asked.damaged(damage))] if damage else []
     return [*damaged, *findings.of_verdict(document)]
 
 
@@ -135,8 +139,8 @@ def of_requests(module: AnsibleModule, instance: str) -> list[Finding]:
 
 def of_serving(module: AnsibleModule, found: dict[str, Any], plans: dict[str, dict[str, Any]]) -> list[Finding]:
     """Return notes on what goes badly while an instance serves: request errors, and its supervisor's counts."""
-    name = found["instance"]
-    return [*of_requests(module, name), *while_serving.of_counts(name, found["state"], plans.get(name))]
+    name, state = found["instance"], found["state"]
+    return [*of_requests(module, name), *while_serving.of_counts(name, state, cover_of(state, plans.get(name)))]
 
 
 def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None) -> list[str]:
@@ -151,7 +155,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
         containers.wished(module, plan, container.plan or "")
     except Refusal as refusal:
         return [str(refusal)]
-    lost = instances.lost_image(module, instance, plan)
+    lost = unserved.no_other_start(instance, startable.lost_image(module, plan))
     return [lost] if lost else []
 
 
@@ -184,7 +188,7 @@ def main() -> None:
     holders, _unreadable = read_holders()
     there = instances.read(module, states.installed())
     silent = of_engine(module, bool(there))
-    running = {each["instance"]: each["active"] in (*instances.RUNNING, "deactivating") for each in there}
+    running = {each["instance"]: each["active"] in (*RUNNING, "deactivating") for each in there}
     plans = weight_folders.plans_on_node(states.PLANS)
     for each in there:
         name = each["instance"]
@@ -197,7 +201,7 @@ def main() -> None:
         *findings.of_users(topology["cards"], holders, running),
         *of_kernel(module, module.params["release"], topology.get("driver_version")),
         *silent,
-        *findings.of_room({each["instance"]: instances.lacks_room(each["instance"]) for each in there}),
+        *findings.of_room({each["instance"]: startable.lacks_room(each["instance"]) for each in there}),
         *findings.of_instances(there, module.params["host"]),
         *(found for each in there if running[each["instance"]] for found in of_serving(module, each, plans)),
     ]

@@ -168,10 +168,9 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
-from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import make_room
 from ansible.module_utils.gaudi.node.files import take_turn, write_json, write_text
-from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "key": {"type": "str", "required": True, "no_log": False},

@@ -47,8 +47,7 @@ from typing import Any
 
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
-from ansible.module_utils.gaudi.node.containers import systemctl
-from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {}
 
@@ -56,7 +55,7 @@ ARGUMENT_SPEC: dict[str, Any] = {}
 def main() -> None:
     """Read every job's files and ask systemd once for all of them."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    found = long_work.read_all(lambda *words: systemctl(module, *words))
+    found = [*map(jobs.described, long_work.read_all(lambda *words: systemctl(module, *words)))]
     module.exit_json(changed=False, jobs=found, table=jobs.table(found))
 
 

@@ -17,7 +17,7 @@ options:
     type: list
     elements: str
     required: true
-    choices: [cards, files, last_starts, reservations, weights]
+    choices: [acceptance, cards, files, instances, jobs, last_starts, reservations, tuning, weights]
   foresee:
     description: Names of cards by PCI id. Where they are given and the node has no driver, V(cards) has the cards on
       its PCI bus, with C(foreseen), and module ids in the order of addresses, which is not what a driver will say.
@@ -61,6 +61,12 @@ report:
   returned: always
   type: dict
   contains:
+    acceptance:
+      description:
+        - V(text) of the file of the last verdict on cards and links; null before the first one. V(damage) says why
+          it is no text.
+      type: dict
+      sample: {text: null}
     cards:
       description: The topology, as RV(topology#module:gaudi_topology_info) of M(gaudi_topology_info) has it.
       type: dict
@@ -69,6 +75,23 @@ report:
       description: The text of each file of O(files); null where there is none.
       type: dict
       sample: {/data/buckets.txt: {text: "(1, 128, 0)\n"}}
+    instances:
+      description:
+        - RV(instances#module:vllm_service_info) and RV(strangers#module:vllm_service_info) of M(vllm_service_info).
+        - V(lost_weights) has, by running instance, what is no longer complete of its weights; V(covers), by running
+          instance, which option has the commonest shape warmed up that its server computed without warm-up.
+      type: dict
+      sample: {instances: [], strangers: [], lost_weights: {}, covers: {}}
+    jobs:
+      description: The long work of M(node_job) as V(jobs), with the state of its unit, what it recorded, and the time.
+      type: dict
+      sample:
+        jobs:
+          - key: fetch.qwen3-8b
+            active: active
+            state: {state: running, started: "2026-01-31T08:00:00Z"}
+            progress: {phase: fetch}
+            now: 1769846400.5
     last_starts:
       description: What the last start of each instance logged, by instance; what it was sized by, and its KV blocks.
       type: dict
@@ -79,6 +102,25 @@ report:
       sample:
         reservations: {qwen3-8b: {since: "2026-01-05T10:00:00Z", cards: [{module_id: 0, serial: AM50016138}]}}
         damage: ""
+    tuning:
+      description:
+        - V(state) has the V(text) of the document that the role host_tuning wrote, null on a host that was never tuned,
+          or its V(damage). V(kernel), V(command_line) and V(groups) (of the IOMMU, a card each) are of the running
+          kernel.
+        - V(next_boot) has the kernels that run, are chosen and boot next, and for which of them the driver is built.
+      type: dict
+      sample:
+        state: {text: null}
+        kernel: 6.8.0-45-generic
+        command_line: [iommu=pt]
+        groups: [{bus_id: "0000:33:00.0", number: "12", type: identity, module: 3, driver: habanalabs}]
+        next_boot:
+          running: 6.8.0-45-generic
+          chosen: ""
+          coming: 6.8.0-45-generic
+          regenerated: ""
+          place: ""
+          built: [{version: 1.22.2-32, kernel: 6.8.0-45-generic, state: installed}]
     weights:
       description:
         - What is in each directory of O(weights). V(bytes) is null where a file is missing; V(parameters) counts

@@ -95,10 +95,9 @@ from ansible.module_utils.gaudi.image.tidying import leaving, tidied, unlabelled
 from ansible.module_utils.gaudi.jobs.decisions import active_states
 from ansible.module_utils.gaudi.node import engine_config
 from ansible.module_utils.gaudi.node import weight_folders as plans
-from ansible.module_utils.gaudi.node.containers import systemctl
 from ansible.module_utils.gaudi.node.documents import read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
-from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "wanted": {"type": "dict", "default": {}},

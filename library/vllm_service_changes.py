@@ -168,11 +168,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import containers, instances, states, weight_folders
-from ansible.module_utils.gaudi.node.containers import systemctl
+from ansible.module_utils.gaudi.node import containers, instances, startable, states, weight_folders
 from ansible.module_utils.gaudi.node.documents import read
 from ansible.module_utils.gaudi.node.kept import Place
-from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving import openness, written
@@ -312,7 +311,7 @@ def check_weights(module: AnsibleModule) -> None:
 def check_room(module: AnsibleModule) -> None:
     """End the module if a start has no room for its files: no state would say why the instance does not come back."""
     try:
-        instances.check_room(module.params["instance"])
+        startable.check_room(module.params["instance"])
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
 

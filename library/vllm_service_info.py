@@ -163,9 +163,11 @@ digest:
 import time
 from typing import Any
 
-from ansible.module_utils.gaudi.node.instances import cannot_start, digest, read, said_last, strangers
+from ansible.module_utils.gaudi.node.instances import digest, read, said_last, strangers
 from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.startable import why_not
 from ansible.module_utils.gaudi.node.states import installed
+from ansible.module_utils.gaudi.serving.unserved import no_other_start
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instances": {"type": "list", "elements": "str"},
@@ -192,7 +194,9 @@ def main() -> None:
             instances = [{**found, "said": said_last(module, found)} for found in instances]
             more = {}
             if module.params["again"]:
-                more["lacking"] = [why for name in sorted(names) if (why := cannot_start(module, name))]
+                more["lacking"] = [
+                    no_other_start(name, why) for name in sorted(names) if (why := why_not(module, name))
+                ]
             module.exit_json(
                 changed=False,
                 instances=instances,

@@ -96,12 +96,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import containers, instances, weight_folders
+from ansible.module_utils.gaudi.node import containers, instances, startable, weight_folders
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving import kept as decisions
-from ansible.module_utils.gaudi.serving import written
+from ansible.module_utils.gaudi.serving import unserved, written
 from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
 from ansible.module_utils.gaudi.serving.openness import opened_by
 
@@ -165,10 +165,10 @@ def check(module: AnsibleModule, place: Place, after: Kept) -> None:
         wrong = weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder)
         if wrong:
             raise Refusal("weights_of_plan_missing", f"{name} cannot start: {wrong}")
-    if translated := instances.translated(place.instance, plan):
+    if translated := unserved.translated(startable.translated(place.instance, plan)):
         raise Refusal("cards_translated", f"{name} cannot start. {translated}")
     place.reserve(after, now(), check_mode=True)
-    instances.check_room(place.instance)
+    startable.check_room(place.instance)
 
 
 def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:

@@ -70,6 +70,8 @@ ENGINE_WISH = f"{STATE}/container_runtime_wish.json"
 """What the last run wished for the container engine, as a digest, and who ran it."""
 ENGINE_SETTINGS = f"{STATE}/container_runtime_settings.json"
 """What this project set in the engine's configuration file, and whether it created that file."""
+HOST_TUNING = f"{STATE}/host_tuning.json"
+"""Whether the kernel may serve, and what waits for a reboot."""
 HOST_WISH = f"{STATE}/host_tuning_wish.json"
 """The same for the host."""
 UNITS = "/etc/systemd/system"
@@ -179,7 +181,7 @@ TABLE = (
     Owned(f"{STATE}/calibrations/*.token", "fp8_calibration", "0600"),
     Owned(RESERVATIONS, "card_reservation", "0600"),
     Owned(f"{RESERVATIONS}.guard", "card_reservation", "0600"),
-    Owned(f"{STATE}/host_tuning.json", "host_tuning", "0644"),
+    Owned(HOST_TUNING, "host_tuning", "0644"),
     Owned(f"{STATE}/host_tuning_before.json", "host_tuning", "0644"),
     Owned(HOST_WISH, "host_tuning", "0600"),
     Owned(IMAGE_RECORD, "serving_image", "0644"),

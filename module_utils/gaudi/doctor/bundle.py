@@ -21,7 +21,7 @@ from ..host.cmdline import value as value_of_word
 
 FILES = (
     paths.ACCEPTANCE,
-    f"{paths.STATE}/host_tuning.json",
+    paths.HOST_TUNING,
     paths.IMAGE_RECORD,
     paths.RESERVATIONS,
     "/etc/os-release",

@@ -32,8 +32,8 @@ from ..image.output import failure
 from ..serving.counts import PROMPT, ComputedShape, shape_of
 from ..serving.progress import Progress
 from .bundle import masked_lines
+from .covering import DIMENSIONS
 from .findings import of_kernel_log
-from .while_serving import DIMENSIONS
 
 # Bytes of a log. A start of eight cards with a warm-up of hundreds of graphs writes some 10 MB.
 LARGEST = 32 * 1024 * 1024

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..base.documents import Damaged
 from ..base.paths import ACCEPTANCE_PAGE
+from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..catalogue.compute import ComputeBounds
 from ..catalogue.fabric import Fabric, size_text
@@ -385,6 +387,12 @@ def _tries_direct(runs: Sequence[Run]) -> list[Run]:
 def total_seconds(runs: Sequence[Run], fabric: Fabric | None) -> int:
     """Return the seconds that a measurement takes on a sound node, including the one run that may be repeated."""
     return sum(seconds(run, fabric) for run in (*runs, *_tries_direct(runs))) if fabric else 0
+
+
+def damaged(damage: Damaged) -> str:
+    """Return what the file of a verdict that cannot be read means, as a sentence."""
+    text: str = printable(f"{damage}. It counts as no verdict; playbooks/accept.yml makes a new one.")
+    return text
 
 
 def lines(verdict: Mapping[str, Any] | None) -> list[str]:

@@ -128,7 +128,6 @@ def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
     rate, eta = progress.get("rate"), progress.get("eta")
     if isinstance(rate, (int, float)) and rate > 0:
         text += f", {figure(rate)}/s"
-    # Infinity and NaN cannot be shown; stalled work may report them.
     if isinstance(eta, (int, float)) and done < total and math.isfinite(eta):
         text += f", {human_seconds(eta)} to go"
     waiting = progress.get("waiting")
@@ -143,6 +142,32 @@ def active_states(shown: str) -> dict[str, str]:
         if "Id" in fields:
             states[fields["Id"]] = fields.get("ActiveState", "inactive")
     return states
+
+
+# What a report has of a job's state and of its progress; the log and the result may be long.
+SHOWN = ("state", "started", "message")
+PROGRESS = ("phase", "began", "done", "total", "unit", "rate", "eta", "waiting", "message")
+
+
+def finite(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the known values of progress, without infinity and NaN, which stalled work may report and JSON lacks."""
+    return {
+        name: progress[name]
+        for name in PROGRESS
+        if name in progress and not (isinstance(progress[name], float) and not math.isfinite(progress[name]))
+    }
+
+
+def described(found: Mapping[str, Any]) -> dict[str, str]:
+    """Describe a job for people. ``found``: an entry of node.long_work.read_all, times in seconds since 1970."""
+    state, now = found["state"], status(found["state"], found["active"])
+    return {
+        "key": found["key"],
+        "status": now,
+        "text": progress_text(found["progress"], found["now"] if now == "running" else None),
+        "since": str(state.get("started", "")),
+        "message": str(state.get("message", "")),
+    }
 
 
 def table(found: Sequence[Mapping[str, str]]) -> list[str]:

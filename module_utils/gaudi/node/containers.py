@@ -43,16 +43,6 @@ KILL_AFTER = 10
 _BLOCK = 65536
 
 
-def systemctl(module: AnsibleModule, *arguments: str) -> str:
-    """Run systemctl and return its output; fail the module with its message on an error."""
-    status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
-    if status != 0:
-        module.fail_json(
-            msg=f"systemctl {' '.join(arguments)} failed with status {status}: {printable(errors.strip())}"
-        )
-    return str(output)
-
-
 @dataclass(frozen=True)
 class Container:
     """One container: whether it runs, the digest on its label, and the engine's full description."""

@@ -16,7 +16,7 @@ from ..base import paths
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..cards.users import owner_of
-from ..engine import configuration, origin, packages
+from ..engine import origin, packages
 from .documents import read_json
 from .listening import holders_of
 from .package_look import family as family_of_node
@@ -73,12 +73,11 @@ def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin
     return found
 
 
-def init_advice(module: AnsibleModule) -> str:
-    """Return how the program for ``--init`` comes back to this node."""
+def init_package(module: AnsibleModule) -> tuple[str, str]:
+    """Return the node's family, and the package with which its engine's program for ``--init`` came; "" for none."""
     family = family_of_node()
     found = identify(module, family, unit_properties(module, *origin.PROPERTIES))
-    advice: str = configuration.init_advice(family, found.package if found.unit == origin.UNIT else "")
-    return advice
+    return family, found.package if found.unit == origin.UNIT else ""
 
 
 def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:

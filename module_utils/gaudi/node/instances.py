@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shlex
@@ -14,27 +13,19 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..base.documents import Damaged
-from ..base.printable import printable
-from ..base.refusal import Refusal
-from ..serving import keys, pace, written
-from ..serving.plan import Plan
-from ..serving.state import FORM, SILENT
-from . import iommu, states, weight_folders
-from .containers import image_id, systemctl
+from ..serving import keys, pace
+from ..serving.state import FORM, RUNNING, SILENT
+from . import states
 from .documents import read as read_document
-from .documents import read_json, read_text
-from .folders import mount_of, no_room, of_instances
+from .documents import read_json
+from .folders import no_room, of_instances
+from .module import systemctl
 from .programs import library_digest, supervisor_digest, unit_digest
 
 PROGRAMS = Path(paths.PROGRAMS)
 # Bytes. More than plan, environment, keys and state need, each written beside the file that it replaces. A plan with
 # the most buckets that can be planned, each on lines of its own, has 18 million.
 ROOM = 20_000_000
-# Bytes. With less space in /run systemd does not reload units (RELOAD_DISK_SPACE_MIN), and soon no container starts.
-ROOM_TO_RUN = 16 * 1024**2
-RUN = Path("/run")
-# ActiveState values of a unit that runs or is starting; "is-active" denies the latter.
-RUNNING = ("active", "activating", "reloading")
 PROPERTIES = ["LoadState", "ActiveState", "SubState", "Job", "Result", "NRestarts", "UnitFileState"]
 PROPERTIES += ["FragmentPath", "DropInPaths"]
 
@@ -47,41 +38,6 @@ def strangers() -> list[Path]:
         for path in (place.iterdir() if place.is_dir() else ())
         if path not in of_instances(place)
     )
-
-
-def say_stranger(path: Path) -> str:
-    """Say that an entry belongs to no instance."""
-    where = printable(shlex.quote(str(path)))
-    return (
-        f"{where} belongs to no instance, and nothing here reads or changes it. Remove it by hand if nobody needs it."
-    )
-
-
-def lacks_room(instance: str) -> list[str]:
-    """Say why files that an instance's start and operation need cannot be written.
-
-    Includes space for systemd and the engine. One sentence without a full stop for each file system.
-    """
-    wanted = {
-        states.STATES / instance / "state.json": ROOM,
-        states.PLANS / instance / "plan.json": ROOM,
-        RUN / "systemd": ROOM_TO_RUN,
-    }
-    found: dict[Path, str] = {}
-    for path, size in wanted.items():
-        if lacking := no_room(path, size):
-            found.setdefault(mount_of(path), lacking)
-    return list(found.values())
-
-
-def check_room(instance: str) -> None:
-    """Raise Refusal where what a start writes has no room."""
-    lacking = lacks_room(instance)
-    if lacking:
-        raise Refusal(
-            "no_room",
-            f"{instance} was left as it is, because {' and '.join(lacking)}. Make room, then run this again.",
-        )
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -170,70 +126,6 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def cannot_start(module: AnsibleModule, name: str) -> str:
-    """Say why an instance could not be started again from the files on the node; "" if it could.
-
-    A plan that cannot be read is not reported here; its supervisor reports it.
-    """
-    plan = _plan(name)
-    return _could_not(
-        name,
-        _lost_weights(plan) or _lost_image(module, plan) or _other_environment(name, plan) or translated(name, plan),
-    )
-
-
-def lost_image(module: AnsibleModule, name: str, plan: Mapping[str, Any]) -> str:
-    """Say that the image of an instance's plan is no longer on the node; "" if it is."""
-    return _could_not(name, _lost_image(module, plan))
-
-
-def lost_weights(found: Mapping[str, Any]) -> str:
-    """Say that a running instance's weights are no longer complete; "" if they are, or if it does not run.
-
-    It serves without them until its next start.
-    """
-    name = str(found["instance"])
-    return _could_not(name, _lost_weights(_plan(name))) if found["active"] == "active" else ""
-
-
-def translated(name: str, plan: Mapping[str, Any]) -> str:
-    """Say why an instance must not start with a plan behind the node's IOMMU; "" if it may."""
-    modules = [card["module_id"] for card in plan.get("modules", [])]
-    return iommu.refusal([str(plan.get("release") or "")], modules, states.PLANS / name)
-
-
-def _plan(name: str) -> dict[str, Any]:
-    with contextlib.suppress(Damaged):
-        return read_document(states.PLANS / name / "plan.json", written.parse) or {}
-    return {}
-
-
-def _other_environment(name: str, plan: dict[str, Any]) -> str:
-    """Return a clause if the environment file differs from the plan's; "" for a plan that cannot be read."""
-    path = states.PLANS / name / "environment"
-    with contextlib.suppress(ValueError, Damaged):
-        if read_text(path) != Plan.from_document(plan).environment_file:
-            return f"{path} is not the environment of its plan; run site.yml, which writes both"
-    return ""
-
-
-def _lost_image(module: AnsibleModule, plan: Mapping[str, Any]) -> str:
-    image = str(plan.get("image", ""))
-    if not image or image_id(module, image):
-        return ""
-    return f"its image {image} is not on the node; run site.yml, which brings it"
-
-
-def _lost_weights(plan: Mapping[str, Any]) -> str:
-    folders = weight_folders.of_plan(plan) if plan.get("requires", {}).get("weights_path") else []
-    wrong = [weight_folders.changed_weights(folder) or weight_folders.missing_weights(folder) for folder in folders]
-    return next(filter(None, wrong), "")
-
-
-def _could_not(name: str, why: str) -> str:
-    return printable(f"{name} could not start again: {why.rstrip('.')}.") if why else ""
-
-
 def said_last(module: AnsibleModule, found: Mapping[str, Any]) -> str:
     """Return the supervisor's last status to systemd, which is lost at its next start.
 
@@ -266,16 +158,6 @@ def others_drop_ins(properties: dict[str, str]) -> list[str]:
         path
         for path in shlex.split(properties.get("DropInPaths", ""))
         if path.startswith(("/etc/", "/run/")) and path != paths.LIMITS and Path(path).name != paths.MOUNTS_OF_PLAN
-    ]
-
-
-def say_drop_ins(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each instance with foreign drop-ins; ``found``: the result of read."""
-    return [
-        f"vllm-{each['instance']}.service runs with drop-ins that are not ours and are kept: "
-        + printable(", ".join(each["drop_ins"]))
-        for each in found
-        if each["drop_ins"]
     ]
 
 

@@ -1,4 +1,4 @@
-"""Read the IOMMU groups of a node's cards, and decide whether cards may be used behind them.
+"""Read the IOMMU groups of a node's cards, and whether cards may be used behind them.
 
 Without Ansible: the supervisor uses it too.
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from ..base import paths
 from ..base.documents import Damaged
 from ..cards.sources import HABANA_VENDOR
-from ..faults import words
 from ..host import iommu
 from ..host.iommu import Group
 from .documents import read_json
@@ -34,31 +33,29 @@ def read_command_line(proc: Path | None = None) -> list[str]:
     return ((proc / "cmdline") if proc else CMDLINE).read_text(encoding="utf-8", errors="replace").split()
 
 
-def refusal(
+def translated(
     versions: Iterable[str],
     modules: Iterable[int] | None = None,
     folder: Path | None = None,
     sys: Path | None = None,
     proc: Path | None = None,
-) -> str:
-    """Return why cards must not be used on the running kernel, as a sentence; "" if they may.
+) -> dict[str, str]:
+    """Return why cards must not be used on the running kernel, for serving.unserved.translated; {} if they may.
 
     versions: the release, and the driver's. modules: the cards; None for all of the node. folder: of an instance, with
     the mismatches that the site allows it.
     """
     if not iommu.required(*versions):
-        return ""
+        return {}
     running = read_command_line(proc)
-    found = iommu.translating(read_groups(sys), running, modules)
-    if not found:
-        return ""
-    sentence = words.say("iommu-translates", iommu.case(running), cards=iommu.shown(found))
-    if folder is None:
-        return sentence
+    cards = iommu.shown(iommu.translating(read_groups(sys), running, modules))
+    damage = ""
     try:
-        return "" if ALLOWED in allowed(folder) else sentence
-    except Damaged as damage:
-        return f"{sentence} {damage}, so that nothing counts as allowed."
+        if not cards or (folder is not None and ALLOWED in allowed(folder)):
+            return {}
+    except Damaged as unreadable:
+        damage = str(unreadable)
+    return {"case": iommu.case(running), "cards": cards, "damage": damage}
 
 
 def allowed(folder: Path) -> list[str]:

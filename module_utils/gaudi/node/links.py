@@ -26,6 +26,7 @@ from ..base.refusal import Refusal
 from ..catalogue.compute import ComputeBounds
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES, Fabric
+from ..engine.configuration import init_advice
 from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, measuring, runs, static, verdict
 from ..fabric.gaudinet import check_gaudinet
@@ -228,7 +229,7 @@ def _not_started(module: AnsibleModule, error: str, reference: str) -> Refusal:
     """Return the refusal for a container that the engine could not start. error: the engine's."""
     advice = ""
     if "docker-init" in error:
-        advice = f" {engine_look.init_advice(module)} Then run again."
+        advice = f" {init_advice(*engine_look.init_package(module))} Then run again."
     elif _RUNTIME_ERROR.search(error.replace(reference, "")):
         advice = " Look whether the runtime works: docker run --runtime habana."
     return Refusal(
@@ -466,12 +467,12 @@ class Node:
         return {reference: made_of(self.cards, image) for reference, image in self.others.items()}
 
 
-def last_verdict() -> tuple[dict[str, Any] | None, str]:
-    """Return the node's last verdict (None without a valid one), and a sentence about a damaged file."""
+def last_verdict() -> tuple[dict[str, Any] | None, Damaged | None]:
+    """Return the node's last verdict (None without a valid one), and why its file cannot be read."""
     try:
-        return read(VERDICT, verdict.read_verdict), ""
+        return read(VERDICT, verdict.read_verdict), None
     except Damaged as damage:
-        return None, printable(f"{damage}. It counts as no verdict; playbooks/accept.yml makes a new one.")
+        return None, damage
 
 
 def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Node:

@@ -17,7 +17,7 @@ from typing import IO, Any
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..jobs.decisions import HOMES, active_states, progress_text, status
+from ..jobs.decisions import HOMES, SHOWN, active_states, finite
 from .documents import read_json
 from .files import NotWritten, write_json
 
@@ -95,21 +95,8 @@ def digest(folder: Path) -> str | None:
     return None if described is None else str(described["digest"])
 
 
-def described(key: str, active: str) -> dict[str, str]:
-    """Describe a job from its files; active: its unit's ActiveState."""
-    written = state(JOBS / key)
-    now = status(written, active)
-    return {
-        "key": key,
-        "status": now,
-        "text": progress_text(progress(JOBS / key), time.time() if now == "running" else None),
-        "since": str(written.get("started", "")),
-        "message": str(written.get("message", "")),
-    }
-
-
-def read_all(systemctl: Callable[..., str]) -> list[dict[str, str]]:
-    """Return all jobs of the node, sorted by key, with a single query to systemd."""
+def read_all(systemctl: Callable[..., str]) -> list[dict[str, Any]]:
+    """Return the facts of all jobs of the node, sorted by key, for jobs.decisions.described; systemd is asked once."""
     if not JOBS.is_dir():
         return []
     keys = sorted(folder.name for folder in JOBS.iterdir() if os.path.lexists(folder / "job.json"))
@@ -117,7 +104,16 @@ def read_all(systemctl: Callable[..., str]) -> list[dict[str, str]]:
         return []
     units = {key: f"gaudi-job@{key}.service" for key in keys}
     active = active_states(systemctl("show", "--property=Id,ActiveState", *units.values()))
-    return [described(key, active.get(unit, "inactive")) for key, unit in units.items()]
+    return [
+        {
+            "key": key,
+            "active": active.get(unit, "inactive"),
+            "state": {name: value for name, value in state(JOBS / key).items() if name in SHOWN},
+            "progress": finite(progress(JOBS / key)),
+            "now": time.time(),
+        }
+        for key, unit in units.items()
+    ]
 
 
 def lines_of(stream: IO[bytes] | None, longest: int = LONGEST_LINE) -> Iterator[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..base.printable import printable
+
 # The C library ignores LANGUAGE where the locale is C (gettext(3)).
 UNTRANSLATED = {"LC_ALL": "C"}
 # Where programs of the system administrator are; sudo without secure_path and su keep a PATH without them.
@@ -34,3 +36,13 @@ def with_system(path: str) -> str:
     """Return a PATH with the directories of SYSTEM behind the others."""
     there = [folder for folder in path.split(os.pathsep) if folder]
     return os.pathsep.join([*there, *(folder for folder in SYSTEM if folder not in there)])
+
+
+def systemctl(module: AnsibleModule, *arguments: str) -> str:
+    """Run systemctl and return its output; fail the module with its message on an error."""
+    status, output, errors = module.run_command([module.get_bin_path("systemctl", required=True), *arguments])
+    if status != 0:
+        module.fail_json(
+            msg=f"systemctl {' '.join(arguments)} failed with status {status}: {printable(errors.strip())}"
+        )
+    return str(output)

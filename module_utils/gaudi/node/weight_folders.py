@@ -308,6 +308,12 @@ def missing_weights(directory: Path) -> str | None:
     return None
 
 
+def lost(plan: Mapping[str, Any]) -> str:
+    """Return a clause if weights of a plan are no longer complete; "" if they are."""
+    places = of_plan(plan) if plan.get("requires", {}).get("weights_path") else []
+    return next(filter(None, (changed_weights(place) or missing_weights(place) for place in places)), "")
+
+
 def _named_shards(index: Path) -> set[str]:
     """Return the shards that an index names, [] without one. Raises Damaged for another content, and Refusal."""
     listed = documents.read_json(index, {"weight_map": {str: str}}, within=beneath.within(index.parent))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from . import counts, loading, starts
 
+# ActiveState values of a unit that runs or is starting; "is-active" denies the latter.
+RUNNING = ("active", "activating", "reloading")
+
 # Phases in which a server does not answer, although its unit may be active.
 SILENT = ("starting", "loading", "warming-up", "not-answering")
 

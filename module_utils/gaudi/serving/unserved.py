@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.printable import printable
 from ..faults.words import say
 from .kept import SHOWN
 
@@ -37,3 +38,17 @@ def went_back(state: Mapping[str, Any], label: str | None) -> str:
         f"{state.get('status', 'serving')}{since}. Change the inventory, or have the new plan tried once more with "
         "-e retry=true. playbooks/history.yml shows the plans."
     )
+
+
+def no_other_start(instance: str, why: str) -> str:
+    """Return that an instance could not start again; "" without a reason. why: a clause."""
+    sentence: str = printable(f"{instance} could not start again: {why.rstrip('.')}.") if why else ""
+    return sentence
+
+
+def translated(found: Mapping[str, str]) -> str:
+    """Return why cards must not be used behind an IOMMU; "" if they may. found: node.iommu.translated."""
+    if not found:
+        return ""
+    sentence = say("iommu-translates", found["case"], cards=found["cards"])
+    return f"{sentence} {found['damage']}, so that nothing counts as allowed." if found["damage"] else sentence

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 try:
+    from gaudi.base import paths
     from gaudi.base.cpulist import format_cpulist
     from gaudi.base.documents import Damaged
     from gaudi.host import energy, iommu
@@ -46,7 +47,7 @@ CPUINFO = Path("/proc/cpuinfo")
 # A field of a register among the controls: cpu0/msr/0x774.
 REGISTERS = {f"{control.register:#x}": control for control in energy.CONTROLS}
 BEFORE = Path("/run/gaudi-serving/cpu_before.json")
-STATE = Path("/var/lib/gaudi-serving/host_tuning.json")
+STATE = Path(paths.HOST_TUNING)
 
 
 class Failures:

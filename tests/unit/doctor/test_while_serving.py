@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.doctor.while_serving import covering, of_counts
+from ansible.module_utils.gaudi.doctor.covering import cover_of, covering
+from ansible.module_utils.gaudi.doctor.while_serving import of_counts
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.serving.counts import ComputedShape, Counts
 
@@ -136,7 +137,7 @@ def test_counts_are_notes_with_what_to_do() -> None:
         finished=100,
         cut=25,
     )
-    found = of_counts("chat", counted, plan)
+    found = of_counts("chat", counted, cover_of(counted, plan))
     assert [note.id for note in found] == ["not-warmed-up", "preempted", "requests-wait", "answers-cut"]
     assert not any(note.fault for note in found)
     shapes, preempted, waited, cut = (note.sentence for note in found)
@@ -149,7 +150,8 @@ def test_counts_are_notes_with_what_to_do() -> None:
 
 
 def test_more_shapes_than_are_kept_are_said_to_be_more() -> None:
-    (note,) = of_counts("chat", state(shapes={"prompt 1 3200 0": 1}, others=3), None)
+    counted = state(shapes={"prompt 1 3200 0": 1}, others=3)
+    (note,) = of_counts("chat", counted, cover_of(counted, None))
     assert ": 1 or more; most often" in note.sentence
     assert "No option is known to cover it" in note.sentence
 
@@ -158,4 +160,4 @@ def test_more_shapes_than_are_kept_are_said_to_be_more() -> None:
     "written", [{}, state(), state(finished=100, cut=24), state(finished=19, cut=19), state(checks=9)]
 )
 def test_what_goes_well_is_no_note(written: dict[str, Any]) -> None:
-    assert of_counts("chat", written, plugin_plan()) == []
+    assert of_counts("chat", written, cover_of(written, plugin_plan())) == []

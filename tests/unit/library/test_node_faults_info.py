@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
-from ansible.module_utils.gaudi.node import containers, instances, iommu, links, states
+from ansible.module_utils.gaudi.node import containers, instances, iommu, links, startable, states
 from ansible.module_utils.gaudi.node.containers import Container
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving.counts import Counts
@@ -47,7 +47,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=active\n")
     (tmp_path / "run").mkdir()
-    monkeypatch.setattr(instances, "RUN", tmp_path / "run")
+    monkeypatch.setattr(startable, "RUN", tmp_path / "run")
     monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
     monkeypatch.setattr(node_faults_info, "BUDDYINFO", tmp_path / "buddyinfo")
     monkeypatch.setattr(node_faults_info, "read_holders", lambda: ({0: "tiny"}, []))
@@ -137,9 +137,9 @@ def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPa
 def test_what_serves_without_its_image_on_the_node_is_a_fault(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on until it starts once more, such as after a reboot."""
     (node / "plans/tiny/plan.json").write_text(json.dumps({"instance": "tiny", "image": "image:1"}))
-    monkeypatch.setattr(instances, "image_id", lambda _module, _image: "sha256:1")
+    monkeypatch.setattr(startable, "image_id", lambda _module, _image: "sha256:1")
     assert faults() == []
-    monkeypatch.setattr(instances, "image_id", lambda _module, _image: None)
+    monkeypatch.setattr(startable, "image_id", lambda _module, _image: None)
     said = "tiny could not start again: its image image:1 is not on the node; run site.yml, which brings it."
     assert faults() == [("not-as-planned", said)]
 

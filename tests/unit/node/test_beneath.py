@@ -343,6 +343,7 @@ PLACES = {
     "module_utils/gaudi/node/package_look.py": f"{SYSTEM_FILES}; a temporary folder of root's",
     "module_utils/gaudi/node/iommu.py": f"{SYSTEM_FILES}; {OURS}",
     "module_utils/gaudi/node/programs.py": OURS,
+    "module_utils/gaudi/node/report/errors.py": OURS,
     "module_utils/gaudi/node/recording.py": f"{OURS}; {SYSTEM_FILES}",
     "module_utils/gaudi/node/registers.py": SYSTEM_FILES,
     "module_utils/gaudi/node/reservations.py": OURS,
@@ -364,7 +365,7 @@ PLACES = {
     "roles/vllm_service/files/gaudi_supervisor/run.py": SYSTEM_FILES,
     "roles/vllm_service/files/guard/gaudi_guard.py": "the server's own container",
 }
-ON_NODES = ("library/*.py", "module_utils/gaudi/node/*.py", "roles/*/files/**/*.py")
+ON_NODES = ("library/*.py", "module_utils/gaudi/node/**/*.py", "roles/*/files/**/*.py")
 
 
 def used_in(path: Path) -> list[str]:

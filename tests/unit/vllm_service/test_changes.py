@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.node import containers, instances, states
+from ansible.module_utils.gaudi.node import containers, instances, startable, states
 from ansible.module_utils.gaudi.node.kept import Place, weights_digest
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving import written
@@ -449,14 +449,14 @@ def test_an_instance_is_not_stopped_where_its_state_or_the_engine_has_no_room(
     monkeypatch.setattr(containers, "look", lambda _module, _name: container(label))
     monkeypatch.setattr(vllm_service_changes, "systemctl", lambda _module, *_arguments: shown(ActiveState=active))
     monkeypatch.setattr(states, "STATES", instance.parents[1] / "states")
-    monkeypatch.setattr(instances, "RUN", instance.parents[1] / "run")
+    monkeypatch.setattr(startable, "RUN", instance.parents[1] / "run")
     kernel = os.statvfs
 
     def statvfs(path: Path) -> os.statvfs_result | SimpleNamespace:
         return full() if path == instance.parents[1] / place else kernel(path)
 
     states.STATES.mkdir()
-    instances.RUN.mkdir()
+    startable.RUN.mkdir()
     monkeypatch.setattr(os, "statvfs", statvfs)
     answer = ask(DOCUMENT)
     assert answer.get("failed", False) is refused

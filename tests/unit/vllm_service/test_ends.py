@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.node import instances, iommu, states
+from ansible.module_utils.gaudi.node import instances, iommu, startable, states
 from ansible.module_utils.gaudi.serving.plan import Plan
 from ansible.module_utils.gaudi.serving.unserved import unit_fault
 
 from filter_plugins import vllm_service_table
-from library import node_status_info, vllm_service_info
+from library import vllm_service_info
 from tests.unit.host.modules import run_main
 from tests.unit.preflight import test_templates as templates
 from tests.unit.preflight.test_contracts import load
 from tests.unit.preflight.test_templates import results
 from tests.unit.vllm_service.test_interface import found
-from tests.unit.vllm_service.test_rendered import PLAN, ROLE, ROOT, evaluate
+from tests.unit.vllm_service.test_rendered import PLAN, ROLE, evaluate
 from tests.unit.vllm_service.test_tasks import tasks
 
 BACKUP = "/etc/gaudi-serving/instances/serving.bak"
@@ -172,7 +172,7 @@ def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_arguments: "ActiveState=active\n")
-    monkeypatch.setattr(instances, "image_id", lambda _module, name: "sha256:1" if name == "image:1" else None)
+    monkeypatch.setattr(startable, "image_id", lambda _module, name: "sha256:1" if name == "image:1" else None)
     return weights
 
 
@@ -212,7 +212,7 @@ def test_an_image_that_is_gone_keeps_what_runs_from_a_restart(serving: Path) -> 
 def test_an_iommu_that_translates_keeps_what_runs_from_a_restart(
     serving: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instances, "image_id", lambda _module, _name: "sha256:1")
+    monkeypatch.setattr(startable, "image_id", lambda _module, _name: "sha256:1")
     monkeypatch.setattr(iommu, "SYS", tmp_path)
     device = tmp_path / "bus/pci/devices/0000:33:00.0"
     (device / "iommu_group").mkdir(parents=True)
@@ -230,7 +230,7 @@ def test_an_iommu_that_translates_keeps_what_runs_from_a_restart(
 def test_an_environment_that_is_not_the_plans_keeps_what_runs_from_a_restart(
     serving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instances, "image_id", lambda _module, _name: "sha256:1")
+    monkeypatch.setattr(startable, "image_id", lambda _module, _name: "sha256:1")
     folder = states.PLANS / "serving"
     (folder / "plan.json").write_text(
         json.dumps({**PLAN, "requires": {**PLAN["requires"], "weights_path": str(serving)}})
@@ -298,19 +298,3 @@ def test_what_no_instance_can_be_called_is_none(node: Path) -> None:
     assert [(each["instance"], each["load"]) for each in answer["instances"]] == [("serving", "not-found")]
     beside = ("plans/-a", "plans/Foo Bar", "plans/notes", "plans/serving.bak", "states/x_y")
     assert answer["strangers"] == [str(node / path) for path in beside]
-
-
-def test_status_names_each_once_as_what_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_status_info, "read_topology", lambda _module: {"findings": []})
-    monkeypatch.setattr(node_status_info, "read_holders", lambda: ({}, []))
-    monkeypatch.setattr(node_status_info, "describe_node", lambda _topology, _holders: "8 x HL-225")
-    answer = run_main(node_status_info.__name__, {"tuning_program": str(node / "none")})
-    lines = answer["strangers"].splitlines()
-    assert len(lines) == 5
-    assert lines[1] == (
-        f"'{node}/plans/Foo Bar' belongs to no instance, and nothing here reads or changes it. "
-        "Remove it by hand if nobody needs it."
-    )
-    (play,) = load(ROOT / "playbooks/status.yml")
-    show = next(task for task in play["tasks"] if "others" in task.get("vars", {}))
-    assert "node.strangers" in show["ansible.builtin.debug"]["msg"]

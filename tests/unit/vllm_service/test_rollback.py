@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards.reservations import again
-from ansible.module_utils.gaudi.node import containers, instances, iommu, states
+from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states
 from ansible.module_utils.gaudi.node.kept import Place
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import StartsFrom
@@ -62,7 +62,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
         monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "etc"))
     monkeypatch.setattr(states, "installed", lambda: ["tiny"])
-    monkeypatch.setattr(instances, "lacks_room", lambda _instance: [])
+    monkeypatch.setattr(startable, "lacks_room", lambda _instance: [])
     monkeypatch.setattr(containers, "image_id", lambda _module, _name: "sha256:1")
     runs(found, monkeypatch, "3")
     return found
@@ -194,20 +194,20 @@ def test_nothing_is_touched_where_an_iommu_translates(place: Place, monkeypatch:
     """What runs would end, and the plan would not start."""
     asked: list[list[int]] = []
 
-    def refusal(versions: list[str], modules: list[int], _folder: Path) -> str:
+    def translated(versions: list[str], modules: list[int], _folder: Path) -> dict[str, str]:
         asked.append(modules)
-        return "An IOMMU translates." if versions == [""] else ""
+        return {"case": "", "cards": "DMA of 0000:33:00.0", "damage": ""} if versions == [""] else {}
 
-    monkeypatch.setattr(iommu, "refusal", refusal)
+    monkeypatch.setattr(iommu, "translated", translated)
     answer = run(vllm_service_rollback, instance="tiny", by="a")
     assert (answer["refused_id"], asked) == ("cards_translated", [[2]])
-    assert answer["msg"].endswith("cannot start. An IOMMU translates.")
+    assert "DMA of 0000:33:00.0" in answer["msg"].partition("cannot start. ")[2]
     assert place.back() is None
 
 
 def test_nothing_is_touched_where_what_is_written_has_no_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a plan may count as taken back that serves, while nothing says where to."""
-    monkeypatch.setattr(instances, "lacks_room", lambda _instance: ["/state has 4.1 kB free"])
+    monkeypatch.setattr(startable, "lacks_room", lambda _instance: ["/state has 4.1 kB free"])
     answer = run(vllm_service_rollback, instance="tiny", by="a")
     assert answer["refused_id"] == "no_room"
     assert answer["msg"] == "tiny was left as it is, because /state has 4.1 kB free. Make room, then run this again."

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ...base.documents import Damaged
 from ...base.printable import printable
 from ...base.refusal import Refusal
+from .. import documents
 
 
 def answer(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -21,6 +23,14 @@ def answer(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"error": f"{damage}."}
     except OSError as error:
         return {"error": printable(f"{error.filename} cannot be read: {error.strerror}.")}
+
+
+def text(path: Path) -> dict[str, Any]:
+    """Return the text of a file of ours, None where there is none, for a parser on the controller; or its damage."""
+    try:
+        return {"text": documents.read_text(path)}
+    except Damaged as damage:
+        return {"damage": damage.what}
 
 
 def each(names: Iterable[str], read: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -8,14 +8,18 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from . import cards, files, last_starts, reservations, weights
+from . import acceptance, cards, files, instances, jobs, last_starts, reservations, tuning, weights
 from .errors import answer
 
 PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
+    "acceptance": acceptance.read,
     "cards": cards.read,
     "files": files.read,
+    "instances": instances.read,
+    "jobs": jobs.read,
     "last_starts": last_starts.read,
     "reservations": reservations.read,
+    "tuning": tuning.read,
     "weights": weights.read,
 }
 

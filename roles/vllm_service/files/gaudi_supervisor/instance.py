@@ -26,6 +26,7 @@ from gaudi.node.files import write_text
 from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.node.weight_folders import changed_weights, missing_weights
+from gaudi.serving import unserved
 from gaudi.serving.counts import Counts
 from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, transient
 from gaudi.serving.keys import read as parse_keys
@@ -527,7 +528,8 @@ class Supervisor:
             raise configuration("image-missing", said)
         driver, modules = self.past.look().driver, [card.module_id for card in plan.cards]
         folder = self.paths.plan(self.instance).parent
-        if refused := iommu.refusal((plan.release, driver), modules, folder, self.paths.sys, self.paths.proc):
+        versions, paths = (plan.release, driver), self.paths
+        if refused := unserved.translated(iommu.translated(versions, modules, folder, paths.sys, paths.proc)):
             raise configuration("iommu-translates", refused)
         if taken := port_problem(plan, self.docker):
             raise transient("port-taken", taken)

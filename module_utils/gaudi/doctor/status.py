@@ -1,0 +1,129 @@
+"""What a person should know of a node and its instances, as lines, from the node's report."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..base import paths, reported
+from ..base.documents import Damaged
+from ..base.refusal import Refusal
+from ..cards.findings import finding
+from ..cards.reservations import holders
+from ..cards.text import describe_node
+from ..driver.dkms import Built
+from ..driver.next_boot import NextBoot
+from ..fabric import asked
+from ..fabric.verdict import read_verdict
+from ..faults.words import with_id
+from ..host import document, iommu
+from ..jobs.decisions import described, unfinished
+from ..preflight.compatibility import remembered
+from ..preflight.site import not_in_inventory
+from ..serving.state import RUNNING
+from ..serving.unserved import no_other_start
+from . import while_serving
+from .covering import Cover
+
+PARTS = ("cards", "reservations", "tuning", "acceptance", "instances", "jobs")
+
+
+def lines(report: object, host: str, wanted: Sequence[str] | None) -> list[str]:
+    """Return the lines of a node's status; for a part that the node could not read, one that says why.
+
+    report: PARTS of the node's report, from the module node_report. host: its name in the inventory. wanted: the
+    instances that the inventory names; None if it has no list.
+    """
+    try:
+        parts = reported.document(report, reported.LONGEST_ON_PAGE)
+    except Refusal as refusal:
+        return [f"{host} {reported.UNREADABLE}. {refusal}"]
+    found = []
+    for part, describe in (
+        ("cards", partial(_cards, parts.get("reservations"))),
+        ("tuning", _tuning),
+        ("acceptance", _acceptance),
+        ("instances", _instances),
+        ("jobs", _jobs),
+        ("instances", partial(_unknown, host, wanted)),
+    ):
+        try:
+            content = parts[part]
+            found += [f"{part}: {content['error']}"] if "error" in content else [*describe(content)]
+        # Values of another form than ours.
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            found.append(f"{part}: the node {reported.UNREADABLE}")
+    return [reported.sentence(line) for text in dict.fromkeys(found) if text for line in text.splitlines()]
+
+
+def _cards(kept: Any, topology: Mapping[str, Any]) -> Iterator[str]:
+    damage = kept.get("damage")
+    if "error" in kept:
+        damage = f"{paths.RESERVATIONS} does not show who has which card: {kept['error']}"
+    unreadable = [finding("unreadable", what=damage)] if damage else []
+    findings = [*topology["findings"], *unreadable]
+    yield describe_node({**topology, "findings": findings}, holders(kept.get("reservations", {})))
+
+
+def _tuning(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What waits for a reboot, whether serving is refused until then, and whether a reboot would lose the driver."""
+    yield from _waits(facts)
+    boot = facts["next_boot"]
+    kernels = NextBoot(**{**boot, "built": tuple(Built(**each) for each in boot["built"])})
+    yield kernels.kernel_waits
+    yield kernels.loses_driver
+
+
+def _waits(facts: Mapping[str, Any]) -> list[str]:
+    state, running = facts["state"], facts["command_line"]
+    try:
+        if "damage" in state:
+            raise ValueError(state["damage"])
+        if state["text"] is None:
+            return []
+        recorded = document.parse(state["text"])
+    except ValueError as why:
+        return [document.damaged(paths.HOST_TUNING, str(why))]
+    cards = iommu.translating([iommu.Group(**each) for each in facts["groups"]], running)
+    found: list[str] = document.waits(document.refresh(recorded, facts["kernel"], running, iommu.shown(cards)))
+    return found
+
+
+def _acceptance(verdict: Mapping[str, Any]) -> list[str]:
+    try:
+        if "damage" in verdict:
+            raise ValueError(verdict["damage"])
+        said: list[str] = asked.lines(None if verdict["text"] is None else read_verdict(verdict["text"]))
+    except ValueError as why:
+        return [f"cards and links: {asked.damaged(Damaged(paths.ACCEPTANCE, str(why)))}"]
+    return said
+
+
+def _instances(facts: Mapping[str, Any]) -> Iterator[str]:
+    found = facts["instances"]
+    yield from remembered(found)
+    for each in found:
+        if each["drop_ins"]:
+            theirs = ", ".join(each["drop_ins"])
+            yield f"vllm-{each['instance']}.service runs with drop-ins that are not ours and are kept: {theirs}"
+    for name, why in facts["lost_weights"].items():
+        yield no_other_start(name, why)
+    # What was counted of an instance that does not run is history.
+    for each in (each for each in found if each["active"] in RUNNING):
+        cover = facts["covers"].get(each["instance"])
+        notes = while_serving.of_counts(each["instance"], each["state"], Cover(**cover) if cover else None)
+        yield from (with_id(note.sentence, note.id) for note in notes)
+
+
+def _jobs(facts: Mapping[str, Any]) -> list[str]:
+    found: list[str] = unfinished([described(job) for job in facts["jobs"]])
+    return found
+
+
+def _unknown(host: str, wanted: Sequence[str] | None, facts: Mapping[str, Any]) -> Iterator[str]:
+    yield from not_in_inventory(host, [each["instance"] for each in facts["instances"]], wanted)
+    for path in facts["strangers"]:
+        what = "belongs to no instance, and nothing here reads or changes it. Remove it by hand if nobody needs it."
+        yield f"{shlex.quote(path)} {what}"
