@@ -93,11 +93,11 @@ LOOKS: dict[str, tuple[Looks, ...]] = {
     f"{INSTANCE_STATES}/*/pace.json": (module("vllm_service_info"),),
     f"{INSTANCE_STATES}/*/state.json": (module("vllm_service_info"), supervisor),
     f"{JOBS}/*/cancelled": (JOB_PROGRAM,),
-    f"{JOBS}/*/job.json": (module("node_job_info"), JOB_PROGRAM),
+    f"{JOBS}/*/job.json": (module("node_report"), JOB_PROGRAM),
     f"{JOBS}/*/log": (JOB_PROGRAM,),
-    f"{JOBS}/*/progress.json": (module("node_job_info"), JOB_PROGRAM),
+    f"{JOBS}/*/progress.json": (module("node_report"), JOB_PROGRAM),
     f"{JOBS}/*/result.json": (JOB_PROGRAM,),
-    f"{JOBS}/*/state.json": (module("node_job_info"), JOB_PROGRAM),
+    f"{JOBS}/*/state.json": (module("node_report"), JOB_PROGRAM),
 }
 
 

@@ -19,7 +19,8 @@ from ..fabric import asked
 from ..fabric.verdict import read_verdict
 from ..faults.words import with_id
 from ..host import document, iommu
-from ..jobs.decisions import described, unfinished
+from ..jobs.decisions import unfinished
+from ..jobs.report import jobs_in
 from ..preflight.compatibility import remembered
 from ..preflight.site import not_in_inventory
 from ..serving.state import RUNNING
@@ -118,7 +119,7 @@ def _instances(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _jobs(facts: Mapping[str, Any]) -> list[str]:
-    found: list[str] = unfinished([described(job) for job in facts["jobs"]])
+    found: list[str] = unfinished(jobs_in(facts))
     return found
 
 

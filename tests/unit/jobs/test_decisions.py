@@ -16,13 +16,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.jobs import decisions as jobs
 from ansible.module_utils.gaudi.node import long_work
+from ansible.module_utils.gaudi.node.report import jobs as report
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from action_plugins import node_job as following
-from library import node_job, node_job_info
+from filter_plugins.job_key import job_table, node_jobs
+from library import node_job
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.refused import refused
@@ -226,9 +229,20 @@ def test_no_phase_lasts_longer_than_the_work(
         monkeypatch.setattr(module, "JOBS", tmp_path)
     monkeypatch.setattr(node_job, "systemctl", lambda _module, *_words: active)
     shown = f"Id=gaudi-job@k.service\nActiveState={active}\n"
-    monkeypatch.setattr(node_job_info, "systemctl", lambda _module, *_words: shown)
+    monkeypatch.setattr(report, "systemctl", lambda _module, *_words: shown)
     assert node_job.look(SimpleNamespace(), "k")["text"].startswith(text)
-    assert run_main("library.node_job_info", {})["jobs"][0]["text"].startswith(text)
+    (job,) = node_jobs(run_main("library.node_report", {"parts": ["jobs"]}))
+    assert job["text"].startswith(text)
+    assert job["text"] in job_table([job])[0]
+
+
+@pytest.mark.parametrize("part", [None, 7, {"jobs": [{"key": "k"}]}, {"error": "no systemd"}, {"jobs": [{}] * 30_000}])
+def test_a_node_that_cannot_tell_its_jobs_has_not_none(part: object) -> None:
+    """idle.yml takes away what running work needs."""
+    with pytest.raises(AnsibleFilterError, match="Which long work the node has is not known: "):
+        node_jobs({"report": {"jobs": part}})
+    with pytest.raises(AnsibleFilterError, match="is not known"):
+        node_jobs({})
 
 
 @given(

@@ -71,10 +71,13 @@ def test_nothing_goes_while_work_needs_it(role: str, key: str, status: str, refu
     }
     assert shared["name"] == "node_job"
     look, refuse = tasks("node_job", shared["tasks_from"].removesuffix(".yml"))
-    assert "node_job_info" in look
+    assert look["node_report"] == {"parts": ["jobs"]}
     told = refuse["ansible.builtin.assert"]
     defaults = yaml.safe_load((ROLES / "node_job/defaults/main.yml").read_text())
-    given = {look["register"]: {"jobs": [{"key": key, "status": status}]}}
+    active = "active" if status == "running" else "inactive"
+    state = {"state": "running" if status == "interrupted" else status}
+    job = {"key": key, "active": active, "state": state, "progress": {}, "now": 0}
+    given = {look["register"]: {"report": {"jobs": {"jobs": [job]}}}}
     variables = {
         "inventory_hostname": "n1",
         **{**defaults, **first.get("vars", {})},

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.node import instances, long_work, states
+from ansible.module_utils.gaudi.node.report import jobs
 from ansible.module_utils.gaudi.node.reservations import read_reservations
 
-from library import card_reservation, node_job, node_job_info, vllm_service_info
+from filter_plugins.job_key import node_jobs
+from library import card_reservation, node_job, vllm_service_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.refused import refused
@@ -62,7 +64,7 @@ def two_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name / "progress.json").write_text(json.dumps({"phase": "fetching"}))
     for module in (node_job, long_work):
         monkeypatch.setattr(module, "JOBS", tmp_path)
-    monkeypatch.setattr(node_job_info, "systemctl", lambda _module, *_arguments: "")
+    monkeypatch.setattr(jobs, "systemctl", lambda _module, *_arguments: "")
     monkeypatch.setattr(node_job, "systemctl", lambda _module, *_arguments: "inactive\n")
     return tmp_path / "one"
 
@@ -71,8 +73,8 @@ def two_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_one_damaged_job_concerns_itself_alone(kind: str, file: str, two_jobs: Path) -> None:
     damage(two_jobs / file, kind)
-    answer = run_main(node_job_info.__name__, {})
-    status = {job["key"]: job["status"] for job in answer["jobs"]}
+    found = node_jobs(run_main("library.node_report", {"parts": ["jobs"]}))
+    status = {job["key"]: job["status"] for job in found}
     assert status == {"one": "interrupted" if file == "state.json" else "succeeded", "two": "succeeded"}
 
 

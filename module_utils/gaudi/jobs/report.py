@@ -1,0 +1,22 @@
+"""The long work in a node's report, as the controller reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..base.documents import misfit
+from ..base.printable import printable
+from ..base.reported import UNREADABLE, document
+from .decisions import described
+
+_FORM = {"jobs": [{"key": str, "active": str, "state": dict, "progress": dict, "now": (int, float)}]}
+
+
+def jobs_in(part: object) -> list[dict[str, str]]:
+    """Return the jobs of a report's part, described. Raises ValueError for one that has an error, or another form."""
+    found = document({"jobs": part})["jobs"]
+    if isinstance(found, Mapping) and "error" in found:
+        raise ValueError(printable(str(found["error"])))
+    if misfit(found, _FORM):
+        raise ValueError(f"the node {UNREADABLE}")
+    return [described(job) for job in found["jobs"]]
