@@ -40,6 +40,8 @@ _DIRECTORY = re.compile(r"(/[A-Za-z0-9._+@,:~-]+)+/?")
 _LINE = re.compile(r"[^\x00-\x1f\x7f]{0,4096}")
 # Bytes. No file system of Linux has larger files (ext4, XFS).
 _LARGEST = 1 << 63
+# Of the relative name of a file: characters, and parts. Linux has paths of 4096 bytes; no model has ten parts.
+_LONGEST_NAME, _MOST_PARTS = 4096, 64
 # Characters of a text that a message quotes.
 SHOWN = 80
 
@@ -84,7 +86,9 @@ class Manifest:
 
 
 def unsafe(name: str) -> bool:
-    """Whether a relative file name leaves its folder, or collides with the record."""
+    """Whether a relative file name leaves its folder, collides with the record, or is none that a system can have."""
+    if len(name) > _LONGEST_NAME or name.count("/") >= _MOST_PARTS:
+        return True
     parts = name.split("/")
     return (
         any(part in ("", ".", "..") for part in parts)
@@ -109,7 +113,7 @@ def parse(text: str) -> Manifest:
             raise ValueError(f"its {key} {str(value)[:SHOWN]!r} is not one word")
     for file in files:
         if unsafe(file.name):
-            raise ValueError(f"the file name {file.name!r} leaves the folder")
+            raise ValueError(f"the file name {file.name[:SHOWN]!r} leaves the folder, or is none that a file can have")
     _check_unique([file.name for file in files])
     return Manifest(**origin, fetched=fetched, files=files)
 
@@ -123,9 +127,9 @@ def _size(name: object, value: object) -> int:
 
 def _check_unique(names: Sequence[str]) -> None:
     """Raise ValueError for two files with one name, or a file with the name of a folder of another one."""
-    taken = set(names)
-    twice = len(taken) < len(names) or any(folder in taken for name in names for folder in folders_of(name))
-    if twice:
+    # A folder, and a name that is there twice, stands right before a name below it.
+    ordered = sorted(name.split("/") for name in names)
+    if any(after[: len(before)] == before for before, after in zip(ordered, ordered[1:])):
         raise ValueError("it has a file name twice")
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import tracemalloc
 from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.weights import record
+from hypothesis import given
+from hypothesis import strategies as st
 
 MADE: dict[str, Any] = {
     "schema": 1,
@@ -65,6 +68,28 @@ def test_parse_refuses_a_size_that_no_file_has(size: Any) -> None:
 def test_parse_refuses_two_files_with_one_name(name: str) -> None:
     with pytest.raises(ValueError, match="twice"):
         record.parse(json.dumps({**MADE, "files": [*MADE["files"], {"name": name, "size": 1, "sha256": ""}]}))
+
+
+@pytest.mark.parametrize("name", ["a/" * 500_000 + "a", "a" * 5000])
+def test_a_name_that_no_file_can_have_takes_no_memory(name: str) -> None:
+    """Of each name all folders above it were kept: a record of one megabyte took a node's memory."""
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="none that a file can have"):
+        record.parse(json.dumps({**MADE, "files": [{"name": name, "size": 1, "sha256": ""}]}))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 50_000_000
+
+
+@given(st.lists(st.lists(st.sampled_from("ab-"), min_size=1, max_size=4).map("/".join), max_size=6))
+def test_a_name_is_there_twice_where_it_is_one_of_a_folder_too(names: list[str]) -> None:
+    folders = {folder for name in names for folder in record.folders_of(name)}
+    files = [{"name": name, "size": 1, "sha256": ""} for name in names]
+    if len({*names}) < len(names) or folders & {*names}:
+        with pytest.raises(ValueError, match="twice"):
+            record.parse(json.dumps({**MADE, "files": files}))
+    else:
+        assert record.parse(json.dumps({**MADE, "files": files})).names == names
 
 
 @pytest.mark.parametrize("field", ["source", "tool"])

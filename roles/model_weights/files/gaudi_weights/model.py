@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gaudi.base.refusal import Refusal
-from gaudi.weights.record import unsafe
+from gaudi.weights.record import SHOWN, unsafe
 
 
 class SourceFailure(Exception):
@@ -124,7 +124,7 @@ def choose(files: list[RemoteFile], include: Iterable[str], exclude: Iterable[st
         if unsafe(file.name):
             raise Refusal(
                 "unsafe_file_name",
-                f"the source lists a file named {file.name!r}, which does not stay in the model's folder",
+                f"the source lists a file named {file.name[:SHOWN]!r}, which does not stay in the model's folder",
             )
     if include:
         chosen = [file for file in files if _matches(file.name, include)]
