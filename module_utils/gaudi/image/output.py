@@ -14,7 +14,7 @@ from ..faults.words import fault, fill, groups
 from .pytorch import Watcher
 
 # "#9 [ 4/12] RUN ..." begins a step, "#9 CACHED" and "#9 DONE 12.3s" end one, "#9 1.234 text" is its output.
-_BEGUN = re.compile(r"#(\d+) \[\s*(?:\S+\s+)?(\d+)/(\d+)\] ")
+_BEGUN = re.compile(r"#(\d{1,9}) \[\s*(?:\S+\s+)?(\d{1,9})/(\d{1,9})\] ")
 _ENDED = re.compile(r"#(\d+) (?:CACHED|DONE\b)")
 _SAID = re.compile(r"#\d+ (?:\d+\.\d+ )?(.*)")
 _PRINTED = re.compile(r"#\d+ \d+\.\d+ (.*)")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from ..base.absent import absent
 from ..base.checks import mapping, meant, shown, switch
 from ..base.refusal import Refusal
+from ..base.values import without_accounts
 from ..catalogue.surface import Surface, normal
 from ..catalogue.typed import Typed
 from ..request.options import READERS, speculation
@@ -205,6 +206,12 @@ def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None
                 "secret_in_arguments",
                 f"extra_args has {name}: every process of the node can read it there. "
                 f"Give the key to the service role.",
+            )
+        if any(without_accounts(value) != value for value in values):
+            raise Refusal(
+                "account_in_argument",
+                f"extra_args has {name} with an address that has an account: every process of the node can read it "
+                f"there. Name an address without one, such as that of a proxy that adds it.",
             )
         sentence = absent(name, values[0] if values else None)
         if sentence is not None and name not in TENSOR_PARALLEL_INSTEAD:

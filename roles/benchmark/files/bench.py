@@ -44,7 +44,7 @@ from gaudi.serving.plan import NO_ENTRY_POINT, mount, tmpfs, ulimits, walls
 CLIENT = f"{paths.PROGRAMS}/bench_client.py"
 LABEL = "gaudi-serving.benchmark"
 # A bar of the client: " 12%|#2        | 3/24 [00:01<00:07, ...".
-BAR = re.compile(r"\|\s*(\d+)/(\d+)\s*\[")
+BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9})(?!\d)\s*\[")
 MARK = "RESULT "
 ASKED = "asked.json"
 TAIL = 40

@@ -28,6 +28,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -201,8 +202,11 @@ def publish(staging: Path, target: Path) -> Path | None:
     return kept
 
 
-def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
-    """The docker run vector; nothing in it is read by a shell."""
+def command(document: dict[str, Any], indexes: list[int], variables: str) -> list[str]:
+    """The docker run vector; nothing in it is read by a shell. variables: docker's env-file.
+
+    An address in a variable may have an account, and everybody on the node sees arguments.
+    """
     box = document["container"]
     words = [
         "docker",
@@ -226,9 +230,7 @@ def command(document: dict[str, Any], indexes: list[int]) -> list[str]:
     words += ulimits(box)
     for item in box["mounts"]:
         words += ["--mount", mount(item["source"], item["target"], item["read_only"])]
-    for name, value in sorted(document["environment"].items()):
-        if name != "HABANA_VISIBLE_DEVICES":
-            words += ["--env", f"{name}={value}"]
+    words += ["--env-file", variables]
     words += ["--env", "HABANA_VISIBLE_DEVICES=" + ",".join(str(index) for index in sorted(indexes))]
     words += ["--workdir", box["working_directory"], *NO_ENTRY_POINT]
     return [*words, document["image"], *document["command"]]
@@ -284,25 +286,33 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
     name = document["container"]["name"]
     progress = Progress(document["prompts"])
     log = ServerLog()
-    work = subprocess.Popen(
-        command(document, indexes), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    try:
-        for line in map(printable, filter(str.strip, lines_of(work.stdout))):
-            print(line, flush=True)
-            log.add(line)
-            progress.read(line)
-        status = work.wait()
-    except BaseException:
-        # Whatever ended this: the container holds the cards, and would go on.
-        subprocess.run(["docker", "stop", "--time", "20", name], capture_output=True, check=False)
-        work.wait()
-        raise
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as variables:
+        for variable, value in sorted(document["environment"].items()):
+            variables.write(f"{variable}={value}\n" if variable != "HABANA_VISIBLE_DEVICES" else "")
+        variables.flush()
+        words = command(document, indexes, variables.name)
+        status = follow(words, name, progress, log)
     if status:
         cause = explain_log(log, Facts(release=document["release"], status=status))
         known = f"[{cause.id}] {cause.cause} {cause.remedy}" if cause.id else "its last words are above."
         last = cause.lines[-1] if cause.lines else "it printed nothing"
         raise Refusal("tool_failed", f"{document['tool']} ended with status {status}: {known} ({last[-LAST:]})")
+
+
+def follow(words: list[str], name: str, progress: Progress, log: ServerLog) -> int:
+    """Run a container of a name to its end; return its status."""
+    work = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        for line in map(printable, filter(str.strip, lines_of(work.stdout))):
+            print(line, flush=True)
+            log.add(line)
+            progress.read(line)
+        return work.wait()
+    except BaseException:
+        # Whatever ended this: the container holds the cards, and would go on.
+        subprocess.run(["docker", "stop", "--time", "20", name], capture_output=True, check=False)
+        work.wait()
+        raise
 
 
 def check_before(document: dict[str, Any], target: Path) -> None:

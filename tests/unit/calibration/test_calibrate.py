@@ -70,6 +70,7 @@ if sys.argv[1] != "run":
             os.kill(int(running.read_text()), signal.SIGKILL)
     sys.exit(0)
 running.write_text(str(os.getpid()))
+(home / "variables").write_text(Path(sys.argv[sys.argv.index("--env-file") + 1]).read_text())
 orders = json.loads((home / "orders.json").read_text())
 target = next(Path(w.split("source=")[1].split(",")[0]) for w in sys.argv if "partial" in w)
 print("loading the model", flush=True)
@@ -295,6 +296,14 @@ def test_dated_names_do_not_meet(tmp_path: Path) -> None:
     assert first.name == "m.until-20260131T080000Z"
     first.mkdir()
     assert calibrate.dated(tmp_path / "m", now).name == "m.until-20260131T080000Z.2"
+
+
+def test_variables_of_the_tool_are_in_no_argument(node: Node) -> None:
+    node.document["environment"]["HTTPS_PROXY"] = "http://bob:hunter2@proxy.example:3128"
+    assert node.run()[0] == 0
+    assert "hunter2" not in json.dumps(node.docker())
+    variables = (node.home / "variables").read_text().splitlines()
+    assert variables == ["HTTPS_PROXY=http://bob:hunter2@proxy.example:3128", "QUANT_CONFIG=/x"]
 
 
 def test_a_bar_with_figures_without_end_ends_nothing(node: Node) -> None:
