@@ -1,7 +1,6 @@
-"""Give the module serving_plan what lies on the controller: the catalogue files it needs, checked, in one call.
+"""Plan requests on the controller: with the catalogue that lies here, and what the node reports of itself.
 
-Modules run on nodes and cannot see ``catalog/``. This side has the files read that the requests name, and calls the
-module once for all requests. It decides nothing about the plans themselves.
+The node is asked with the module ``node_report``, in one call as a rule; for a topology that was given it is not asked.
 """
 
 from __future__ import annotations
@@ -9,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.common.json import Direction, get_module_encoder
 from ansible.plugins.action import ActionBase
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -24,8 +25,19 @@ brain.on_path()
 from ansible.module_utils.gaudi.base.checks import HUB_ID
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
+from ansible.module_utils.gaudi.cards.reservations import holders
+from ansible.module_utils.gaudi.catalogue.entries import CardType, ReleaseEntry
+from ansible.module_utils.gaudi.node.report.files import read_file
 from ansible.module_utils.gaudi.pages.page import page as describe
-from ansible.module_utils.gaudi.planning.elsewhere import asks_for_another
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.planning.reported import (
+    Plans,
+    Questions,
+    ReportedNode,
+    first_questions,
+    plan_reported,
+    with_others,
+)
 from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.request.options import name_of
 from ansible.module_utils.gaudi.serving import keys
@@ -40,8 +52,22 @@ from plugin_utils.yaml_files import load_yaml, parse
 # Where a node's models are if nobody says.
 WEIGHTS_ROOT = "/data/models"
 
-# Options that the module takes as they are.
-HANDED_ON = ("weights_root", "image_registry", "image", "host_nics", "foresee")
+# What Ansible adds to a module's result: that it chose a Python, and what it has to say.
+PASSED_ON = ("ansible_facts", "warnings", "deprecations", "invocation")
+ENCODER = get_module_encoder("legacy", Direction.CONTROLLER_TO_MODULE)
+
+
+class NotRead(Exception):
+    """The node did not report: the result of the module that was to read it."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+def plain(value: object) -> Any:
+    """Return a value in JSON's own types: Ansible's texts carry tags, and a plan is compared with one that was read."""
+    return json.loads(json.dumps(value, cls=ENCODER))
 
 
 def request_list(value: object) -> list[Any]:
@@ -100,8 +126,17 @@ def folder(entry: Mapping[str, Any], root: str) -> str:
     return f"{root.rstrip('/')}/{entry['directory']}"
 
 
+def others_of(catalogue: Catalogue) -> Callable[[], list[ReleaseEntry]]:
+    """Return what reads the releases beside the one of a catalogue."""
+    return lambda: [
+        ReleaseEntry.from_mapping(load_checked("release", resolve("releases", "release", name)))
+        for name in releases.names()
+        if name != catalogue.release.name
+    ]
+
+
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
-    """Load, check, call once, put the answers back in the order of the requests."""
+    """Load, check, have the node report, plan, put the answers in the order of the requests."""
 
     TRANSFERS_FILES = False
     SPEC: ClassVar[dict[str, dict[str, Any]]] = {
@@ -121,9 +156,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Plan all requests; with C(page) also render them for people."""
         super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(self.SPEC, mutually_exclusive=[("topology", "topology_file")])
+        _, given_options = self.validate_argument_spec(self.SPEC, mutually_exclusive=[("topology", "topology_file")])
+        options = plain(given_options)
         try:
             result, models = self._plan(options, task_vars or {})
+        except NotRead as failure:
+            return failure.result
         except Refusal as refusal:
             # The sentence says it all; with its cause Ansible would print it twice.
             raise AnsibleActionFail(str(refusal), result={"refused_id": refusal.id}) from None
@@ -173,55 +211,93 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         if refused and not report:
             sentences = dict.fromkeys(str(refusal) for refusal in refused.values())
             raise Refusal(next(iter(refused.values())).id, " ".join(sentences))
-        arguments = {
-            "requests": [request for position, request in enumerate(requests) if position not in refused],
-            "models": models,
-            "release": release,
-            "cards": cards,
-            "on_refusal": options["on_refusal"],
-            **{key: options[key] for key in HANDED_ON if options[key]},
-            **({} if topology is None else {"topology": topology}),
+        left = [request for position, request in enumerate(requests) if position not in refused]
+        catalogue = Catalogue.from_mappings(release, plain(models), cards)
+        make = partial(
+            plan_all,
+            left,
+            weights_root=root,
+            image_registry=options["image_registry"] or None,
+            image=options["image"],
+            host_nics=options["host_nics"],
+        )
+        if topology is not None:
+            result = self._given(make, catalogue, topology)
+        else:
+            questions = first_questions(left, catalogue.models, root)
+            result = self._read(make, catalogue, questions, options["foresee"], task_vars)
+        if not report and any("refused" in plan for plan in result["plans"]):
+            return self._failed(result), models
+        result["release"] = release
+        answers = iter(result["plans"])
+        result["plans"] = [
+            self._refusal(request, refused[position]) if position in refused else next(answers)
+            for position, request in enumerate(requests)
+        ]
+        entries = [*models.values(), *hubs.values()]
+        sources = [
+            [] if "refused" in plan else source_plan.source_plans(plan, entries, root) for plan in result["plans"]
+        ]
+        result["how_to_get"] = self._how_to_get(result["plans"], {**models, **hubs}, root)
+        result["source_plans"] = {
+            plan["instance"]: source
+            for plan, source in zip(result["plans"], sources, strict=True)
+            if plan["instance"] is not None and "refused" not in plan
         }
-        result = self._answered(arguments, task_vars)
-        # The controller decides what is fetched. Values that the node returns under these names are dropped.
-        for name in ("how_to_get", "source_plans", "pins"):
-            result.pop(name, None)
-        if not result.get("failed"):
-            result["release"] = release
-            answers = iter(result["plans"])
-            result["plans"] = [
-                self._refusal(request, refused[position]) if position in refused else next(answers)
-                for position, request in enumerate(requests)
-            ]
-            entries = [*models.values(), *hubs.values()]
-            sources = [
-                [] if "refused" in plan else source_plan.source_plans(plan, entries, root) for plan in result["plans"]
-            ]
-            result["how_to_get"] = self._how_to_get(result["plans"], {**models, **hubs}, root)
-            result["source_plans"] = {
-                plan["instance"]: source
-                for plan, source in zip(result["plans"], sources, strict=True)
-                if plan["instance"] is not None and "refused" not in plan
-            }
-            result["pins"] = self._pins(result["plans"], sources, options["image"], task_vars)
+        result["pins"] = self._pins(result["plans"], sources, options["image"], task_vars)
         return result, models
 
-    def _answered(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """The module's answer; where it advises another release, it is asked again with all of them, for the names."""
-        result: dict[str, Any] = self._execute_module("serving_plan", arguments, task_vars=self._interpreter(task_vars))
-        plans = result.get("plans", [])
-        said = [sentence for plan in plans for sentence in (plan.get("refused", ""), *plan.get("warnings", ()))]
-        if not any(asks_for_another(str(sentence)) for sentence in said):
-            return result
-        others = [
-            load_checked("release", resolve("releases", "release", name))
-            for name in releases.names()
-            if name != arguments["release"]["name"]
-        ]
-        again: dict[str, Any] = self._execute_module(
-            "serving_plan", {**arguments, "others": others}, task_vars=self._interpreter(task_vars)
-        )
-        return again
+    @staticmethod
+    def _failed(result: dict[str, Any]) -> dict[str, Any]:
+        """The result of a task that a refused request fails."""
+        refused = [plan for plan in result["plans"] if "refused" in plan]
+        sentences = " ".join(Refusal.from_keys(plan).message_with_id for plan in refused)
+        return {**result, "failed": True, "msg": sentences, "refused_id": refused[0]["refused_id"]}
+
+    @staticmethod
+    def _given(make: Callable[..., Plans], catalogue: Catalogue, topology: dict[str, Any]) -> dict[str, Any]:
+        """The plans for a topology that was given, which says nothing about reservations, weights and starts."""
+        # A person wrote a file of buckets for the server, and has it on the controller as well.
+        plans = with_others(partial(make, topology=topology, read_file=read_file), catalogue, others_of(catalogue))
+        return {"changed": False, "plans": plain(plans), "topology": topology, "reserved": {}}
+
+    def _read(
+        self,
+        make: Callable[..., Plans],
+        catalogue: Catalogue,
+        questions: Questions,
+        foresee: bool,
+        task_vars: dict[str, Any],
+    ) -> dict[str, Any]:
+        """The plans for what the node reports of itself. Raises NotRead, and Refusal for a report of another form."""
+        names = {"foresee": CardType.names_by_pci_id(catalogue.cards)} if foresee else {}
+        passed_on: dict[str, Any] = {}
+
+        def ask(asked: Questions) -> object:
+            answer: dict[str, Any] = self._execute_module(
+                "node_report", {**asked.as_options(), **names}, task_vars=self._interpreter(task_vars)
+            )
+            if answer.get("failed"):
+                raise NotRead(answer)
+            passed_on.update({key: answer[key] for key in PASSED_ON if key in answer})
+            return answer.get("report")
+
+        def plan(node: ReportedNode) -> Plans:
+            with_node = partial(
+                make,
+                topology=node.topology,
+                reservations=node.reservations,
+                last_starts=node.last_starts,
+                read_weights=node.read_weights,
+                read_file=node.read_file,
+            )
+            return with_others(with_node, catalogue, others_of(catalogue))
+
+        plans, node = plan_reported(plan, ask, questions)
+        if node.damage:
+            self._display.warning(f"{node.damage}. The next reservation writes it anew.")
+        reserved = {str(module_id): name for module_id, name in holders(node.reservations).items()}
+        return {**passed_on, "changed": False, "plans": plain(plans), "topology": node.topology, "reserved": reserved}
 
     @staticmethod
     def _how_to_get(plans: list[dict[str, Any]], models: dict[str, Any], root: str) -> dict[str, str]:
@@ -370,7 +446,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
 
     @staticmethod
     def _refusal(request: object, refusal: Refusal) -> dict[str, Any]:
-        """What the module itself answers for a request it refuses."""
+        """What stands in the place of a plan that is refused."""
         name = request.get("instance") if isinstance(request, Mapping) else None
         return {"instance": name if isinstance(name, str) else None, **refusal.as_keys()}
 

@@ -6,15 +6,15 @@ DOCUMENTATION = r"""
 module: serving_plan
 short_description: Compute what has to be started to serve models on a Gaudi node
 description:
-  - Plans a list of requests in one call. Cards and ports of an earlier instance count as taken for later requests;
-    a request without an instance is a question and takes nothing.
-  - Reads the node's cards, the reservations, what the last starts of its instances logged, and the headers of the
-    weights; changes nothing. With O(topology) or
-    O(topology_file) nothing is read from the node, so that a plan can be made for a machine that is not there.
+  - Plans a list of requests on the controller. Cards and ports of an earlier instance count as taken for later
+    requests; a request without an instance is a question and takes nothing.
+  - Has M(node_report) read the node's cards, the reservations, what the last starts of its instances logged, and the
+    headers of the weights; changes nothing. With O(topology) or O(topology_file) the node is not asked, so that a plan
+    can be made for a machine that is not there.
   - A request that cannot be granted is refused in one sentence that names the option, the value and the limit.
   - Where options differ, the request's own value counts, then that of the model's file in C(catalog/models), then that
     of the release's file in C(catalog/releases).
-  - The action plugin of the same name loads and checks those files on the controller and calls the module once.
+  - This is an action; there is no module of this name.
 version_added: "0.1.0"
 options:
   requests:
@@ -326,7 +326,7 @@ options:
         C(hl_smi_name_csv) (C(hl-smi -Q name -f csv)), C(hl_smi_index_module_csv) (C(hl-smi -Q index,module_id -f csv))
         and C(hl_smi_topo) (C(hl-smi topo -c -N)); C(modules_in_use), a list of module ids, and C(addresses), pairs of
         interface and address, may be left out. C(docs/examples/topologies) has some of them.
-      - A file that a request names as C(bucketing_file) is read under this path on the machine that plans.
+      - A file that a request names as C(bucketing_file) is read under its path on the controller then.
     type: str
   on_refusal:
     description: Whether a refused request ends the task (V(fail)), or is reported beside the plans of the others.
@@ -341,6 +341,7 @@ extends_documentation_fragment: attributes.reads
 requirements:
   - root (C(become)), to see who uses which card; not with O(topology) or O(topology_file)
 seealso:
+  - module: node_report
   - module: gaudi_topology_info
   - module: card_reservation
 author: The gaudi-serving authors
@@ -564,108 +565,3 @@ page:
   type: str
   sample: "8 x HL-225, eth0 10.20.0.11/24 ..."
 """
-
-from pathlib import Path
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.cards.foreseen import foreseen_topology
-from ansible.module_utils.gaudi.cards.given import given_topology
-from ansible.module_utils.gaudi.cards.reservations import Reservations, holders
-from ansible.module_utils.gaudi.catalogue.entries import CardType
-from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.node.reader import read_sources, read_topology
-from ansible.module_utils.gaudi.node.report.files import read_file
-from ansible.module_utils.gaudi.node.report.weights import read_weights
-from ansible.module_utils.gaudi.node.reservations import read_reservations
-from ansible.module_utils.gaudi.node.states import last_starts
-from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
-
-PLANS = Path(paths.INSTANCES)
-
-# What the action plugin hands over: the catalogue's contents instead of names. What a task says is the action's SPEC,
-# and that is documented above.
-ARGUMENT_SPEC: dict[str, Any] = {
-    "requests": {"type": "list", "elements": "dict", "required": True},
-    "release": {"type": "dict", "required": True},
-    "models": {"type": "dict", "default": {}},
-    "cards": {"type": "dict", "required": True},
-    "topology": {"type": "dict"},
-    "weights_root": {"type": "path", "default": "/data/models"},
-    "image_registry": {"type": "str"},
-    "image": {"type": "dict", "default": {}},
-    "host_nics": {"type": "bool", "default": False},
-    "foresee": {"type": "bool", "default": False},
-    "others": {"type": "list", "elements": "dict", "default": []},
-    "reservations_file": {"type": "path", "default": "/var/lib/gaudi-serving/cards.lock"},
-    "on_refusal": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
-}
-
-
-def topology_of(module: AnsibleModule) -> dict[str, Any]:
-    """The node's cards; where they are to be foreseen and there is no driver, those that its PCI bus promises."""
-    if not module.params["foresee"]:
-        return read_topology(module)
-    kinds = CardType.table(module.params["cards"])
-    names = {pci_id: kind.name for kind in reversed(kinds.values()) for pci_id in kind.pci_ids}
-    document: dict[str, Any] = foreseen_topology(read_sources(module), names)
-    return document
-
-
-def reservations_of(module: AnsibleModule) -> Reservations:
-    """Which instance has which card of the node. Raises Refusal if that is not known: a card could be given twice."""
-    found = read_reservations(Path(module.params["reservations_file"]), PLANS, "")
-    if found.damage:
-        module.warn(f"{found.damage}. The next reservation writes it anew.")
-    return found.reservations
-
-
-def planned(
-    params: dict[str, Any], catalogue: Catalogue, topology: dict[str, Any], reservations: Reservations
-) -> list[dict[str, Any]]:
-    """The plan of each request; of a topology that was given no weights and no last start of this machine are read."""
-    here = params["topology"] is None
-    plans: list[dict[str, Any]] = plan_all(
-        params["requests"],
-        catalogue,
-        topology,
-        weights_root=params["weights_root"],
-        image_registry=params["image_registry"],
-        image=params["image"],
-        host_nics=params["host_nics"],
-        reservations=reservations,
-        last_starts=last_starts() if here else None,
-        read_weights=read_weights if here else None,
-        # A person wrote this file for the server, and has it on the machine that plans as well.
-        read_file=read_file,
-    )
-    return plans
-
-
-def main() -> None:
-    """Collect the facts, plan, answer."""
-    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    given = module.params["topology"]
-    try:
-        catalogue = Catalogue.from_mappings(*(module.params[key] for key in ("release", "models", "cards", "others")))
-        topology = topology_of(module) if given is None else given_topology(given)
-        # A topology that was given says nothing about who uses the cards of the machine this runs on.
-        reservations = reservations_of(module) if given is None else {}
-        plans = planned(module.params, catalogue, topology, reservations)
-    except Refusal as refusal:
-        module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    except OSError as error:
-        module.fail_json(msg=printable(f"{error.filename} cannot be read: {error.strerror}. Plan as root."))
-    refused = [plan for plan in plans if "refused" in plan]
-    if refused and module.params["on_refusal"] == "fail":
-        sentences = " ".join(Refusal.from_keys(plan).message_with_id for plan in refused)
-        module.fail_json(msg=sentences, refused_id=refused[0]["refused_id"], plans=plans, topology=topology)
-    reserved = {str(module_id): name for module_id, name in holders(reservations).items()}
-    module.exit_json(changed=False, plans=plans, topology=topology, reserved=reserved)
-
-
-if __name__ == "__main__":
-    main()

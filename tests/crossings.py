@@ -45,7 +45,7 @@ CROSSINGS = (
     # Images
     Crossing(
         "images that a node uses and lacks",
-        "modules serving_plan and serving_image",
+        "action serving_plan and module serving_image",
         "whether the node takes an image from the seed; the inventory chooses the seed",
         "list of at most 1024 references, each at most 255 characters; others are left out",
         ("module_utils/gaudi/fanout/images.py", "reported.images("),
@@ -58,6 +58,17 @@ CROSSINGS = (
         "sha256: and 64 hexadecimal digits",
         ("roles/serving_image/vars/main.yml", "reported('image_id')"),
         {"roles/serving_image/vars/main.yml": ("__serving_image_given",)},
+    ),
+    # Plans
+    Crossing(
+        "cards, reservations, last starts, weights and files of a node",
+        "module node_report",
+        "the plans of this node, which the controller makes; sources and images are the catalogue's",
+        "each key of its type: whole numbers from 0 with a most, texts of at most 4096 characters without control "
+        "characters, lists of at most 4096; config.json at most 3 MiB of text, a file at most 1 MiB; paths that were "
+        "not asked for are left out; a sentence is one line of at most 2000 characters",
+        ("module_utils/gaudi/planning/reported.py", "reported.part("),
+        {},
     ),
     # Weights, and whatever is copied in the same way
     Crossing(
@@ -249,7 +260,7 @@ CROSSINGS = (
     ),
     Crossing(
         "address and port of an instance",
-        "module serving_plan, and vllm_service_reach where the inventory has a loopback address",
+        "action serving_plan, and module vllm_service_reach where the inventory has a loopback address",
         "one connection of the controller, which sends GET /health and nothing else",
         "a host name, or an address that is not link-local, multicast or reserved, a port from 1, an instance's name; "
         "a name is resolved once; neither loopback, nor the others of these, nor the controller's own is connected to",

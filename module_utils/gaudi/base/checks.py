@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 from .refusal import Refusal
 
@@ -40,18 +41,21 @@ def shown(value: object, limit: int = 80) -> str:
     """Return a value as YAML would spell it, cut so that a long value does not make a long message."""
     if isinstance(value, str) and len(value) > limit:
         return f"{value[:limit]!r}... ({len(value)} characters)"
-    text = _spelled(value, _DEEPEST)
+    text = _spelled(value, _DEEPEST, limit)
     return text if len(text) <= limit else f"{text[:limit]}..."
 
 
-def _spelled(value: object, depth: int) -> str:
+def _spelled(value: object, depth: int, limit: int) -> str:
+    """Spell a value; of more elements than characters are shown the others cannot be seen."""
     if value is None or isinstance(value, bool):
         return _WORDS[value]
     if isinstance(value, Mapping):
-        pairs = (f"{_spelled(key, depth - 1)}: {_spelled(item, depth - 1)}" for key, item in value.items())
+        items = islice(value.items(), limit)
+        pairs = (f"{_spelled(key, depth - 1, limit)}: {_spelled(item, depth - 1, limit)}" for key, item in items)
         return f"{{{', '.join(pairs) if depth else '...'}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_spelled(item, depth - 1) for item in value) if depth else '...'}]"
+        elements = (_spelled(item, depth - 1, limit) for item in islice(value, limit))
+        return f"[{', '.join(elements) if depth else '...'}]"
     return repr(value)
 
 

@@ -46,7 +46,26 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{20,200}")
 # The name of a key (serving/keys.py).
 _KEY_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,46}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+# The id of a refusal.
+_REFUSED = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+
+
+def part(report: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A part of a node's report (module node_report), or an entry of a part.
+
+    Raises Refusal: the report has none, or the node could not read it; with the node's reason.
+    """
+    what = f"What the node reports of {shown(name)}"
+    if name not in report:
+        raise Refusal("not_reported", f"The node reports nothing of {shown(name)}, though it was asked for it.")
+    found = mapping(report[name], what)
+    why = found.get("error")
+    if not isinstance(why, str):
+        return found
+    if "refused_id" in found and isinstance(found["refused_id"], str) and _REFUSED.fullmatch(found["refused_id"]):
+        raise Refusal(found["refused_id"], sentence(why))
+    raise Refusal("node_unreadable", sentence(why), "Read the node as root (become: true).")
 
 
 def image_id(value: object) -> str:

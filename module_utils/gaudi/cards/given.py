@@ -1,4 +1,4 @@
-"""Check a topology from a file: one of a machine that is not reachable, or one that was read earlier.
+"""Check a topology that a node reports, or one from a file: of a machine that is not reachable, or read earlier.
 
 It is input from outside, so every key is checked.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ..base.checks import integer, mapping, only_known, sequence, shown, text
+from ..base.checks import integer, mapping, only_known, sequence, shown, switch, text
 from ..base.cpulist import normalise_cpulist
 from ..base.refusal import Refusal
 from .document import SCHEMA, new_card, new_topology
@@ -41,7 +41,7 @@ def given_topology(given: object) -> dict[str, Any]:
     if isinstance(content.get("topology"), Mapping):
         content = mapping(content["topology"], "topology")
     if "cards" in content:
-        return _document(content)
+        return _once(_document(content))
     if any(key in content for key in CASE_KEYS):
         return topology_from_case(content)
     found = f"Its keys are {', '.join(sorted(content)[:5])}" if content else "It is empty"
@@ -88,7 +88,18 @@ def topology_from_case(given: Mapping[str, object]) -> dict[str, Any]:
         cards.append(card)
     modules = [module_id for _index, module_id in numbers]
     findings = topo_findings(modules, list(affinity)) + name_findings(cards) + group_findings(cards)
-    return _new(cards, given, findings=findings)
+    return _once(_new(cards, given, findings=findings))
+
+
+def reported_topology(given: object) -> dict[str, Any]:
+    """Return the topology that a node reports of itself, with all its keys, also the one that is only foreseen.
+
+    Two cards of one module id are among its findings. Raises Refusal for another form, with the key that is wrong.
+    """
+    content = dict(mapping(given, "The topology that the node reports"))
+    foreseen = content.pop("foreseen", False)
+    topology = _document(content)
+    return {**topology, "foreseen": True} if switch(foreseen, "foreseen") else topology
 
 
 def _parsed(given: Mapping[str, object], key: str, parse: Callable[[str], T]) -> T:
@@ -137,12 +148,17 @@ def _document(given: Mapping[str, object]) -> dict[str, Any]:
 def _new(cards: list[dict[str, Any]], given: Mapping[str, object], **facts: object) -> dict[str, Any]:
     """Return the document of these cards and of the addresses that were given."""
     sequence(cards, "The list of cards", LAST_MODULE + 1)
-    modules = [card["module_id"] for card in cards if card["module_id"] is not None]
+    addresses = [_address(pair, f"addresses[{place}]") for place, pair in enumerate(_list(given, "addresses"))]
+    return new_topology(cards, addresses=addresses, **facts)
+
+
+def _once(topology: dict[str, Any]) -> dict[str, Any]:
+    """Return a topology with each module id once. Raises Refusal for another: nobody means that."""
+    modules = [card["module_id"] for card in topology["cards"] if card["module_id"] is not None]
     twice = next((module_id for module_id in modules if modules.count(module_id) > 1), None)
     if twice is not None:
         raise Refusal("module_twice", f"Module {twice} is listed twice. A card is known by its module id.")
-    addresses = [_address(pair, f"addresses[{place}]") for place, pair in enumerate(_list(given, "addresses"))]
-    return new_topology(cards, addresses=addresses, **facts)
+    return topology
 
 
 def _list(given: Mapping[str, object], key: str) -> list[object]:

@@ -677,3 +677,8 @@ class CardType:
                     raise Refusal("card_name_twice", f"{where}: the name {printed} belongs to two card types.")
                 result[printed] = card
         return result
+
+    @staticmethod
+    def names_by_pci_id(table: Mapping[str, CardType]) -> dict[str, str]:
+        """Return the card type of each PCI id in a table; of two with the same id the first."""
+        return {pci_id: kind.name for kind in reversed([*table.values()]) for pci_id in kind.pci_ids}

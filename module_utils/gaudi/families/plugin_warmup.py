@@ -41,9 +41,9 @@ def warmup(
     numbers = {"kv_blocks": server.kv_blocks, "kv_blocks_from": blocks_from}
     if file is None and "VLLM_BUCKETING_FROM_FILE" in draft.environment:
         draft.warn(
-            f"The buckets are those of {draft.environment['VLLM_BUCKETING_FROM_FILE']}, which is not on "
-            f"the machine that plans: they are not checked, and the server stops at a line that is wrong. Put the file "
-            f"there and plan again."
+            f"The buckets are those of {draft.environment['VLLM_BUCKETING_FROM_FILE']}, which was "
+            f"not found: they are not checked, and the server stops at a line that is wrong. Put the file there and "
+            f"plan again."
         )
         return {"strategy": FILE, **numbers}
     environment = _environment(draft, resolved)

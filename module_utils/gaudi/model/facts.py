@@ -258,7 +258,7 @@ def block_of(config: Mapping[str, object], method: str | None) -> int | None:
     found = config.get("quantization_config")
     sides = found.get("weight_block_size") if method == "fp8" and isinstance(found, Mapping) else None
     # vLLM takes [rows, columns]; experts are divided along both.
-    whole = [side for side in sides if isinstance(side, int) and side > 0] if isinstance(sides, list) else []
+    whole = [side for side in map(positive, sides[:2]) if side is not None] if isinstance(sides, list) else []
     return math.lcm(*whole) if whole else None
 
 

@@ -16,6 +16,9 @@ _VARIABLES = re.compile(
     r"GLOO_SOCKET_IFNAME|HABANA_VISIBLE_\w+|HCCL_SOCKET_IFNAME|HLS_MODULE_ID|VLLM_ENGINE_READY_TIMEOUT_S|VLLM_HOST_IP"
     r"|VLLM_\w*BUCKET\w*"
 )
+# What ``sized_by`` returns, and the most KV blocks that are believed.
+DIGEST = re.compile(r"[0-9a-f]{1,128}")
+MOST_BLOCKS = 10**10 - 1
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,17 @@
-"""Several requests in one call, model defaults, mounts, and the module itself."""
+"""Several requests in one call, model defaults, and mounts."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.planning.many import plan_all
-from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 
 from tests.golden.serving_cases import vendor
-from tests.unit.model.test_headers import shard
-
-
-def _module() -> Any:
-    """The module; the action plugin beside it has the same name and comes first on the path."""
-    path = vendor.ROOT / "library" / "serving_plan.py"
-    spec = importlib.util.spec_from_file_location("serving_plan_module", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-serving_plan = _module()
+from tests.unit.refused import refused
 
 
 def plans(requests: list[Any], release: str = "1.22", where: str = "oam8") -> list[dict[str, Any]]:
@@ -270,81 +253,6 @@ def test_a_plan_takes_less_than_50_ms() -> None:
     assert min(best) < 0.05
 
 
-# ---- the module
-
-
-def run(capsys: pytest.CaptureFixture[str], **arguments: Any) -> dict[str, Any]:
-    given = {
-        "release": vendor.content("releases", "1.22"),
-        "models": {"qwq-32b": vendor.content("models", "qwq-32b")},
-        "cards": vendor.content("", "cards"),
-        "topology": vendor.CASES["topologies"]["oam8"],
-        **arguments,
-    }
-    present = {name: value for name, value in given.items() if value is not None}
-    with patch_module_args(present), pytest.raises(SystemExit):
-        serving_plan.main()
-    result: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return result
-
-
-def test_the_module_plans_for_a_machine_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    result = run(capsys, requests=[{"instance": "a", "model": "qwq-32b"}])
-    assert result["changed"] is False
-    assert modules(result["plans"][0]) == [0, 1]
-    assert len(result["topology"]["cards"]) == 8
-
-
-def test_the_module_fails_or_reports(capsys: pytest.CaptureFixture[str]) -> None:
-    requests = [{"instance": "a", "model": "qwq-32b"}, {"instance": "b", "weights": "/m/x", "port": 0}]
-    failed = run(capsys, requests=requests)
-    assert failed["failed"]
-    assert "port" in failed["msg"]
-    assert failed["refused_id"] == failed["plans"][1]["refused_id"] == "out_of_range"
-    reported = run(capsys, requests=requests, on_refusal="report")
-    assert "failed" not in reported
-    assert sorted(reported["plans"][1]) == ["instance", "refused", "refused_id"]
-    assert "port" in reported["plans"][1]["refused"]
-
-
-def test_the_module_reads_the_node(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # What a test has to itself lies below /tmp.
-    monkeypatch.setattr("ansible.module_utils.gaudi.base.places.EVERYBODYS", ())
-    monkeypatch.setattr(serving_plan, "read_topology", lambda _module: vendor.topology("oam8"))
-    held = {"schema": 1, "reservations": {"other": {"cards": [{"module_id": 0, "serial": None}], "since": "x"}}}
-    (tmp_path / "cards.lock").write_text(json.dumps(held), encoding="utf-8")
-    (tmp_path / "QwQ-32B").mkdir()
-    shard(tmp_path / "QwQ-32B" / "model.safetensors", {"a": ("BF16", 2000)})
-    result = run(
-        capsys,
-        topology=None,
-        weights_root=str(tmp_path),
-        reservations_file=str(tmp_path / "cards.lock"),
-        requests=[{"instance": "a", "model": "qwq-32b"}],
-    )
-    plan = result["plans"][0]
-    assert modules(plan) == [4, 5]
-    assert plan["memory"]["weights_bytes"] == 2000
-    # A damaged file is made up for from the plans; here one of them is damaged as well.
-    (tmp_path / "cards.lock").write_text("broken", encoding="utf-8")
-    (tmp_path / "plans/other").mkdir(parents=True)
-    (tmp_path / "plans/other/plan.json").write_text("broken", encoding="utf-8")
-    monkeypatch.setattr(serving_plan, "PLANS", tmp_path / "plans")
-    failed = run(
-        capsys,
-        topology=None,
-        weights_root=str(tmp_path),
-        reservations_file=str(tmp_path / "cards.lock"),
-        requests=[{"instance": "a", "model": "qwq-32b"}],
-    )
-    assert failed["failed"]
-    assert str(tmp_path / "cards.lock") in failed["msg"]
-    assert failed["refused_id"] == "reservations_damaged"
-
-
-def test_a_wrong_catalogue_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    failed = run(capsys, requests=[], release={"name": "1.22"})
-    assert "catalog/releases/1.22.yml" in failed["msg"]
-    assert failed["refused_id"] == "missing_key"
+def test_a_wrong_catalogue_file_is_named() -> None:
+    with refused("missing_key", "catalog/releases/1.22.yml"):
+        Catalogue.from_mappings({"name": "1.22"}, {}, vendor.content("", "cards"))
