@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base.kernel_log import CORRUPTED_BY
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings
 from ansible.module_utils.gaudi.doctor.findings import Finding
@@ -98,6 +99,13 @@ def test_page_tables_that_were_corrupted_are_counted_by_process() -> None:
     assert "1 message(s) of corrupted page tables, of an unnamed process" in second.sentence
     assert findings.of_page_tables(log, translated[1:], []) == []
     assert findings.of_page_tables([], translated, []) == []
+
+
+@pytest.mark.parametrize("before", ["", "[  540.942980] ", "<1>", "<1>[  540.942980][ T7816] ", "kern  :alert : "])
+def test_a_process_with_corrupted_page_tables_is_named_without_the_level(before: str) -> None:
+    found = CORRUPTED_BY.search(f"{before}VLLM::Worker: Corrupted page table at address 7f00")
+    assert found is not None
+    assert found["name"] == "VLLM::Worker"
 
 
 def test_a_setting_that_tuned_undoes_names_its_profile_and_not_the_playbook_that_set_it() -> None:
