@@ -243,10 +243,10 @@ def test_a_report_that_cannot_be_written_ends_no_page_of_other_nodes(nodes: Node
 
 
 def test_facts_in_an_answer_are_no_variables_and_no_path_on_the_controller(nodes: Nodes) -> None:
-    keys = ("picture", "waits", "acceptance", "let_through", "drop_ins", "lost_weights", "while_serving", "jobs")
-    page = {**{key: [] for key in keys}, "strangers": [], "instances": [GOOD]}
+    found = {"instances": [GOOD], "strangers": [], "lost_weights": {}, "covers": {}}
     chosen = nodes.folder / "chosen.json"
-    answers = {"evil1": {"node_status_info": {**page, "ansible_facts": {"status_output": str(chosen)}}}}
+    facts = {"status_output": str(chosen)}
+    answers = {"evil1": {"node_report": {"report": {**EMPTY, "instances": found}, "ansible_facts": facts}}}
     said, failed = nodes.run("status.yml", answers)
     assert failed == {"evil1": 0}, said
     assert not chosen.exists()
