@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.cpulist import shown
-from ..faults.words import fault, say
+from ..faults.cards import FAULTS
 from .hl_smi import parse_lspci, parse_version, release_of
 from .query import Answer, SeenCard
 from .sources import AccelCard, Sources
 from .text import label
 
+# Those of cards alone: this file goes to a node with each module that reads cards.
+_FAULTS = {fault.id: fault for fault in FAULTS}
 # MiB in use above which an idle card counts as occupied.
-IDLE_MEMORY_MIB = fault("memory-without-process").limit
+IDLE_MEMORY_MIB = _FAULTS["memory-without-process"].limit
 # Highest plausible temperature; a higher reading means a broken sensor. 0 has its own entry: zero-temperature.
-PLAUSIBLE_C = fault("implausible-temperature").limit
+PLAUSIBLE_C = _FAULTS["implausible-temperature"].limit
 
 # Card names that hl-smi prints: those of catalog/cards.yml, which is not available on a node.
 CARD_NAMES = (
@@ -40,7 +42,8 @@ _ANSWERED = {
 
 def finding(identifier: str, case: str = "", /, **facts: object) -> dict[str, str]:
     """Return a finding in the words of the list of faults; ``case`` selects one of its remedies."""
-    return {"id": identifier, "severity": fault(identifier).severity, "message": say(identifier, case, **facts)}
+    known = _FAULTS[identifier]
+    return {"id": identifier, "severity": known.severity, "message": known.say(case, **facts)}
 
 
 def release(version: str | None) -> str | None:

@@ -54,3 +54,11 @@ class Known:
     """Whether the line only follows from another failure: it explains nothing where an exception does."""
     example: str = ""
     """Lines of a log that show it, recorded or put together: the test of ``signs``."""
+
+    def filled(self, case: str = "", /, **facts: object) -> tuple[str, str]:
+        """Return the sentence and the remedy, filled in; ``case`` selects one of the remedies."""
+        return self.sentence.format(**facts), (self.remedies[case] if case else self.remedy).format(**facts)
+
+    def say(self, case: str = "", /, **facts: object) -> str:
+        """Return what is wrong and what to do, in a sentence or more."""
+        return " ".join(part for part in self.filled(case, **facts) if part)

@@ -23,12 +23,12 @@ def fault(identifier: str) -> Known:
 
 def say(identifier: str, case: str = "", /, **facts: object) -> str:
     """Return what is wrong and what to do, in a sentence or more; ``case`` selects one of the remedies."""
-    return " ".join(part for part in fill(fault(identifier), case, **facts) if part)
+    return fault(identifier).say(case, **facts)
 
 
 def fill(known: Known, case: str = "", /, **facts: object) -> tuple[str, str]:
     """Return the sentence and the remedy of a fault, filled in."""
-    return known.sentence.format(**facts), (known.remedies[case] if case else known.remedy).format(**facts)
+    return known.filled(case, **facts)
 
 
 def groups(found: re.Match[str]) -> str:
