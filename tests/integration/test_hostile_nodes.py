@@ -250,3 +250,27 @@ def test_facts_in_an_answer_are_no_variables_and_no_path_on_the_controller(nodes
     said, failed = nodes.run("status.yml", answers)
     assert failed == {"evil1": 0}, said
     assert not chosen.exists()
+
+
+def test_a_report_of_another_form_ends_the_plans_of_its_node_alone(nodes: Nodes) -> None:
+    """Deeper than Python reads, of another type, and one that claims to be planned already."""
+    cards = [{"module_id": number, "name": "HL-225"} for number in range(8)]
+    honest = {
+        "cards": {"schema": 1, "cards": cards},
+        "last_starts": {},
+        "reservations": {"reservations": {}, "damage": ""},
+        "weights": {"/data/models/Qwen3-8B": {"there": False}},
+    }
+    deep = f'{{"changed": false, "report": {"[" * 100_000}{"]" * 100_000}}}'
+    claims = {"report": honest, "plans": [{"image": "evil"}], "source_plans": {"a": [{"fetch": "evil"}]}}
+    reports: dict[str, Any] = {"deep1": deep, "list1": {"report": []}, "none1": {"report": {**honest, "cards": {}}}}
+    answers = {node: {"node_report": told} for node, told in {**reports, "good1": claims}.items()}
+    output = str(nodes.folder / "{{ inventory_hostname }}.json")
+    said, failed = nodes.run("plan.yml", answers, plan_requests='[{"model": "qwen3-8b"}]', plan_output=output)
+    assert failed == {"deep1": 1, "list1": 1, "good1": 0, "none1": 0}, said
+    assert "Traceback" not in said
+    (plan,) = json.loads((nodes.folder / "good1.json").read_text())
+    assert [module["module_id"] for module in plan["modules"]] == [0, 1]
+    assert "evil" not in json.dumps(plan)
+    (refused,) = json.loads((nodes.folder / "none1.json").read_text())
+    assert refused["refused_id"]
