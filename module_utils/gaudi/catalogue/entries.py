@@ -208,6 +208,11 @@ class Conversion:
     KEYS = ("tool", "from_directory", "card_types")
     TOOLS = ("fp8_block", "fp8_dynamic")
 
+    @property
+    def published_in_fp8(self) -> bool:
+        """Whether the published weights are FP8 in blocks; fp8_dynamic makes FP8 of BF16."""
+        return self.tool == "fp8_block"
+
     @classmethod
     def from_mapping(cls, value: object, where: str) -> Conversion:
         """Read the ``conversion`` mapping of a model file."""

@@ -465,8 +465,9 @@ def check_class_on_cards(
 
 
 def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
-    """Attention heads are divided among the cards; several cards have the same key-value head if their number is a
-    multiple of the heads' (num_kv_head_replicas in vllm/model_executor/layers/linear.py of every release).
+    """Attention heads are divided among the cards, and so are key-value heads; several cards have the same key-value
+    head if their number is a multiple of the heads' (QKVParallelLinear in vllm/model_executor/layers/linear.py of every
+    release: divide(), which asserts).
 
     ``cards``: those of the node, more than which are not advised.
     """
@@ -475,12 +476,18 @@ def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
         return
     # Latent attention keeps one compressed vector that is not divided among the cards.
     most = heads if model.shape.kv_lora_rank is not None else shared
-    fits = [n for n in range(1, cards + 1) if heads % n == 0 and (n <= most or n % most == 0)]
+    fits = [n for n in range(1, cards + 1) if heads % n == 0 and (most % n == 0 or n % most == 0)]
     if heads % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
             f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}.",
+        )
+    if count < most and most % count:
+        raise Refusal(
+            "heads_not_divisible",
+            f"{label}: tensor_parallel_size is {count}, but {model.name} has {most} key-value heads "
+            f"(num_key_value_heads), which {count} does not divide. Use {_or(fits)}.",
         )
     if count > most and count % most:
         raise Refusal(

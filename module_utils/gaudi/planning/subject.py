@@ -86,7 +86,8 @@ def settled(
     card_type = cards.get(card_name(node.topology))
     scales = family_of(release).scales_while_loading
     served = weights_path(wanted, entry, card_type, node.root, scaled_while_loading=scales)
-    if scales and entry is not None and entry.conversion is not None and wanted.weights is None:
+    conversion = None if entry is None or wanted.weights is not None else entry.conversion
+    if scales and conversion is not None and conversion.published_in_fp8:
         draft.change(
             f"weights: {served}, as they are published; the plugin scales FP8 for the card while it loads, so that "
             f"playbooks/convert_weights.yml is not needed (vllm_gaudi/ops/hpu_fp8.py)"

@@ -63,7 +63,7 @@ def weights_path(
     if (
         conversion is not None
         and card_type is not None
-        and (scaled_while_loading or card_type.name not in conversion.card_types)
+        and ((scaled_while_loading and conversion.published_in_fp8) or card_type.name not in conversion.card_types)
     ):
         # This card, or this release, takes the weights as they are published.
         directory = conversion.from_directory

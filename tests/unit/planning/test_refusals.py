@@ -86,6 +86,10 @@ def test_every_card_has_a_key_value_head() -> None:
     config = {**LLAMA_70B, "num_attention_heads": 48, "num_key_value_heads": 6}
     sentence("tensor_parallel_size is 8", "num_key_value_heads", "6", model_config=config, tensor_parallel_size=8)
     assert "refused" not in plan(model_config=config, tensor_parallel_size=6)
+    # Phi-4 has ten key-value heads.
+    phi = {**LLAMA_70B, "num_attention_heads": 40, "num_key_value_heads": 10}
+    sentence("10 key-value heads", "1, 2 or 5", model_config=phi, tensor_parallel_size=4)
+    assert "refused" not in plan(model_config=phi, tensor_parallel_size=5)
     # Eight cards have four heads twice.
     assert "refused" not in plan(model_config={**LLAMA_70B, "num_key_value_heads": 4}, tensor_parallel_size=8)
 
