@@ -94,7 +94,7 @@ def test_a_users_file_keeps_its_keys_its_mode_and_a_copy(run: Run, tmp_path: Pat
     assert json.loads(path.read_text())["debug"] is True
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert Path(ran["backup_file"]).read_text() == '{"debug": true}'
-    assert ran["diff"]["before"] == '{"debug": true}'
+    assert json.loads(ran["diff"]["before"]) == {"debug": True}
 
 
 def test_a_second_run_changes_nothing(run: Run, tmp_path: Path) -> None:
