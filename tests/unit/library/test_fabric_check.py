@@ -19,6 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.fabric import burn_in, measuring
+from ansible.module_utils.gaudi.faults.facts import Facts
 from ansible.module_utils.gaudi.node import computing, containers, engine_look, links, package_look, states
 from ansible.module_utils.gaudi.node import instances as units
 
@@ -230,6 +231,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(links, "read_ports", made.ports)
     monkeypatch.setattr(links, "read_interfaces", made.interfaces)
     monkeypatch.setattr(links, "known_hosts", lambda _names: {})
+    # Not the processes of this machine, among which are those of simulated nodes.
+    monkeypatch.setattr(links, "read_facts", lambda devices: Facts(cards=tuple(sorted(devices.values()))))
     monkeypatch.setattr(links, "GAUDINET", (tmp_path / "gaudinet.json", tmp_path / "older.json"))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_: f"/usr/bin/{program}")
     answer_all(monkeypatch, made.answer)
@@ -1128,6 +1131,8 @@ def test_a_mirror_on_the_nodes_loopback_is_reached_in_the_nodes_network_alone(
 def test_what_a_build_asks_without_its_proxies_is_no_mirror(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.has_demo = False
     monkeypatch.setattr(links, "known_hosts", lambda _names: {})
+    # Not the processes of this machine, among which are those of simulated nodes.
+    monkeypatch.setattr(links, "read_facts", lambda devices: Facts(cards=tuple(sorted(devices.values()))))
     assert (
         check(demo=DEMO, proxies={"https_proxy": PROXY, "no_proxy": "localhost"}, plans=[plan(0, 1)])["held_back"] == []
     )
