@@ -264,7 +264,7 @@ def masked_text(text: str, name: str = "") -> str:
         return " ".join(map(_kernel_argument, itertools.takewhile(lambda word: word != END, split(text)))) + "\n"
     try:
         document = json.loads(text)
-        return json.dumps(masked(document), indent=1) + "\n"
+        return json.dumps(masked(document), indent=4) + "\n"
     except RecursionError:
         # Nobody can tell what in it is a secret.
         return f"{CUT}\n"
