@@ -15,8 +15,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,18 +118,41 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+@contextmanager
+def relaying(folder: Path) -> Iterator[None]:
+    """Tell receivers that the peer is still fetching, as a peer does; without that they give up after a minute."""
+    relay, over = folder / weights.RELAY, threading.Event()
+
+    def watch() -> None:
+        beat = 0
+        while not over.wait(1):
+            beat += 1
+            relay.with_suffix(".new").write_text(json.dumps({"beat": beat, "gave_up": ""}))
+            relay.with_suffix(".new").replace(relay)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        relay.unlink(missing_ok=True)
+
+
 def fetched(name: str) -> dict[str, Any]:
     """A takes a model, b looks on and wants to take it, too; then the peer gives the rest, and a publishes."""
-    later = PEER.parent / SHARDS[1]
-    (PEER.with_name("Model.partial") / SHARDS[1]).replace(later)
+    arriving, later = PEER.with_name("Model.partial"), PEER.parent / SHARDS[1]
+    (arriving / SHARDS[1]).replace(later)
     before = look(B, name)
-    first = take(A, name)
-    until((SERVER / f"{name}.partial" / SHARDS[0]).exists, first)
-    meanwhile, second = look(B), ended(take(B, name))
-    # From now on b believes, as NFS does, that there is no such name.
-    absent = not (B / name).exists()
-    later.replace(PEER.with_name("Model.partial") / SHARDS[1])
-    PEER.with_name("Model.partial").replace(PEER)
+    with relaying(arriving):
+        first = take(A, name)
+        until((SERVER / f"{name}.partial" / SHARDS[0]).exists, first)
+        meanwhile, second = look(B), ended(take(B, name))
+        # From now on b believes, as NFS does, that there is no such name.
+        absent = not (B / name).exists()
+        later.replace(arriving / SHARDS[1])
+    arriving.replace(PEER)
     return {
         "before": before,
         "meanwhile": meanwhile,
