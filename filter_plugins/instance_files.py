@@ -20,6 +20,7 @@ brain.on_path()
 from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.serving import instance_files as made
+from ansible.module_utils.gaudi.serving.plan import environment_text
 
 from plugin_utils.role_options import plain
 
@@ -43,15 +44,26 @@ def _unit_options(given: Mapping[str, Any]) -> made.UnitOptions:
     return made.UnitOptions(python=python, drop_caches=boolean(given["drop_caches"]), **numbers)
 
 
-def instance_texts(plan: Mapping[str, Any], unit_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the module vllm_service_changes compares with what lies on the node."""
+def instance_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a plan that determines the container."""
+    return made.document(plain(plan))
+
+
+def instance_plan_text(plan: Mapping[str, Any]) -> str:
+    """Return the text of plan.json."""
+    return made.plan_text(plain(plan))
+
+
+def instance_environment(plan: Mapping[str, Any]) -> str:
+    """Return the text of the environment file."""
     plan = plain(plan)
-    return {
-        "plan": made.document(plan),
-        "plan_text": made.plan_text(plan),
-        "environment_text": made.environment_text(plan),
-        "unit": made.unit_text(plan["instance"], _unit_options(unit_options)),
-    }
+    text: str = environment_text(plan["environment"], plan["container"]["environment"])
+    return text
+
+
+def instance_unit(plan: Mapping[str, Any], unit_options: Mapping[str, Any]) -> str:
+    """Return the text of the unit."""
+    return made.unit_text(str(plan["instance"]), _unit_options(unit_options))
 
 
 def instance_files(
@@ -74,7 +86,10 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., object]]:
         """Return the filters by name."""
         return {
+            "instance_environment": instance_environment,
             "instance_files": instance_files,
-            "instance_texts": instance_texts,
+            "instance_plan": instance_plan,
+            "instance_plan_text": instance_plan_text,
+            "instance_unit": instance_unit,
             "supervisor_files": supervisor_files,
         }

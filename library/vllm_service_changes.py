@@ -72,14 +72,12 @@ EXAMPLES = r"""
 - name: Ask what differs
   vllm_service_changes:
     instance: qwq-32b
-    plan: "{{ texts.plan }}"
-    plan_text: "{{ texts.plan_text }}"
-    environment_text: "{{ texts.environment_text }}"
+    plan: "{{ plan | instance_plan }}"
+    plan_text: "{{ plan | instance_plan_text }}"
+    environment_text: "{{ plan | instance_environment }}"
     guard_text: "{{ lookup('ansible.builtin.file', 'guard/gaudi_guard.py', rstrip=false) }}"
-    unit: "{{ texts.unit }}"
+    unit: "{{ plan | instance_unit(unit_options) }}"
     weights: "{{ plan.requires.weights_path }}"
-  vars:
-    texts: "{{ plan | instance_texts(unit_options) }}"
   register: changes
   become: true
 """

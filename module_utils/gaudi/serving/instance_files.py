@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import paths
+from .plan import environment_text
 
 # Words, and what is looked at once the server answers. They lie beside the plan.
 _NOT_OF_THE_CONTAINER = frozenset({"ask", "explain", "paths", "warnings"})
-_UNITS = "/etc/systemd/system"
 # An earlier supervisor imports them, so they are removed once the new one is there.
-FORMER_PROGRAMS = (f"{paths.PROGRAMS}/vllm_plan.py", f"{paths.PROGRAMS}/vllm_signs.py")
+_FORMER_PROGRAMS = (f"{paths.PROGRAMS}/vllm_plan.py", f"{paths.PROGRAMS}/vllm_signs.py")
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,6 @@ def document(plan: Mapping[str, Any]) -> dict[str, Any]:
 def plan_text(plan: Mapping[str, Any]) -> str:
     """plan.json."""
     return _json(document(plan))
-
-
-def environment_text(plan: Mapping[str, Any]) -> str:
-    """The environment file. Docker reads it by lines, NAME=value, verbatim. Nothing secret belongs here."""
-    return "".join(f"{name}={value}\n" for name, value in sorted(_environment(plan).items()))
 
 
 def drop_in_text(plan: Mapping[str, Any]) -> str:
@@ -158,15 +153,15 @@ def files(
     return [
         *_directories(plan),
         *program_files(shared.programs),
-        *(_absent(path) for path in (*FORMER_PROGRAMS, *_left_by_earlier_runs(instance, circumstances))),
+        *(_absent(path) for path in (*_FORMER_PROGRAMS, *_left_by_earlier_runs(instance, circumstances))),
         _explanation(plan, circumstances),
         _let_through(folder, circumstances),
         _needrestart(instance),
         _file(f"{folder}/plan.json", plan_text(plan), "0600"),
-        _file(f"{folder}/environment", environment_text(plan), "0600"),
+        _file(f"{folder}/environment", environment_text(plan["environment"], plan["container"]["environment"]), "0600"),
         _file(f"{_drop_ins(instance)}/50-plan.conf", drop_in_text(plan)),
-        _file(f"{_UNITS}/{unit}", unit_text(instance, options)),
-        _file(f"{_UNITS}/gaudi-serving.target", shared.target),
+        _file(f"{paths.UNITS}/{unit}", unit_text(instance, options)),
+        _file(f"{paths.UNITS}/gaudi-serving.target", shared.target),
     ]
 
 
@@ -241,10 +236,6 @@ def _needrestart(instance: str) -> dict[str, Any]:
     )
 
 
-def _environment(plan: Mapping[str, Any]) -> dict[str, Any]:
-    return {**plan["environment"], **plan["container"]["environment"]}
-
-
 def _buckets_were_logged(plan: Mapping[str, Any]) -> bool:
     return "kv_blocks_from" in (plan.get("buckets") or {})
 
@@ -254,7 +245,7 @@ def _folder(instance: str) -> str:
 
 
 def _drop_ins(instance: str) -> str:
-    return f"{_UNITS}/vllm-{instance}.service.d"
+    return f"{paths.UNITS}/vllm-{instance}.service.d"
 
 
 def _file(path: str, content: str, mode: str = "") -> dict[str, Any]:

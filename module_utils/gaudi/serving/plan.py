@@ -41,6 +41,14 @@ NO_ENTRY_POINT = ("--entrypoint", "")
 """A plan's command is whole: an entry point of the image, which ready-made ones have, would take it as arguments."""
 
 
+def environment_text(variables: Mapping[str, object], own: Mapping[str, object]) -> str:
+    """What docker reads as a container's environment: NAME=value by lines, verbatim, sorted by name.
+
+    variables: those of the server. own: those that only the container needs, which win. Nothing secret belongs here.
+    """
+    return "".join(f"{name}={value}\n" for name, value in sorted({**variables, **own}.items()))
+
+
 @dataclass(frozen=True)
 class Card:
     """A card of a plan: its module id, and the serial that it must have."""
@@ -140,9 +148,8 @@ class Plan:
 
     @property
     def environment_file(self) -> str:
-        """What docker reads as the container's environment: NAME=value by lines, verbatim, sorted by name."""
-        own = {str(name): str(value) for name, value in self.container.get("environment", {}).items()}
-        return "".join(f"{name}={value}\n" for name, value in sorted({**self.environment, **own}.items()))
+        """The text of the container's environment file."""
+        return environment_text(self.environment, self.container.get("environment", {}))
 
     @property
     def shutdown_timeout(self) -> float:
