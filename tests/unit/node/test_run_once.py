@@ -86,13 +86,22 @@ def test_one_that_prints_without_end_costs_no_memory_and_is_gone(node: Node, str
 def test_once_it_prints_somebody_may_inspect_it_while_it_runs(node: Node) -> None:
     program = node.folder / "docker"
     seen: list[bool] = []
-    gone = node.folder / "gone"
+    gone, inspected = node.folder / "gone", node.folder / "inspected"
+
+    def inspect() -> None:
+        seen.append(gone.exists())
+        inspected.touch()
+
     program.write_text(
-        DOCKER.format(log=node.folder / "log", does=f"echo one; echo two >&2; sleep 1; echo > {gone}", oom="")
+        DOCKER.format(
+            log=node.folder / "log",
+            does=f"echo one; echo two >&2; until [ -e {inspected} ]; do :; done; echo > {gone}",
+            oom="",
+        )
     )
     program.chmod(0o755)
     module: Any = Module(node.folder)
-    containers.run_once(module, "looks", ["an/image:1"], 60, began=lambda: seen.append(gone.exists()))
+    containers.run_once(module, "looks", ["an/image:1"], 60, began=inspect)
     assert (seen, gone.exists()) == ([False], True)
 
 
