@@ -8,6 +8,8 @@ from typing import Any
 
 # Nesting limit; none of our documents is that deep, and json itself stops at about a thousand levels.
 DEEPEST = 32
+# Characters of a text file that a request names. The longest list of buckets in a public report has some 30,000.
+LONGEST_FILE = 1 << 20
 
 
 class Damaged(ValueError):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ..base import reported
 from ..base.checks import Reader, integer, mapping, matching, sequence
+from ..base.documents import LONGEST_FILE
 from ..base.refusal import Refusal
 from ..cards.given import LAST_MODULE, reported_topology
 from ..cards.reservations import Reservations
@@ -26,8 +27,6 @@ from .many import Catalogue
 MOST_CALLS = 3
 # Parts of a report that every plan needs; the others are asked for by path.
 PARTS = ("cards", "last_starts", "reservations")
-# Characters of a file that a request names.
-LONGEST_FILE = 1 << 20
 
 Found = TypeVar("Found")
 Plans = list[dict[str, Any]]

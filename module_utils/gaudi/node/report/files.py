@@ -7,13 +7,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ...base.documents import Damaged
+from ...base.documents import LONGEST_FILE, Damaged
 from ...base.refusal import Refusal
 from .. import beneath, documents
 from .errors import each
-
-# Characters. The longest list of buckets in a public report has some 30,000.
-LONGEST = 1 << 20
 
 
 def read(module: AnsibleModule) -> dict[str, Any]:
@@ -31,6 +28,8 @@ def read_file(path: str) -> str | None:
         text = documents.read_text(Path(path), within=beneath.within(Path(path).parent))
     except Damaged as damage:
         raise Refusal("file_unreadable", f"{damage}. Put the file itself there, or correct the path.") from damage
-    if text is not None and len(text) > LONGEST:
-        raise Refusal("file_too_large", f"{path} has more than {LONGEST} characters. Shorten it, or correct the path.")
+    if text is not None and len(text) > LONGEST_FILE:
+        raise Refusal(
+            "file_too_large", f"{path} has more than {LONGEST_FILE} characters. Shorten it, or correct the path."
+        )
     return text
