@@ -21,16 +21,11 @@ options:
     description: Where the answers are to be. Without it, beside the input, called NAME.output.jsonl.
     type: path
     default: ""
+extends_documentation_fragment: attributes.reads
 attributes:
   action:
     description: Runs on the controller only.
     support: full
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
   platform:
     description: Asks nothing of the node.
     support: full

@@ -42,13 +42,8 @@ options:
     default: /var/lib/gaudi-serving/runtime_proof.json
 requirements:
   - root (C(become))
+extends_documentation_fragment: attributes.reads
 attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
   platform:
     description: Debian, Ubuntu and RHEL, with systemd.
     support: full

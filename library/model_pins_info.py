@@ -46,13 +46,8 @@ options:
     description: How many seconds each question may take, the whole of its answer included.
     type: int
     default: 60
+extends_documentation_fragment: attributes.reads
 attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
   platform:
     description: The controller.
     support: full

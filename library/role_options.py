@@ -22,13 +22,8 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment: attributes.reads
 attributes:
-  check_mode:
-    description: Only reads, so check mode makes no difference.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
   action:
     description: Runs on the controller only.
     support: full
