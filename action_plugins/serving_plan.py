@@ -52,7 +52,7 @@ from plugin_utils.yaml_files import load_yaml, parse
 # Where a node's models are if nobody says.
 WEIGHTS_ROOT = "/data/models"
 
-# What Ansible adds to a module's result: that it chose a Python, and what it has to say.
+# Keys that Ansible itself adds to a module's result, such as the interpreter that it found.
 PASSED_ON = ("ansible_facts", "warnings", "deprecations", "invocation")
 ENCODER = get_module_encoder("legacy", Direction.CONTROLLER_TO_MODULE)
 

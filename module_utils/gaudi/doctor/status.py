@@ -111,7 +111,7 @@ def _instances(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"vllm-{each['instance']}.service runs with drop-ins that are not ours and are kept: {theirs}"
     for name, why in facts["lost_weights"].items():
         yield no_other_start(name, why)
-    # What was counted of an instance that does not run is history.
+    # Only of instances that run: counts of others are from before they stopped.
     for each in (each for each in found if each["active"] in RUNNING):
         cover = facts["covers"].get(each["instance"])
         notes = while_serving.of_counts(each["instance"], each["state"], Cover(**cover) if cover else None)

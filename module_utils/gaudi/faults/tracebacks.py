@@ -62,7 +62,7 @@ CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistNetworkError|DistBackendError)\b"
     r"|Connection (?:closed|reset) by peer|Timed out waiting for (?:engine|clients)|Broken pipe"
 )
-# What an HTTP library raises for a status, and a wait that was in vain. What is made of it says more.
+# HTTP libraries raise the first for a status, queues the second after a timeout. The exception that follows says more.
 _SAYS_LITTLE = re.compile(r"^(?:\w+\.)*(?:(?:HTTPError|HTTPStatusError): |(?:TimeoutError|Empty)$)")
 _LAST_WORDS = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: )")
 

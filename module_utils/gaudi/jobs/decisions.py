@@ -144,7 +144,7 @@ def active_states(shown: str) -> dict[str, str]:
     return states
 
 
-# What a report has of a job's state and of its progress; the log and the result may be long.
+# Keys of a job's state and of its progress that a report has. It has no log and no result, which may be long.
 SHOWN = ("state", "started", "message")
 PROGRESS = ("phase", "began", "done", "total", "unit", "rate", "eta", "waiting", "message")
 
