@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+from pathlib import Path
 
 import docker
 from docker import DockerClient
@@ -18,21 +19,33 @@ PORTS = range(20000, 32768)
 
 def ensure(client: DockerClient, scope: Scope) -> None:
     """Make sure the scope has its network; refuse a scope that another checkout has up on this engine."""
-    if not refuse_others(client, scope):
+    owner = _owner(client, scope)
+    if owner is None:
         client.networks.create(scope.prefix, driver="bridge", labels=scope.labels)
+    elif owner != ROOT and not owner.exists():
+        raise SimulatorError(
+            f"A checkout that is gone ({owner}) left simulated nodes of scope {scope.name} on this Docker engine. "
+            f"Remove them: GAUDI_SIMULATOR_SCOPE={scope.name} python -m simulator down."
+        )
+    else:
+        refuse_others(client, scope)
 
 
-def refuse_others(client: DockerClient, scope: Scope) -> bool:
-    """Refuse a scope that another checkout has up on this engine; tell whether this one has it up."""
-    found = client.networks.list(names=[f"^{scope.prefix}$"])
-    owner = found[0].attrs["Labels"][CHECKOUT] if found else str(ROOT)
-    if owner != str(ROOT):
+def refuse_others(client: DockerClient, scope: Scope) -> None:
+    """Refuse a scope that another checkout has up on this engine, unless that checkout is gone."""
+    owner = _owner(client, scope)
+    if owner not in (None, ROOT) and owner.exists():
         raise SimulatorError(
             f"Another checkout ({owner}) has the simulated nodes of scope {scope.name} up on this "
             "Docker engine. Take them down there (make demo-clean), or choose another scope here: "
             "GAUDI_SIMULATOR_SCOPE=mine make demo."
         )
-    return bool(found)
+
+
+def _owner(client: DockerClient, scope: Scope) -> Path | None:
+    """Return the checkout that has the scope up; None if the scope is free."""
+    found = client.networks.list(names=[f"^{scope.prefix}$"])
+    return Path(found[0].attrs["Labels"][CHECKOUT]) if found else None
 
 
 def remove(client: DockerClient, scope: Scope) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,14 +31,22 @@ def engine(owner: str | None) -> Any:
     return SimpleNamespace(networks=Networks(owner))
 
 
-def test_another_checkouts_nodes_are_neither_joined_nor_removed() -> None:
-    others = engine("/srv/other")
-    with pytest.raises(SimulatorError, match=r"Another checkout \(/srv/other\) has the simulated nodes of scope demo"):
+def test_another_checkouts_nodes_are_neither_joined_nor_removed(tmp_path: Path) -> None:
+    others = engine(str(tmp_path))
+    with pytest.raises(SimulatorError, match=rf"Another checkout \({tmp_path}\) has the simulated nodes of scope demo"):
         network.ensure(others, Scope())
     # It has nothing but networks: a removal that looked further would fail with another error.
     with pytest.raises(SimulatorError, match="Another checkout"):
         world.down(others, Scope())
     assert others.networks.made == []
+
+
+def test_nodes_of_a_checkout_that_is_gone_are_not_joined_and_can_be_removed(tmp_path: Path) -> None:
+    gone = engine(str(tmp_path / "gone"))
+    with pytest.raises(SimulatorError, match="GAUDI_SIMULATOR_SCOPE=demo python -m simulator down"):
+        network.ensure(gone, Scope())
+    network.refuse_others(gone, Scope())
+    assert gone.networks.made == []
 
 
 def test_a_network_is_made_once() -> None:
