@@ -19,13 +19,18 @@ _DUMPED = re.compile(
     r"Dumping (?:input data|scheduler)|SchedulerOutput\(|NewRequestData|CachedRequestData|scheduled_new_reqs"
     r"|SamplingParams\(|PoolingParams\(|Received request|Added request|Generated response"
 )
-# Names of what a request holds. Before a server serves, they are in lines of its code.
-_REQUEST = re.compile(
+# Names of what a request holds, which are in lines of a server's code, too.
+NAMES_OF_REQUEST = re.compile(
     r"scheduler_output|num_scheduled_tokens|(?:prompt|token|input|output|block)_ids\b|(?i:\bprompts?['\"]? ?[:=])"
     r"|prompt_embeds|mm_kwargs|mm_features|\"messages\"|'messages'|\bmessages="
 )
-LISTENS = re.compile(r"Started server process|Application startup complete|Uvicorn running on")
-"""A line of uvicorn, once engines are done. From then on a line may have text of a client."""
+LISTENS = re.compile(
+    r"Started server process|Application startup complete|Uvicorn running on|Starting vLLM API server(?: \d{1,3})? on "
+)
+"""A line once engines are done: of uvicorn, and of vLLM, which prints its own at any level of uvicorn's log
+(entrypoints/openai/api_server.py of 0.6 to 0.26). From then on a line may have text of a client."""
+LEFT_OUT = "(left out: it may quote a request)"
+"""Stands for a text of a server that listens."""
 
 # Who prints what failed for one request, with the client's or the model's words: each process of the API server by its
 # name, which 0.10.2 and later releases set before a line, and its modules by theirs (vllm/entrypoints of 0.6 to 0.26).
@@ -48,6 +53,7 @@ PREFIX = re.compile(
     r"^(?:(?:\([^()]{1,80}\) ?(?=\([^()]{1,80}\bpid=\d)){0,3}\((?P<process>[^)]{1,80})\) ?)?"
     r"(?:(?P<level>[A-Z]+) [\d-]+ [\d:.,]+ (?:\[(?P<source>[^\]]{1,80})\] ?|(?P<old_source>\S+)\] ?)?)?"
 )
+TRACEBACK = "Traceback (most recent call last):"
 # Set before a line by PyTorch, journalctl and docker logs --timestamps.
 _RANK = re.compile(r"\[rank(?P<rank>\d{1,4})\]: ?", re.IGNORECASE)
 # A bar that does not end its line may stand before PyTorch's.
@@ -87,9 +93,30 @@ def read_line(line: str) -> ServerLine:
     return ServerLine(process, source, found["level"] or "", _REPEATED.sub("", text[:LOOKED_AT]).rstrip())
 
 
-def is_of_request(line: str, *, served: bool) -> bool:
+def is_of_request(line: str) -> bool:
     """Whether a line shows what a client sent, or what was made of it: it is never quoted, stored or bundled."""
-    return bool(ACCESS.match(line) or _DUMPED.search(line) or (served and _REQUEST.search(line)))
+    return bool(ACCESS.match(line) or _DUMPED.search(line))
+
+
+class Requests:
+    """Which lines of a log are of requests, with the further lines of a prompt of several lines."""
+
+    def __init__(self) -> None:
+        self._goes_on = False
+
+    def has(self, line: str) -> bool:
+        """Read the next line; return whether it is one."""
+        if is_of_request(line):
+            self._goes_on = not ACCESS.match(line)
+            return True
+        self._goes_on = self._goes_on and not _begins(line)
+        return self._goes_on
+
+
+def _begins(line: str) -> bool:
+    """Whether a line has its own beginning, as those of Python's logging, of uvicorn and of a traceback."""
+    read = read_line(line)
+    return bool(read.process or read.level or _OF_UVICORN.match(read.text) or read.text.endswith(TRACEBACK))
 
 
 class ApiServer:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..base import kernel_log
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..base.server_log import ACCESS, LISTENS, ApiServer, is_of_request, read_line
+from ..base.server_log import ACCESS, LISTENS, NAMES_OF_REQUEST, ApiServer, Requests, read_line
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
 from ..fabric import burn_in
@@ -326,7 +326,9 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
             *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(others), "figures"))
         )
     entry = fault("unknown")
-    said = (() if found.exception else _last(errors, QUOTED)) or found.lines or _last(others, QUOTED)
+    # What may be of a request is in no line of a cause.
+    quotable = not log.served and not found.exception
+    said = (_last(errors, QUOTED) if quotable else ()) or found.lines or (() if log.served else _last(others, QUOTED))
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
 
@@ -344,11 +346,12 @@ def _begins_late(lines: Sequence[str]) -> bool:
 
 def _without_requests(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines that show nothing of a request, nor why one failed."""
-    served, api_server = _begins_late(lines), ApiServer()
+    served, api_server, requests = _begins_late(lines), ApiServer(), Requests()
     for line in lines:
-        if not is_of_request(line, served=True) and not (served and api_server.has(read_line(line))):
+        of_request = requests.has(line) or NAMES_OF_REQUEST.search(line)
+        if not of_request and not (served and api_server.has(read_line(line))):
             yield line
-        served = served or bool(LISTENS.search(line[:_LONGEST]))
+        served = served or bool(LISTENS.search(line[:_LONGEST]) or ACCESS.match(line))
 
 
 _FAILED = re.compile(

@@ -14,7 +14,7 @@ from typing import Any
 from ..base import paths
 from ..base.documents import parse
 from ..base.printable import printable, printable_lines
-from ..base.server_log import ACCESS, LISTENS
+from ..base.server_log import ACCESS, LEFT_OUT, LISTENS
 from ..cards.hl_smi import parse_bus_id, parse_table
 from .bundle import COMMANDS as OF_BUNDLE
 from .bundle import FILES as FILES_OF_BUNDLE
@@ -78,7 +78,6 @@ _QUOTES: Mapping[str, Sequence[str]] = {
     "last_reason": _OF_REASON,
     "back": ("reason",),
 }
-QUOTED = "(left out: it may quote a request)"
 
 # Names under which a record has what no file and no command is.
 GROUPS = "iommu_group type of each card"
@@ -132,12 +131,12 @@ def without_quotes(state: str) -> str:
     try:
         document = parse(state)
     except ValueError:
-        return f"{QUOTED}\n"
+        return f"{LEFT_OUT}\n"
     for name, parts in _QUOTES.items():
         if parts and isinstance(document.get(name), dict):
-            document[name] = {key: QUOTED if key in parts else value for key, value in document[name].items()}
+            document[name] = {key: LEFT_OUT if key in parts else value for key, value in document[name].items()}
         elif document.get(name) is not None:
-            document[name] = QUOTED
+            document[name] = LEFT_OUT
     return json.dumps(document) + "\n"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from signal import Signals
 
 from .entry import Known
 from .facts import Facts
 from .shared import NOT_ACQUIRED
-from .tracebacks import SIGNS, Chain, Raised, ServerLog
+from .tracebacks import OF_VENDOR, SIGNS, Chain, Raised, ServerLog, without_message
 from .words import fault, fill, groups
 
 # Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
@@ -52,13 +52,14 @@ def explain(lines: Iterable[str], facts: Facts) -> Cause:
 def explain_log(log: ServerLog, facts: Facts) -> Cause:
     """Return why a server ended whose log was collected as it passed."""
     chains = log.chains()
+    if facts.served:
+        chains = [replace(chain, raised=[replace(each, served=True) for each in chain.raised]) for chain in chains]
     first = _first(chains)
     found = _known(log, chains, first, facts)
     if found is not None:
-        known, text = found
-        return _cause(known, facts, (text[:QUOTED],), first)
+        return _cause(*found, facts, first, served=log.served or facts.served is True)
     end = _end(log, facts)
-    said = _three_lines(first) if first is not None else _last_words(log)
+    said = _three_lines(first) if first is not None else _last_words(log, facts)
     if end in ("out-of-host-memory", "container-killed", "crashed"):
         return Cause(end, *_sentences(end, facts, said), retry=True, lines=said)
     cause = " ".join(_sentences(end, facts, said, "" if said else "silent"))
@@ -97,7 +98,7 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
         return specific
     of_chains = [raised for chain in chains for raised in _by_weight(chain)]
     for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
-        for text in (raised.text, *raised.more):
+        for text in raised.texts:
             # HCL's own line says more than the code that follows from it.
             if (known := recognise(text, facts)) and not (of_conditions and CODE.search(text)):
                 return known, text.strip()
@@ -133,14 +134,21 @@ def _first(chains: list[Chain]) -> Raised | None:
     return next((root for root in found if root.text == first.text and root.frame), first)
 
 
-def _cause(known: Known, facts: Facts, lines: tuple[str, ...], first: Raised | None) -> Cause:
+def _cause(known: Known, text: str, facts: Facts, first: Raised | None, *, served: bool) -> Cause:
     case = next((name for name in known.remedies if facts.is_so(name)), "") if known.cases else ""
-    shown = re.search(known.signs, lines[-1]) if known.signs else None
+    shown = re.search(known.signs, text) if known.signs else None
     it = groups(shown) if shown else ""
-    cause, remedy = fill(known, case, it=it, **_checks(lines[-1], facts), **facts.words())
+    cause, remedy = fill(known, case, it=it, **_checks(text, facts), **facts.words())
+    lines = (_telling(known, text)[:QUOTED] if served else text[:QUOTED],)
     retry = known.retry or facts.served is True
     exception = "" if known.retry else _signature(first)
     return Cause(known.id, cause, remedy, retry, lines, exception)
+
+
+def _telling(known: Known, text: str) -> str:
+    """Return what may be quoted of a server that listens: a line of the vendor's, or what the entry is known by."""
+    found = next(filter(None, (re.search(signs, text) for signs in (known.signs, known.hints) if signs)), None)
+    return text if found is None or OF_VENDOR.search(text) else found[0]
 
 
 def _checks(text: str, facts: Facts) -> dict[str, str]:
@@ -175,14 +183,16 @@ def _sentences(end: str, facts: Facts, said: tuple[str, ...], case: str = "") ->
 
 
 def _three_lines(raised: Raised) -> tuple[str, ...]:
-    return (*raised.frame, raised.text[:QUOTED])
+    return tuple(line[:QUOTED] for line in raised.shown)
 
 
-def _last_words(log: ServerLog) -> tuple[str, ...]:
-    said = log.before_death if log.died else log.last_error or log.last_line
-    return (said.strip()[:QUOTED],) if said else ()
+def _last_words(log: ServerLog, facts: Facts) -> tuple[str, ...]:
+    said = log.before_death if log.died else log.last_error or log.last_words
+    return (
+        (without_message(said) if said and facts.served and not log.served else said.strip()[:QUOTED],) if said else ()
+    )
 
 
 def _signature(raised: Raised | None) -> str:
     """Return an exception without what differs between two starts: addresses, process ids, sizes."""
-    return "" if raised is None else _VARIES.sub("0", raised.text[:QUOTED])
+    return "" if raised is None else _VARIES.sub("0", raised.shown[-1][:QUOTED])

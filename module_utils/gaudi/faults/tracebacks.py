@@ -9,7 +9,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..base.server_log import ACCESS, LISTENS, ApiServer, ServerLine, is_of_request, read_line, without_bars
+from ..base.server_log import (
+    ACCESS,
+    LEFT_OUT,
+    LISTENS,
+    NAMES_OF_REQUEST,
+    TRACEBACK,
+    ApiServer,
+    Requests,
+    ServerLine,
+    read_line,
+    without_bars,
+)
 from .entry import ERROR, Known
 from .known import FAULTS
 
@@ -19,7 +30,6 @@ STREAMS, TRACEBACKS, EXCEPTIONS = 128, 4, 8
 # Lines of an exception's message beside the first, and the characters of each that are kept.
 MORE, CHARACTERS = 4, 500
 
-_HEAD = "Traceback (most recent call last):"
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 _NAME = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,60}"
@@ -64,6 +74,17 @@ CONSEQUENCE = re.compile(
 )
 # HTTP libraries raise the first for a status, queues the second after a timeout. The exception that follows says more.
 _SAYS_LITTLE = re.compile(r"^(?:\w+\.)*(?:(?:HTTPError|HTTPStatusError): |(?:TimeoutError|Empty)$)")
+# Code of an image: a prompt may hold a traceback of its own.
+_INSTALLED = re.compile(
+    r'File "/[\w./+-]{0,200}(?:(?:site|dist)-packages|python3\.\d{1,2}|vllm[\w-]{0,30})/[\w./+-]{1,200}\.py", '
+    r"line \d{1,7}, in [\w<>]{1,80}"
+)
+# Marks below a line of code, of Python from 3.11 on.
+_MARKS = re.compile(r"[\s~^]+")
+# What is quoted within a message, but for single words; lines of the vendor's libraries; what stands before a sign.
+_QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?![\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
+OF_VENDOR = re.compile(r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) ")
+_LABEL = re.compile(r"(?:[\w-]{1,30}(?: [\w-]{1,30}){0,2}: )?")
 _LAST_WORDS = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: )")
 
 
@@ -76,6 +97,22 @@ class Raised:
     follows: str = ""
     """How it follows from the exception before it in the chain: "direct", "during" or "" for the first."""
     more: list[str] = field(default_factory=list)
+    served: bool = False
+    """Whether the server listened by then: the texts may be of a request."""
+
+    @property
+    def texts(self) -> list[str]:
+        """Its lines that may show a fault, without what may be a client's words."""
+        if not self.served:
+            return [self.text, *self.more]
+        return [_QUOTED.sub("", self.text), *filter(OF_VENDOR.search, self.more)]
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Its place and its line, as they may be quoted."""
+        if not self.served:
+            return (*self.frame, self.text)
+        return (*filter(_INSTALLED.fullmatch, self.frame), without_message(self.text))
 
     @property
     def is_wrapper(self) -> bool:
@@ -136,26 +173,28 @@ class _Stream:
     """Whether they lost their indentation, as in a report."""
     follows: str = ""
     goes_on: bool = False
-    """Whether the lines that follow are of the last exception's message."""
+    """Whether the lines that follow are of the last exception's message, and are kept."""
+    raised: bool = False
+    """Whether no traceback has begun since the last exception: what follows may be of its message."""
 
-    def read(self, line: ServerLine, number: int) -> bool:
+    def read(self, line: ServerLine, number: int, *, served: bool) -> bool:
         """Read a line as a part of a traceback; return whether it is one. number: its place in the log."""
         text = line.text
-        if text.endswith(_HEAD):
+        if text.endswith(TRACEBACK):
             if not self.follows or not self.chains:
                 self._begin(line.process, number)
-            self.inside, self.flat, self.goes_on, self.frames = True, False, False, []
+            self.inside, self.flat, self.goes_on, self.raised, self.frames = True, False, False, False, []
         elif text.strip() in (_DIRECT, _DURING):
             self.follows = "direct" if text.strip() == _DIRECT else "during"
             self.goes_on = False
         elif text.startswith(" ") or self._is_flat_frame(text):
-            if not self._continue(text):
+            if not self._continue(text) and not _MARKS.fullmatch(text):
                 self.frames = [*self.frames[-1:], text.strip()[:CHARACTERS]]
         elif (_RAISED if self.inside else _NAMED).match(text):
             if not self.inside:
                 self._begin(line.process, number)
-            self.chains[-1].add(Raised(text[:CHARACTERS], _place(self.frames), self.follows))
-            self.inside, self.follows, self.goes_on, self.frames = False, "", True, []
+            self.chains[-1].add(Raised(text[:CHARACTERS], _place(self.frames), self.follows, served=served))
+            self.inside, self.follows, self.goes_on, self.raised, self.frames = False, "", True, True, []
         else:
             self._continue(text)
             return False
@@ -198,6 +237,7 @@ class ServerLog:
         """Whether the server listens: from then on its lines may hold requests."""
         self._number = 0
         self._streams: dict[tuple[str, str], _Stream] = {}
+        self._requests = Requests()
         self._api_server = ApiServer()
         self._condition: list[str] = []
         self.conditions: list[str] = []
@@ -205,7 +245,10 @@ class ServerLog:
         self.telling: dict[tuple[str, bool], str] = {}
         """The first line that shows a known fault, by the fault's id and whether the line is an error."""
         self.last_error = ""
+        """The last error, as it may be quoted."""
         self.last_line = ""
+        self.last_words = ""
+        """The last line, as it may be quoted."""
         self.died = ""
         """The first line that says that the engine is gone."""
         self.before_death = ""
@@ -214,11 +257,11 @@ class ServerLog:
     def add(self, raw: str) -> None:
         """Read one line. Lines of requests are left out."""
         for text in without_bars(raw) or [raw]:
-            if not is_of_request(text, served=self.served):
+            if not self._requests.has(text):
                 self._read(text)
             elif ACCESS.match(text):
                 # It has answered, and what follows is of something else.
-                self._api_server = ApiServer()
+                self._api_server, self.served = ApiServer(), True
 
     def chains(self) -> list[Chain]:
         """Return the tracebacks, in the order in which they began."""
@@ -234,20 +277,29 @@ class ServerLog:
             self.died, self.before_death = line.text, self.last_error
         # An error of a request did not end the server, and it may have the client's words.
         if self.served and self._api_server.has(line):
-            self.last_line = line.text[:CHARACTERS] if line.level == "INFO" else self.last_line
+            if line.level == "INFO":
+                self.last_line, self.last_words = line.text[:CHARACTERS], _quotable(line, served=True)
             return
         self.served = self.served or bool(LISTENS.search(line.text))
-        self.last_line = line.text[:CHARACTERS]
+        self.last_line, self.last_words = line.text[:CHARACTERS], _quotable(line, served=self.served)
         self._read_condition(line)
-        in_traceback = line.level not in MINOR and self._stream(line).read(line, self._number)
+        stream = self._stream(line)
+        in_traceback = line.level not in MINOR and stream.read(line, self._number, served=self.served)
         error = not in_traceback and line.level not in MINOR and not line.text.startswith("    ")
         severe = line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text)
         if severe and not line.text.startswith(" ") and not WRAPPER.search(line.text):
-            self.last_error = line.text[:CHARACTERS]
-        if _ANY.search(line.text):
+            self.last_error = _quotable(line, served=self.served)
+        if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
             for known, pattern in SIGNS:
-                if (known.id, error) not in self.telling and pattern.search(line.text):
+                if (known.id, error) not in self.telling and self._tells(pattern, line.text, stream):
                     self.telling[known.id, error] = line.text.strip()[:CHARACTERS]
+
+    def _tells(self, pattern: re.Pattern[str], text: str, stream: _Stream) -> bool:
+        """Whether a line shows a fault. Of a server that listens its own words begin the line."""
+        found = pattern.search(text)
+        if found is None or not self.served or OF_VENDOR.search(text):
+            return found is not None
+        return not stream.raised and bool(_LABEL.fullmatch(text[: found.start()].lstrip()))
 
     def _read_condition(self, line: ServerLine) -> None:
         if _CONDITION_BEGINS.search(line.text):
@@ -269,6 +321,19 @@ class ServerLog:
         if key not in self._streams and len(self._streams) >= STREAMS:
             key = ("", "")
         return self._streams.setdefault(key, _Stream())
+
+
+def without_message(text: str) -> str:
+    """Return an exception's line without its message, which may quote a request."""
+    return f"{text.partition(':')[0]}: {LEFT_OUT}" if _RAISED.match(text) else LEFT_OUT
+
+
+def _quotable(line: ServerLine, *, served: bool) -> str:
+    """Return a line as it may be quoted: of a server that listens only where it comes from."""
+    if not served:
+        return line.text[:CHARACTERS]
+    at = f"{line.level} [{line.source}] " if line.level and line.source else ""
+    return f"{at}{without_message(line.text)}"
 
 
 def _place(frames: list[str]) -> tuple[str, ...]:

@@ -885,6 +885,14 @@ def test_words_of_a_prompt_are_no_lines_of_another_program(words: str) -> None:
     assert "diary" not in json.dumps(log_file.document(cause))
 
 
+@pytest.mark.parametrize("words", WORDS)
+def test_words_of_a_message_are_no_lines_of_another_program(words: str) -> None:
+    """Nothing in this part of a log shows that the server listens."""
+    cause = explained(f'DEBUG 11-26 10:00:00 [x.py:1] "messages": [{{"content": "{words}"}}]\nthe end')
+    assert cause.id == "no-failure"
+    assert words not in json.dumps(log_file.document(cause))
+
+
 def test_nothing_of_a_request_is_quoted_from_the_end_of_a_log() -> None:
     log = 'INFO:     10.0.0.9:4242 - "POST /v1 HTTP/1.1" 400 Bad Request\nValueError: "messages": [{"my": "diary"}]'
     assert "diary" not in json.dumps(log_file.document(explained(log, status=1)))

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.base.server_log import LEFT_OUT
 from ansible.module_utils.gaudi.faults.causes import Cause, explain
 from ansible.module_utils.gaudi.faults.facts import Facts
 from ansible.module_utils.gaudi.faults.tracebacks import EXCEPTIONS, STREAMS, TRACEBACKS, ServerLog
@@ -230,12 +231,9 @@ DUMP = (
     ],
 )
 def test_explain_after_readiness_nothing_of_a_request_is_quoted(line: str) -> None:
-    def texts(cause: Cause) -> str:
-        return " ".join((cause.cause, cause.remedy, cause.exception, *cause.lines))
-
     ready = "(APIServer pid=1) INFO:     Application startup complete."
-    own = explain([ready, "RuntimeError: its own", line], Facts(status=1))
-    assert own.lines == ("RuntimeError: its own",)
+    own = explain([ready, "ItsOwnError: x", line], Facts(status=1))
+    assert own.lines == (f"ItsOwnError: {LEFT_OUT}",)
     alone = texts(explain([ready, line], Facts(status=1, served=True)))
     assert "secret" not in alone
     assert "SchedulerOutput" not in alone
@@ -272,11 +270,99 @@ def test_explain_an_error_of_one_request_ended_no_server(printed: tuple[str, ...
     alone = explain([ready, *(prefix + line for line in lines)], Facts(status=137, served=True))
     assert alone.id == "container-killed"
     assert "secret" not in " ".join((alone.cause, alone.exception, *alone.lines))
-    engine = "(EngineCore pid=7) ERROR 11-26 10:00:00 [core.py:7] RuntimeError: its own"
+    engine = "(EngineCore pid=7) ERROR 11-26 10:00:00 [core.py:7] ItsOwnError: x"
     both = explain([ready, *(prefix + line for line in lines), engine], Facts(status=1, served=True))
-    assert both.lines == ("RuntimeError: its own",)
+    assert both.lines == (f"ItsOwnError: {LEFT_OUT}",)
     # Before it serves, there are no requests.
     assert "secret" in " ".join(explain([prefix + line for line in lines], Facts(status=1)).lines)
+
+
+def texts(cause: Cause) -> str:
+    return " ".join((cause.cause, cause.remedy, cause.exception, *cause.lines))
+
+
+# What an engine that serves raises with the words of a request: of a guided decoding, of a chat template, and of a
+# client who asks about a traceback of its own.
+OF_THE_ENGINE: tuple[tuple[str, ...], ...] = (
+    ("ValueError: Cannot compile grammar for 'root ::= my secret'",),
+    ("jinja2.exceptions.TemplateError: my secret",),
+    ("ValueError: no such schema: {", '"title": "my secret",', '"a": 1', "}"),
+    ("RuntimeError: bad input: 'first line", "ValueError: my secret", "Out of memory: my secret", "last'"),
+    ("KeyError: 'my secret says out of memory and [Errno 98]'",),
+    (
+        *("ValueError: bad input:", "Traceback (most recent call last):"),
+        *('  File "/home/secret/a.py", line 3, in secret', "    secret = 1", "KeyError: secret"),
+    ),
+)
+INSTALLED = 'File "/usr/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 7, in step'
+
+
+@pytest.mark.parametrize("prefix", ["", "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [core.py:700] "])
+@pytest.mark.parametrize(
+    "ready",
+    [
+        ["INFO:     Application startup complete."],
+        ["INFO:     Uvicorn running on http://0.0.0.0:8000 (Press CTRL+C to quit)"],
+        ["(APIServer pid=1) INFO 11-26 10:00:00 [api_server.py:7] Starting vLLM API server 0 on http://0.0.0.0:8000"],
+        ['INFO:     10.0.0.9:4242 - "POST /v1/chat/completions HTTP/1.1" 200 OK'],
+    ],
+    ids=["started", "uvicorn", "vllm", "asked"],
+)
+@pytest.mark.parametrize("raised", OF_THE_ENGINE, ids=lambda raised: raised[0])
+def test_explain_after_readiness_an_exception_is_its_type_and_place(
+    ready: list[str], prefix: str, raised: tuple[str, ...]
+) -> None:
+    lines = ["Traceback (most recent call last):", f"  {INSTALLED}", "    secret()", "    ^^^^^^^^", *raised]
+    cause = explain([*ready, *(prefix + line for line in lines)], Facts(status=1))
+    assert cause.id == ""
+    assert cause.lines == (INSTALLED, f"{raised[0].partition(':')[0]}: {LEFT_OUT}")
+    assert "secret" not in texts(cause)
+    # The supervisor knows that it serves, whatever the log has.
+    assert "secret" not in texts(explain([prefix + line for line in lines], Facts(status=1, served=True)))
+
+
+@pytest.mark.parametrize(
+    ("line", "identifier"),
+    [
+        (
+            "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4",
+            "out-of-device-memory",
+        ),
+        (
+            "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_BRIDGE Exception in Launch thread...\n"
+            "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4 (0)MB",
+            "out-of-device-memory",
+        ),
+        ("Synapse detected a device critical error that requires a restart.", "card-fatal-error"),
+        ("TimeoutError: RPC call to execute_model timed out. my secret", "worker-timeout"),
+        ("Internal Error: Received signal - Segmentation fault my secret", "crashed"),
+    ],
+)
+def test_explain_after_readiness_a_known_cause_is_recognised(line: str, identifier: str) -> None:
+    cause = explain(["INFO:     Application startup complete.", *line.split("\n")], Facts(status=1))
+    assert cause.id == identifier
+    assert "secret" not in texts(cause)
+    assert cause.lines[-1] in line
+
+
+def test_explain_what_a_scheduler_had_is_not_quoted_from_a_part_of_a_log() -> None:
+    """Nothing in it shows that the server listens."""
+    assert "SchedulerOutput" not in texts(explain([DUMP], Facts(status=1)))
+
+
+def test_explain_further_lines_of_a_prompt_are_no_last_words() -> None:
+    ready = "INFO:     Application startup complete."
+    assert "secret" not in texts(explain([ready, "my secret"], Facts(status=1)))
+    asked = ["INFO 11-26 10:00:00 [logger.py:39] Received request a: prompt: 'first", "my secret", "last', params"]
+    assert "secret" not in texts(explain([ready, *asked], Facts(status=1)))
+    # Of a log that nobody knows to be a server's, too.
+    assert "secret" not in texts(explain(asked, Facts(status=1)))
+
+
+def test_explain_place_is_above_its_marks() -> None:
+    """Python marks the part of a line of code that failed, from 3.11 on."""
+    lines = ["Traceback (most recent call last):", f"  {INSTALLED}", "    a(b)", "      ~^~", "ValueError: x"]
+    assert explain(lines, Facts(status=1)).lines == (INSTALLED, "a(b)", "ValueError: x")
 
 
 @pytest.mark.parametrize(
