@@ -228,10 +228,15 @@ def test_the_rank_that_computed_wrong_sums_is_named_where_it_is_one() -> None:
     assert (one and one.rank, two and two.rank) == (5, None)
 
 
-def test_a_bandwidth_of_a_run_that_failed_is_kept_and_does_not_count() -> None:
-    output = parse_output(
-        f"{GOOD}HCCL demo error: Collective operation has failed on correctness.\n", ranks=8, status=255
-    )
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ("HCCL demo error: Collective operation has failed on correctness.\n", 255),
+        ("rank=5 size=8 <float> Input Buffer [1 ] Output Buffer [2 ] which is bad.\n", 0),
+    ],
+)
+def test_a_bandwidth_of_a_run_with_wrong_sums_is_kept_and_does_not_count(said: str, status: int) -> None:
+    output = parse_output(f"{GOOD}{said}", ranks=8, status=status)
     assert output.figures[0].nw_gb_s == 258.209121
     assert output.failure is not None
     assert output.as_dict()["failure"]["id"] == "hccl-wrong-result"
