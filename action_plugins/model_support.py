@@ -20,7 +20,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards import given
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ansible.module_utils.gaudi.model.remote_code import CONFIG_LIMIT
-from ansible.module_utils.gaudi.planning import elsewhere
+from ansible.module_utils.gaudi.planning import support
 from ansible.module_utils.gaudi.request.node import Node
 
 from plugin_utils import catalogue_files, releases
@@ -76,7 +76,7 @@ def topologies(name: str) -> list[dict[str, Any]]:
     return [given.given_topology(load_yaml(file, f"The topology file {cut(str(file), 200)[1:-1]}")) for file in files]
 
 
-def answers_for(model: str, config: object, topology_file: str) -> list[elsewhere.Answer]:
+def answers_for(model: str, config: object, topology_file: str) -> list[support.Answer]:
     """What each release says of a model on each machine. Raises Refusal."""
     request = request_of(model, config)
     if model:
@@ -93,7 +93,7 @@ def answers_for(model: str, config: object, topology_file: str) -> list[elsewher
     return [
         answer
         for topology in topologies(topology_file)
-        for answer in elsewhere.every_release(request, known, entries, cards, Node(topology=topology))
+        for answer in support.every_release(request, known, entries, cards, Node(topology=topology))
     ]
 
 
@@ -110,4 +110,4 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             answers = answers_for(options["model"], options["model_config"], options["topology_file"])
         except Refusal as refusal:
             raise AnsibleActionFail(str(refusal), result={"refused_id": refusal.id}) from None
-        return {"changed": False, "answers": elsewhere.as_documents(answers), "page": elsewhere.as_text(answers)}
+        return {"changed": False, "answers": support.as_documents(answers), "page": support.as_text(answers)}

@@ -111,7 +111,7 @@ def _on_fewest_cards(
                 raise
             tried[str(count)] = str(refusal)
             if refusal.id == "too_few_cards" or count == SIZES[-1]:
-                raise Refusal("fits_on_no_cards", _nowhere(tried)) from None
+                raise Refusal("fits_on_no_cards", _nowhere(tried)) from refusal
             continue
         if found["memory"] is None:
             raise Refusal(

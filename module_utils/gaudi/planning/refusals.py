@@ -85,6 +85,11 @@ def _warn_of_gaps(entry: ModelEntry | None, model: ModelFacts, weights: Weights 
         draft.warn(gap)
 
 
+def about_record(entry: ModelEntry) -> str:
+    """The beginning of each warning about what is known of a model of the catalogue."""
+    return f"The model {entry.title} is"
+
+
 def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> None:
     """A model's file may name the releases it was served with, and those it cannot be served with."""
     validated = entry.validated.releases if entry.validated is not None else ()
@@ -97,7 +102,7 @@ def _check_release(entry: ModelEntry, release: ReleaseEntry, draft: Draft) -> No
             f"Use another release.",
         )
     draft.warn(
-        f"The model {entry.title} is known to be served with release {', '.join(entry.releases)}; nobody is known to "
+        f"{about_record(entry)} known to be served with release {', '.join(entry.releases)}; nobody is known to "
         f"have tried {release.name}."
     )
 
@@ -428,13 +433,13 @@ def check_validated(
     said = entry.validated
     if said is not None and release.name not in said.releases:
         draft.warn(
-            f"The model {entry.title} is validated by the plugin's maintainers with release "
+            f"{about_record(entry)} validated by the plugin's maintainers with release "
             f"{', '.join(said.releases)}, not with {release.name}."
         )
         return
     if said is None:
         draft.warn(
-            f"The model {entry.title} is not validated by the plugin: {family.validated_models} of "
+            f"{about_record(entry)} not validated by the plugin: {family.validated_models} of "
             f"{family.repository.replace('_', '-')} {family.pin(release).reference} does not name it."
         )
         return
@@ -447,9 +452,7 @@ def check_validated(
         if value is not None and value not in known[name]
     ]
     if beyond:
-        draft.warn(
-            f"The model {entry.title} is validated by the plugin's maintainers, but not with {'; '.join(beyond)}."
-        )
+        draft.warn(f"{about_record(entry)} validated by the plugin's maintainers, but not with {'; '.join(beyond)}.")
 
 
 def check_class_on_cards(

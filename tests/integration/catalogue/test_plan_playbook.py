@@ -61,6 +61,27 @@ def test_an_option_that_only_every_release_reads_is_refused_without_it(tmp_path:
     assert "every_release=true" in run.stdout + run.stderr
 
 
+@pytest.mark.parametrize(("option", "sentence"), [("model", "every_release=true"), ("gaudi_release", "topology_file=")])
+def test_without_a_node_the_sentence_that_helps_comes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, sentence: str
+) -> None:
+    monkeypatch.setenv("GAUDI_SIMULATOR_SCOPE", "none-of-that-name")
+    run = plan(tmp_path, str(ROOT / "inventories" / "simulated"), **{option: "1.23"})
+    assert run.returncode != 0
+    assert sentence in run.stdout
+    for other in ("Task failed", "remote_addr", "neither true nor false"):
+        assert other not in run.stdout + run.stderr
+
+
+def test_the_answers_of_every_release_are_written(tmp_path: Path) -> None:
+    asked = {"topology_file": str(TOPOLOGY), "plan_output": "answers.json"}
+    run = plan(tmp_path, every_release=True, model="qwen3-8b", **asked)
+    assert run.returncode == 0, run.stdout + run.stderr
+    answers = json.loads((tmp_path / "answers.json").read_text(encoding="utf-8"))
+    assert {answer["cards_of"] for answer in answers} == {"HL-288E"}
+    assert {"release", "status", "cards", "because", "options", "notes", "refused_id"} <= answers[0].keys()
+
+
 @pytest.mark.parametrize("said", ["maybe", "", 2, "truee"])
 def test_every_release_is_true_or_false(tmp_path: Path, said: object) -> None:
     run = plan(tmp_path, every_release=said, topology_file=str(TOPOLOGY), model="qwen3-8b")

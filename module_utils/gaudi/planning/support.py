@@ -1,0 +1,307 @@
+"""On which releases a model runs, on how many cards, and with which options: the answer of every release."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..base.refusal import Refusal
+from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
+from ..families.registry import family_of
+from ..model.facts import ModelFacts, facts
+from ..model.headers import Weights
+from ..model.remote_code import code_of
+from ..model.size import loaded_bytes
+from ..request.node import Node
+from .chosen_cards import card_name
+from .elsewhere import unadvised
+from .planner import AUTO, SIZES, plan
+from .refusals import about_record
+
+# Refusals that a shorter max_model_len may help against, and the lengths that are tried, in tokens.
+TOO_LONG = (
+    "max_model_len_beyond_node",
+    "max_model_len_beyond_model",
+    "batch_below_longest_request",
+    "kv_cache_too_small",
+    "fits_on_no_cards",
+)
+LENGTHS = (32768, 16384, 8192)
+# Refusals that an option helps against, which is the site's to decide.
+DECISIONS: Mapping[str, tuple[str, object]] = {
+    "remote_code_undecided": ("trust_remote_code", True),
+    "expert_width_not_divisible": ("enable_expert_parallel", True),
+    "cards_not_joined": ("fabric_check_host_nics", True),
+}
+HOST_NICS = "fabric_check_host_nics"
+# The refusal of releases that always take the cards of a whole node.
+FIXED_CARDS = "card_count_fixed"
+# Of models whose config.json names no class.
+NO_CLASS = "It names no architectures: whether the release has a class for it is not known."
+FP8_BITS = 8
+
+KNOWN_MOST = VALIDATED, REPORTED, PLANNED, REFUSED = "validated", "reported", "planned only", "not supported"
+UNLIKE = PLANNED, "no model of the catalogue is like it"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether a release serves a model on one node: ``status``, and the cards it takes, None if that is not known.
+
+    because: why (not), in one sentence. options: what must be set so that it does. notes: what else the plan warns of.
+    refused_id: the id of the refusal, "" without one.
+    """
+
+    release: str
+    cards_of: str
+    status: str
+    cards: int | None
+    because: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    refused_id: str = ""
+
+
+def every_release(
+    request: Mapping[str, object],
+    releases: Iterable[ReleaseEntry],
+    entries: Mapping[str, ModelEntry],
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> list[Answer]:
+    """What each release says of a request on one node; the fewest cards where the request names no number.
+
+    ``entries``: the whole catalogue. A given config.json that is of one of its models has that model's record.
+    """
+    name = request.get("model")
+    entry = entries.get(name) if isinstance(name, str) else None
+    asked = {"tensor_parallel_size": AUTO, **request}
+    config = request.get("model_config")
+    like = [] if entry is None else [entry]
+    if entry is None and isinstance(config, Mapping):
+        like = alike(config, entries.values())
+        size = loaded_bytes(config)
+        if size is not None and node.read_weights is None:
+            files = Weights(bytes=size, code=code_of(config))
+            node = replace(node, read_weights=lambda _path: files)
+    return [_answer(asked, release, entry, like, cards, node) for release in releases]
+
+
+def _answer(
+    request: Mapping[str, object],
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    like: Sequence[ModelEntry],
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> Answer:
+    kind = card_name(node.topology)
+    options: dict[str, object] = {}
+    lengths = iter(() if "max_model_len" in request else _shorter(request, entry))
+    too_long: Refusal | None = None
+    while True:
+        asked = {**request, **{name: value for name, value in options.items() if name != HOST_NICS}}
+        there = replace(node, host_nics=True) if HOST_NICS in options else node
+        try:
+            made, count = _planned(asked, release, entry, cards, there)
+        except Refusal as refusal:
+            if refusal.id in TOO_LONG:
+                too_long = too_long or refusal
+            option = _missing(refusal, {**request, **options}, lengths)
+            if option is None:
+                # Where no length helps, the longest one says most.
+                said = too_long if too_long is not None and refusal.id in TOO_LONG else refusal
+                return Answer(release.name, kind, REFUSED, None, unadvised(str(said)), refused_id=said.id)
+            options.update([option])
+            continue
+        standing = {each.title: _standing(each, release, kind, cards) for each in like}
+        if entry is None:
+            standing = {title: (status, f"like {title}: {why}") for title, (status, why) in standing.items()}
+        # Of several models with these figures the one that most is known of.
+        status, because = min(standing.values(), key=lambda said: KNOWN_MOST.index(said[0]), default=UNLIKE)
+        notes = [] if _classes(entry, request.get("model_config")) else [NO_CLASS]
+        # All releases answer: no warning need advise another, or repeat what is known of the model.
+        record = about_record(entry) if entry is not None else None
+        notes += [unadvised(said) for said in made["warnings"] if record is None or not said.startswith(record)]
+        return Answer(release.name, kind, status, count, because, options, tuple(notes))
+
+
+def _missing(refusal: Refusal, request: Mapping[str, object], lengths: Iterator[int]) -> tuple[str, object] | None:
+    """The option that may help against a refusal, with its value; None where none is left to try."""
+    cause = refusal.__cause__ if isinstance(refusal.__cause__, Refusal) else refusal
+    decision = DECISIONS.get(cause.id)
+    if decision is not None and decision[0] not in request:
+        return decision
+    length = next(lengths, None) if refusal.id in TOO_LONG else None
+    return None if length is None else ("max_model_len", length)
+
+
+def _shorter(request: Mapping[str, object], entry: ModelEntry | None) -> list[int]:
+    """The lengths to try where a release's own does not do, none above the model's."""
+    config = request.get("model_config")
+    longest = facts("", entry, config if isinstance(config, Mapping) else None, {}).positions.longest
+    return list(dict.fromkeys(length if longest is None else min(length, longest) for length in LENGTHS))
+
+
+def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
+    """The classes that a model names; a given config.json counts before the catalogue."""
+    if isinstance(config, Mapping):
+        return code_of(config).architectures
+    return entry.architectures if entry is not None else ()
+
+
+def _planned(
+    request: Mapping[str, object],
+    release: ReleaseEntry,
+    entry: ModelEntry | None,
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> tuple[dict[str, Any], int | None]:
+    """The plan, and the cards that it takes.
+
+    Where the size of the weights is not known, those of the model's file; without any, the plan is for as many cards
+    as possible, and how many it takes is not known.
+    """
+    try:
+        made = plan(request, release, entry, cards, node)
+        return made, len(made["modules"])
+    except Refusal as refusal:
+        if request.get("tensor_parallel_size") != AUTO or refusal.id not in (FIXED_CARDS, "auto_without_size"):
+            raise
+        if refusal.id == FIXED_CARDS:
+            made = plan({**request, "tensor_parallel_size": SIZES[-1]}, release, entry, cards, node)
+            return made, len(made["modules"])
+    own = entry.defaults.get("tensor_parallel_size") if entry is not None else None
+    if isinstance(own, int):
+        return plan({**request, "tensor_parallel_size": own}, release, entry, cards, node), own
+    *smaller, largest = SIZES
+    try:
+        return plan({**request, "tensor_parallel_size": largest}, release, entry, cards, node), None
+    except Refusal:
+        for count in reversed(smaller):
+            try:
+                return plan({**request, "tensor_parallel_size": count}, release, entry, cards, node), None
+            except Refusal:
+                continue
+        raise
+
+
+def _standing(entry: ModelEntry, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType]) -> tuple[str, str]:
+    """What is known of a model on a release and cards, and where from."""
+    said, known = entry.validated, cards.get(kind)
+    generation = known.generation if known is not None else None
+    listed = said is not None and release.name in said.releases
+    file = family_of(release).validated_models
+    if said is not None and listed and generation in said.generations:
+        return VALIDATED, f"named by {file} of the release"
+    where = f", on {' and '.join(said.generations)} alone ({file})" if said is not None and listed else ""
+    if release.name in entry.releases:
+        return REPORTED, f"known to be served with it{where}"
+    return PLANNED, f"nobody is known to have tried it{' on these cards' if where else ''}"
+
+
+def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """The models of the catalogue with the class, the figures and the quantisation of a config.json."""
+    models = []
+    found, classes = facts("", None, config, {}), set(code_of(config).architectures)
+    for entry in entries:
+        if entry.architecture is None or (classes and classes.isdisjoint(entry.architectures)):
+            continue
+        known = facts("", entry, None, {})
+        same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+        if all(getattr(found.shape, key) == getattr(known.shape, key) for key in same) and (
+            _stored(found) == _stored(known)
+        ):
+            models.append(entry)
+    return models
+
+
+def _stored(model: ModelFacts) -> str | None:
+    """How the weights are stored, as far as catalogue files tell one from another: FP8 is FP8 by any method."""
+    floats = all(scheme.kind == "float" and scheme.weight_bits == FP8_BITS for scheme in model.schemes)
+    return "fp8" if model.stored_fp8 and floats else model.quant_method
+
+
+# How a page calls what all machines say alike.
+ANY = "any"
+
+
+def as_text(answers: Sequence[Answer]) -> list[str]:
+    """The answers as a table for people, with what it has no room for in numbered notes below it."""
+    kinds = list(dict.fromkeys(answer.cards_of for answer in answers))
+    notes = _Notes(kinds)
+    rows: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
+    for release in dict.fromkeys(answer.release for answer in answers):
+        said = tuple(_rows([answer for answer in answers if answer.release == release], kinds, notes))
+        rows.setdefault(said, []).append(release)
+    table = [("release", "answer", "cards", "reason")]
+    for said, names in rows.items():
+        shown = (", ".join(names), *("" for _ in said[1:]))
+        table += [(name, *row) for name, row in zip(shown, said)]
+    widths = [max(len(row[column]) for row in table) for column in range(3)]
+    lines = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[3]]).rstrip() for row in table]
+    return [f"Cards: {', '.join(kinds)}", *lines, *notes.lines()]
+
+
+class _Notes:
+    """Sentences with their numbers; the same sentence of several releases has one."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self._kinds = kinds
+        self._said: dict[str, list[str]] = {}
+
+    def number(self, sentence: str, answer: Answer) -> int:
+        """Return the number of a sentence of an answer."""
+        about = re.sub(rf"\b([Rr]elease) {re.escape(answer.release)}(?![\w-]|\.\w)", _this, sentence)
+        kinds = self._said.setdefault(about, [])
+        if answer.cards_of not in kinds:
+            kinds.append(answer.cards_of)
+        return list(self._said).index(about) + 1
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each sentence, with the cards it is of unless it is of all."""
+        for number, (sentence, kinds) in enumerate(self._said.items(), 1):
+            yield f"[{number}] {'' if kinds == self._kinds else ', '.join(kinds) + ': '}{sentence}"
+
+
+def _this(found: re.Match[str]) -> str:
+    return "This release" if found[1][0] == "R" else "this release"
+
+
+def _rows(answers: Sequence[Answer], kinds: Sequence[str], notes: _Notes) -> Iterator[tuple[str, str, str]]:
+    """Yield answer, cards and reason of a release: machines that say the same in one row."""
+    found: dict[tuple[str, str], list[Answer]] = {}
+    for answer in answers:
+        reason = f"{answer.refused_id.replace('_', ' ')}" if answer.refused_id else answer.because
+        needed = " and ".join(f"{name}: {_word(value)}" for name, value in answer.options.items())
+        found.setdefault((answer.status, f"{reason}; needs {needed}" if needed else reason), []).append(answer)
+    for (status, reason), alike_ in found.items():
+        numbers = dict.fromkeys(
+            notes.number(sentence, answer)
+            for answer in alike_
+            for sentence in ((answer.because,) if answer.refused_id else answer.notes)
+        )
+        marks = f" [{', '.join(map(str, numbers))}]" if numbers else ""
+        yield status, _cards(alike_, kinds), f"{reason}{marks}"
+
+
+def _cards(answers: Sequence[Answer], kinds: Sequence[str]) -> str:
+    """Which cards answers are for, and how many of them."""
+    counts: dict[int | None, list[str]] = {}
+    for answer in answers:
+        counts.setdefault(answer.cards, []).append(answer.cards_of)
+    if answers[0].status == REFUSED:
+        return "-" if counts[None] == kinds else "/".join(counts[None])
+    return ", ".join(f"{count or '?'} {ANY if names == kinds else '/'.join(names)}" for count, names in counts.items())
+
+
+def _word(value: object) -> str:
+    """A value as a request writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def as_documents(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """The answers for programs."""
+    return [{**vars(answer), "options": dict(answer.options), "notes": [*answer.notes]} for answer in answers]
