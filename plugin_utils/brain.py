@@ -26,6 +26,7 @@ def on_path(*, nodes: bool = True) -> None:
     takes what nodes report as variables. nodes: whether the caller may run where nodes are asked.
     """
     controller.check()
+    controller.take_no_statistics_of_nodes()
     if nodes:
         controller.refuse_facts_as_variables()
     folder = str(ROOT / "module_utils")

@@ -17,6 +17,8 @@ from ansible.release import __version__ as ansible_version
 ANSIBLE = "2.19"
 PYTHON = (3, 11)
 PACKAGES = ("jsonschema",)
+# In an answer, statistics of the whole run, which only the action set_stats makes: on the controller.
+STATISTICS = "ansible_stats"
 
 
 def unsupported(ansible: str, python: Sequence[int], missing: Sequence[str]) -> str | None:
@@ -52,3 +54,12 @@ def refuse_facts_as_variables() -> None:
             "set those of the inventory. Run in the checkout, whose ansible.cfg has inject_facts_as_vars = false, "
             "or set ANSIBLE_INJECT_FACT_VARS=false."
         )
+
+
+def take_no_statistics_of_nodes() -> None:
+    """Have Ansible remove statistics from what modules return, as it removes hosts and groups that they would add.
+
+    Ansible reads them without a check of their form: any other form would end the run for all nodes.
+    """
+    if STATISTICS not in constants.INTERNAL_RESULT_KEYS:
+        constants.INTERNAL_RESULT_KEYS = (*constants.INTERNAL_RESULT_KEYS, STATISTICS)

@@ -195,6 +195,8 @@ KEYS = {
 
 def test_a_node_vetoes_no_revocation_on_other_nodes(nodes: Nodes) -> None:
     hostile: list[dict[str, Any]] = [{"keys": [{}]}, {"keys": 7}, {"guarded": [[]]}, {"keys": [[1]]}]
+    # Ansible's own key for statistics of the whole run.
+    hostile += [{"ansible_stats": 7}, {"ansible_stats": {"data": [7]}}]
     answers = {f"evil{n}": {"instance_keys": {**KEYS, **changes}} for n, changes in enumerate(hostile)}
     said, failed = nodes.run("keys.yml", {**answers, "good1": {"instance_keys": KEYS}}, instance="chat", revoke="alice")
     assert failed["good1"] == 0, said
