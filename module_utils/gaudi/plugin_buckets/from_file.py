@@ -14,12 +14,14 @@ from io import StringIO
 from typing import Any
 
 from ..base.refusal import Refusal
-from .server import check_count
+from .server import MOST_GRAPHS, check_count
 
 # Of numbers as long as any shape's: ten thousand of thousands of digits each would take the planner's time and memory.
 _RANGE = re.compile(r"range\(\s*(-?\d{1,18})\s*,\s*(-?\d{1,18})\s*(?:,\s*(-?\d{1,18})\s*)?\)")
 # The longest range that the plugin takes.
 _LONGEST_RANGE = 10_000
+# Numbers that all ranges of a file may stand for. Only ranges of one number have more of them than shapes.
+_MOST_WRITTEN_OUT = 3 * MOST_GRAPHS
 # No shape needs more; a deeper or longer literal could cost the reader its stack.
 _LONGEST_LINE = 100_000
 _DEEPEST = 20
@@ -33,9 +35,18 @@ def shapes(text: str) -> tuple[list[Shape], list[Shape]]:
     Raises Refusal at the first line that the plugin would die at, with its number.
     """
     found: list[Shape] = []
+    written = 0
     for number, line in enumerate(StringIO(text, newline=None), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
+            # Beside an empty list a range gives no shape, and in a list of lists nothing that is read.
+            written += sum(len(_numbers(match) or ()) for match in _RANGE.finditer(stripped))
+            if written > _MOST_WRITTEN_OUT:
+                raise Refusal(
+                    "bucket_file_line",
+                    f"Up to line {number}, the ranges of the bucket file stand for more than {_MOST_WRITTEN_OUT} "
+                    "numbers. No warm-up takes so many. Write shorter ranges, or fewer of them.",
+                )
             found += _of_line(stripped, number)
             check_count(len(found), "The bucket file")
     prompt = sorted(shape for shape in found if shape[1] != 1)
@@ -86,8 +97,13 @@ def _tuple(line: str) -> tuple[Any, ...]:
 
 
 def _written_out(match: re.Match[str]) -> str:
-    """A range as the list of its numbers. One with step 0, or too long, stays as it is, which is no literal."""
+    """A range as the list of its numbers. One that the plugin does not take stays as it is, which is no literal."""
+    numbers = _numbers(match)
+    return repr(list(numbers)) if numbers is not None else match[0]
+
+
+def _numbers(match: re.Match[str]) -> range | None:
+    """The numbers of a range; None for one with step 0, or too long."""
     first, end, step = int(match[1]), int(match[2]), int(match[3] or 1)
-    if step == 0 or len(range(first, end, step)) > _LONGEST_RANGE:
-        return match[0]
-    return repr(list(range(first, end, step)))
+    numbers = range(first, end, step) if step else None
+    return numbers if numbers is not None and len(numbers) <= _LONGEST_RANGE else None

@@ -92,6 +92,23 @@ def test_a_range_of_long_numbers_costs_nothing() -> None:
     assert time.process_time() - begun < 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        # One line of some kilobytes, and many of which none gives a shape.
+        f"([{', '.join(['range(0, 10000)'] * 200)}], 1, 0)",
+        "(range(0, 10000), [], 1)\n" * 1000,
+    ],
+)
+def test_ranges_cost_no_more_than_shapes_do(text: str) -> None:
+    """A node reports this text: written out it took gigabytes of the controller."""
+    begun = time.process_time()
+    with pytest.raises(Refusal) as refused:
+        of_file(text)
+    assert refused.value.id == "bucket_file_line"
+    assert time.process_time() - begun < 10
+
+
 @given(st.text(alphabet="()[]123, range#'x\n", max_size=60))
 def test_whatever_stands_there_is_read_or_refused(text: str) -> None:
     try:
