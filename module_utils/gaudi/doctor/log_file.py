@@ -100,6 +100,7 @@ _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|n
 _PAGE_TABLES = re.compile(kernel_log.PAGE_TABLES)
 # vLLM prints what it was started with; some faults are told by it.
 _ARGUMENTS = "non-default args: "
+_MODEL = re.compile(r"Initializing an? (?:V\d )?LLM engine .{0,60}? with config: model='(?P<model>[^']{1,200})'")
 _OUT_OF_MEMORY = re.compile(r"(?i)out of memory: killed process")
 
 
@@ -312,6 +313,8 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     log, progress = ServerLog(served=_begins_late(lines)), Progress()
     if facts.command is None:
         facts = replace(facts, command=tuple(line for line in others if _ARGUMENTS in line) or None)
+    if facts.model is None:
+        facts = replace(facts, model=next((found["model"] for found in map(_MODEL.search, others) if found), None))
     for line in lines:
         log.add(line)
         progress.hear(line)
@@ -320,7 +323,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
         return found
     is_server = progress.phase != "starting"
     errors = [] if is_server else [line for line in others if _FAILED.search(line) and not _says_nothing(line)]
-    failed = log.died or log.last_error or errors
+    failed = log.died or log.last_error or errors or log.chains()
     if not failed and not facts.status:
         return _of_shapes(others) or _without_failure(
             *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(others), "figures"))

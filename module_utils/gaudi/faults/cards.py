@@ -323,6 +323,17 @@ FAULTS = (
         signs=r"Device is NOT usable|failed to initialize the H/W|\(CPU-CP timeout\)",
         example="habanalabs 0000:1a:00.0: Failed to initialize hl2. Device is NOT usable !",
     ),
+    Known(
+        "no-interfaces",
+        CARDS,
+        "",
+        "The driver offers no network interface of a card.",
+        "Load habanalabs_en, and read dmesg | grep habanalabs: a card that could not be initialised has none, nor has "
+        "one in most virtual machines. Cards in one server that are joined over their internal links serve without.",
+        "manage_network_ifs.sh of habanalabs-qual",
+        signs=r"^no interfaces were detected",
+        example="no interfaces were detected",
+    ),
     # Users of cards, found by the doctor.
     Known(
         "card-used-by-orphaned-container",

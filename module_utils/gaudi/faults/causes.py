@@ -58,9 +58,9 @@ def explain_log(log: ServerLog, facts: Facts) -> Cause:
     found = _known(log, chains, first, facts)
     if found is not None:
         return _cause(*found, facts, first, served=log.served or facts.served is True)
-    end = _end(log, facts)
+    end = _end(log, facts, first)
     said = _three_lines(first) if first is not None else _last_words(log, facts)
-    if end in ("out-of-host-memory", "container-killed", "crashed"):
+    if end in ("out-of-host-memory", "container-killed", "process-killed", "crashed"):
         return Cause(end, *_sentences(end, facts, said), retry=True, lines=said)
     cause = " ".join(_sentences(end, facts, said, "" if said else "silent"))
     return Cause("", cause, "", retry=True, lines=said, exception=_signature(first), end=end)
@@ -161,11 +161,14 @@ def _checks(text: str, facts: Facts) -> dict[str, str]:
     return {"checks": "; ".join(f"{number}. {check}" for number, check in enumerate(open_, 1))}
 
 
-def _end(log: ServerLog, facts: Facts) -> str:
+def _end(log: ServerLog, facts: Facts, first: Raised | None) -> str:
     """Return the fault that describes an end whose cause no line gives."""
     status = facts.status or 0
     if (facts.kernel_oom or 0) > 0 and (status != 0 or log.died):
         return "out-of-host-memory"
+    vanished = status == 128 + Signals.SIGKILL or (log.vanished and not log.before_death)
+    if vanished and first is None and facts.kernel_oom is None:
+        return "process-killed"
     if status in (128 + Signals.SIGKILL, 128 + Signals.SIGTERM):
         return "container-killed"
     if status == 128 + Signals.SIGSEGV:

@@ -18,6 +18,18 @@ FAULTS = (
         example="api_server.py: error: unrecognized arguments: --swap-space 4",
     ),
     Known(
+        "model-len-too-long",
+        INSTANCES,
+        "",
+        "max_model_len is more than the model's config.json allows.",
+        "Lower max_model_len to what the line names, or leave it out. A model that takes longer prompts with scaled "
+        "positions says so on its page: give it that rope scaling (hf_overrides).",
+        "_get_and_verify_max_len in vllm/config",
+        signs=r"max_model_len \(?\S{1,20} is greater than the derived max_model_len",
+        example="ValueError: User-specified max_model_len (65536) is greater than the derived max_model_len "
+        "(max_position_embeddings=40960 or model_max_length=None in model's config.json).",
+    ),
+    Known(
         "refused-configuration",
         INSTANCES,
         "",

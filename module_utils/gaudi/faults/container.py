@@ -164,6 +164,20 @@ FAULTS = (
         example="habana-container-runtime: no habanalabs devices found",
     ),
     Known(
+        "kubernetes-short",
+        HOST,
+        "",
+        "Kubernetes has no node with enough of what the pod asks for: {it}.",
+        "kubectl describe node shows what each node has and who has it. No habana.ai/gaudi at all: the device plugin "
+        "of habanalabs does not run there, or the driver has no card. hugepages-2Mi: set vm.nr_hugepages on the node, "
+        "and restart its kubelet. Otherwise ask for less, or end what has it.",
+        "the scheduler of Kubernetes",
+        retry=True,
+        signs=r"nodes are available: .{0,200}?\b(Insufficient [\w.-]{1,60}(?:/[\w.-]{0,60}\w)?)",
+        example="Warning  FailedScheduling  2m  default-scheduler  0/3 nodes are available: 3 Insufficient "
+        "habana.ai/gaudi. preemption: 0/3 nodes are available.",
+    ),
+    Known(
         "card-not-acquired",
         CARDS,
         "",

@@ -240,6 +240,19 @@ FAULTS = (
             "makes low memory whole.",
         },
     ),
+    Known(
+        "host-memory-short",
+        HOST,
+        "",
+        "A process asked for more host memory than it gets.",
+        "Free host memory (free -h), lower vm.nr_hugepages, or raise the container's limit (docker run --memory).",
+        "PyTorch's allocator for the host, and the C library",
+        retry=True,
+        signs=r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|\[Errno 12\] Cannot allocate memory"
+        r"|\bstd::bad_alloc\b|^MemoryError\b",
+        example="RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate "
+        "memory: you tried to allocate 34359738368 bytes. Error code 12 (Cannot allocate memory)",
+    ),
     # Kernel settings.
     Known(
         "not-in-effect",

@@ -256,8 +256,40 @@ FAULTS = (
         INSTANCES,
         CAUSES,
         "The container was killed from outside ({signal}): docker stop, docker kill or kill by somebody.",
-        "It starts again by itself. journalctl -u docker and dmesg show who did it.",
+        "journalctl -u docker and dmesg show who did it.",
         "",
+    ),
+    Known(
+        "memory-limit",
+        HOST,
+        "",
+        "Host memory ran out, of the container's limit or of the node, and a process was ended for it.",
+        "Raise the limit (docker run --memory, limits in Kubernetes, --shm-size for files in /dev/shm), or free host "
+        "memory (free -h, vm.nr_hugepages). Loading weights takes the most of it.",
+        "Docker and Kubernetes, which name the kernel's kill so; ray/exceptions.py",
+        retry=True,
+        signs=r"\bOOMKilled\b(?!\W{1,4}false)|ray\.exceptions\.OutOfMemoryError|due to the node running low on memory"
+        r"|fatal signal: .{0,40}oom",
+        example="      Reason:       OOMKilled",
+    ),
+    Known(
+        "process-killed",
+        HOST,
+        CAUSES,
+        "A process of the server was ended (signal 9) and could not say why: the first suspect is the kernel, when the "
+        "host or the container runs out of memory.",
+        "Read the kernel's log of that time (dmesg -T | grep -iE 'out of memory|killed process') and docker inspect "
+        "--format '{{{{.State.OOMKilled}}}}' NAME. If one shows it, free host memory, lower vm.nr_hugepages, or raise "
+        "the container's limit. If none does, somebody stopped it (journalctl -u docker), or the log lacks the "
+        "process's standard error.",
+        "vllm/v1/executor/multiproc_executor.py and v1/engine/utils.py, which print no more of such an end",
+        retry=True,
+        consequence=True,
+        signs=r"signaled to shutdown with signal 9\b|terminated with signal SIGKILL|\bSignals\.SIGKILL\b"
+        r"|(?i:\bexit(?:ed with)? ?code[:=]?\s{1,8}(?:-9|137))\b|Failed core proc\(s\): \{[^}]{0,200}: (?:-9|137)\b"
+        r"|^(?:\S{1,80}: line \d{1,6}: +\d{1,9} )?Killed(?:$|\s{2,})",
+        example="RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
+        "{'EngineCore_DP0': -9}",
     ),
     Known(
         "crashed",

@@ -110,6 +110,19 @@ FAULTS = (
         example="habanalabs 0000:33:00.0: Failed to create context -12",
     ),
     Known(
+        "locked-memory",
+        HOST,
+        "",
+        "Memory could not be registered for the cards' network: the limit of locked memory (memlock) is too low.",
+        "Raise it: docker run --ulimit memlock=-1 (plans of this project do), LimitMEMLOCK=infinity in a unit, or "
+        "/etc/security/limits.conf for a login. ulimit -l in the container shows what counts.",
+        "ibv_reg_mr(3) of rdma-core: ENOMEM",
+        signs=r"ibv_reg_(?:dmabuf_)?mr\w*\b.{0,200}(?:Cannot allocate memory|errno[ =:]{1,3}12\b|\bENOMEM\b)"
+        r"|Cannot allocate memory.{0,100}ibv_reg_",
+        example="hcl_ibverbs.cpp:405(reg_mr): The condition [ ibmr ] failed. ibv_reg_dmabuf_mr() failed: Cannot "
+        "allocate memory",
+    ),
+    Known(
         "no-verbs",
         CARDS,
         "",
@@ -242,8 +255,9 @@ FAULTS = (
         "",
         "The graph compiler could not build a graph.",
         "Check first that driver and image are of one release (hl-smi, playbooks/status.yml). If they are, try "
-        "enforce_eager, or another release.",
-        PLUGIN + "; vllm-fork 484",
+        "enforce_eager, or another release. Where it came with a request, the graph was not warmed up: without "
+        "VLLM_SKIP_WARMUP such a failure shows at the start.",
+        PLUGIN + "; vllm-fork 484, vllm-gaudi 1734",
         remedies={
             "gated_delta": "It was seen with models of gated delta layers on 1.24.1, which ran with plugin 0.24.0. Try "
             "enforce_eager, or another release."
@@ -309,8 +323,32 @@ FAULTS = (
         "This release has no kernel for weights that are quantized so.",
         "Serve other weights (BF16, or FP8 of the vendor's kind), or take a release with plugin 0.21 or later.",
         "vllm-gaudi 567, a public issue",
-        signs=r"KeyError: <PlatformEnum\.(?:HPU|OOT)",
+        signs=r"KeyError: <PlatformEnum\.(?:HPU|OOT)|\w quantization is (?:currently )?not supported (?:in|on|for) "
+        r"(?i:hpu)",
         example="KeyError: <PlatformEnum.HPU: 4>",
+    ),
+    Known(
+        "experts-quantized",
+        INSTANCES,
+        "",
+        "This release has no code for Gaudi for experts that are quantized so.",
+        "Serve the model with experts in BF16 or FP8. Of models with MXFP4 only those of docs/models.md are served, by "
+        "the releases that stand there.",
+        "vllm/model_executor/layers/fused_moe/oracle; vllm-gaudi 1549, a public issue",
+        signs=r"No \w{2,20} MoE backend\b",
+        example="NotImplementedError: No MXFP4 MoE backend supports the deployment configuration.",
+    ),
+    Known(
+        "triton-kernel",
+        INSTANCES,
+        "",
+        "The server calls a kernel written in Triton, and Triton has no driver for Gaudi: this release has no code of "
+        "its own for that part of the model or that option.",
+        "Leave out the option that needs it (a kind of quantization, LoRA, a sampler), or serve the model with another "
+        "release; docs/models.md lists what was validated.",
+        "triton/runtime/driver.py",
+        signs=r"\b0 active drivers \(\[",
+        example="RuntimeError: 0 active drivers ([]). There should only be one.",
     ),
     Known(
         "model-unknown",

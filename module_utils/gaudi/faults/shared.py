@@ -44,7 +44,8 @@ STILL_TRANSLATES = (
     "example a setting of the firmware"
 )
 FULL = (
-    r"MODULE:PT_DEVMEM|Allocation failed for size|\bOutOfMemory|(?<!cgroup )[Oo]ut of (?:device )?memory(?!: Killed)"
+    r"MODULE:PT_DEVMEM|Allocation failed for size|(?<!ray\.exceptions\.)\bOutOfMemory"
+    r"|(?<!cgroup )[Oo]ut of (?:device )?memory(?!: Killed)"
     r"|workspace Allocation of size \S+ failed|synStatus[= ]+(?:synStatus )?(?:4|14)\b"
 )
 

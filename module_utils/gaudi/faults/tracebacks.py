@@ -64,7 +64,7 @@ WRAPPER = re.compile(
     r"|Background loop (?:has errored|is (?:not running|stopped))"
     r"|Task finished unexpectedly|EngineGenerateError|Executor failed|died with exit code|died unexpectedly"
     r"|^(?:\w+\.)*(?:SystemExit|KeyboardInterrupt|CancelledError|ProcessRaisedException|ProcessExitedException"
-    r"|BrokenProcessPool|ActorDiedError|RayActorError|RayTaskError\S*|ChildFailedError)\b"
+    r"|BrokenProcessPool|(?:Base)?ExceptionGroup|ActorDiedError|RayActorError|RayTaskError\S*|ChildFailedError)\b"
 )
 # Exceptions of a process whose partner has gone, or that waited for it in vain: they explain only where nothing else
 # does.
@@ -84,8 +84,19 @@ _MARKS = re.compile(r"[\s~^]+")
 # What is quoted within a message, but for single words; lines of the vendor's libraries; what stands before a sign.
 _QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?![\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
 OF_VENDOR = re.compile(r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) ")
+# What the vendor's libraries print within a request: it is of no client, wherever it is printed.
+_OF_DEVICE = re.compile(
+    r"(?:RuntimeError: )?(?:\[Rank:\d{1,4}\] FATAL ERROR :: MODULE:|Check \$HABANA_LOGS/ for details"
+    r"|Graph compile failed\. synStatus|synNodeCreate\w{0,20} failed for node)"
+)
 _LABEL = re.compile(r"(?:[\w-]{1,30}(?: [\w-]{1,30}){0,2}: )?")
-_LAST_WORDS = re.compile(r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: )")
+# C++ ends a process with an exception that nobody caught so, the C library with damaged memory.
+_LAST_WORDS = re.compile(
+    r"^(?:\S*(?:Error|Exception)\b|docker: |.*\berror: |terminate called|  what\(\): |(?:free|malloc)\(\): "
+    r"|double free|corrupted |\*\*\* )"
+)
+# What stands before the lines of a group of exceptions.
+_GROUP = re.compile(r" {0,40}(?:\| ?|\+ (?=Exception Group )|\+-(?:\+-)?-*(?: \d{1,3} -+)?$)")
 
 
 @dataclass
@@ -174,12 +185,14 @@ class _Stream:
     follows: str = ""
     goes_on: bool = False
     """Whether the lines that follow are of the last exception's message, and are kept."""
+    grouped: bool = False
+    """Whether the lines are of a group of exceptions, each behind a bar."""
     raised: bool = False
     """Whether no traceback has begun since the last exception: what follows may be of its message."""
 
     def read(self, line: ServerLine, number: int, *, served: bool) -> bool:
         """Read a line as a part of a traceback; return whether it is one. number: its place in the log."""
-        text = line.text
+        text = self._without_bar(line.text)
         if text.endswith(TRACEBACK):
             if not self.follows or not self.chains:
                 self._begin(line.process, number)
@@ -199,6 +212,12 @@ class _Stream:
             self._continue(text)
             return False
         return True
+
+    def _without_bar(self, text: str) -> str:
+        """Return a line of a group of exceptions without what stands before it."""
+        found = _GROUP.match(text) if self.grouped or "+ Exception Group " in text else None
+        self.grouped = found is not None
+        return text[found.end() :] if found else text
 
     def _is_flat_frame(self, text: str) -> bool:
         """Whether a line without indentation is a frame of a traceback; the exception's line has a name of one."""
@@ -251,6 +270,8 @@ class ServerLog:
         """The last line, as it may be quoted."""
         self.died = ""
         """The first line that says that the engine is gone."""
+        self.vanished = False
+        """Whether that line is of a process that ended without an exception."""
         self.before_death = ""
         """The last error before that line."""
 
@@ -275,8 +296,9 @@ class ServerLog:
         self._number += 1
         if not self.died and ENGINE_DIED.search(line.text):
             self.died, self.before_death = line.text, self.last_error
+            self.vanished = "unexpectedly" in line.text
         # An error of a request did not end the server, and it may have the client's words.
-        if self.served and self._api_server.has(line):
+        if self.served and self._api_server.has(line) and not _OF_DEVICE.match(line.text):
             if line.level == "INFO":
                 self.last_line, self.last_words = line.text[:CHARACTERS], _quotable(line, served=True)
             return
@@ -287,7 +309,7 @@ class ServerLog:
         in_traceback = line.level not in MINOR and stream.read(line, self._number, served=self.served)
         error = not in_traceback and line.level not in MINOR and not line.text.startswith("    ")
         severe = line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text)
-        if severe and not line.text.startswith(" ") and not WRAPPER.search(line.text):
+        if severe and not line.text.startswith("   ") and not WRAPPER.search(line.text):
             self.last_error = _quotable(line, served=self.served)
         if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
             for known, pattern in SIGNS:

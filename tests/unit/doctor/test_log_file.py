@@ -526,6 +526,68 @@ WHOLE = [
         "kernel headers for this kernel do not seem to be installed.\n",
         "no_kernel_headers",
     ),
+    # A process that the kernel killed writes nothing: only those that waited for it do.
+    (
+        "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
+        "unexpectedly, shutting down executor.\n"
+        "(EngineCore_DP0 pid=7) Exception: WorkerProc initialization failed due to an exception in a background "
+        "process. See stack trace for root cause.\n"
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
+        "proc(s): {}\n",
+        "process-killed",
+    ),
+    (
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
+        "proc(s): {'EngineCore_DP0': 137}\n",
+        "process-killed",
+    ),
+    # What a process says before it goes is more than that it has gone.
+    (
+        "terminate called after throwing an instance of 'std::runtime_error'\n  what():  nobody has seen this\n"
+        "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
+        "unexpectedly, shutting down executor.\n",
+        "unknown",
+    ),
+    # As a part of a log that only has the wrapper.
+    (
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
+        "proc(s): {}\n",
+        "unknown",
+    ),
+    ("ERROR text_generation_launcher: Shard process was signaled to shutdown with signal 9 rank=0\n", "process-killed"),
+    ("vllm-server exited with code 137\n", "process-killed"),
+    ("/start.sh: line 7:    42 Killed                  vllm serve /model\n", "process-killed"),
+    ("    Last State:  Terminated\n      Reason:    OOMKilled\n      Exit Code: 137\n", "memory-limit"),
+    ('            "OOMKilled": false,\n            "ExitCode": 1\n', "no-failure"),
+    ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n", "memory-limit"),
+    ("ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n", "unknown"),
+    # Public reports.
+    (
+        "(APIServer pid=1) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        "(APIServer pid=1)   Value error, User-specified max_model_len (65536) is greater than the derived "
+        "max_model_len (max_position_embeddings=40960 or model_max_length=None in model's config.json). To allow "
+        "overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1\n",
+        "model-len-too-long",
+    ),
+    ("NotImplementedError: No FP8 MoE backend supports the deployment configuration.\n", "experts-quantized"),
+    ("ValueError: awq_marlin quantization is currently not supported in hpu.\n", "quantization-not-for-card"),
+    (
+        hcl("hcl_ibverbs.cpp:405(create_mr)", "ibmr", "ibv_reg_dmabuf_mr() failed: Cannot allocate memory")
+        + "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\n",
+        "locked-memory",
+    ),
+    ("libibverbs: Warning: RLIMIT_MEMLOCK is 65536 bytes.\nRuntimeError: it failed\n", "unknown"),
+    ("OSError: [Errno 12] Cannot allocate memory\n", "host-memory-short"),
+    (
+        "accel0\nno interfaces were detected\naccel1\nno interfaces were detected\n",
+        "no-interfaces",
+    ),
+    (
+        "Events:\n  Type     Reason            Age   From               Message\n"
+        "  Warning  FailedScheduling  2m    default-scheduler  0/3 nodes are available: 1 node(s) had untolerated "
+        "taint {x: }, 2 Insufficient hugepages-2Mi. preemption: 0/3 nodes are available.\n",
+        "kubernetes-short",
+    ),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
 ]
@@ -787,7 +849,53 @@ def test_a_recorded_log_is_explained(path: str, identifier: str, word: str) -> N
 def test_a_status_without_a_reason_is_no_success() -> None:
     assert explained("INFO 11-26 10:00:00 [x.py:1] starting").id == "no-failure"
     assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=1).id == "unknown"
-    assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=137).id == "container-killed"
+    assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=137).id == "process-killed"
+    assert explained("INFO 11-26 10:00:00 [x.py:1] starting", status=143).id == "container-killed"
+    known = explained("RuntimeError: nobody has seen this", status=137)
+    assert "nobody has seen this" in " ".join(known.lines)
+
+
+def test_a_model_is_known_from_the_line_that_names_it() -> None:
+    begins = (
+        "INFO 11-26 10:00:00 [core.py:7] Initializing a V1 LLM engine (v0.26.0) with config: model='Qwen/Qwen3.6-27B'"
+    )
+    failed = "RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure]."
+    assert "gated delta" in explained(f"{begins}, tokenizer='x'\n{failed}", release="1.24.1").remedy
+    assert "gated delta" not in explained(failed, release="1.24.1").remedy
+
+
+def test_what_kubernetes_lacks_is_named() -> None:
+    line = "0/2 nodes are available: 2 Insufficient habana.ai/gaudi."
+    assert "Insufficient habana.ai/gaudi." in explained(line).cause
+
+
+def test_nobody_is_said_to_start_a_server_again_that_nobody_supervises() -> None:
+    for status in (137, 143):
+        said = explained("INFO 11-26 10:00:00 [x.py:1] starting", status=status)
+        assert "again by itself" not in f"{said.cause} {said.remedy}"
+
+
+# As Python prints it, from 3.11 on.
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/v/site-packages/anyio/_backends/_asyncio.py", line 772, in __aexit__
+  |     raise BaseExceptionGroup(
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/v/site-packages/vllm/b.py", line 3, in b
+    |     c()
+    | {}
+    +------------------------------------
+"""
+
+
+def test_a_group_of_exceptions_is_read_like_its_first_one() -> None:
+    assert explained(GROUP.format("RuntimeError: synStatus=20 [Device already acquired]")).id == "card-busy"
+    assert explained(GROUP.format("ValueError: nobody has seen this")).lines == (
+        'File "/v/site-packages/vllm/b.py", line 3, in b',
+        "c()",
+        "ValueError: nobody has seen this",
+    )
 
 
 @pytest.mark.parametrize(

@@ -345,6 +345,25 @@ def test_explain_after_readiness_a_known_cause_is_recognised(line: str, identifi
     assert cause.lines[-1] in line
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    ["(APIServer pid=1) ERROR 11-26 10:00:00 [serving_chat.py:7] ", "ERROR 11-26 10:00:00 serving_chat.py:7] ", ""],
+)
+@pytest.mark.parametrize(
+    "message",
+    [
+        GRAPH,
+        "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_BRIDGE Exception in Launch thread...\n"
+        "Check $HABANA_LOGS/ for detailsGraph compile failed. synStatus=synStatus 26 [Generic failure].",
+    ],
+)
+def test_explain_a_graph_that_fails_at_a_first_request_is_the_cause(prefix: str, message: str) -> None:
+    """vllm-gaudi 1734: an engine within the API server prints it where it prints what failed for a client."""
+    begins = ["ERROR:    Exception in ASGI application", *PREPARED[1:]]
+    lines = ["INFO:     Application startup complete.", *(prefix + line for line in begins)]
+    assert explain([*lines, *(prefix + line for line in message.split("\n"))], Facts(status=1)).id == "graph-compiler"
+
+
 def test_explain_what_a_scheduler_had_is_not_quoted_from_a_part_of_a_log() -> None:
     """Nothing in it shows that the server listens."""
     assert "SchedulerOutput" not in texts(explain([DUMP], Facts(status=1)))
