@@ -100,7 +100,11 @@ _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|n
 _PAGE_TABLES = re.compile(kernel_log.PAGE_TABLES)
 # vLLM prints what it was started with; some faults are told by it.
 _ARGUMENTS = "non-default args: "
-_MODEL = re.compile(r"Initializing an? (?:V\d )?LLM engine .{0,60}? with config: model='(?P<model>[^']{1,200})'")
+_MODEL = re.compile(r"Initializing an? (?:V\d )?LLM engine .{0,60}? with config: model='([^']{1,200})'")
+# hl-smi, collect_env of the fork, and what optimum-habana warns of; names of images, and what the plugin was built for.
+_RELEASE = r"(\d{1,3}\.\d{1,3}\.\d{1,3})"
+_DRIVER = re.compile(rf"(?i)\bdriver[ _]ver(?:sion)?(?: is v|:)\s*{_RELEASE}")
+_IMAGE = re.compile(rf"(?:gaudi-docker/|\bhabana-frameworks v|runtime\.py:\d+\] +build: ){_RELEASE}")
 _OUT_OF_MEMORY = re.compile(r"(?i)out of memory: killed process")
 
 
@@ -313,8 +317,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     log, progress = ServerLog(served=_begins_late(lines)), Progress()
     if facts.command is None:
         facts = replace(facts, command=tuple(line for line in others if _ARGUMENTS in line) or None)
-    if facts.model is None:
-        facts = replace(facts, model=next((found["model"] for found in map(_MODEL.search, others) if found), None))
+    facts = _with_versions(facts, others)
     for line in lines:
         log.add(line)
         progress.hear(line)
@@ -334,6 +337,21 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     said = (_last(errors, QUOTED) if quotable else ()) or found.lines or (() if log.served else _last(others, QUOTED))
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
+
+
+def _with_versions(facts: Facts, lines: Sequence[str]) -> Facts:
+    """Return the facts with the model, the driver and the release of the image, as far as one of each is named."""
+
+    def only(pattern: re.Pattern[str]) -> str | None:
+        named = {found[1] for found in map(pattern.search, lines) if found}
+        return named.pop() if len(named) == 1 else None
+
+    return replace(
+        facts,
+        model=facts.model or only(_MODEL),
+        driver=facts.driver or only(_DRIVER),
+        image=facts.image or only(_IMAGE),
+    )
 
 
 def _says_nothing(line: str) -> bool:

@@ -96,12 +96,9 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
     specific = next((found for found in of_conditions if found[0].id != HCL_CHECK), None)
     if specific is not None:
         return specific
-    of_chains = [raised for chain in chains for raised in _by_weight(chain)]
-    for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
-        for text in raised.texts:
-            # HCL's own line says more than the code that follows from it.
-            if (known := recognise(text, facts)) and not (of_conditions and CODE.search(text)):
-                return known, text.strip()
+    found = _of_chains(chains, first, facts, has_condition=bool(of_conditions))
+    if found is not None:
+        return found
     if of_conditions:
         return of_conditions[0]
     for error in (True, False):
@@ -111,6 +108,21 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
             text = log.telling.get((known.id, error), "")
             if text and recognise(text, facts) is known and not (known.consequence and first is not None):
                 return known, text
+    return None
+
+
+def _of_chains(
+    chains: list[Chain], first: Raised | None, facts: Facts, *, has_condition: bool
+) -> tuple[Known, str] | None:
+    """Return the known fault that an exception shows, and its line; of consequences only where nothing else failed."""
+    of_chains = [raised for chain in chains for raised in _by_weight(chain)]
+    for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
+        alone = first is None or first.is_consequence or first.text == raised.text
+        for text in raised.texts:
+            known = recognise(text, facts)
+            # HCL's own line says more than the code that follows from it.
+            if known and (alone or not known.consequence) and not (has_condition and CODE.search(text)):
+                return known, text.strip()
     return None
 
 

@@ -21,7 +21,7 @@ FAULTS = (
         "model-len-too-long",
         INSTANCES,
         "",
-        "max_model_len is more than the model's config.json allows.",
+        "The request's max_model_len is more than the model's config.json allows.",
         "Lower max_model_len to what the line names, or leave it out. A model that takes longer prompts with scaled "
         "positions says so on its page: give it that rope scaling (hf_overrides).",
         "_get_and_verify_max_len in vllm/config",
@@ -61,6 +61,32 @@ FAULTS = (
         remedies={"instance": "Stop it (systemctl stop vllm-{other}), or give one of the two another port."},
         signs=r"\[Errno 98\]|[Aa]ddress already in use|port is already allocated",
         example="OSError: [Errno 98] Address already in use",
+    ),
+    Known(
+        "processes-not-connected",
+        INSTANCES,
+        "",
+        "The server's processes do not reach each other over the network.",
+        "Have the host's own name resolve to an address that it has (getent hosts $(hostname)), or name the interface "
+        "and the address: GLOO_SOCKET_IFNAME, HCCL_SOCKET_IFNAME, VLLM_HOST_IP. A firewall must let the host talk to "
+        "itself. Where a process of the server ended before, read why that ended.",
+        "torch.distributed and Gloo",
+        retry=True,
+        consequence=True,
+        signs=r"[Gg]loo connectFullMesh failed|gloo/transport/tcp|client socket has (?:timed out|failed to connect)"
+        r"|Timed out initializing process group|Unable to resolve hostname to a .{0,20}address",
+        example="RuntimeError: Gloo connectFullMesh failed with [/gloo/transport/tcp/pair.cc:144] no error",
+    ),
+    Known(
+        "path-forbidden",
+        INSTANCES,
+        "",
+        "The server may not read or write a path that it was given.",
+        "Give it to the user who runs the server, and mount it for writing where the server writes there (its cache: "
+        "HF_HOME). Plans of this project name the places; run the playbook again.",
+        "the kernel: EACCES",
+        signs=r"PermissionError: \[Errno 13\]",
+        example="PermissionError: [Errno 13] Permission denied: '/data/hub'",
     ),
     Known(
         "address-missing",

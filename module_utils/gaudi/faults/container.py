@@ -144,7 +144,8 @@ FAULTS = (
         "The container engine does not know the runtime.",
         "Run the playbook again (role container_runtime).",
         "docker's command line",
-        signs=r"[Uu]nknown (?:or invalid )?runtime (?:specified|name)",
+        signs=r"[Uu]nknown (?:or invalid )?runtime (?:specified|name)"
+        r"|no runtime for \W{0,3}\w{1,40}\W{0,3} is configured|RuntimeClass \W{0,3}\w{1,40}\W{0,3} not found",
         example="docker: Error response from daemon: Unknown runtime specified habana.",
     ),
     Known(
@@ -173,7 +174,8 @@ FAULTS = (
         "and restart its kubelet. Otherwise ask for less, or end what has it.",
         "the scheduler of Kubernetes",
         retry=True,
-        signs=r"nodes are available: .{0,200}?\b(Insufficient [\w.-]{1,60}(?:/[\w.-]{0,60}\w)?)",
+        signs=r"nodes are available: .{0,200}?\b(Insufficient [\w.-]{1,60}(?:/[\w.-]{0,60}\w)?)"
+        r"|requested number of devices (unavailable for [\w.-]{1,60}/[\w.-]{0,60}\w)",
         example="Warning  FailedScheduling  2m  default-scheduler  0/3 nodes are available: 3 Insufficient "
         "habana.ai/gaudi. preemption: 0/3 nodes are available.",
     ),

@@ -241,6 +241,18 @@ FAULTS = (
         },
     ),
     Known(
+        "process-limit",
+        HOST,
+        "",
+        "The server may not start more threads or open more files.",
+        "Raise the limit of its container or unit: docker run --pids-limit and --ulimit nofile, TasksMax and "
+        "LimitNOFILE of systemd, the pod's limit in Kubernetes.",
+        "the kernel: EAGAIN and EMFILE",
+        retry=True,
+        signs=r"can't start new thread|pthread_create failed|\[Errno 24\]|Too many open files",
+        example="RuntimeError: can't start new thread",
+    ),
+    Known(
         "host-memory-short",
         HOST,
         "",

@@ -66,10 +66,12 @@ FAULTS = (
         "A worker did not answer the engine in time.",
         "Read dmesg | grep habanalabs: a card that was reset, or a link that went down, does this. Otherwise a graph "
         "took too long to compile while a request waited: warm up its shape (playbooks/status.yml names it), or raise "
-        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS in extra_environment, where the release reads it.",
-        "vllm/v1/executor/multiproc_executor.py; vllm 17965, a public issue",
+        "the time in extra_environment: VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS, or VLLM_ENGINE_ITERATION_TIMEOUT_S and "
+        "VLLM_RPC_TIMEOUT of the forks, where the release reads it.",
+        "vllm/v1/executor/multiproc_executor.py, vllm/engine/multiprocessing/client.py and async_llm_engine.py; vllm "
+        "17965, a public issue",
         retry=True,
-        signs=r"RPC call to \w+ timed out",
+        signs=r"RPC call to \w+ timed out|Engine iteration timed out|Server didn't reply within \d+ ms",
         example="TimeoutError: RPC call to execute_model timed out.",
     ),
     Known(
@@ -94,7 +96,7 @@ FAULTS = (
         PLUGIN,
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|Found no NVIDIA driver"
         r"|libcuda\.so\S*: cannot open|No module named 'habana_frameworks"
-        r"|module 'torch' has no attribute 'hpu'"
+        r"|module 'torch' has no attribute 'hpu'|Device string must not be empty"
         r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
@@ -202,7 +204,8 @@ FAULTS = (
         "Give the container as many cards as tensor_parallel_size says (HABANA_VISIBLE_DEVICES), and check that hl-smi "
         "lists them.",
         "synFailedNotEnoughDevicesFound, 16, in synapse_common_types.h; vllm/executor/ray_utils.py",
-        signs=r"synStatus[= ]+(?:synStatus )?16\b|required (?:HPUs|GPUs) exceeds the total number of available",
+        signs=r"synStatus[= ]+(?:synStatus )?16\b|Cannot provide a placement group of|Current node has no (?:HPU|GPU) "
+        r"available|required (?:HPUs|GPUs) exceeds the total number of available",
         example="ValueError: The number of required HPUs exceeds the total number of available HPUs in the placement "
         "group.",
     ),
@@ -263,7 +266,8 @@ FAULTS = (
             "enforce_eager, or another release."
         },
         cases=True,
-        signs=r"Graph compile failed|synNodeCreate\w* failed for node",
+        signs=r"Graph compile failed|synNodeCreate\w* failed for node|compileGraph: Can ?not compile"
+        r"|synGraphCompile: SYN_API_CALL failed|Graph optimization failed pass",
         example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
     ),
     Known(
@@ -339,6 +343,31 @@ FAULTS = (
         example="NotImplementedError: No MXFP4 MoE backend supports the deployment configuration.",
     ),
     Known(
+        "operation-missing",
+        INSTANCES,
+        "",
+        "The server calls an operation that PyTorch for Gaudi or this image does not have: code that was written for "
+        "other accelerators.",
+        "Leave out the option that leads there: the place beside the error names the code (--load-format dummy, kinds "
+        "of quantization and samplers do that). Otherwise this release does not serve the model; docs/models.md lists "
+        "what was validated.",
+        "PyTorch's dispatcher; vllm-fork 627 and 754, public issues",
+        signs=r"Device type HPU is not supported|not implemented for '(?i:hpu)'"
+        r"|Could not run '[\w:.]{1,80}' with arguments from the '(?:HPU|CUDA)' backend|Torch not compiled with CUDA"
+        r"|'_OpNamespace' '\w{1,40}' object has no attribute",
+        example="RuntimeError: Device type HPU is not supported for torch.Generator() api.",
+    ),
+    Known(
+        "forked-late",
+        INSTANCES,
+        "",
+        "A worker was forked from a process that already used a card.",
+        "Set VLLM_WORKER_MULTIPROC_METHOD to spawn (plans of this project do not need it).",
+        "torch and vllm/utils",
+        signs=r"Cannot re-initialize \w{2,5} in forked subprocess",
+        example="RuntimeError: Cannot re-initialize HPU in forked subprocess.",
+    ),
+    Known(
         "triton-kernel",
         INSTANCES,
         "",
@@ -371,6 +400,16 @@ FAULTS = (
         signs=r"contains custom code which must be executed|[Pp]lease (?:pass|set) .{0,40}trust_remote_code=True",
         example="ValueError: The repository for /models/x contains custom code which must be executed to "
         "correctly load the model.",
+    ),
+    Known(
+        "pictures-together",
+        INSTANCES,
+        "",
+        "The server computed several requests with pictures at once, and this release cannot do that with this model.",
+        "Serve the model with another release (docs/models.md lists what was validated), or set max_num_seqs to 1.",
+        "vllm-fork 841, a public issue",
+        signs=r"Attempted to assign [\d +=]{1,200} multimodal tokens to \d{1,9} placeholders",
+        example="ValueError: Attempted to assign 2160 + 2144 = 4304 multimodal tokens to 0 placeholders",
     ),
     Known(
         "too-many-at-once",

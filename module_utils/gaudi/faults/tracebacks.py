@@ -71,6 +71,7 @@ WRAPPER = re.compile(
 CONSEQUENCE = re.compile(
     r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistNetworkError|DistBackendError)\b"
     r"|Connection (?:closed|reset) by peer|Timed out waiting for (?:engine|clients)|Broken pipe"
+    r"|[Gg]loo connectFullMesh|gloo/transport|client socket has|Timed out initializing process group"
 )
 # HTTP libraries raise the first for a status, queues the second after a timeout. The exception that follows says more.
 _SAYS_LITTLE = re.compile(r"^(?:\w+\.)*(?:(?:HTTPError|HTTPStatusError): |(?:TimeoutError|Empty)$)")

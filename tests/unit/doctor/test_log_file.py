@@ -569,6 +569,10 @@ WHOLE = [
         "overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1\n",
         "model-len-too-long",
     ),
+    (
+        "(Worker_TP0 pid=8) RuntimeError: 0 active drivers ([]). There should only be one.\n",
+        "triton-kernel",
+    ),
     ("NotImplementedError: No FP8 MoE backend supports the deployment configuration.\n", "experts-quantized"),
     ("ValueError: awq_marlin quantization is currently not supported in hpu.\n", "quantization-not-for-card"),
     (
@@ -587,6 +591,78 @@ WHOLE = [
         "  Warning  FailedScheduling  2m    default-scheduler  0/3 nodes are available: 1 node(s) had untolerated "
         "taint {x: }, 2 Insufficient hugepages-2Mi. preemption: 0/3 nodes are available.\n",
         "kubernetes-short",
+    ),
+    # vllm-fork 484: Synapse's own log, of a report that has no line of PyTorch.
+    (
+        "[19:08:34.164986][PASS_MANAGER          ][error][tid:44F8A] Graph optimization failed pass: loadTpcKernels\n"
+        "[19:08:34.165002][SYN_RECIPE    ][error][tid:44F8A] compileGraph: Can not compile graph\n",
+        "graph-compiler",
+    ),
+    # vllm-fork 754 and vllm-gaudi 1549: code of other accelerators.
+    (
+        "ERROR 01-29 16:41:43 engine.py:381] Traceback (most recent call last):\n"
+        'ERROR 01-29 16:41:43 engine.py:381]   File "/v/weight_utils.py", line 7, in initialize_single_dummy_weight\n'
+        "ERROR 01-29 16:41:43 engine.py:381] RuntimeError: Device type HPU is not supported for torch.Generator() "
+        "api.\n",
+        "operation-missing",
+    ),
+    ("AttributeError: '_OpNamespace' '_C' object has no attribute 'rms_norm'\n", "operation-missing"),
+    ("AssertionError: Torch not compiled with CUDA enabled\n", "operation-missing"),
+    (
+        "NotImplementedError: Could not run 'aten::_fft_r2c' with arguments from the 'HPU' backend. This could be "
+        "because the operator doesn't exist for this backend.\n",
+        "operation-missing",
+    ),
+    # vllm-fork 841, while it serves.
+    (
+        "INFO 02-26 23:33:20 engine.py:270] Added request chatcmpl-f8f0bd35667c40ed90aff588b2a39951.\n"
+        "CRITICAL 02-26 23:33:21 launcher.py:99] MQLLMEngine is already dead, terminating server process\n"
+        'INFO:     127.0.0.1:53148 - "POST /v1/chat/completions HTTP/1.1" 500 Internal Server Error\n'
+        "ERROR 02-26 23:33:21 engine.py:136] ValueError('Attempted to assign 2160 + 2144 = 4304 multimodal tokens to 0 "
+        "placeholders')\n"
+        "ERROR 02-26 23:33:21 engine.py:136] Traceback (most recent call last):\n"
+        'ERROR 02-26 23:33:21 engine.py:136]   File "/root/vllm-fork/vllm/utils.py", line 7, in merge\n'
+        "ERROR 02-26 23:33:21 engine.py:136] ValueError: Attempted to assign 2160 + 2144 = 4304 multimodal tokens to 0 "
+        "placeholders\n",
+        "pictures-together",
+    ),
+    # Timeouts of the V0 engine.
+    (
+        "ERROR 09-03 07:50:00 async_llm_engine.py:655] Engine iteration timed out. This should never happen!\n"
+        "vllm.engine.async_llm_engine.AsyncEngineDeadError: Background loop has errored already.\n",
+        "worker-timeout",
+    ),
+    ("ERROR 02-19 17:47:49 client.py:300] TimeoutError: Server didn't reply within 10000 ms\n", "worker-timeout"),
+    # Processes that do not find each other explain only where none of them failed.
+    (
+        "(Worker_TP1 pid=9) RuntimeError: Gloo connectFullMesh failed with [/gloo/gloo/transport/tcp/pair.cc:144] no "
+        "error\n",
+        "processes-not-connected",
+    ),
+    (
+        "(Worker_TP1 pid=9) RuntimeError: Gloo connectFullMesh failed with [/gloo/gloo/transport/tcp/pair.cc:144] no "
+        "error\n(Worker_TP0 pid=8) ValueError: nobody has seen this\n",
+        "unknown",
+    ),
+    ("RuntimeError: can't start new thread\n", "process-limit"),
+    ("OSError: [Errno 24] Too many open files: '/models/a.safetensors'\n", "process-limit"),
+    ("PermissionError: [Errno 13] Permission denied: '/data/hub'\n", "path-forbidden"),
+    ("RuntimeError: Device string must not be empty\n", "no-plugin"),
+    ("RuntimeError: Cannot re-initialize HPU in forked subprocess.\n", "forked-late"),
+    (
+        "ValueError: Cannot provide a placement group of placement_group_specs=[{'HPU': 1.0}] within 1800 seconds.\n",
+        "too-few-cards",
+    ),
+    # Kubernetes.
+    (
+        "Warning  UnexpectedAdmissionError  3s  kubelet  Allocate failed due to requested number of devices "
+        "unavailable for habana.ai/gaudi. Requested: 8, Available: 0, which is unexpected\n",
+        "kubernetes-short",
+    ),
+    (
+        "Warning  FailedCreatePodSandBox  2m  kubelet  Failed to create pod sandbox: rpc error: code = Unknown desc = "
+        'unable to get OCI runtime for sandbox "a5b1": no runtime for "habana" is configured\n',
+        "runtime-missing",
     ),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
@@ -862,6 +938,36 @@ def test_a_model_is_known_from_the_line_that_names_it() -> None:
     failed = "RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure]."
     assert "gated delta" in explained(f"{begins}, tokenizer='x'\n{failed}", release="1.24.1").remedy
     assert "gated delta" not in explained(failed, release="1.24.1").remedy
+
+
+# GenAIComps 1038, optimum-habana 1611 and chatglm with optimum-habana 1478: what people paste beside their log.
+FAILED_ACQUIRE = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."
+IMAGE = "docker run vault.habana.ai/gaudi-docker/1.19.0/ubuntu22.04/habanalabs/pytorch-installer-2.5.1"
+
+
+@pytest.mark.parametrize(
+    ("before", "identifier"),
+    [
+        (["driver_ver: 1.16.2-f195ec4", IMAGE], "other-release"),
+        (
+            ["| Driver Version:                                     1.19.0-ee698fb          |", IMAGE],
+            "card-not-acquired",
+        ),
+        (["HPU driver version: 1.18.0-6f47ddd", "INFO 01-27 [runtime.py:32]     build: 1.23.0.695"], "other-release"),
+        (
+            [
+                "but habana-frameworks v1.17.0.495 was found, this could lead to undefined behavior!",
+                "but the driver version is v1.18.0, this could lead to undefined behavior!",
+            ],
+            "other-release",
+        ),
+        # Of two nodes or images nobody knows which one failed.
+        (["Driver Version: 1.16.2-f1", "Driver Version: 1.19.0-f1", IMAGE], "card-not-acquired"),
+        ([IMAGE], "card-not-acquired"),
+    ],
+)
+def test_releases_that_a_log_names_decide(before: list[str], identifier: str) -> None:
+    assert explained("\n".join([*before, FAILED_ACQUIRE])).id == identifier
 
 
 def test_what_kubernetes_lacks_is_named() -> None:

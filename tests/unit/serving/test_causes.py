@@ -267,7 +267,7 @@ OF_ONE_REQUEST = (
 def test_explain_an_error_of_one_request_ended_no_server(printed: tuple[str, ...]) -> None:
     prefix, *lines = printed
     ready = "INFO:     Application startup complete."
-    alone = explain([ready, *(prefix + line for line in lines)], Facts(status=137, served=True))
+    alone = explain([ready, *(prefix + line for line in lines)], Facts(status=137, served=True, kernel_oom=0))
     assert alone.id == "container-killed"
     assert "secret" not in " ".join((alone.cause, alone.exception, *alone.lines))
     engine = "(EngineCore pid=7) ERROR 11-26 10:00:00 [core.py:7] ItsOwnError: x"
