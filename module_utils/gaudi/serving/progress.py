@@ -140,6 +140,9 @@ class Progress:
         if found := AGAIN.search(line):
             self._begin_again(int(found["total"] or 0))
         elif AGAIN_DONE.search(line):
+            if f"{VALIDATION}prompt" not in self.warm_up:
+                # All that the first warm-up had: its bars told nobody which one they were of.
+                self._expect_again(self._prompts_again() or min(self.warm_up.get("prompt", (0, 0))[1], 2))
             self._complete(again=True)
         elif found := FINISHED.search(line):
             self._finish(float(found["seconds"]))
@@ -254,12 +257,13 @@ class Progress:
     def _stage(self, phase: str, total: int) -> str:
         """Return the phase of a bar: it has no name of its warm-up, so its total tells which one it is of.
 
-        Where both warm-ups have the same total, the second begins with its announcement.
+        Where both warm-ups have the same total, the second begins with its announced total, or is counted at its end:
+        until then a worker may still be in the first.
         """
         first = max(self.expected.get(phase, 0), self.warm_up.get(phase, (0, 0))[1])
         again = self.warm_up.get(VALIDATION + phase, (0, 0))[1]
-        if self._again and not again and phase == "prompt" and total <= 2:
-            # A version that does not say how many takes two prompts, or the only one.
+        if self._again and not again and phase == "prompt" and total <= 2 and total < first:
+            # A version that does not say how many takes two prompts.
             return VALIDATION + phase
         if total in (first, *self._announced.get(phase, ())) and not (self._again and total == again):
             return phase
@@ -278,7 +282,8 @@ class Progress:
         self._again = True
         self._complete(again=False)
         if prompts and (known := self.warm_up.get(f"{VALIDATION}prompt")) is not None:
-            self.warm_up[f"{VALIDATION}prompt"] = (min(known[0], prompts), prompts)
+            # No count goes back, whatever an engine of another number says.
+            self.warm_up[f"{VALIDATION}prompt"] = (known[0], max(known[0], prompts))
         self._expect_again(prompts or self._prompts_again())
 
     def _complete(self, *, again: bool) -> None:
