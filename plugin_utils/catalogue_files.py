@@ -41,6 +41,42 @@ def close_matches(name: str, known: Iterable[str]) -> str:
     return question(difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6))
 
 
+# Where a model's file names its repositories.
+_REPOSITORY = re.compile(r"^ +repository: (\S+)$", re.MULTILINE)
+# How alike a name must be, and how much less alike than the best one.
+_ALIKE, _BESIDE_BEST = 0.82, 0.08
+_LEAST = 3
+
+
+def near_models(name: str) -> list[str]:
+    """The models of the catalogue that a name, a hub id or a part of one may mean; the likeliest first, three at most.
+
+    A hub id of a model's file means that model alone.
+    """
+    known = {
+        path.stem: [path.stem, *_REPOSITORY.findall(path.read_text(encoding="utf-8"))]
+        for path in sorted((CATALOG / "models").glob("*.yml"))
+    }
+    exact = [stem for stem, called in known.items() if name.lower() in (each.lower() for each in called)]
+    last = name.rpartition("/")[2]
+    alike = {
+        stem: max(_alikeness(last, each.rpartition("/")[2]) for each in called)
+        for stem, called in known.items()
+        if not exact or stem in exact
+    }
+    best = max(alike.values())
+    near = [stem for stem, ratio in alike.items() if exact or ratio >= max(_ALIKE, best - _BESIDE_BEST)]
+    return sorted(near, key=lambda stem: (-alike[stem], len(stem), stem))[:3]
+
+
+def _alikeness(name: str, known: str) -> float:
+    """How alike two names are, 0 to 1: one that is part of the other is more alike than one with other letters."""
+    one, other = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (name, known))
+    ratio = difflib.SequenceMatcher(None, one, other).ratio()
+    within = len(one) >= _LEAST and one in other
+    return 1 - (1 - ratio) / 10 if within else ratio
+
+
 def _place(path: Iterable[str | int]) -> str:
     """``defaults.input_range[0]`` for a jsonschema path; empty for the whole file."""
     text = ""
@@ -201,5 +237,6 @@ def resolve(folder: str, word: str, name: object) -> Path:
     sentence = absent(text[:100])
     # Far too many for a sentence.
     every = " docs/models.md lists them." if folder == "models" else f" Known: {', '.join(known)}."
-    hint = f" {sentence}" if sentence else close_matches(text[:100], known) or every
+    near = question(near_models(text[:100])) if folder == "models" else close_matches(text[:100], known)
+    hint = f" {sentence}" if sentence else near or every
     raise Refusal("not_in_catalogue", f"There is no {word} {cut(name)} in catalog/{folder}.{hint}")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from action_plugins import serving_plan
 from plugin_utils import catalogue_files, releases, yaml_files
-from plugin_utils.catalogue_files import close_matches, findings, load_checked, names, resolve
+from plugin_utils.catalogue_files import close_matches, findings, load_checked, names, near_models, resolve
 from plugin_utils.yaml_files import load_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -347,3 +347,43 @@ def test_weights_that_are_published_nowhere() -> None:
 def test_near_names() -> None:
     assert close_matches("prot", ["port", "host"]) == " Did you mean port?"
     assert close_matches("zzz", ["port", "host"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        # Hub ids, of this model alone, in any case.
+        ("Qwen/Qwen3-8B", ["qwen3-8b"]),
+        ("openai/GPT-oss-20b", ["gpt-oss-20b"]),
+        ("deepseek-ai/DeepSeek-R1", ["deepseek-r1-671b"]),
+        # The id of the repository that the hub gave the model later.
+        ("meta-llama/Llama-3.1-8B-Instruct", ["meta-llama-3.1-8b-instruct"]),
+        # Names with other letters, and parts of names.
+        ("qwen3_8b", ["qwen3-8b"]),
+        ("qwen2.5-7b-instrct", ["qwen2.5-7b-instruct", "qwen2.5-72b-instruct", "qwen2.5-vl-7b-instruct"]),
+        ("Llama-4-Scout", ["llama-4-scout-17b-16e-instruct"]),
+        ("llama3.1-8b", ["meta-llama-3.1-8b", "meta-llama-3.1-8b-instruct"]),
+        ("mixtral-8x7b", ["mixtral-8x7b-v0.1", "mixtral-8x7b-instruct-v0.1"]),
+        ("mistralai/Phi-Nothing", []),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", []),
+        ("zzz", []),
+        ("", []),
+    ],
+)
+def test_a_model_of_another_name_is_found(given: str, meant: list[str]) -> None:
+    assert near_models(given) == meant
+
+
+@pytest.mark.parametrize("given", ["qwen", "llama", "gpt-oss", "mistral", "3"])
+def test_at_most_three_models_are_suggested(given: str) -> None:
+    assert len(near_models(given)) <= 3
+    with pytest.raises(Refusal) as caught:
+        resolve("models", "model", given)
+    assert str(caught.value).count(" or ") <= 2
+
+
+def test_every_hub_id_of_the_catalogue_means_its_model() -> None:
+    for name in names("models"):
+        for repository in load_checked("model", resolve("models", "model", name)).get("repositories", {}).values():
+            near = near_models(repository["repository"])
+            assert name in near or len(near) == 3, repository
