@@ -17,6 +17,8 @@ from ..rules.draft import Draft
 from .refusals import one_node_only
 from .subject import Subject
 
+# More than four rounded figures of a plan are wrong by, in GiB.
+ROUNDED = 0.03
 # A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
 IDLE_AT_MOST_MIB = 4096
 
@@ -196,10 +198,24 @@ def _divided(
         draft.warn(
             f"The states of {seqs} sequences take {cache.states:.1f} GiB of each card, which the server does not "
             f"count: of the {split.graphs:.1f} GiB for graphs nothing is left (inferred from its code; such starts "
-            f"were seen to end in the warm-up). Lower max_num_seqs, raise graph_reserved_mem or lower "
-            f"gpu_memory_utilization."
+            f"were seen to end in the warm-up), {cache.states - split.graphs:.1f} GiB are missing. Lower max_num_seqs, "
+            f"use more cards, raise graph_reserved_mem or lower gpu_memory_utilization."
         )
     return {**kept, "states_gib": cache.states}
+
+
+def lacking_for_graphs(memory: Mapping[str, object]) -> float:
+    """GiB of each card that a plan's KV cache and states take of what graphs need; 0 where they leave it.
+
+    The figures of a plan have two decimals.
+    """
+
+    def gib(name: str) -> float:
+        value = memory.get(name)
+        return value if isinstance(value, float) else 0.0
+
+    left = gib("usable_gib") - gib("kv_cache_gib") - gib("dummy_block_gib") - gib("states_gib")
+    return -left if left < -ROUNDED else 0.0
 
 
 def _asked_blocks(draft: Draft, resolved: ResolvedRequest, fit: int) -> int:

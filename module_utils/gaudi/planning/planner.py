@@ -26,7 +26,7 @@ from .buckets import buckets_of_start, buckets_part
 from .chosen_cards import bind_cpus, module_variables
 from .container import Setting, base_image, check_places, container, image, requires
 from .links import CardPath, path_between
-from .memory import memory_part
+from .memory import lacking_for_graphs, memory_part
 from .moved import by_way, for_release
 from .refusals import (
     check_kernels,
@@ -97,11 +97,14 @@ def _on_fewest_cards(
     cards: Mapping[str, CardType],
     node: Node,
 ) -> dict[str, Any]:
-    """The plan on the fewest cards that hold the model and one longest request.
+    """The plan on the fewest cards that hold the model, one longest request, and what a start takes beside them.
+
+    If no number leaves the last, the largest that holds the rest is the plan, with its warning.
 
     Raises the Refusal of the largest number that was tried where none does, and where the memory is not known.
     """
     tried: dict[str, str] = {}
+    tight: tuple[int, dict[str, Any]] | None = None
     for count in SIZES:
         asked = {**request, "tensor_parallel_size": count}
         try:
@@ -110,6 +113,8 @@ def _on_fewest_cards(
             if refusal.id not in TOO_FEW or (count == SIZES[-1] and not tried):
                 raise
             tried[str(count)] = str(refusal)
+            if tight is not None:
+                break
             if refusal.id == "too_few_cards" or count == SIZES[-1]:
                 raise Refusal("fits_on_no_cards", _nowhere(tried)) from refusal
             continue
@@ -119,16 +124,28 @@ def _on_fewest_cards(
                 "tensor_parallel_size is auto, but the size of the weights or of the cards is not known: nobody can "
                 "say how many cards hold the model. Fetch the model first, or give a number.",
             )
-        why = {
-            "value": "tensor_parallel_size",
-            "result": count,
-            "rule": "fewest-cards",
-            "source": "gaudi-serving: the first of 1, 2, 4 and 8 cards whose memory holds the weights and one longest "
-            "request",
-            "inputs": tried,
-        }
-        return {**found, "explain": [*found["explain"], why]}
-    raise AssertionError("the last size returns or raises")
+        lacking = lacking_for_graphs(found["memory"])
+        if lacking > 0:
+            tried[str(count)] = f"{lacking:.1f} GiB of each card are missing for graphs."
+            tight = count, found
+            continue
+        return _chosen(found, count, tried)
+    if tight is None:
+        raise AssertionError("the last size returns or raises")
+    return _chosen(tight[1], tight[0], tried)
+
+
+def _chosen(found: Mapping[str, Any], count: int, tried: Mapping[str, str]) -> dict[str, Any]:
+    """The plan with the reason for its number of cards."""
+    why = {
+        "value": "tensor_parallel_size",
+        "result": count,
+        "rule": "fewest-cards",
+        "source": "gaudi-serving: the first of 1, 2, 4 and 8 cards whose memory holds the weights and one longest "
+        "request",
+        "inputs": {number: sentence for number, sentence in tried.items() if int(number) != count},
+    }
+    return {**found, "explain": [*found["explain"], why]}
 
 
 def _nowhere(tried: Mapping[str, str]) -> str:

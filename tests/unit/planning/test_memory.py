@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.planning.many import plan_all
-from ansible.module_utils.gaudi.planning.memory import growth
+from ansible.module_utils.gaudi.planning.memory import growth, lacking_for_graphs
 
 from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_refusals import GIB, LLAMA_70B
@@ -169,3 +169,78 @@ def test_models_that_share_a_card_are_as_wide_as_they_are_loaded() -> None:
 
 def test_models_that_share_a_card_need_a_size() -> None:
     assert "size of the first model" in shared(weights="/data/elsewhere/bge")["refused"]
+
+
+# Qwen3-Next-80B-A3B: 36 of its 48 layers keep a state for each sequence (config.json of the repository).
+NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "hidden_size": 2048,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "moe_intermediate_size": 512,
+    "num_experts": 512,
+    "full_attention_interval": 4,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 262144,
+}
+NEXT_FILES = Weights(bytes=152 * GIB, parameters={"BF16": 76 * GIB})
+
+
+def left_for_graphs(memory: dict[str, Any]) -> float:
+    taken = ("kv_cache_gib", "dummy_block_gib", "states_gib")
+    return float(memory["usable_gib"] - sum(memory[name] for name in taken))
+
+
+def lacking(made: dict[str, Any]) -> list[str]:
+    return [sentence for sentence in made["warnings"] if "GiB are missing" in sentence]
+
+
+@pytest.mark.parametrize("release", ["1.24", "1.24.1"])
+def test_cards_chosen_for_a_model_leave_memory_for_graphs(release: str) -> None:
+    given = plan(release, NEXT_FILES, model_config=NEXT, tensor_parallel_size=2)
+    missing = -left_for_graphs(given["memory"])
+    assert missing > 1
+    (said,) = lacking(given)
+    assert float(said.partition(" GiB are missing")[0].split()[-1]) == pytest.approx(missing, abs=0.1)
+    chosen = plan(release, NEXT_FILES, model_config=NEXT, tensor_parallel_size="auto")
+    assert len(chosen["modules"]) == 4
+    assert left_for_graphs(chosen["memory"]) > 0
+    assert not lacking(chosen)
+    (why,) = [item for item in chosen["explain"] if item["rule"] == "fewest-cards"]
+    assert float(why["inputs"]["2"].split()[0]) == pytest.approx(missing, abs=0.1)
+    # Fewer sequences leave it on two cards.
+    few = plan(release, NEXT_FILES, model_config=NEXT, tensor_parallel_size="auto", max_num_seqs=32)
+    assert len(few["modules"]) == 2
+
+
+def test_where_no_number_of_cards_leaves_memory_for_graphs_the_plan_says_so() -> None:
+    made = plan("1.24.1", NEXT_FILES, model_config=NEXT, tensor_parallel_size="auto", max_num_seqs=2048)
+    assert lacking(made)
+    (why,) = [item for item in made["explain"] if item["rule"] == "fewest-cards"]
+    assert why["result"] == len(made["modules"]) == 8
+    assert list(why["inputs"]) == ["1", "2", "4"]
+
+
+def test_a_counted_state_and_a_cache_without_graphs_lack_nothing() -> None:
+    """Mamba's states are taken off the KV cache by the server; without graphs none are missing."""
+    config = {
+        **{key: value for key, value in NEXT.items() if not key.startswith(("linear", "full"))},
+        "model_type": "granitemoehybrid",
+        "architectures": ["GraniteMoeHybridForCausalLM"],
+        "layer_types": [*["mamba"] * 9, "attention"] * 4,
+        "num_hidden_layers": 40,
+        **{"mamba_n_heads": 128, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_d_conv": 4},
+    }
+    mamba = plan("1.24.1", BF16, model_config=config, tensor_parallel_size="auto", max_model_len=8192)
+    assert mamba["memory"]["states_gib"] > mamba["memory"]["graphs_gib"]
+    eager = plan("1.22", BF16, model_config={**LLAMA_70B, "num_hidden_layers": 8}, enforce_eager=True)
+    for made in (mamba, eager):
+        assert lacking_for_graphs(made["memory"]) == 0
