@@ -283,7 +283,7 @@ def _rows(answers: Sequence[Answer], kinds: Sequence[str], notes: _Notes) -> Ite
             for answer in alike_
             for sentence in ((answer.because,) if answer.refused_id else answer.notes)
         )
-        marks = f" [{', '.join(map(str, numbers))}]" if numbers else ""
+        marks = f" [{', '.join(map(str, sorted(numbers)))}]" if numbers else ""
         yield status, _cards(alike_, kinds), f"{reason}{marks}"
 
 
