@@ -218,10 +218,11 @@ from ansible.module_utils.gaudi.doctor.bundle import masked_text
 from ansible.module_utils.gaudi.engine import configuration
 from ansible.module_utils.gaudi.engine import daemon as docker_daemon
 from ansible.module_utils.gaudi.engine import flags as arguments
-from ansible.module_utils.gaudi.node import engine_config, tuning
+from ansible.module_utils.gaudi.node import engine_config
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.engine_look import last_messages, unit_properties
 from ansible.module_utils.gaudi.node.files import text_of, write_json
+from ansible.module_utils.gaudi.node.host import tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {

@@ -72,24 +72,24 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.driver import kernel_choice
+from ansible.module_utils.gaudi.driver import kernel_choice, kernel_pin
 from ansible.module_utils.gaudi.host import boot_menu
 from ansible.module_utils.gaudi.host import files as host_files
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import boot_loader, tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "kernel": {"type": "str", "default": ""},
-    "path": {"type": "path", "default": kernel_choice.PIN},
+    "path": {"type": "path", "default": kernel_pin.PIN},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 
 
 def persistent_kernel() -> str:
     """Return the kernel that GRUB boots from now on."""
-    variables = {name: value for name, value in tuning.boot_variables().items() if name != "next_entry"}
-    default = boot_menu.default_of(tuning.GRUB_CONFIG.read_text(errors="replace"), variables)
-    entry = boot_menu.chosen_entry(tuning.boot_entries(), default)
+    variables = {name: value for name, value in boot_loader.boot_variables().items() if name != "next_entry"}
+    default = boot_menu.default_of(boot_loader.GRUB_CONFIG.read_text(errors="replace"), variables)
+    entry = boot_menu.chosen_entry(boot_loader.boot_entries(), default)
     return entry.release if entry else ""
 
 
@@ -97,31 +97,31 @@ def mismatch(kernel: str) -> str:
     """Return that GRUB would not boot the kernel, as a sentence; "" if it would, or if none is chosen."""
     if not kernel or persistent_kernel() == kernel:
         return ""
-    found = boot_menu.of_files(tuning.grub_files(tuning.GRUB_DEFAULTS), tuning.boot_variables())
+    found = boot_menu.of_files(boot_loader.grub_files(boot_loader.GRUB_DEFAULTS), boot_loader.boot_variables())
     place = f" {found[1]} sets GRUB_DEFAULT." if found and found[1] else ""
     return f"update-grub ended well, but GRUB would boot kernel {persistent_kernel() or 'none'}, not {kernel}.{place}"
 
 
 def drop_in_text(module: AnsibleModule, kernel: str, command: list[str]) -> str:
     """Return the drop-in's text. Raises Refusal if the menu has no such kernel, or another one boots once."""
-    once = tuning.boot_variables().get("next_entry", "")
+    once = boot_loader.boot_variables().get("next_entry", "")
     if once:
         raise Refusal(
             "other_kernel_boots_once",
             f"{once!r} is chosen for the next boot alone (grub-reboot), so that kernel {kernel} would not boot then. "
             "Run grub-editenv - unset next_entry, then run again.",
         )
-    path = boot_menu.path_to(tuning.boot_entries(), kernel)
+    path = boot_menu.path_to(boot_loader.boot_entries(), kernel)
     if not path and not module.check_mode and tuning.run_boot_tool(module, command) is None:
         # The script of a kernel's package writes the menu; one that was copied into /boot is not in it yet.
-        path = boot_menu.path_to(tuning.boot_entries(), kernel)
+        path = boot_menu.path_to(boot_loader.boot_entries(), kernel)
     if not path and not module.check_mode:
         raise Refusal(
             "kernel_not_in_menu",
-            f"{tuning.GRUB_CONFIG} has no entry of kernel {kernel}. Its image must be in /boot, and update-grub must "
-            "write an entry for it (/etc/grub.d/10_linux).",
+            f"{boot_loader.GRUB_CONFIG} has no entry of kernel {kernel}. Its image must be in /boot, and update-grub "
+            "must write an entry for it (/etc/grub.d/10_linux).",
         )
-    return str(kernel_choice.render_pin(kernel, path))
+    return str(kernel_pin.render_pin(kernel, path))
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
@@ -129,10 +129,10 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
     drop_in, present = Path(module.params["path"]), module.params["state"] == "present"
     kernel: str = module.params["kernel"] if present else ""
     old = drop_in.read_text(errors="replace") if drop_in.is_file() else None
-    foreign = host_files.foreign({str(drop_in): old}, kernel_choice.MARK)
+    foreign = host_files.foreign({str(drop_in): old}, kernel_pin.MARK)
     if foreign:
         raise Refusal("file_in_the_way", " ".join(foreign))
-    if not tuning.grub_is_set_up(module):
+    if not boot_loader.grub_is_set_up(module):
         if old is None and not present:
             return {"changed": False, "boots": ""}
         raise kernel_choice.no_grub()
@@ -143,7 +143,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
         raise Refusal("file_in_the_way", obstacle)
     changed = old != new or bool(mismatch(kernel))
     if changed and not module.check_mode:
-        tuning.change_drop_in(module, update_grub, drop_in, (old, new), kernel_choice.MARK, lambda: mismatch(kernel))
+        tuning.change_drop_in(module, update_grub, drop_in, (old, new), kernel_pin.MARK, lambda: mismatch(kernel))
     diff = {"before_header": str(drop_in), "before": old or "", "after_header": str(drop_in), "after": new or ""}
     return {"changed": changed, "boots": persistent_kernel(), "diff": diff}
 

@@ -436,6 +436,7 @@ from ansible.module_utils.gaudi.node.driver.look import Look, index_of, kernel_i
 from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_sources, read_topology
 from ansible.module_utils.gaudi.node.web import ACCESS
+from ansible.module_utils.gaudi.node.weights import pinned
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
@@ -873,7 +874,7 @@ def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str
     compared = runs_code(plan) or inventory.read(params["inventory"])[0].require_pins
     sources = params["source_plans"].get(plan["instance"], []) if compared else []
     return {
-        str(folder): weights_folders.not_as_pinned(folder, known.values(), written)
+        str(folder): pinned.not_as_pinned(folder, known.values(), written)
         for source in sources
         if not source["fetch"]["measured_cards"] and (known := pin_file.with_checksums(source["fetch"]["repositories"]))
         for directory, written in source_plan.copied_folders(source).items()

@@ -118,7 +118,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.host import files as host_files
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {

@@ -277,8 +277,8 @@ from typing import Any
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import sysctl
 from ansible.module_utils.gaudi.host.inspection import Inspection
+from ansible.module_utils.gaudi.node.host.tuning import read_host
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.node.tuning import read_host
 
 _TEXT: dict[str, Any] = {"type": "path", "required": True}
 ARGUMENT_SPEC: dict[str, Any] = {

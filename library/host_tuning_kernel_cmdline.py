@@ -76,7 +76,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import boot_loader, tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -93,7 +93,7 @@ def _shown(entries: list[grub.Entry]) -> dict[str, str]:
 
 
 def _entries() -> list[grub.Entry]:
-    return grub.parse_config(tuning.GRUB_CONFIG.read_text(errors="replace")) if tuning.GRUB_CONFIG.exists() else []
+    return grub.parse_config(boot_loader.content(boot_loader.GRUB_CONFIG))
 
 
 def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _with_grub(module: AnsibleModule, update_grub: str, arguments: list[str]) ->
     if foreign:
         module.fail_json(msg=" ".join(foreign), refused_id="file_in_the_way")
     new = grub.render(arguments) if module.params["state"] == "present" and arguments else None
-    line = grub.command_line(grub.evaluate(grub.replaced(tuning.grub_files(tuning.GRUB_DEFAULTS), path, new)))
+    line = grub.command_line(grub.evaluate(grub.replaced(boot_loader.grub_files(boot_loader.GRUB_DEFAULTS), path, new)))
     expected = kernel_cmdline.held(arguments, [word.text for word in line]) if new is not None else []
     changed = old != new or not kernel_cmdline.all_hold(expected, _entries())
     obstacle = tuning.obstacle(Path(path)) if old != new else None
@@ -131,7 +131,7 @@ def _lacking(update_grub: str, expected: list[str]) -> str:
     """Return which arguments the boot entries lack, as a sentence; "" if none."""
     if kernel_cmdline.all_hold(expected, _entries()):
         return ""
-    return f"{update_grub} ended well, but the boot entries in {tuning.GRUB_CONFIG} lack {' '.join(expected)}."
+    return f"{update_grub} ended well, but the boot entries in {boot_loader.GRUB_CONFIG} lack {' '.join(expected)}."
 
 
 def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:
@@ -184,13 +184,13 @@ def _hold(module: AnsibleModule) -> None:
     arguments = kernel_cmdline.check(module.params["arguments"])
     if grubby:
         result = _with_grubby(module, grubby, arguments)
-    elif update_grub and tuning.GRUB_CONFIG.exists() and (tuning.GRUB_DEFAULTS.exists() or absent):
+    elif update_grub and boot_loader.GRUB_CONFIG.exists() and (boot_loader.GRUB_DEFAULTS.exists() or absent):
         result = _with_grub(module, update_grub, arguments)
     elif absent:
         raise Refusal(
             "no_boot_tool",
             f"Kernel arguments of ours are in {module.params['path']}, and there is no update-grub (with "
-            f"{tuning.GRUB_CONFIG}) to take them out of the boot entries. Remove that file and renew the boot "
+            f"{boot_loader.GRUB_CONFIG}) to take them out of the boot entries. Remove that file and renew the boot "
             "entries by hand, then run again.",
         )
     else:

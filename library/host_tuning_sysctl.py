@@ -94,7 +94,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {

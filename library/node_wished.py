@@ -76,8 +76,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.node import containers, tuning
+from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node.documents import read
+from ansible.module_utils.gaudi.node.host import tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import keys
 

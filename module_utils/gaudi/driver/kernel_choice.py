@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from ..base.refusal import Refusal
 from ..preflight import versions
 from .facts import DEB, KERNEL, Facts
+from .kernel_pin import OPTION
 from .kernels import sort_key
 
 SUPPORTED = "supported"
-OPTION = "gaudi_driver_kernel"
-PIN = "/etc/default/grub.d/zz-gaudi-serving-kernel.cfg"
-"""The drop-in that has GRUB boot the kernel. It comes after those of other packages, since the last value counts."""
-MARK = "# Written by gaudi-serving (role gaudi_driver)."
 PATTERN = "linux-image-"
 """How the names of packages begin that contain a kernel."""
 
-_KERNEL_LINE = re.compile(r"^# Kernel (\S+)$", re.MULTILINE)
 _IMAGE = re.compile(r"linux-image-(?P<kernel>[0-9]+\.[0-9]+\.[0-9][A-Za-z0-9.+~-]*)$")
 _NO_IMAGE = re.compile(r"-(?:dbg|dbgsym|unsigned)$")
 
@@ -39,17 +35,6 @@ class KernelChoice:
     def up_to_date(self) -> bool:
         """Whether the drop-in is as requested."""
         return self.pinned == self.kernel and bool(self.kernel) == bool(self.requested)
-
-
-def pinned_in(drop_in: str) -> str:
-    """Return the kernel that our drop-in names."""
-    match = _KERNEL_LINE.search(drop_in)
-    return match[1] if match else ""
-
-
-def render_pin(kernel: str, path: str) -> str:
-    """Return the text of our drop-in. path: the default that boots this kernel, as boot_menu.path_to gives it."""
-    return f'{MARK}\n# {OPTION} decides it; do not edit it here.\n# Kernel {kernel}\nGRUB_DEFAULT="{path}"\n'
 
 
 def render_keep(packages: Iterable[str]) -> str:

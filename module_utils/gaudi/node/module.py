@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -46,3 +47,12 @@ def systemctl(module: AnsibleModule, *arguments: str) -> str:
             msg=f"systemctl {' '.join(arguments)} failed with status {status}: {printable(errors.strip())}"
         )
     return str(output)
+
+
+def output(module: AnsibleModule, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
+    """Return what a program prints, whatever its status; None if the system does not have it."""
+    program = module.get_bin_path(command[0])
+    if program is None:
+        return None
+    _, printed, _ = module.run_command([program, *command[1:]], environ_update=dict(environment or {}))
+    return str(printed)

@@ -1,18 +1,12 @@
-"""Inspect the folders of a weights root quickly: records and sizes, and whether they can be served.
-
-Only measurements are checked by content, because a server loads them with numpy and with pickles allowed.
-"""
+"""Inspect the folders of a weights root quickly: records and sizes, and whether they can be served."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import zipfile
-import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ..base import paths
 from ..base.documents import Damaged
@@ -22,15 +16,11 @@ from ..base.refusal import Refusal
 from ..model.headers import CONVERTED, INDEX
 from ..model.remote_code import foreign_models
 from ..serving import written
-from ..weights import pin_file
 from ..weights import record as weights
-from ..weights.arrays import MOST_ARRAYS, MOST_BYTES, check_array
 from ..weights.storage import mount_of
 from . import beneath, documents, folders
 
 PLANS = Path(paths.INSTANCES)
-# numpy.load treats a file with any other beginning as a pickle.
-ZIP = b"PK\x03\x04"
 MOUNTINFO = Path("/proc/self/mountinfo")
 WEIGHT_FILES = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 
@@ -200,39 +190,6 @@ def shared_by_nodes(folder: str, mountinfo: str) -> str:
     return kind if kind in SHARED_TYPES else ""
 
 
-def not_as_pinned(folder: Path, repositories: Iterable[Mapping[str, Any]], written: Collection[str]) -> list[str]:
-    """Return files of a folder of weights that differ from the pins, or need one and have none; sorted.
-
-    A link to anything but a file differs: what is behind it is not read here, and a server may read it. The folder
-    itself may be a link. ``repositories``: the possible origins with their checksums. ``written``: files that a
-    conversion wrote here, which no repository has.
-    """
-    folder = Path(os.path.realpath(folder))
-    found: dict[str, str] = {}
-    for path, is_folder in beneath.all_in(folder):
-        name = path.relative_to(folder).as_posix()
-        own = name in written or name.startswith(f"{weights.FOLDER}/")
-        if path.is_symlink() and not path.is_file():
-            found[name] = ""
-        elif not is_folder and not own and pin_file.needs_pin(name):
-            with contextlib.suppress(FileNotFoundError):
-                found[name] = _sha256(path, folder)
-    return pin_file.differing(found, repositories)
-
-
-def _sha256(path: Path, folder: Path) -> str:
-    """Return the SHA-256 of a file; for a large one the recorded checksum. "" if it must not be read."""
-    try:
-        with beneath.open_linked(path, beneath.within(folder)) as stream:
-            if os.fstat(stream.fileno()).st_size <= pin_file.LARGEST:
-                return hashlib.sha256(stream.read()).hexdigest()
-        record = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
-    except (Refusal, Damaged):
-        return ""
-    recorded = {file.name: file.sha256 for file in record.files} if record else {}
-    return recorded.get(path.relative_to(folder).as_posix(), "")
-
-
 def models_named(folder: Path) -> list[str]:
     """Return the models of a hub that the config.json of a folder names; [] for one that cannot be read."""
     try:
@@ -335,40 +292,3 @@ def _seen(directory: Path, name: str) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     return facts if facts.st_size else None
-
-
-def check_measurements(path: Path, place: Path) -> None:
-    """Refuse measurement files beneath a place that could run code when they are read."""
-    if path.suffix == ".npz":
-        with beneath.open_file(path, place) as stream:
-            check_npz(stream, path.name)
-
-
-def check_npz(stream: BinaryIO, name: str) -> None:
-    """Refuse an .npz that could run code when it is read; name: the file's name for messages."""
-    try:
-        for array in _arrays(stream):
-            check_array(array)
-    # Errors of damaged archives: a truncated member, one that is not deflated, or one that claims to be encrypted.
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise Refusal(
-            "measurements_unsafe",
-            f"{name} is no plain file of numpy arrays ({error}), and the server would run what is in it. It is not "
-            f"published; look at where it comes from.",
-        ) from error
-
-
-def _arrays(stream: BinaryIO) -> Iterator[bytes]:
-    """The content of each member, within the bounds."""
-    if stream.read(len(ZIP)) != ZIP:
-        raise ValueError("it does not begin as an archive")
-    with zipfile.ZipFile(stream) as archive:
-        names = archive.namelist()
-        if len(names) > MOST_ARRAYS or len(set(names)) < len(names):
-            raise ValueError(f"it holds {len(names)} arrays, or two of one name")
-        for array in names:
-            with archive.open(array) as member:
-                content = member.read(MOST_BYTES + 1)
-            if len(content) > MOST_BYTES:
-                raise ValueError(f"{array!r} is larger than {MOST_BYTES} bytes")
-            yield content

@@ -45,7 +45,8 @@ from gaudi.faults.tracebacks import ServerLog
 from gaudi.node import beneath, documents, folders, long_work
 from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.long_work import lines_of
-from gaudi.node.weight_folders import check_npz, missing_weights
+from gaudi.node.weight_folders import missing_weights
+from gaudi.node.weights.measurements import check_npz
 from gaudi.serving.failure import Failure
 from gaudi.serving.plan import NO_ENTRY_POINT, Card, mount, tmpfs, ulimits, walls
 from gaudi.serving.plan_cards import card_indexes

@@ -20,7 +20,7 @@ from typing import Any
 import calibrate
 import pytest
 from gaudi.base.refusal import Refusal
-from gaudi.node import weight_folders
+from gaudi.node.weights import measurements
 
 from tests.unit.node.damages import DAMAGES, damage
 
@@ -534,7 +534,7 @@ def test_nothing_else_that_the_container_left_is_published(node: Node) -> None:
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_folders, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(measurements, "MOST_BYTES", 100_000)
     with zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", bytes(1_000_000))
     with pytest.raises(Refusal, match="is larger than 100000 bytes"):

@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.driver import decision, dkms, kernel_choice
+from ansible.module_utils.gaudi.driver import decision, dkms, kernel_choice, kernel_pin
 from ansible.module_utils.gaudi.driver.kernel_choice import KernelChoice
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,9 +110,9 @@ def test_the_packages_of_a_kernel_are_those_that_are_missing() -> None:
 
 
 def test_the_drop_in_names_its_kernel() -> None:
-    text = kernel_choice.render_pin(OLD, f"a>gnulinux-{OLD}-advanced-1")
-    assert kernel_choice.pinned_in(text) == OLD
-    assert kernel_choice.pinned_in("GRUB_DEFAULT=0\n") == ""
+    text = kernel_pin.render_pin(OLD, f"a>gnulinux-{OLD}-advanced-1")
+    assert kernel_pin.pinned_in(text) == OLD
+    assert kernel_pin.pinned_in("GRUB_DEFAULT=0\n") == ""
 
 
 def test_autoremove_keeps_exactly_the_named_packages() -> None:
@@ -270,7 +270,7 @@ def test_a_choice_that_is_taken_back_is_judged_by_what_boots_then(run: Run, syst
     """Without the pin the node would boot a kernel on which the driver does not build."""
     grub(system, "1>2", "GRUB_DEFAULT=0")
     system.patch.setattr("ansible.module_utils.gaudi.node.driver.next_boot.PIN", system.root / "default/grub.d/z.cfg")
-    (system.root / "default/grub.d/z.cfg").write_text(kernel_choice.render_pin(KERNEL, "1>2"))
+    (system.root / "default/grub.d/z.cfg").write_text(kernel_pin.render_pin(KERNEL, "1>2"))
     ran = run(gaudi_driver_info, {**GIVEN, "kernel": "", "refuse": "before"}, system.answers)
     assert ran["refused_id"] == "kernel_unbuildable"
     assert ran["next_kernel"] == NEW

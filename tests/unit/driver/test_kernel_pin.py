@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import boot_loader, tuning
 
 from tests.unit.host.modules import Answer, run_main, script
 from tests.unit.host.test_boot_menu import NEW, OLD, OLD_ID, SUBMENU, config
@@ -25,9 +25,9 @@ class Grub:
         self.answer: Answer = self.update
         patch.setattr(tuning, "BOOT_LOCK", root / "lock")
         patch.setattr(tuning, "LOCALE", root / "locale")
-        patch.setattr(tuning, "GRUB_CONFIG", root / "grub.cfg")
-        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
-        patch.setattr(tuning, "GRUB_ENVIRONMENTS", (root / "grubenv",))
+        patch.setattr(boot_loader, "GRUB_CONFIG", root / "grub.cfg")
+        patch.setattr(boot_loader, "GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(boot_loader, "GRUB_ENVIRONMENTS", (root / "grubenv",))
         self.commands = script(patch, {"update-grub": self.update_grub})
 
     def update_grub(self, command: list[str]) -> tuple[int, str, str]:

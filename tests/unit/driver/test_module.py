@@ -19,8 +19,9 @@ from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
 from ansible.module_utils.gaudi.driver import boot, packages, room
 from ansible.module_utils.gaudi.driver.next_boot import NextBoot
-from ansible.module_utils.gaudi.node import folders, tuning
+from ansible.module_utils.gaudi.node import folders
 from ansible.module_utils.gaudi.node.driver import look, next_boot
+from ansible.module_utils.gaudi.node.host import boot_loader
 
 from filter_plugins.driver_trouble import driver_trouble
 from library import gaudi_driver_info
@@ -57,10 +58,10 @@ class System:
             patch.setattr(look, name, root / path)
         for name, path in (("RUNNING", "osrelease"), ("BOOT", "boot"), ("MODULES", "modules"), ("ROOT", "")):
             patch.setattr(next_boot, name, root / path)
-        patch.setattr(tuning, "GRUB_CONFIG", root / "boot/grub/grub.cfg")
+        patch.setattr(boot_loader, "GRUB_CONFIG", root / "boot/grub/grub.cfg")
         blocks = tuple(root / "boot" / folder / "grubenv" for folder in ("grub", "grub2"))
-        patch.setattr(tuning, "GRUB_ENVIRONMENTS", blocks)
-        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(boot_loader, "GRUB_ENVIRONMENTS", blocks)
+        patch.setattr(boot_loader, "GRUB_DEFAULTS", root / "default/grub")
         patch.setattr(look, "DKMS_TREE", root / "dkms_tree")
         for name in ("EFI", "LOCKDOWN", "ENFORCED", "INITRAMFS", "DKMS_SETTINGS"):
             patch.setattr(look, name, root / name.lower())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.host import grub
 from ansible.module_utils.gaudi.host.shell import Place
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import boot_loader
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -252,7 +252,7 @@ def test_what_only_a_shell_works_out_is_named(text: str, line: int | None) -> No
 
 @pytest.mark.parametrize("system", ["debian12", "rhel9"])
 def test_files_of_the_distributions_are_read_wholly(system: str) -> None:
-    assert grub.unread(tuning.grub_files(RECORDED / system / "grub")) == []
+    assert grub.unread(boot_loader.grub_files(RECORDED / system / "grub")) == []
 
 
 def test_our_drop_in_takes_its_place_among_the_others() -> None:

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.node import iommu, registers, tuning
+from ansible.module_utils.gaudi.node import iommu, registers
+from ansible.module_utils.gaudi.node.host import boot_loader, tuning
 
 from tests.unit.host.modules import run_main, script
 from tests.unit.node.damages import DAMAGES, damage
@@ -31,8 +32,8 @@ class Host:
         shutil.copytree(RECORDED / "debian12", root / "default")
         self.root = root
         patch.setattr(tuning, "BOOT", root / "boot")
-        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
-        patch.setattr(tuning, "GRUB_CONFIG", root / "default/grub.cfg")
+        patch.setattr(boot_loader, "GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(boot_loader, "GRUB_CONFIG", root / "default/grub.cfg")
         patch.setattr(tuning, "TUNED", root / "no tuned here")
         (root / "cpuinfo").write_text("vendor_id\t: GenuineIntel\n")
         patch.setattr(tuning, "CPUINFO", root / "cpuinfo")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import tuning
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import tuning
 
 from tests.unit.host.test_info import Host
 

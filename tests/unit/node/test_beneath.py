@@ -248,6 +248,8 @@ THERE = (
     *sorted((ROOT / "roles/fp8_weights/files/gaudi_fp8").rglob("*.py")),
     ROOT / "roles/fp8_calibration/files/calibrate.py",
     ROOT / "module_utils/gaudi/node/folders.py",
+    ROOT / "module_utils/gaudi/node/weights/measurements.py",
+    ROOT / "module_utils/gaudi/node/weights/pinned.py",
     ROOT / "module_utils/gaudi/node/weight_folders.py",
     ROOT / "library/model_weights_remove.py",
     ROOT / "library/weights_giving.py",
@@ -278,7 +280,7 @@ ELSEWHERE = {
     # The variables of a container, in a file of root's own with a name that nobody can foresee.
     ("calibrate.py", "tempfile.NamedTemporaryFile"),
     # A member of an archive that is open already.
-    ("weight_folders.py", "archive.open"),
+    ("measurements.py", "archive.open"),
     # The folder of a key, in /var/lib/gaudi-serving. Containers have single folders in it, none the folder itself.
     ("recipes.py", "folder.mkdir"),
     ("recipes.py", "folder.chmod"),
@@ -331,6 +333,7 @@ PLACES = {
     "library/vllm_service_verify.py": OURS,
     "module_utils/gaudi/node/apt.py": SYSTEM_FILES,
     "module_utils/gaudi/node/beneath.py": "where others write: what this is about",
+    "module_utils/gaudi/node/host/boot_loader.py": SYSTEM_FILES,
     "module_utils/gaudi/node/containers.py": SYSTEM_FILES,
     "module_utils/gaudi/node/documents.py": OURS,
     "module_utils/gaudi/node/driver/look.py": SYSTEM_FILES,
@@ -350,7 +353,7 @@ PLACES = {
     "module_utils/gaudi/node/registers.py": SYSTEM_FILES,
     "module_utils/gaudi/node/reservations.py": OURS,
     "module_utils/gaudi/node/storage.py": SYSTEM_FILES,
-    "module_utils/gaudi/node/tuning.py": f"{OURS}; {SYSTEM_FILES}",
+    "module_utils/gaudi/node/host/tuning.py": f"{OURS}; {SYSTEM_FILES}",
     "module_utils/gaudi/node/web.py": f"{SYSTEM_FILES}; a temporary file of root's",
     "roles/benchmark/files/bench.py": OURS,
     "roles/benchmark/files/bench_client.py": "the container of the client",

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import configuration
-from ansible.module_utils.gaudi.node import engine_config, tuning
+from ansible.module_utils.gaudi.node import engine_config
+from ansible.module_utils.gaudi.node.host import tuning
 
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage

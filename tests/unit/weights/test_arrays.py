@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 import pytest
-from gaudi.node.weight_folders import check_npz
+from gaudi.node.weights.measurements import check_npz
 from gaudi.weights import arrays
 
 WRITTEN = json.loads((Path(__file__).parent / "recorded/numpy.json").read_text(encoding="utf-8"))

@@ -46,10 +46,12 @@ from ...driver.decision import Found, Judgement, Wishes
 from ...driver.facts import DEB, DRIVERS, Facts, Wanted
 from ...driver.kernel_choice import KernelChoice
 from ...engine.packages import family_of
-from .. import apt, folders, tuning, web
+from .. import apt, folders, web
 from ..documents import read_json
+from ..host import boot_loader
+from ..module import output
 from . import next_boot
-from .next_boot import dkms_status, kernel_of, next_kernel, pinned_kernel, running_kernel, said
+from .next_boot import dkms_status, kernel_of, next_kernel, pinned_kernel, running_kernel
 
 OS_RELEASE = Path("/etc/os-release")
 EFI = Path("/sys/firmware/efi")
@@ -79,6 +81,11 @@ FLOCK = "hhlli"
 # Seconds and bytes: an index has some megabytes, and a mirror that is silent for this long counts as down.
 INDEX_SECONDS = 20
 INDEX_LIMIT = 64 * 1024 * 1024
+
+
+def said(module: AnsibleModule, command: Sequence[str]) -> str:
+    """Return a program's output, whatever its status; "" if the program is missing."""
+    return output(module, command) or ""
 
 
 def index_of(
@@ -253,7 +260,7 @@ class Look:
         """Return the kernel that boots once the role has chosen it, or has taken the choice back."""
         if self.choice.kernel or self.given.get("kernel") is None or not self.choice.pinned:
             return self.choice.kernel or coming
-        image = tuning.boots_after_update(self.module, without=str(next_boot.PIN)).image
+        image = boot_loader.boots_after_update(self.module, without=str(next_boot.PIN)).image
         return kernel_of(image)
 
     def kernel_refusals(self) -> list[Refusal]:
@@ -263,7 +270,7 @@ class Look:
             return []
         if self.wanted.format != DEB:
             return [kernel_choice.elsewhere(self.family)]
-        if not tuning.grub_is_set_up(self.module):
+        if not boot_loader.grub_is_set_up(self.module):
             return [kernel_choice.no_grub()]
         # What a node's repositories have shows once it has read their lists.
         if not self.given["offered"] or not any(APT_LISTS.glob("*Packages*")):

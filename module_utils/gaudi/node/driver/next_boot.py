@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ...driver import dkms, kernel_choice, kernels
+from ...driver import dkms, kernel_pin, kernels
 from ...driver.next_boot import NextBoot
-from .. import tuning
+from ..host import boot_loader
+from ..module import output
 
 ROOT = Path("/")
 # Not uname, which is the same on every simulated node; a file can be replaced by a mount.
@@ -17,16 +17,7 @@ RUNNING = Path("/proc/sys/kernel/osrelease")
 BOOT = Path("/boot")
 MODULES = Path("/lib/modules")
 # The drop-in with which the role has GRUB boot a chosen kernel.
-PIN = Path(kernel_choice.PIN)
-
-
-def said(module: AnsibleModule, command: Sequence[str]) -> str:
-    """Return a program's output, whatever its status; "" if the program is missing."""
-    program = module.get_bin_path(command[0])
-    if program is None:
-        return ""
-    _, out, _ = module.run_command([program, *command[1:]])
-    return str(out)
+PIN = Path(kernel_pin.PIN)
 
 
 def running_kernel() -> str:
@@ -36,7 +27,7 @@ def running_kernel() -> str:
 
 def next_kernel(module: AnsibleModule) -> str:
     """Return the kernel that boots next."""
-    return kernel_of(tuning.boots_next(module).image)
+    return kernel_of(boot_loader.boots_next(module).image)
 
 
 def kernel_of(image: str) -> str:
@@ -52,13 +43,13 @@ def kernel_of(image: str) -> str:
 
 def pinned_kernel() -> str:
     """Return the kernel that our drop-in has GRUB boot; "" without one."""
-    kernel: str = kernel_choice.pinned_in(PIN.read_text(encoding="utf-8", errors="replace")) if PIN.is_file() else ""
+    kernel: str = kernel_pin.pinned_in(PIN.read_text(encoding="utf-8", errors="replace")) if PIN.is_file() else ""
     return kernel
 
 
 def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.Built, ...], dict[str, tuple[str, ...]]]:
     """Return what DKMS says of the driver, corrected by the modules' files, and those of 0 bytes by kernel."""
-    status = dkms.parse(said(module, ["dkms", "status"]))
+    status = dkms.parse(output(module, ["dkms", "status"]) or "")
     # Debian and Ubuntu: updates/dkms. RHEL: extra, or weak-updates, whose links lead there.
     empty = {
         kernel: tuple(
@@ -75,7 +66,7 @@ def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.Built, ...], dict[str
 
 def read(module: AnsibleModule) -> NextBoot:
     """Read what the next boot changes for the driver."""
-    later = tuning.boots_after_update(module)
+    later = boot_loader.boots_after_update(module)
     return NextBoot(
         running_kernel(),
         pinned_kernel(),

@@ -10,7 +10,8 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from gaudi.base.refusal import Refusal
-from gaudi.node import beneath, weight_folders
+from gaudi.node import beneath
+from gaudi.node.weights import measurements
 from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
@@ -140,7 +141,7 @@ class Fetch:
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(staging, file.name)
         if self.wish.measured_cards:
-            weight_folders.check_measurements(staging / file.name, staging)
+            measurements.check_measurements(staging / file.name, staging)
         self.arrived.add(file.name, sha256)
         return Entry(file.name, file.size, sha256)
 

@@ -24,7 +24,8 @@ from typing import Any, BinaryIO
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
-from gaudi.node import beneath, documents, files, folders, weight_folders
+from gaudi.node import beneath, documents, files, folders
+from gaudi.node.weights import measurements
 from gaudi.weights import pin_file, record
 from gaudi.weights.record import Entry, Manifest
 
@@ -171,7 +172,7 @@ class Take:
             if manifest.sha256_of(path, self.staging, lambda _count: None) != file.sha256:
                 return self.wrong(path) if ended or unwritten() else None
             if self.wish.measured_cards:
-                weight_folders.check_measurements(path, self.staging)
+                measurements.check_measurements(path, self.staging)
             # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
             os.fchmod(stream.fileno(), 0o644)
             os.fsync(stream.fileno())

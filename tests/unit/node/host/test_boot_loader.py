@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import tuning
+from ansible.module_utils.gaudi.node.host import boot_loader, tuning
 
 from tests.unit.host.modules import Answer, run_main, script
 
-RECORDED = Path(__file__).with_name("recorded")
+RECORDED = Path(__file__).resolve().parents[2] / "host/recorded"
 ARGUMENTS = ["intel_idle.max_cstate=0", "iommu=pt"]
 
 
@@ -27,8 +27,8 @@ class Grub:
         self.drop_in = root / "default/grub.d/zz-gaudi-serving.cfg"
         self.original = self.config.read_text()
         self.answer: Answer = self.update
-        patch.setattr(tuning, "GRUB_CONFIG", self.config)
-        patch.setattr(tuning, "GRUB_DEFAULTS", root / "default/grub")
+        patch.setattr(boot_loader, "GRUB_CONFIG", self.config)
+        patch.setattr(boot_loader, "GRUB_DEFAULTS", root / "default/grub")
         self.locale = root / "locale"
         patch.setattr(tuning, "LOCALE", self.locale)
         patch.setattr(tuning, "BOOT_LOCK", root / "lock")

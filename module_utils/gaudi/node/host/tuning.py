@@ -18,36 +18,32 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..base.documents import Damaged
-from ..base.printable import printable
-from ..base.refusal import Refusal
-from ..host import boot_menu, cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
-from ..host.boot import Boot
-from ..host.boot_menu import MenuEntry
-from ..host.sysctl import normal
-from . import iommu
-from .documents import make_room, read_json, read_text
-from .files import take_turn, write_json
-from .registers import read_register
+from ...base.documents import Damaged
+from ...base.printable import printable
+from ...base.refusal import Refusal
+from ...host import cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
+from ...host.boot import Boot
+from ...host.sysctl import normal
+from .. import iommu
+from ..documents import make_room, read_json, read_text
+from ..files import take_turn, write_json
+from ..module import output
+from ..registers import read_register
+from . import boot_loader
 
 ROOT = Path("/")
 BOOT = Path("/boot")
-GRUB_DEFAULTS = Path("/etc/default/grub")
-GRUB_CONFIG = Path("/boot/grub/grub.cfg")
 # Held by what writes the boot menu: update-grub fails if another one runs.
 BOOT_LOCK = Path("/run/gaudi-host-tuning.lock")
 # Seconds to wait for it; update-grub scans every disk.
 BOOT_LOCK_SECONDS = 300.0
 # Has the system's language.
 LOCALE = Path("/etc/default/locale")
-# GRUB's environment block, of Debian and of RHEL.
-GRUB_ENVIRONMENTS = (Path("/boot/grub/grubenv"), Path("/boot/grub2/grubenv"))
 OS_RELEASE = Path("/etc/os-release")
 PROC = Path("/proc")
 CPUINFO = PROC / "cpuinfo"
@@ -69,7 +65,6 @@ _PROPERTIES = (
 _WHOLE_SECONDS = 2.0
 # What our unit runs.
 _RUN = ("unit", "program")
-_SYSTEM = ["/usr/sbin", "/sbin"]
 RECORD = {"salt": str, "digest": str, "written": {"by": str, "at": str}}
 # A file or a wish may contain a proxy's password, so both are private.
 _MODE = 0o600
@@ -110,7 +105,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
         abandoned=running_settings(PROC / "sys", state.abandoned(known, settings)),
         frozen=[key for key in running if not os.access(PROC / "sys" / key.replace(".", "/"), os.W_OK)],
         assignments=_sysctl_files(),
-        boot=Boot(str(GRUB_DEFAULTS), str(GRUB_CONFIG)) if container else _boot(module),
+        boot=Boot(str(boot_loader.GRUB_DEFAULTS), str(boot_loader.GRUB_CONFIG)) if container else _boot(module),
         installed=[] if container else [path.name.partition("-")[2] for path in BOOT.glob("vmlinuz-*")],
         command_line=cmdline.split((PROC / "cmdline").read_text()),
         cpuinfo=cpuinfo,
@@ -147,18 +142,9 @@ def text_of(path: Path) -> str | None:
         return None
 
 
-def _command(module: AnsibleModule, program: str, *arguments: str) -> str | None:
-    """Return a program's output; None if the system does not have it."""
-    path = module.get_bin_path(program, opt_dirs=_SYSTEM)
-    if path is None:
-        return None
-    _rc, out, _err = module.run_command([path, *arguments], environ_update={"TZ": "UTC"})
-    return str(out)
-
-
 def _virtual(module: AnsibleModule, kind: str) -> bool:
     """Tell whether this is a container (--container) or a virtual machine (--vm)."""
-    return (_command(module, "systemd-detect-virt", kind) or "none").strip() != "none"
+    return (output(module, ["systemd-detect-virt", kind]) or "none").strip() != "none"
 
 
 def _os_release() -> dict[str, str]:
@@ -177,21 +163,21 @@ def _sysctl_files() -> list[sysctl.Assignment]:
 
 def _boot(module: AnsibleModule) -> Boot:
     """Read what the boot loader will hand to the next kernel. Raises Refusal for a file that cannot be read."""
-    defaults, config = str(GRUB_DEFAULTS), str(GRUB_CONFIG)
-    listing = _command(module, "grubby", "--info=ALL")
+    defaults, config = str(boot_loader.GRUB_DEFAULTS), str(boot_loader.GRUB_CONFIG)
+    listing = output(module, ["grubby", "--info=ALL"])
     if listing is not None:
         return Boot(defaults, config, "grubby", grub.parse_grubby(listing))
-    if not GRUB_CONFIG.exists():
+    if not boot_loader.GRUB_CONFIG.exists():
         return Boot(defaults, config)
     # Without its defaults file or update-grub the system still boots, but no argument can be set.
-    settable = GRUB_DEFAULTS.exists() and module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
+    settable = boot_loader.GRUB_DEFAULTS.exists() and module.get_bin_path("update-grub")
     return Boot(
         defaults,
         config,
         "grub" if settable else None,
-        grub.parse_config(GRUB_CONFIG.read_text(errors="replace")),
-        grub_files(GRUB_DEFAULTS),
-        read_only=not os.access(GRUB_CONFIG, os.W_OK),
+        grub.parse_config(boot_loader.GRUB_CONFIG.read_text(errors="replace")),
+        boot_loader.grub_files(boot_loader.GRUB_DEFAULTS),
+        read_only=not os.access(boot_loader.GRUB_CONFIG, os.W_OK),
     )
 
 
@@ -286,7 +272,8 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _units(module: AnsibleModule, *properties: str, of: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return properties of units by name; a pattern stands for the units that are loaded."""
-    shown = _command(module, "systemctl", "show", f"--property=Id,{','.join(properties)}", *of) or ""
+    command = ["systemctl", "show", f"--property=Id,{','.join(properties)}", *of]
+    shown = output(module, command, {"TZ": "UTC"}) or ""
     blocks = [_pairs(block) for block in shown.split("\n\n")]
     return {values["Id"]: values for values in blocks if "Id" in values}
 
@@ -334,87 +321,6 @@ def _limits_of_units(module: AnsibleModule) -> tuple[dict[str, dict[str, str]], 
     return units, running
 
 
-def grub_files(defaults: Path) -> list[tuple[str, str]]:
-    """Return /etc/default/grub (``defaults``) and the files after it, path and text, in grub-mkconfig's order.
-
-    Dangling links are skipped. Bytes that are not UTF-8, as in old comments, become "?". Raises Refusal, with the path,
-    for a file that cannot be read.
-    """
-    found = []
-    for path in (defaults, *sorted(defaults.parent.glob("grub.d/*.cfg"))):
-        if path.is_file():
-            try:
-                found.append((str(path), path.read_text(errors="replace")))
-            except OSError as error:
-                raise Refusal(
-                    "file_unreadable", f"{path} cannot be read ({error.strerror}). Mend that, then run again."
-                ) from error
-    return found
-
-
-@dataclass(frozen=True)
-class BootChoice:
-    """A kernel image, "" where it is not known, and what chooses it: a file with its line, or "" for the default."""
-
-    image: str = ""
-    place: str = ""
-
-
-def boot_entries() -> tuple[MenuEntry, ...]:
-    """Return GRUB's menu; empty on a node without a grub.cfg."""
-    entries: tuple[MenuEntry, ...] = boot_menu.parse_menu(_content(GRUB_CONFIG))
-    return entries
-
-
-def boot_variables() -> dict[str, str]:
-    """Return the variables of GRUB's environment block."""
-    block = next((text for path in GRUB_ENVIRONMENTS if (text := _content(path))), "")
-    variables: dict[str, str] = boot_menu.parse_environment(block)
-    return variables
-
-
-def boots_next(module: AnsibleModule) -> BootChoice:
-    """Return what boots next: by grubby where the system has it, else by grub.cfg and its environment block."""
-    default = _command(module, "grubby", "--default-kernel")
-    if default is None:
-        return _choice(boot_menu.default_of(_content(GRUB_CONFIG), boot_variables()), "")
-    once = boot_variables().get("next_entry", "")
-    image = boot_menu.of_grubby(_command(module, "grubby", "--info=ALL") or "", once) if once else ""
-    return BootChoice(image or default.strip())
-
-
-def grub_is_set_up(module: AnsibleModule) -> bool:
-    """Whether a drop-in of GRUB takes effect here: there are update-grub, its defaults and its configuration."""
-    update_grub = module.get_bin_path("update-grub", opt_dirs=_SYSTEM)
-    return bool(update_grub) and GRUB_DEFAULTS.is_file() and GRUB_CONFIG.is_file()
-
-
-def boots_after_update(module: AnsibleModule, without: str = "") -> BootChoice:
-    """Return what boots once grub.cfg is written again, such as by update-grub; unknown where grubby sets it.
-
-    without: a drop-in that is gone by then.
-    """
-    if module.get_bin_path("grubby", opt_dirs=_SYSTEM) is not None or not GRUB_CONFIG.is_file():
-        return BootChoice()
-    try:
-        files = grub.replaced(grub_files(GRUB_DEFAULTS), without, None)
-        found = boot_menu.of_files(files, boot_variables())
-    except Refusal:
-        # update-grub fails on such a file as well, and leaves grub.cfg as it is.
-        return BootChoice()
-    return _choice(*found) if found else BootChoice()
-
-
-def _choice(default: str, place: str) -> BootChoice:
-    entry = boot_menu.chosen_entry(boot_entries(), default)
-    return BootChoice(entry.kernel if entry else "", place)
-
-
-def _content(path: Path) -> str:
-    """Return a file's text; "" if there is no such file."""
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-
-
 @contextlib.contextmanager
 def boot_lock() -> Iterator[None]:
     """Hold the lock of what writes the boot menu. Raises Refusal where another process keeps it.
@@ -435,7 +341,7 @@ def run_boot_tool(module: AnsibleModule, command: list[str]) -> str | None:
 
     It writes LANG into the menu, and ssh would pass on the caller's: so it gets the system's.
     """
-    lines = _content(LOCALE).splitlines()
+    lines = boot_loader.content(LOCALE).splitlines()
     language = next((line[5:].strip("\"'") for line in reversed(lines) if line.startswith("LANG=")), "")
     rc, out, err = module.run_command(command, environ_update={"LANG": language})
     if rc == 0:
@@ -459,7 +365,7 @@ def change_drop_in(
     lacking: returns what the new menu lacks, as a sentence, "" if nothing.
     """
     old, new = texts
-    before = GRUB_CONFIG.read_bytes()
+    before = boot_loader.GRUB_CONFIG.read_bytes()
     if old != new:
         # The drop-in is removed after update-grub, so that an interrupted removal is completed by the next run.
         _put(module, drop_in, (new or f"{mark}\n").encode())
@@ -467,10 +373,10 @@ def change_drop_in(
     if failure:
         if old != new:
             _put(module, drop_in, None if old is None else old.encode())
-        if not GRUB_CONFIG.exists() or GRUB_CONFIG.read_bytes() != before:
-            _put(module, GRUB_CONFIG, before)
+        if not boot_loader.GRUB_CONFIG.exists() or boot_loader.GRUB_CONFIG.read_bytes() != before:
+            _put(module, boot_loader.GRUB_CONFIG, before)
         # grub-mkconfig writes to this file, and leaves it behind if it fails.
-        GRUB_CONFIG.with_name(f"{GRUB_CONFIG.name}.new").unlink(missing_ok=True)
+        boot_loader.GRUB_CONFIG.with_name(f"{boot_loader.GRUB_CONFIG.name}.new").unlink(missing_ok=True)
         module.fail_json(msg=f"{failure} The previous configuration is back in place. Repair GRUB, then run again.")
     if new is None:
         _put(module, drop_in, None)
