@@ -9,6 +9,8 @@ description:
   - Reads the parts that O(parts) selects, and changes nothing.
   - A part that cannot be read, and a folder or file in it, is an entry with C(error) in place of its content, and for a
     refusal with C(refused_id); the others are read all the same.
+  - All parts, folders and files are read at once, each in a process of its own. One that is not read within a minute,
+    such as a mounted folder whose server is gone, is an entry with C(error) as well.
   - The report concerns this node alone. Whoever takes it checks it first, since a node can report anything.
 version_added: "0.1.0"
 options:
@@ -142,10 +144,10 @@ report:
 from typing import Any
 
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.node.report.parts import PARTS, read_parts
+from ansible.module_utils.gaudi.node.report.parts import OF_PATHS, PARTS, read_parts
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "parts": {"type": "list", "elements": "str", "required": True, "choices": sorted(PARTS)},
+    "parts": {"type": "list", "elements": "str", "required": True, "choices": sorted({*PARTS, *OF_PATHS})},
     "foresee": {"type": "dict", "default": {}},
     "weights": {"type": "list", "elements": "str", "default": []},
     "files": {"type": "list", "elements": "str", "default": []},

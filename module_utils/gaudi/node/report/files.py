@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ...base.documents import LONGEST_FILE, Damaged
 from ...base.refusal import Refusal
 from .. import beneath, documents
-from .errors import each
 
 
-def read(module: AnsibleModule) -> dict[str, Any]:
-    """Return the text of each file of the option ``files``; None where there is none."""
-    return each(module.params["files"], lambda path: {"text": read_file(path)})
+def read(path: str) -> dict[str, Any]:
+    """Return the text of a file of the option ``files``; None where there is none."""
+    return {"text": read_file(path)}
 
 
 def read_file(path: str) -> str | None:

@@ -9,21 +9,32 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from . import acceptance, cards, files, instances, jobs, last_starts, reservations, tuning, weights
-from .errors import answer
+from .errors import answers
 
 PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
     "acceptance": acceptance.read,
     "cards": cards.read,
-    "files": files.read,
     "instances": instances.read,
     "jobs": jobs.read,
     "last_starts": last_starts.read,
     "reservations": reservations.read,
     "tuning": tuning.read,
-    "weights": weights.read,
 }
+# Parts with an entry for each path of the option of the same name.
+OF_PATHS: Mapping[str, Callable[[str], dict[str, Any]]] = {"files": files.read, "weights": weights.read}
 
 
 def read_parts(names: Iterable[str], module: AnsibleModule) -> dict[str, Any]:
-    """Return the report of a node; a part that cannot be read is an entry with its error."""
-    return {name: answer(partial(PARTS[name], module)) for name in names}
+    """Return the report of a node; what cannot be read of it, or does not end, is an entry with its error."""
+    whole = {name: partial(PARTS[name], module) for name in names if name in PARTS}
+    entries = {
+        (name, path): partial(OF_PATHS[name], path)
+        for name in names
+        if name in OF_PATHS
+        for path in module.params[name]
+    }
+    found = answers({**whole, **entries})
+    return {
+        name: found[name] if name in PARTS else {path: found[name, path] for path in module.params[name]}
+        for name in names
+    }

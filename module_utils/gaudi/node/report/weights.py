@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.basic import AnsibleModule
-
 from ...base.documents import Damaged
 from ...base.refusal import Refusal
 from ...model.headers import CONVERTED, INDEX, PREFIX_BYTES, Weights, header_bytes, weights_from
@@ -15,12 +13,12 @@ from ...model.remote_code import BESIDE_LIMIT, CONFIG_LIMIT, CONFIGS_BESIDE
 from ...model.weights_document import document_of
 from .. import beneath, documents
 from ..weight_folders import wrong_files
-from .errors import each
 
 
-def read(module: AnsibleModule) -> dict[str, Any]:
-    """Return what is in each directory of the option ``weights``, as model/weights_document.py reads it back."""
-    return each(module.params["weights"], lambda path: document_of(read_weights(path)))
+def read(path: str) -> dict[str, Any]:
+    """Return what is in a directory of the option ``weights``, as model/weights_document.py reads it back."""
+    found: dict[str, Any] = document_of(read_weights(path))
+    return found
 
 
 def read_weights(path: str) -> Weights | None:

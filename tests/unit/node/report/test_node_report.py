@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.model.weights_document import weights_in
 from ansible.module_utils.gaudi.node import states
-from ansible.module_utils.gaudi.node.report import reservations
-from ansible.module_utils.gaudi.node.report.parts import PARTS
+from ansible.module_utils.gaudi.node.report import errors, parts, reservations
+from ansible.module_utils.gaudi.node.report.parts import OF_PATHS, PARTS
 from ansible.module_utils.gaudi.node.report.weights import read_weights
 
 from tests.unit.cards.modules import commands, lay_out, run_main, write
@@ -103,6 +105,43 @@ def test_a_file_that_root_may_not_read_is_named(held: Path, monkeypatch: pytest.
     assert report(["reservations"])["reservations"] == {"error": f"{held} cannot be read: Permission denied."}
 
 
+def test_what_never_returns_is_an_entry_and_holds_nothing(
+    held: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a folder on a server of NFS that is gone; its process must not keep the connection to the node open."""
+    (tmp_path / "there").write_text("text")
+
+    def hang(path: str) -> dict[str, Any]:
+        if path.endswith("there"):
+            return {"text": "text"}
+        streams = [str(Path(f"/proc/self/fd/{stream}").readlink()) for stream in (0, 1, 2)]
+        (tmp_path / "hangs").write_text(json.dumps([os.getpid(), streams]))
+        signal.pause()
+        raise AssertionError
+
+    monkeypatch.setattr(errors, "SECONDS", 1.0)
+    monkeypatch.setattr(parts, "OF_PATHS", {"files": hang})
+    paths = [str(tmp_path / name) for name in ("gone", "there")]
+    found = report(["last_starts", "files"], files=paths)
+    assert found["files"][paths[0]]["refused_id"] == "not_read_in_time"
+    assert found["files"][paths[1]] == {"text": "text"}
+    assert found["last_starts"] == {}
+    process, streams = json.loads((tmp_path / "hangs").read_text())
+    assert streams == [os.devnull] * 3
+    os.waitpid(process, 0)
+
+
+def test_a_part_whose_command_fails_does_not_end_the_report(held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(module: Any) -> None:
+        module.fail_json(msg="systemctl show failed with status 1")
+
+    monkeypatch.setattr(parts, "PARTS", {**PARTS, "jobs": fail})
+    assert report(["jobs", "last_starts"]) == {
+        "jobs": {"error": "systemctl show failed with status 1"},
+        "last_starts": {},
+    }
+
+
 def test_the_last_start_of_an_instance_is_reported(held: Path, tmp_path: Path) -> None:
     (tmp_path / "plans/a").mkdir(parents=True)
     (tmp_path / "states/a").mkdir(parents=True)
@@ -142,4 +181,4 @@ def test_a_report_of_ninety_thousand_tensors_is_small(tmp_path: Path) -> None:
 def test_only_parts_that_there_are_can_be_asked_for() -> None:
     answer = run_main("node_report", {"parts": ["cards", "everything"]})
     assert answer["failed"]
-    assert all(part in answer["msg"] for part in PARTS)
+    assert all(part in answer["msg"] for part in (*PARTS, *OF_PATHS))
