@@ -75,7 +75,7 @@ def place(
             f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
             f"with more cards. {one_node_only(release)}",
         )
-    check_heads(model, size, len(cards), label)
+    check_heads(model, size, len(cards), label, release)
     own = node.reservations.modules.get(request.instance or "", ())
     _check_serials(cards, own, node.reservations.serials, label)
     within = _within(request, label, draft, count, fixed=fixed is not None)

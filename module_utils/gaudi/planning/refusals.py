@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base.absent import TWO_NODES, absent
@@ -40,6 +40,9 @@ GENERATIONS = ("gaudi2", "gaudi3")
 # Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
 DEEPSEEK_ON_ONE_NODE = 32768
 
+# Remedy where another number of cards is none, with the release and its number.
+NO_OTHER_NUMBER = "Release {} always takes {} cards. Serve another model, or use another release."
+
 # What the vendor recommends on these cards; its code calls the smaller sizes suboptimal (README_GAUDI.md).
 RECOMMENDED_BLOCK_SIZE = 128
 
@@ -57,10 +60,21 @@ def check_supported(
     if entry is not None:
         _check_release(entry, release, draft)
     _check_effect(asked, release)
-    for feature, seen in [*_features_of_weights(request, model), *_features_of_arguments(request.extra_args)]:
+    _check_features([*_features_of_weights(model), *_features_of_arguments(request.extra_args)], release)
+    _warn_of_gaps(entry, model, weights, draft)
+
+
+def check_quantized(request: Request, model: ModelFacts, release: ReleaseEntry) -> None:
+    """Refuse quantised weights where the release has none. Whether it has their class at all is checked before: other
+    weights of a model that it does not know are no remedy.
+    """
+    _check_features(_quantizations(request, model), release)
+
+
+def _check_features(features: Iterable[tuple[str, str]], release: ReleaseEntry) -> None:
+    for feature, seen in features:
         if feature in release.unsupported:
             raise Refusal("unsupported_feature", f"{seen}: {release.unsupported[feature]}")
-    _warn_of_gaps(entry, model, weights, draft)
 
 
 def _warn_of_gaps(entry: ModelEntry | None, model: ModelFacts, weights: Weights | None, draft: Draft) -> None:
@@ -180,8 +194,8 @@ def check_mtp(request: Request, architectures: Sequence[str], model: ModelFacts,
         )
 
 
-def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[str, str]]:
-    """The features that the weights and their data type need, each with the words that say where it was seen."""
+def _quantizations(request: Request, model: ModelFacts) -> Iterator[tuple[str, str]]:
+    """What is quantised, each with the words that say where it was seen."""
     if request.dtype in ("fp8", "awq", "gptq"):
         yield "quantization", f"dtype is {request.dtype}"
     if request.quantization_config is not None:
@@ -190,6 +204,10 @@ def _features_of_weights(request: Request, model: ModelFacts) -> Iterator[tuple[
         yield "quantization", f"kv_cache_dtype is {request.kv_cache_dtype}"
     if model.quant_method is not None:
         yield "quantization", f"{model.name} is stored quantised ({model.quant_method})"
+
+
+def _features_of_weights(model: ModelFacts) -> Iterator[tuple[str, str]]:
+    """The features that the model needs, each with the words that say where it was seen."""
     if model.alibi:
         yield "alibi", f"{model.name} uses attention with linear biases"
     for kernel in model.kernels:
@@ -331,6 +349,7 @@ def check_rows(resolved: ResolvedRequest, cards: int) -> None:
     if group is None:
         return
     fits = [n for n in range(1, cards + 1) if not any(length % (n * group) for length in model.rows.values())]
+    fits = fits if _fixed_cards(resolved.release) is None else []
     for key, length in model.rows.items():
         if resolved.cards > 1 and length % (resolved.cards * group):
             raise Refusal(
@@ -467,7 +486,7 @@ def check_class_on_cards(
         )
 
 
-def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
+def check_heads(model: ModelFacts, count: int, cards: int, label: str, release: ReleaseEntry) -> None:
     """Attention heads are divided among the cards, and so are key-value heads; several cards have the same key-value
     head if their number is a multiple of the heads' (QKVParallelLinear in vllm/model_executor/layers/linear.py of every
     release: divide(), which asserts).
@@ -480,24 +499,30 @@ def check_heads(model: ModelFacts, count: int, cards: int, label: str) -> None:
     # Latent attention keeps one compressed vector that is not divided among the cards.
     most = heads if model.shape.kv_lora_rank is not None else shared
     fits = [n for n in range(1, cards + 1) if heads % n == 0 and (most % n == 0 or n % most == 0)]
+    remedy = f"Use {_or(fits)}." if _fixed_cards(release) is None else NO_OTHER_NUMBER.format(release.name, count)
     if heads % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
-            f"(num_attention_heads), which {count} does not divide. Use {_or(fits)}.",
+            f"(num_attention_heads), which {count} does not divide. {remedy}",
         )
     if count < most and most % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {most} key-value heads "
-            f"(num_key_value_heads), which {count} does not divide. Use {_or(fits)}.",
+            f"(num_key_value_heads), which {count} does not divide. {remedy}",
         )
     if count > most and count % most:
         raise Refusal(
             "more_cards_than_heads",
             f"{label}: tensor_parallel_size is {count}, above the {shared} key-value heads (num_key_value_heads) of "
-            f"{model.name}, and no multiple of them. Use {_or(fits)}.",
+            f"{model.name}, and no multiple of them. {remedy}",
         )
+
+
+def _fixed_cards(release: ReleaseEntry) -> object:
+    """The number of cards that a release always takes; None where a request says it."""
+    return release.constants.get("tensor_parallel_size")
 
 
 def _or(these: Sequence[object]) -> str:

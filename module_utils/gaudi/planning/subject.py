@@ -35,6 +35,7 @@ from .refusals import (
     check_mtp,
     check_named_models,
     check_quantization,
+    check_quantized,
     check_rows,
     check_supported,
     check_validated,
@@ -111,6 +112,7 @@ def settled(
             has_code=entry.trust_remote_code,
             runs_code=may_run_code(wanted, entry),
         )
+    check_quantized(wanted, model, release)
     named = code.architectures if code is not None else entry.architectures if entry and not wanted.weights else ()
     check_media(wanted, named, release, label)
     check_mtp(wanted, named, model, release)

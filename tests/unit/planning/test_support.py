@@ -139,8 +139,25 @@ def test_a_release_without_fp8_names_no_other_that_does_not_serve_the_model() ->
     found = answers({"weights": "/data/models/x", "model_config": config})
     assert {found[name].status for name in ("1.16", "1.18", "1.21", "1.22")} == {"not supported"}
     for release in ("1.16", "1.18"):
-        assert "quantisation is not supported" in found[release].because
-        assert "1.2" not in found[release].because
+        # Weights in bfloat16 are no remedy where the release does not know the model.
+        assert found[release].refused_id == "unsupported_architecture"
+    known = answers(
+        {"weights": "/data/models/x", "model_config": {**LLAMA, "quantization_config": {"quant_method": "fp8"}}}
+    )
+    for release in ("1.16", "1.18"):
+        assert "quantisation is not supported" in known[release].because
+        assert "1.2" not in known[release].because
+
+
+def test_a_release_that_always_takes_eight_cards_advises_no_other_number() -> None:
+    config = {**LLAMA, "quantization_config": None, "num_attention_heads": 12, "num_key_value_heads": 4}
+    request = {"weights": "/data/models/x", "model_config": config}
+    found = answers(request)["deepseek-r1"]
+    assert found.refused_id == "heads_not_divisible"
+    assert "Use " not in found.because
+    assert found.because.endswith("Serve another model.")
+    # A number is advised where a request says it.
+    assert answers({**request, "tensor_parallel_size": 8})["1.22"].because.endswith("Use 1, 2 or 4.")
 
 
 def test_a_model_is_validated_on_the_cards_that_the_list_names() -> None:
