@@ -116,7 +116,7 @@ def _answer(
                 return Answer(release.name, kind, REFUSED, None, unadvised(str(said)), refused_id=said.id)
             options.update([option])
             continue
-        standing = {each.title: _standing(each, release, kind, cards) for each in like}
+        standing = {each.title: _standing(each, release, kind, cards, count) for each in like}
         if entry is None:
             standing = {title: (status, f"like {title}: {why}") for title, (status, why) in standing.items()}
         # Of several models with these figures the one that most is known of.
@@ -188,14 +188,18 @@ def _planned(
         raise
 
 
-def _standing(entry: ModelEntry, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType]) -> tuple[str, str]:
+def _standing(
+    entry: ModelEntry, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType], count: int | None
+) -> tuple[str, str]:
     """What is known of a model on a release and cards, and where from."""
     said, known = entry.validated, cards.get(kind)
     generation = known.generation if known is not None else None
     listed = said is not None and release.name in said.releases
     file = family_of(release).validated_models
     if said is not None and listed and generation in said.generations:
-        return VALIDATED, f"named by {file} of the release"
+        sizes = said.tensor_parallel_size
+        other = f" with {' or '.join(map(str, sizes))} cards" if count is not None and count not in sizes else ""
+        return VALIDATED, f"named by {file} of the release{other}"
     where = f", on {' and '.join(said.generations)} alone ({file})" if said is not None and listed else ""
     if release.name in entry.releases:
         return REPORTED, f"known to be served with it{where}"

@@ -271,6 +271,20 @@ def test_what_is_known_of_a_model_is_told_once() -> None:
         assert not [note for note in found.notes if "validated" in note or "Nobody is known" in note]
 
 
+@pytest.mark.parametrize(
+    ("model", "listed"),
+    [("qwen2.5-72b-instruct", "with 4 or 8 cards"), ("gpt-oss-120b", "with 4 cards"), ("qwen3-8b", None)],
+)
+def test_a_number_of_cards_that_nobody_validated_is_told(model: str, listed: str | None) -> None:
+    found = answers({"model": model}, card="HL-325")
+    for answer in [answer for answer in found.values() if answer.status == "validated"]:
+        sizes = ENTRIES[model].validated
+        assert sizes is not None
+        assert (answer.cards in sizes.tensor_parallel_size) is (listed is None)
+        assert answer.because.endswith(listed or "of the release")
+    assert listed is None or found["1.24.1"].status == "validated"
+
+
 def test_a_size_that_is_not_known_leaves_the_number_of_cards_open() -> None:
     config = {key: value for key, value in MISTRAL.items() if key != "vocab_size"}
     for card in ("HL-225", "HL-338"):
