@@ -18,7 +18,7 @@ from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
 from ansible.module_utils.gaudi.image.addresses import apt_key, apt_sources, asked, git_config, pip_config
 from ansible.module_utils.gaudi.image.dockerfile import constraints, dockerfile, lock, steps
 from ansible.module_utils.gaudi.image.inside import expected
-from ansible.module_utils.gaudi.image.recipe import Wish, recipe
+from ansible.module_utils.gaudi.image.recipe import ImageSettings, recipe
 
 from filter_plugins.refusals import refusals
 
@@ -32,7 +32,10 @@ def image_recipes(
     """
     needs = {tuple(plan["requires"].get("image", ())) for plan in plans if "requires" in plan} or {()}
     try:
-        entry, wished = ReleaseEntry.from_mapping(release), Wish.from_mapping({**wish, "ref": None, "build": True})
+        entry, wished = (
+            ReleaseEntry.from_mapping(release),
+            ImageSettings.from_mapping({**wish, "ref": None, "build": True}),
+        )
         recipes = {made.tag: made for made in (recipe(entry, wished, each, registry or None) for each in sorted(needs))}
     except Refusal as refusal:
         raise AnsibleFilterError(refusal.message_with_id) from None

@@ -143,7 +143,7 @@ def main() -> None:
     given = module.params
     try:
         concurrency = asked.concurrencies(given["concurrency"])
-        wish = asked.Wish(concurrency, given["input_tokens"], given["output_tokens"], given["requests"])
+        wish = asked.BenchmarkLoad(concurrency, given["input_tokens"], given["output_tokens"], given["requests"])
         plan, digest = serving_plan(module)
         client = asked.Client.of_release(given["releases"].get(plan["release"], {}))
         document = asked.describe(plan, digest, client, wish)

@@ -88,7 +88,7 @@ from ansible.module_utils.gaudi.node.files import sync_folder, write_text
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving.state import FORM
 from ansible.module_utils.gaudi.weights import record
-from ansible.module_utils.gaudi.weights.record import Entry, Manifest
+from ansible.module_utils.gaudi.weights.record import Manifest, RecordedFile
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["given", "taken", "absent"], "default": "given"},
@@ -110,7 +110,7 @@ def whole_recipes(source: Path) -> dict[str, os.stat_result]:
     return {name: seen[name] for name in wanted}
 
 
-def copied(source: Path, staging: Path, name: str, seen: os.stat_result) -> Entry | None:
+def copied(source: Path, staging: Path, name: str, seen: os.stat_result) -> RecordedFile | None:
     """Copy one file; None if a server changed or removed it meanwhile."""
     path, target = source / name, staging / name
     checksum, size = hashlib.sha256(), 0
@@ -126,7 +126,7 @@ def copied(source: Path, staging: Path, name: str, seen: os.stat_result) -> Entr
             written.write(block)
     after = beneath.look(path, source)
     as_before = after is not None and (after.st_size, after.st_mtime_ns) == (seen.st_size, seen.st_mtime_ns)
-    return Entry(name, size, checksum.hexdigest()) if as_before else None
+    return RecordedFile(name, size, checksum.hexdigest()) if as_before else None
 
 
 def give(source: Path, folder: Path) -> tuple[int, int]:

@@ -293,7 +293,9 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def perform(module: AnsibleModule, node: links.Node, fabric: Fabric, run: runs.Run, *, direct: bool = False) -> Output:
+def perform(
+    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, run: runs.Run, *, direct: bool = False
+) -> Output:
     """Run hccl_demo over a run's cards, in a container without other cards.
 
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
@@ -306,7 +308,7 @@ def perform(module: AnsibleModule, node: links.Node, fabric: Fabric, run: runs.R
 
 
 def perform_all(
-    module: AnsibleModule, node: links.Node, fabric: Fabric, planned: Sequence[runs.Run]
+    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, planned: Sequence[runs.Run]
 ) -> tuple[list[tuple[runs.Run, Output]], Output | None]:
     """Return what each run printed, and the output that shows whether Gaudi Direct is in use.
 
@@ -327,7 +329,7 @@ def perform_all(
 
 
 def locate(
-    module: AnsibleModule, node: links.Node, fabric: Fabric, result: classes.Result
+    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, result: classes.Result
 ) -> tuple[locating.Located, ...]:
     """Run ever smaller sets of a run's cards until the faulty part is identified."""
     tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
@@ -345,7 +347,7 @@ def locate(
     return step.located
 
 
-def burn(module: AnsibleModule, node: links.Node) -> dict[str, Any] | None:
+def burn(module: AnsibleModule, node: links.MeasuredNode) -> dict[str, Any] | None:
     """Run hl_qual if that is requested, keep its output, and return the result.
 
     Otherwise return the last result for the same cards.
@@ -370,11 +372,11 @@ def burn(module: AnsibleModule, node: links.Node) -> dict[str, Any] | None:
 
 
 def measure(
-    module: AnsibleModule, node: links.Node, work: asked.Work, floors: Sequence[classes.Floor]
+    module: AnsibleModule, node: links.MeasuredNode, work: asked.Work, floors: Sequence[classes.Floor]
 ) -> dict[str, Any]:
     """Measure, locate, and return the new verdict."""
     given, fabric, why_not = module.params, node.cards.fabric, work.why_not
-    kept = verdict.keep(node.before, work.runs) if work.adds and node.before else verdict.Kept()
+    kept = verdict.keep(node.before, work.runs) if work.adds and node.before else verdict.RetainedResults()
     results: tuple[classes.Result, ...] = ()
     located: list[locating.Located] = []
     host_nics = None
@@ -411,7 +413,7 @@ def measure(
     )
 
 
-def compute_numbers(module: AnsibleModule, node: links.Node, work: asked.Work) -> dict[str, Any] | None:
+def compute_numbers(module: AnsibleModule, node: links.MeasuredNode, work: asked.Work) -> dict[str, Any] | None:
     """Check the numbers of the cards for which that is due, and return the compute check of the verdict.
 
     None for a verdict without one: it was not asked for, and the verdict has nothing of it that holds.
@@ -428,13 +430,13 @@ def compute_numbers(module: AnsibleModule, node: links.Node, work: asked.Work) -
     return compute.document([*kept, *rows], planned.copy_mib, why_not)
 
 
-def seen_nics(image: Mapping[str, Any]) -> nics.Seen:
+def seen_nics(image: Mapping[str, Any]) -> nics.HostNicFacts:
     """Return the facts about libfabric in the image, and about its requirements of the kernel."""
     told = ("version_text", "info_text", "info_status", "loader_text", "loader_status")
     dmabuf: bool | None = None
     with contextlib.suppress(OSError), KALLSYMS.open(encoding="utf-8", errors="replace") as symbols:
         dmabuf = any(" ib_umem_dmabuf_get" in line for line in symbols)
-    return nics.Seen(**{key: image[key] for key in told}, dmabuf=dmabuf)
+    return nics.HostNicFacts(**{key: image[key] for key in told}, dmabuf=dmabuf)
 
 
 @contextlib.contextmanager
@@ -460,7 +462,7 @@ def keep(document: Mapping[str, Any]) -> None:
     write_text(REPORT, report.report([document], None, now()), mode=0o644)
 
 
-def settled(module: AnsibleModule, node: links.Node, work: asked.Work) -> tuple[dict[str, Any] | None, bool]:
+def settled(module: AnsibleModule, node: links.MeasuredNode, work: asked.Work) -> tuple[dict[str, Any] | None, bool]:
     """Return the verdict, measured now if that is due, and whether it changes; keep it.
 
     Check mode keeps nothing, and can only make a verdict that needs no measurement.

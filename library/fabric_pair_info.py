@@ -177,7 +177,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     """Read the node; changes nothing. Raises Refusal for a wrong address."""
     given = module.params
     # The ports that carry traffic between the nodes must be up.
-    wanted = static.Wanted(cards=given["expected_cards"], external=not given["host_nics"])
+    wanted = static.ExpectedFabric(cards=given["expected_cards"], external=not given["host_nics"])
     cards = links.read_cards(module, given["card_types"], wanted)
     demo = measuring.Demo.from_mapping(given["demo"])
     image = links.read_measured(module, given["image"], "", demo, given["proxies"], build=not module.check_mode)

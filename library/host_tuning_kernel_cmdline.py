@@ -88,11 +88,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 _SYSTEM = ["/usr/sbin", "/sbin"]
 
 
-def _shown(entries: list[grub.Entry]) -> dict[str, str]:
+def _shown(entries: list[grub.BootEntry]) -> dict[str, str]:
     return {entry.kernel: " ".join(entry.arguments) for entry in entries}
 
 
-def _entries() -> list[grub.Entry]:
+def _entries() -> list[grub.BootEntry]:
     return grub.parse_config(boot_loader.content(boot_loader.GRUB_CONFIG))
 
 
@@ -137,13 +137,13 @@ def _lacking(update_grub: str, expected: list[str]) -> str:
 def _with_grubby(module: AnsibleModule, grubby: str, arguments: list[str]) -> dict[str, Any]:
     """Set the arguments with grubby, which changes each kernel's entry."""
 
-    def read() -> list[grub.Entry]:
+    def read() -> list[grub.BootEntry]:
         rc, out, err = module.run_command([grubby, "--info=ALL"])
         if rc != 0:
             module.fail_json(
                 msg=f"grubby cannot say which kernels there are: {printable(err.strip())}. Repair it, then run again."
             )
-        found: list[grub.Entry] = grub.parse_grubby(out)
+        found: list[grub.BootEntry] = grub.parse_grubby(out)
         return found
 
     entries = read()

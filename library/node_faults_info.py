@@ -77,7 +77,7 @@ from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.host.iommu import required
 from ansible.module_utils.gaudi.node import containers, instances, iommu, links, startable, states, weight_folders
 from ansible.module_utils.gaudi.node.files import text_of
-from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
 from ansible.module_utils.gaudi.serving import kept as decisions
@@ -161,7 +161,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
 
 def waits_for(instance: str) -> str:
     """The short digest of a plan that a person went back to, if it is the current plan and has not served since."""
-    place = Place(instance, states.STATES / instance, states.PLANS)
+    place = InstancePaths(instance, states.STATES / instance, states.PLANS)
     try:
         back = place.back()
     except Damaged:

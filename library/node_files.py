@@ -129,7 +129,7 @@ OWNER = (0, 0)
 
 
 @dataclass(frozen=True)
-class Found:
+class PathState:
     """What exists at a path: file, directory or absent; readable permissions; a file's content."""
 
     state: str
@@ -148,33 +148,33 @@ def is_useless(path: Path) -> bool:
     return not (stat.S_ISREG(seen.st_mode) or stat.S_ISDIR(seen.st_mode))
 
 
-def look(path: Path) -> Found:
+def look(path: Path) -> PathState:
     """Examine a path; links are followed, and a dangling or unusable link counts as absent."""
     try:
         seen = path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        return Found("absent", "", b"")
+        return PathState("absent", "", b"")
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        return Found("absent", "", b"")
+        return PathState("absent", "", b"")
     if is_useless(path):
-        return Found("absent", "", b"")
+        return PathState("absent", "", b"")
     kind = "directory" if stat.S_ISDIR(seen.st_mode) else "file"
     content = path.read_bytes() if stat.S_ISREG(seen.st_mode) else b""
-    return Found(kind, f"{seen.st_uid}:{seen.st_gid} {stat.S_IMODE(seen.st_mode):04o}", content)
+    return PathState(kind, f"{seen.st_uid}:{seen.st_gid} {stat.S_IMODE(seen.st_mode):04o}", content)
 
 
-def wish(file: dict[str, Any]) -> Found:
+def wish(file: dict[str, Any]) -> PathState:
     """What is to lie at a path."""
     if file["state"] == "absent":
-        return Found("absent", "", b"")
+        return PathState("absent", "", b"")
     text = file["content"] if file["secret"] is None else file["secret"]
     rights = f"{OWNER[0]}:{OWNER[1]} {int(file['mode'], 8):04o}"
-    return Found(file["state"], rights, (text or "").encode() if file["state"] == "file" else b"")
+    return PathState(file["state"], rights, (text or "").encode() if file["state"] == "file" else b"")
 
 
-def obstacle(path: str, file: dict[str, Any], found: Found, ours: Collection[str]) -> str | None:
+def obstacle(path: str, file: dict[str, Any], found: PathState, ours: Collection[str]) -> str | None:
     """Return why this path cannot be changed as wanted, or None. Only an unusable link at our path is replaced."""
     wrong = next((str(each) for each in Path(path).parents if str(each) not in ours and is_useless(each)), None)
     if wrong:
@@ -187,7 +187,7 @@ def obstacle(path: str, file: dict[str, Any], found: Found, ours: Collection[str
     return f"{path} is a {found.state}, where a {file['state']} is to be. Move it away ({aside}), then run again."
 
 
-def difference(file: dict[str, Any], before: Found, after: Found) -> list[dict[str, str]]:
+def difference(file: dict[str, Any], before: PathState, after: PathState) -> list[dict[str, str]]:
     """What --diff shows of one path."""
     path, unsaid = file["path"], _unsaid(file)
     if before.state != after.state or before.rights != after.rights:
@@ -235,7 +235,7 @@ def remove_empty(path: Path, last: Path) -> None:
         folder.rmdir()
 
 
-def hold(module: AnsibleModule, file: dict[str, Any], before: Found, after: Found) -> None:
+def hold(module: AnsibleModule, file: dict[str, Any], before: PathState, after: PathState) -> None:
     """Bring one path into its wanted state."""
     path = Path(file["path"])
     if after.state == "absent":
@@ -265,13 +265,13 @@ def hold(module: AnsibleModule, file: dict[str, Any], before: Found, after: Foun
     own(path, mode)
 
 
-def wishes(files: list[dict[str, Any]], here: dict[str, Found]) -> dict[str, Found]:
+def wishes(files: list[dict[str, Any]], here: dict[str, PathState]) -> dict[str, PathState]:
     """Return the wanted state of each path; a file that follows another one changes only if that one does."""
     wanted = {file["path"]: wish(file) for file in files}
     for file in files:
         before, other = here[file["path"]], file["follows"]
         if other and before.state == "file" and here[other].content == wanted[other].content:
-            wanted[file["path"]] = Found("file", wanted[file["path"]].rights, before.content)
+            wanted[file["path"]] = PathState("file", wanted[file["path"]].rights, before.content)
     return wanted
 
 

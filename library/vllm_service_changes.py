@@ -168,7 +168,7 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, startable, states, weight_folders
 from ansible.module_utils.gaudi.node.documents import read
-from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule, systemctl
 from ansible.module_utils.gaudi.pages import difference as plan_diff
 from ansible.module_utils.gaudi.serving import kept as decisions
@@ -253,7 +253,7 @@ def check_past(module: AnsibleModule, wanted: MadeOf) -> bool:
     Ends the module where this plan failed here before, and would start from the same again.
     """
     instance = module.params["instance"]
-    place = Place(instance, states.STATES / instance, PLANS, UNITS)
+    place = InstancePaths(instance, states.STATES / instance, PLANS, UNITS)
     digest = decisions.digest_of(
         {
             decisions.PLAN: module.params["plan_text"],

@@ -58,7 +58,7 @@ from typing import Any
 
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node import states
-from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import history
 
@@ -67,7 +67,7 @@ ARGUMENT_SPEC: dict[str, Any] = {"instance": {"type": "str", "default": ""}}
 
 def read(name: str) -> tuple[list[dict[str, Any]], list[str]]:
     """The plans of one instance, as data and as lines."""
-    place = Place.of(name)
+    place = InstancePaths.of(name)
     kept, damaged = place.kept()
     try:
         back = place.back()

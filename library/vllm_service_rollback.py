@@ -97,12 +97,12 @@ from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers, instances, startable, weight_folders
-from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving import unserved, written
-from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
+from ansible.module_utils.gaudi.serving.kept import SHOWN, Back, Failed, StartsFrom, StoredPlan
 from ansible.module_utils.gaudi.serving.openness import opened_by
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -126,7 +126,7 @@ def starts_from(module: AnsibleModule, files: dict[str, str]) -> StartsFrom:
     return start
 
 
-def cut_off(module: AnsibleModule, place: Place, kept: list[Kept]) -> tuple[Back, Kept] | None:
+def cut_off(module: AnsibleModule, place: InstancePaths, kept: list[StoredPlan]) -> tuple[Back, StoredPlan] | None:
     """The way back that was begun and whose plan has not been started since, with that plan; None without one."""
     try:
         back = place.back()
@@ -141,7 +141,7 @@ def cut_off(module: AnsibleModule, place: Place, kept: list[Kept]) -> tuple[Back
     return None if how_far == "moot" or tried else (back, after)
 
 
-def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
+def has_been_started(module: AnsibleModule, instance: str, after: StoredPlan) -> bool:
     """Whether the instance's container, or its last one if none runs, was started from this plan on the node."""
     container = containers.look(module, f"vllm-{instance}")
     if container is not None and container.running:
@@ -153,7 +153,7 @@ def has_been_started(module: AnsibleModule, instance: str, after: Kept) -> bool:
     return started
 
 
-def check(module: AnsibleModule, place: Place, after: Kept) -> None:
+def check(module: AnsibleModule, place: InstancePaths, after: StoredPlan) -> None:
     """Raise Refusal if a plan cannot start: its image, weights or cards are gone or not usable, or the disk is full.
 
     The decision to go back applies to every later start, so all obstacles are found before it.
@@ -171,7 +171,7 @@ def check(module: AnsibleModule, place: Place, after: Kept) -> None:
     startable.check_room(place.instance)
 
 
-def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
+def go_back(module: AnsibleModule, place: InstancePaths) -> tuple[str, StoredPlan]:
     """Put the plan in its place: the digest of the one before, and the plan. Raises Refusal, OSError and ValueError."""
     kept, damaged = place.kept()
     for damage in damaged:
@@ -198,7 +198,7 @@ def go_back(module: AnsibleModule, place: Place) -> tuple[str, Kept]:
     return before, after
 
 
-def listens(after: Kept) -> dict[str, Any]:
+def listens(after: StoredPlan) -> dict[str, Any]:
     """Return where the instance listens with a plan; on loopback if the plan does not say."""
     listen = {"host": "127.0.0.1", "port": 0, **(written.parse(after.files[decisions.PLAN]).get("listen") or {})}
     return {name: listen[name] for name in ("host", "port")}
@@ -207,7 +207,7 @@ def listens(after: Kept) -> dict[str, Any]:
 def main() -> None:
     """Choose, put in its place, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    place = Place.of(module.params["instance"])
+    place = InstancePaths.of(module.params["instance"])
     files = place.files()
     try:
         before, after = go_back(module, place)

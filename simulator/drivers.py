@@ -23,7 +23,7 @@ from docker import DockerClient
 from plugin_utils import releases
 from simulator import apt, context, host, images, keys, network, packages, supply
 from simulator.context import File
-from simulator.packages import Package, Signer
+from simulator.packages import Signer, SimulatedPackage
 from simulator.settings import CACHE, ROOT, Scope, SimulatorError
 
 HOST = "simulated-driver-packages"
@@ -78,7 +78,7 @@ _STANDINS = "/usr/local/lib/gaudi-simulator/standins"
 Say = Callable[[str], None]
 
 
-def offered() -> list[Package]:
+def offered() -> list[SimulatedPackage]:
     """All packages of the repository."""
     names = [entry["deb"] for entry in yaml.safe_load((ROOT / "catalog/driver.yml").read_text())["packages"]]
     versions = sorted({NEWER, *(str(releases.read(release)["software"]["driver"]) for release in releases.names())})
@@ -87,7 +87,7 @@ def offered() -> list[Package]:
         *vendors,
         *_sensors(),
         *(
-            Package(f"linux-{kind}-{kernel}", version, ABOUT)
+            SimulatedPackage(f"linux-{kind}-{kernel}", version, ABOUT)
             for kernel, version in ((KERNEL, KERNEL_PACKAGE), (NEXT, NEXT_PACKAGE), (TOO_NEW, TOO_NEW_PACKAGE))
             for kind in ("headers", "modules-extra")
         ),
@@ -95,13 +95,13 @@ def offered() -> list[Package]:
     ]
 
 
-def _image(kernel: str, version: str) -> Package:
+def _image(kernel: str, version: str) -> SimulatedPackage:
     """A kernel's package, which puts an image into /boot that nothing can boot."""
     image = {f"boot/vmlinuz-{kernel}": context.text(f"{ABOUT}: there is no such kernel\n")}
-    return Package(f"linux-image-{kernel}", version, ABOUT, files=image)
+    return SimulatedPackage(f"linux-image-{kernel}", version, ABOUT, files=image)
 
 
-def _vendors(name: str, version: str) -> Package:
+def _vendors(name: str, version: str) -> SimulatedPackage:
     """A package of the vendor's with what a simulated node has of it."""
     programs = {
         "habanalabs-firmware-tools": ("hl-smi", "hl_smi.py"),
@@ -120,7 +120,7 @@ def _vendors(name: str, version: str) -> Package:
         scripts["prerm"] = f"#!/bin/sh\nset -e\ndkms remove habanalabs/{version} --all\n"
         files["etc/modules-load.d/habanalabs.conf"] = context.text(MODULES_LOAD)
     depends = ("lm-sensors",) if name == "habanalabs-qual" else ()
-    return Package(name, version, ABOUT, depends, files=files, scripts=scripts)
+    return SimulatedPackage(name, version, ABOUT, depends, files=files, scripts=scripts)
 
 
 def _order(version: str) -> dict[str, list[str]]:
@@ -130,9 +130,9 @@ def _order(version: str) -> dict[str, list[str]]:
     return [entry for entry in entries if [int(part) for part in entry["since"].split(".")] <= release][-1]
 
 
-def _sensors() -> list[Package]:
+def _sensors() -> list[SimulatedPackage]:
     """Packages of the distribution's that habanalabs-qual needs, without a service."""
-    return [Package(name, SENSORS_VERSION, ABOUT, depends) for name, depends in SENSORS.items()]
+    return [SimulatedPackage(name, SENSORS_VERSION, ABOUT, depends) for name, depends in SENSORS.items()]
 
 
 def repository(signer: Signer) -> dict[str, File]:

@@ -15,7 +15,7 @@ GROUP = "gaudi_nodes"
 
 
 @dataclass(frozen=True)
-class Node:
+class SimulatedNode:
     """A simulated node as seen from the machine it runs on."""
 
     name: str
@@ -25,7 +25,7 @@ class Node:
     ports: Mapping[int, int] = field(default_factory=dict)  # port in the node -> port on 127.0.0.1
 
 
-def known_hosts(nodes: Iterable[Node]) -> str:
+def known_hosts(nodes: Iterable[SimulatedNode]) -> str:
     """Give the host keys the simulator handed out, so that ssh checks them (sshd(8), SSH_KNOWN_HOSTS)."""
     return "".join(f"[{ADDRESS}]:{node.ssh_port} {' '.join(node.host_key.split()[:2])}\n" for node in nodes)
 
@@ -40,7 +40,7 @@ def ssh_options(directory: Path) -> dict[str, str]:
     }
 
 
-def ssh_config(nodes: Iterable[Node], directory: Path) -> str:
+def ssh_config(nodes: Iterable[SimulatedNode], directory: Path) -> str:
     """Give a configuration for people: ssh -F .../ssh_config NODE."""
     sections = [
         {
@@ -58,7 +58,7 @@ def ssh_config(nodes: Iterable[Node], directory: Path) -> str:
     )
 
 
-def host_variables(node: Node, directory: Path) -> dict[str, object]:
+def host_variables(node: SimulatedNode, directory: Path) -> dict[str, object]:
     """Give what Ansible needs to reach a node."""
     options = [f"-o {shlex.quote(f'{name}={value}')}" for name, value in ssh_options(directory).items()]
     return {
@@ -72,7 +72,7 @@ def host_variables(node: Node, directory: Path) -> dict[str, object]:
     }
 
 
-def document(nodes: Iterable[Node], directory: Path, site: Mapping[str, object]) -> str:
+def document(nodes: Iterable[SimulatedNode], directory: Path, site: Mapping[str, object]) -> str:
     """Give the inventory in the form a dynamic inventory script prints.
 
     site: what these nodes are asked for otherwise than inventories/simulated says.

@@ -18,7 +18,7 @@ from docker.models.containers import Container
 from simulator import apt, context, host, images, inventory, keys, layers, network
 from simulator import containers as made
 from simulator.context import Files
-from simulator.inventory import Node
+from simulator.inventory import SimulatedNode
 from simulator.settings import LABEL, Scope, SimulatorError
 from simulator.standins import description
 
@@ -66,7 +66,7 @@ def up(
     *,
     system: str = apt.SYSTEM,
     machine_settings: bool = False,
-) -> list[Node]:
+) -> list[SimulatedNode]:
     """Start nodes, or find them running as described already; return when systemd and ssh answer on all.
 
     share: a directory that is the same on all nodes of the scope that have it, as a network file system is.
@@ -135,7 +135,7 @@ def output(container: Container, *command: str) -> str:
     return cast("bytes", result.output).decode(errors="replace").strip()
 
 
-def write_inventory(client: DockerClient, scope: Scope) -> dict[str, Node]:
+def write_inventory(client: DockerClient, scope: Scope) -> dict[str, SimulatedNode]:
     """Write how to reach the scope's nodes, as their containers say."""
     nodes = {container.labels[_NODE]: _describe(container) for container in containers(client, scope)}
     directory = scope.directory
@@ -158,10 +158,10 @@ def set_site(scope: Scope, values: Mapping[str, object]) -> None:
     (scope.directory / "site.json").write_text(json.dumps(values, indent=2) + "\n")
 
 
-def _describe(container: Container) -> Node:
+def _describe(container: Container) -> SimulatedNode:
     bindings: dict[str, Any] = container.attrs["HostConfig"]["PortBindings"]
     ports = {int(inside.split("/")[0]): int(outside[0]["HostPort"]) for inside, outside in bindings.items()}
-    return Node(
+    return SimulatedNode(
         name=container.labels[_NODE],
         ssh_port=ports.pop(22),
         host_key=container.labels[_HOST_KEY],
@@ -288,7 +288,7 @@ def _wait_for_boot(container: Container) -> None:
         raise SimulatorError(f"Simulated node {container.labels[_NODE]} booted, but units failed:\n{failed}")
 
 
-def _wait_for_ssh(scope: Scope, node: Node) -> None:
+def _wait_for_ssh(scope: Scope, node: SimulatedNode) -> None:
     """Log in once, as Ansible will: this proves the key, the host key and the port together."""
     deadline = time.monotonic() + _BOOT_SECONDS
     command = ["ssh", "-F", str(scope.directory / "ssh_config"), "-o", "BatchMode=yes", node.name, "true"]

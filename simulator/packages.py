@@ -26,7 +26,7 @@ _OF_DOCUMENT, _OF_KEY = 0x00, 0x13
 
 
 @dataclass(frozen=True)
-class Package:
+class SimulatedPackage:
     """A binary package. ``files``: what it puts where. ``scripts``: maintainer scripts by name, such as postinst."""
 
     name: str
@@ -60,7 +60,7 @@ class Package:
         return b"!<arch>\n" + b"".join(_member(name, content) for name, content in members.items())
 
 
-def repository(packages: Iterable[Package], suite: str, signer: Signer) -> dict[str, File]:
+def repository(packages: Iterable[SimulatedPackage], suite: str, signer: Signer) -> dict[str, File]:
     """The files of a repository with one suite and one component, main, for amd64; its key is in key.asc."""
     files = {package.path: File(package.content()) for package in packages}
     index = "\n".join(_entry(package, files[package.path].content) for package in packages).encode()
@@ -79,7 +79,7 @@ def repository(packages: Iterable[Package], suite: str, signer: Signer) -> dict[
     }
 
 
-def _entry(package: Package, content: bytes) -> str:
+def _entry(package: SimulatedPackage, content: bytes) -> str:
     where = f"Filename: {package.path}\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
     return package.control() + where
 

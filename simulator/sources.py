@@ -20,7 +20,7 @@ from simulator import apt, context, drivers, host, images, packages, supply, vau
 from simulator.context import File
 from simulator.hub import git
 from simulator.hub.server import running
-from simulator.packages import Package
+from simulator.packages import SimulatedPackage
 from simulator.settings import SIMULATOR, Scope
 
 GIT = "simulated-git-host"
@@ -167,7 +167,9 @@ def _system() -> dict[str, File]:
     """
     # What the base image puts in the place of Debian's, too.
     program = context.text('#!/bin/sh\nexec /opt/gaudi-simulated/bin/numactl "$@"\n', 0o755)
-    made = Package("numactl", "2.0.16-1", drivers.ABOUT, depends=("libnuma1",), files={"usr/bin/numactl": program})
+    made = SimulatedPackage(
+        "numactl", "2.0.16-1", drivers.ABOUT, depends=("libnuma1",), files={"usr/bin/numactl": program}
+    )
     return packages.repository([made], apt.SUITE, drivers.signer())
 
 

@@ -28,7 +28,7 @@ from simulator import (
     vault,
 )
 from simulator.context import Files
-from simulator.inventory import Node
+from simulator.inventory import SimulatedNode
 from simulator.settings import ROOT, Scope, SimulatorError
 from simulator.standins import description
 
@@ -59,7 +59,7 @@ def up(
     buildable: bool = False,
     measuring: bool = False,
     packages: bool = False,
-) -> list[Node]:
+) -> list[SimulatedNode]:
     """Make a scope's world, or find it there; without releases it has nothing to fetch from: no vault, hub, index.
 
     The vault holds the releases' images ready, and the scope's inventory asks for these. buildable: there is what
@@ -103,7 +103,7 @@ def _measuring(
     *,
     system: str,
     machine_settings: bool,
-) -> list[Node]:
+) -> list[SimulatedNode]:
     """Start nodes beside a vault that holds what they measure with, and what that is built from."""
     kernel.record()
     with host.lock("images"):
@@ -160,7 +160,7 @@ def _up(
     *,
     system: str = apt.SYSTEM,
     machine_settings: bool = False,
-) -> list[Node]:
+) -> list[SimulatedNode]:
     """Start nodes of whom this is asked for."""
     nodes.set_site(scope, site)
     return nodes.up(client, scope, names, describe, say, share, system=system, machine_settings=machine_settings)

@@ -65,7 +65,7 @@ def give() -> None:
     for number, name in enumerate(SHARDS):
         checkpoints.write(PEER.parent / f"half-{number}", shards=1, seed=number)
         (PEER.parent / f"half-{number}/model-00001-of-00001.safetensors").replace(folder / name)
-    files = [weights.Entry(name, len(data := (folder / name).read_bytes()), sha256(data)) for name in SHARDS]
+    files = [weights.RecordedFile(name, len(data := (folder / name).read_bytes()), sha256(data)) for name in SHARDS]
     (folder / weights.FOLDER).mkdir()
     record = weights.Manifest("hub", "maker/Model", REVISION, "2026-01-31T08:00:00Z", tuple(files))
     (folder / weights.MANIFEST).write_text(record.render())

@@ -24,7 +24,7 @@ def main(owners: list[str]) -> int:
         said = [path for path, owned in rows.items() if owned is None or owned.owner not in owners]
     else:
         found = (line.split(" ", 2) for line in lines)
-        said = paths.faults(paths.Seen(path, user, mode.zfill(4)) for mode, user, path in found)
+        said = paths.faults(paths.ObservedPath(path, user, mode.zfill(4)) for mode, user, path in found)
     print("\n".join(said), end="")
     return 1 if said else 0
 

@@ -57,7 +57,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenRequest:
     """One request as the hub saw it."""
 
     where: str
@@ -83,7 +83,7 @@ class Hub:
         self.repositories: dict[str, Repository] = {}
         self.tokens: set[str] = set()
         self.faults: list[Fault] = []
-        self.seen: list[Seen] = []
+        self.seen: list[SeenRequest] = []
         self.sent = 0  # bytes of content
         self.say: Callable[[str], None] = lambda text: None  # hears of every answer with content
         self.rate = 0  # bytes per second of all answers together, 0 for no limit
@@ -195,7 +195,9 @@ class Handler(BaseHTTPRequestHandler):
         # A client that goes through a proxy sends the whole address; the hub is its own proxy.
         with self.hub.lock:
             self.hub.seen.append(
-                Seen(self.where, self.command, parts.path, self.headers.get("Range"), self.token, bool(parts.netloc))
+                SeenRequest(
+                    self.where, self.command, parts.path, self.headers.get("Range"), self.token, bool(parts.netloc)
+                )
             )
         self.answer([unquote(part) for part in parts.path.strip("/").split("/")], parse_qs(parts.query))
 

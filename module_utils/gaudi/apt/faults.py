@@ -15,7 +15,7 @@ from ..base import certificates
 from ..base.refusal import Refusal
 from ..base.values import without_accounts, without_login
 from .config import Proxy
-from .sources import Source, same_repository
+from .sources import AptSource, same_repository
 
 # "Err:3 URI SUITE InRelease", with the reason on the next lines.
 _ERR = re.compile(r"^Err:\d+ (?P<uri>\S+) (?P<suite>\S+)[^\n]*\n(?P<why>(?:  [^\n]*\n?)+)", re.MULTILINE)
@@ -353,7 +353,7 @@ def _answered(fault: Fault, proxy: Proxy | None) -> str:
     return ""
 
 
-def other(fault: Fault, sources: Sequence[Source], proxy: Proxy | None = None) -> str:
+def other(fault: Fault, sources: Sequence[AptSource], proxy: Proxy | None = None) -> str:
     """Return a warning about a repository that is not this project's. proxy: through which apt reaches it."""
     files = _files(fault, sources)
     where = f", of {' and '.join(files)}" if files else ""
@@ -366,7 +366,7 @@ def other(fault: Fault, sources: Sequence[Source], proxy: Proxy | None = None) -
     )
 
 
-def _files(fault: Fault, sources: Sequence[Source]) -> list[str]:
+def _files(fault: Fault, sources: Sequence[AptSource]) -> list[str]:
     found = [
         source.file
         for source in sources
@@ -375,7 +375,7 @@ def _files(fault: Fault, sources: Sequence[Source]) -> list[str]:
     return list(dict.fromkeys(found or [source.file for source in sources if same_repository(source.uri, fault.uri)]))
 
 
-def unreadable(fault: Fault, sources: Sequence[Source]) -> Refusal:
+def unreadable(fault: Fault, sources: Sequence[AptSource]) -> Refusal:
     """Return the refusal for sources that apt cannot read, so that no repository is read."""
     if fault.kind == "conflict":
         host = _host(fault.uri)
@@ -554,7 +554,7 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
 
 def judge(
     faults: Sequence[Fault],
-    sources: Sequence[Source],
+    sources: Sequence[AptSource],
     repository: str,
     suite: str,
     options: str,

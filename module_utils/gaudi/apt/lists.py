@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterable
 
 from ..base.values import without_login
-from .sources import Source
+from .sources import AptSource
 
 # apt 2.6, URItoFileName in apt-pkg/contrib/strutl.cc: these, blanks, control characters and what is not ASCII.
 _QUOTED = re.compile(r"[\\|{}\[\]<>\"^~_=!@#$%&*\x00-\x20\x7f-\U0010ffff]")
 
 
-def prefix(source: Source) -> str:
+def prefix(source: AptSource) -> str:
     """Return what the names of all files of a source begin with."""
     _, _, address = without_login(source.uri.strip()).partition(":")
     suite = source.suite if source.suite.endswith("/") else f"dists/{source.suite}/"
     return _file_name(f"{address.removeprefix('//').rstrip('/')}/{suite}")
 
 
-def only_of(names: Iterable[str], sources: Iterable[Source], others: Iterable[Source]) -> list[str]:
+def only_of(names: Iterable[str], sources: Iterable[AptSource], others: Iterable[AptSource]) -> list[str]:
     """Return the names of files that belong to sources, and to none of the other sources of the node."""
     own, theirs = ({prefix(source) for source in group} for group in (sources, others))
 

@@ -22,7 +22,7 @@ _PORTS = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True)
-class Source:
+class AptSource:
     """One address and suite of an enabled source of binary packages.
 
     ``signed_by``: the value of Signed-By: paths, fingerprints, or an armoured key; "" if all keys of apt are trusted.
@@ -38,7 +38,7 @@ class Source:
     trusted: bool = False
 
 
-def parse(file: str, text: str) -> list[Source]:
+def parse(file: str, text: str) -> list[AptSource]:
     """Return the enabled sources of a file of sources.list.d; lines and stanzas that apt cannot read are left out."""
     return _of_stanzas(file, text) if file.endswith(".sources") else _of_lines(file, text)
 
@@ -48,7 +48,7 @@ def same_repository(one: str, other: str) -> bool:
     return _normalised(one) == _normalised(other)
 
 
-def for_repository(sources: Iterable[Source], repository: str, suite: str) -> list[Source]:
+def for_repository(sources: Iterable[AptSource], repository: str, suite: str) -> list[AptSource]:
     """Return the sources of a repository and suite."""
     return [
         source
@@ -58,7 +58,7 @@ def for_repository(sources: Iterable[Source], repository: str, suite: str) -> li
 
 
 def existing(
-    sources: Sequence[Source],
+    sources: Sequence[AptSource],
     repository: str,
     suite: str,
     fingerprint: str,
@@ -83,7 +83,7 @@ def existing(
 
 
 def _check(
-    source: Source,
+    source: AptSource,
     suite: str,
     fingerprint: str,
     keys_of: Callable[[str], Sequence[str]],
@@ -130,7 +130,7 @@ def _check(
         )
 
 
-def _keys(source: Source, keys_of: Callable[[str], Sequence[str]]) -> set[str]:
+def _keys(source: AptSource, keys_of: Callable[[str], Sequence[str]]) -> set[str]:
     """Return the fingerprints that a source is trusted by."""
     if not source.signed_by:
         return set(keys_of(""))
@@ -159,7 +159,7 @@ def _normalised(uri: str) -> str:
     return f"{kind}://{host}/{re.sub('/+', '/', path).strip('/')}"
 
 
-def _of_lines(file: str, text: str) -> list[Source]:
+def _of_lines(file: str, text: str) -> list[AptSource]:
     """Read lines such as ``deb [arch=amd64 signed-by=FILE] URI SUITE COMPONENT...``."""
     found = []
     for line in text.splitlines():
@@ -179,7 +179,7 @@ def _of_lines(file: str, text: str) -> list[Source]:
         if len(words) < 2:
             continue
         found.append(
-            Source(
+            AptSource(
                 file,
                 words[0],
                 words[1],
@@ -192,7 +192,7 @@ def _of_lines(file: str, text: str) -> list[Source]:
     return found
 
 
-def _of_stanzas(file: str, text: str) -> list[Source]:
+def _of_stanzas(file: str, text: str) -> list[AptSource]:
     """Read stanzas of deb822; each address with each suite is a source."""
     found = []
     for fields in _stanzas(text):
@@ -201,7 +201,7 @@ def _of_stanzas(file: str, text: str) -> list[Source]:
         for uri in fields.get("uris", "").split():
             for suite in fields.get("suites", "").split():
                 found.append(
-                    Source(
+                    AptSource(
                         file,
                         uri,
                         suite,

@@ -228,7 +228,7 @@ _PASSING = re.compile(r"/__pycache__(/|$)|\.writing$|/incomplete-[^/]+(/|$)")
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedPath:
     """A path as found on a node: owner as USER:GROUP, mode in octal. For a link, both are those of its target."""
 
     path: str
@@ -244,7 +244,7 @@ def owner_of(path: str) -> Owned | None:
     return None
 
 
-def faults(tree: Iterable[Seen]) -> list[str]:
+def faults(tree: Iterable[ObservedPath]) -> list[str]:
     """Return the differences between a node's files and the table, as sentences.
 
     Ignored are Python's compiled files, and unfinished files that an interrupted run leaves behind.

@@ -52,7 +52,7 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Wish:
+class BenchmarkLoad:
     """The load that a benchmark puts on an instance; 0 means: choose a fitting number."""
 
     concurrency: tuple[int, ...]
@@ -89,7 +89,7 @@ def concurrencies(words: Sequence[str]) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def describe(plan: Mapping[str, Any], digest: str, client: Client | None, wish: Wish) -> dict[str, Any]:
+def describe(plan: Mapping[str, Any], digest: str, client: Client | None, wish: BenchmarkLoad) -> dict[str, Any]:
     """Return the configuration of bench.py. Raises Refusal if the instance cannot be measured like this.
 
     plan: plan.json of the instance; digest: that of the plan its server runs with.
@@ -136,7 +136,7 @@ def value_of(arguments: Sequence[str], option: str) -> str | None:
     return None
 
 
-def _lengths(plan: Mapping[str, Any], wish: Wish) -> tuple[int, int]:
+def _lengths(plan: Mapping[str, Any], wish: BenchmarkLoad) -> tuple[int, int]:
     """Return the tokens of a prompt and of an answer. Raises Refusal if they exceed the model length."""
     said = value_of(plan["arguments"], "--max-model-len")
     room = int(said) if said and said.isdigit() else INPUT_TOKENS + OUTPUT_TOKENS
@@ -153,7 +153,7 @@ def _lengths(plan: Mapping[str, Any], wish: Wish) -> tuple[int, int]:
     return asked, written
 
 
-def _check_old_client(client: Client, wish: Wish, lengths: tuple[int, int], release: str) -> None:
+def _check_old_client(client: Client, wish: BenchmarkLoad, lengths: tuple[int, int], release: str) -> None:
     """Refuse settings that the oldest clients do not support."""
     if wish.requests and "--max-concurrency" not in client.takes:
         raise Refusal(
@@ -176,7 +176,7 @@ def _check_old_client(client: Client, wish: Wish, lengths: tuple[int, int], rele
 
 
 def _step(
-    plan: Mapping[str, Any], read: Plan, client: Client, number: int, wish: Wish, lengths: tuple[int, int]
+    plan: Mapping[str, Any], read: Plan, client: Client, number: int, wish: BenchmarkLoad, lengths: tuple[int, int]
 ) -> dict[str, Any]:
     """Return one concurrency with the arguments of its client call. The node draws a new seed for each run."""
     several = "--max-concurrency" in client.takes

@@ -60,7 +60,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputDirectory:
     """The output directory of a measurement, on the node and in the container, and the prefix of its file names."""
 
     node: str
@@ -81,7 +81,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
             f"{options.prompts} prompts cannot be measured; 1 to 10000 are possible ({DATASET} has no more).",
         )
     run = _tool(plan, options)
-    place: Place = run["place"]
+    place: OutputDirectory = run["place"]
     cards = len(plan["modules"])
     return {
         "schema": 1,
@@ -177,7 +177,7 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
     first = f"{node}/{measured_files(MEASURED, len(plan['modules']))[0]}"
     (container,) = [m["target"].rpartition("/")[0] for m in plan["container"]["mounts"] if m["source"] == first]
     fork = container.rpartition("/scripts/")[0]
-    place = Place(node, container, MEASURED)
+    place = OutputDirectory(node, container, MEASURED)
     cards = str(len(plan["modules"]))
     working = plan["container"]["working_directory"]
     if options.dataset.endswith(".pkl"):
@@ -245,7 +245,7 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str
         command += ["-u"]
     return {
         "tool": "calibrate_model.sh",
-        "place": Place(node, container, f"{device}/inc_output"),
+        "place": OutputDirectory(node, container, f"{device}/inc_output"),
         "files": {},
         "written": [str(plan["requires"]["files"][0]).rpartition("/")[2]],
         # It writes beside itself; what it leaves there goes with the container.

@@ -28,7 +28,7 @@ from .findings import (
     version_findings,
 )
 from .hl_smi import Affinity
-from .query import Seen, SeenCard
+from .query import HlSmiReport, SeenCard
 from .sources import AccelCard, PciCard, Sources
 from .users import new_user, owner_of
 
@@ -37,7 +37,7 @@ SCHEMA = 1
 
 def build_topology(sources: Sources) -> dict[str, Any]:
     """Return the topology document. Every inconsistency becomes a finding; none raises an exception."""
-    seen = sources.seen or Seen()
+    seen = sources.seen or HlSmiReport()
     pairs = [(_card(card, sources), card) for card in _base(seen, sources.accel)]
     cards = [card for card, _raw in pairs]
     driver, nic = (seen.table.driver_version, seen.table.nic_driver_version) if seen.table else (None, None)
@@ -64,7 +64,7 @@ def build_topology(sources: Sources) -> dict[str, Any]:
     )
 
 
-def _base(seen: Seen, accel: Sequence[AccelCard]) -> list[SeenCard]:
+def _base(seen: HlSmiReport, accel: Sequence[AccelCard]) -> list[SeenCard]:
     """Return the cards that hl-smi lists, with numbers that only the driver gave.
 
     If hl-smi does not answer, or gives no index and no address, return the devices that the driver shows.
@@ -98,7 +98,7 @@ def _is_device(card: SeenCard, device: AccelCard) -> bool:
 def _card(card: SeenCard, sources: Sources) -> dict[str, Any]:
     """Return the document's entry for a card, combined from hl-smi and the other sources."""
     document = new_card(card.index, card.module_id)
-    seen = sources.seen or Seen()
+    seen = sources.seen or HlSmiReport()
     device = next((other for other in sources.accel if _is_device(card, other)), None)
     plausible = card.temperature_c is not None and 0 < card.temperature_c <= PLAUSIBLE_C
     document.update(

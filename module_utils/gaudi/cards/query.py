@@ -68,7 +68,7 @@ class SeenCard:
 
 
 @dataclass(frozen=True)
-class Seen:
+class HlSmiReport:
     """Everything that hl-smi said. failure is its error message if no call succeeded."""
 
     cards: tuple[SeenCard, ...] = ()
@@ -83,7 +83,7 @@ Ask = Callable[[Sequence[str]], Answer]
 T = TypeVar("T")
 
 
-def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
+def query_hl_smi(ask: Ask, *, links: bool = True) -> HlSmiReport:
     """Query hl-smi for everything that the topology needs; links=False skips the calls per card.
 
     Never raises. A call that fails or cannot be parsed leaves its facts unknown and adds a complaint; if no call
@@ -95,7 +95,7 @@ def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
     table = _read((), summary, parse_table, complaints)
     cards = _queried(ask, complaints)
     if not cards and table is None:
-        return Seen(failure=_words(summary), timed_out=summary.status == TIMED_OUT)
+        return HlSmiReport(failure=_words(summary), timed_out=summary.status == TIMED_OUT)
     listed = _ask(ask, ("-L",), parse_list, complaints) or ()
     if not cards:
         cards = [SeenCard(index=card.index, bus_id=card.bus_id) for card in listed or (table.cards if table else ())]
@@ -107,7 +107,7 @@ def query_hl_smi(ask: Ask, *, links: bool = True) -> Seen:
     if links:
         cards = [_with_links(ask, card, complaints) for card in cards]
     topo = _ask(ask, ("topo", "-c", "-N"), parse_topo, complaints) or ()
-    return Seen(tuple(cards), table, {row.module_id: row for row in topo}, complaints=tuple(complaints))
+    return HlSmiReport(tuple(cards), table, {row.module_id: row for row in topo}, complaints=tuple(complaints))
 
 
 def _until_it_hangs(ask: Ask) -> Ask:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.cpulist import normalise_cpulist, shown
-from .query import Answer, Seen
+from .query import Answer, HlSmiReport
 
 HABANA_VENDOR = "0x1da3"
 """The vendor's id on the PCI bus, as /sys/bus/pci/devices/*/vendor has it."""
@@ -55,7 +55,7 @@ class Sources:
     """
 
     uid: int
-    seen: Seen | None
+    seen: HlSmiReport | None
     pci: Sequence[PciCard] = ()
     accel: Sequence[AccelCard] = ()
     lspci: Answer | None = None

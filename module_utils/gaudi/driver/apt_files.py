@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from .facts import Wanted
+from .facts import ReleasePackages
 
 # Above 500, which any repository has, so that nothing newer is taken; below 1000, so that apt never moves a package
 # back by itself (apt_preferences(5)).
@@ -22,7 +22,7 @@ def kernel_packages(installed: Mapping[str, str]) -> dict[str, str]:
     return {name: version for name, version in sorted(installed.items()) if _KERNEL_PACKAGES.match(name)}
 
 
-def preferences(wanted: Wanted, kernels: Mapping[str, str], *, replace: bool) -> str:
+def preferences(wanted: ReleasePackages, kernels: Mapping[str, str], *, replace: bool) -> str:
     """Return a file for /etc/apt/preferences.d.
 
     kernels: packages to keep at their version, by name. replace: allow a downgrade to this driver.
@@ -36,7 +36,7 @@ def _stanza(names: str, version: str, priority: int) -> str:
     return f"Package: {names}\nPin: version {version}\nPin-Priority: {priority}\n"
 
 
-def unattended(wanted: Wanted, kernels: Iterable[str]) -> str:
+def unattended(wanted: ReleasePackages, kernels: Iterable[str]) -> str:
     """Return a file for /etc/apt/apt.conf.d. The package names in it are regular expressions."""
     names = [*wanted.packages, *kernels]
     lines = [f'  "^{name}$";' for name in names]

@@ -11,8 +11,8 @@ from ..base.refusal import Refusal
 from ..preflight import versions
 from . import dkms, kernel_choice, kernels, troubles
 from .dkms import Built
-from .facts import DEB, DRIVERS, RPM, Facts, Wanted
-from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, Package, Present, judge, order
+from .facts import DEB, DRIVERS, RPM, DriverCatalogue, ReleasePackages
+from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, DriverPackage, Present, judge, order
 
 # Origins of an installed driver.
 NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "kernel", "by_hand"
@@ -25,7 +25,7 @@ _REBOOTED = "The node cannot be rebooted into the kernel of gaudi_driver_kernel"
 
 
 @dataclass(frozen=True)
-class Found:
+class DriverState:
     """Facts read from a node; an empty value means not known.
 
     ``packages``: the vendor's, by name. ``traces``: paths that only the vendor's installer makes. ``modules``: names of
@@ -42,7 +42,7 @@ class Found:
     kernel: str
     next_kernel: str
     chosen: str = ""
-    packages: Mapping[str, Package] = field(default_factory=dict)
+    packages: Mapping[str, DriverPackage] = field(default_factory=dict)
     traces: tuple[str, ...] = ()
     modules: frozenset[str] = frozenset()
     version: str = ""
@@ -57,7 +57,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DriverPolicy:
     """What a site allows: ``replace`` a driver of another version, and ``take_over`` one of the vendor's installer.
 
     ``drain``: the caller stops our instances before the change, and starts them again after it. ``reboots``: the node
@@ -118,7 +118,7 @@ class Judgement:
         }
 
 
-def origin(found: Found, wanted: Wanted) -> str:
+def origin(found: DriverState, wanted: ReleasePackages) -> str:
     """Return where the installed driver came from.
 
     The vendor's installer also installs packages; its own traces beside them tell the two apart. A module without a
@@ -132,7 +132,7 @@ def origin(found: Found, wanted: Wanted) -> str:
     return KERNEL if "/kernel/" in found.file else BY_HAND
 
 
-def decide(found: Found, wanted: Wanted, facts: Facts, wishes: Wishes) -> Judgement:
+def decide(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, wishes: DriverPolicy) -> Judgement:
     """Judge a node before its driver is touched."""
     present, source = judge(found.packages, wanted), origin(found, wanted)
     refusals = [*_in_the_way(found, wanted, present, source, wishes)]
@@ -152,7 +152,7 @@ def _is_other(present: Present) -> bool:
     return present.state in (OLDER, NEWER, MIXED) or (present.state == BROKEN and bool(present.differing))
 
 
-def _does_not_build(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]:
+def _does_not_build(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue) -> list[Refusal]:
     """Return the refusal of a kernel on which the driver is known not to build; of a chosen kernel, only that one."""
     kernels_built = (found.chosen,) if found.chosen else (found.kernel, found.next_kernel)
     for kernel in dict.fromkeys(kernels_built):
@@ -170,7 +170,7 @@ def _does_not_build(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]
     return []
 
 
-def waits_for_reboot(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal]:
+def waits_for_reboot(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue) -> list[Refusal]:
     """Return the refusal to go on before the chosen kernel runs, where the driver does not build on the running one."""
     builds = has_driver(found, wanted, found.kernel) or facts.builds_on(wanted.version, found.kernel)
     if found.chosen in ("", found.kernel) or builds:
@@ -178,7 +178,7 @@ def waits_for_reboot(found: Found, wanted: Wanted, facts: Facts) -> list[Refusal
     return [kernel_choice.waits(found.chosen, found.kernel, wanted.version)]
 
 
-def _in_use(found: Found, wishes: Wishes, what: str) -> Refusal | None:
+def _in_use(found: DriverState, wishes: DriverPolicy, what: str) -> Refusal | None:
     """Return the refusal if a card is in use by a process that will not be stopped; else None. what: not possible."""
     ours = () if wishes.drain else tuple(f"the instance {name}" for name in found.instances)
     if not (found.users or ours):
@@ -190,7 +190,9 @@ def _in_use(found: Found, wishes: Wishes, what: str) -> Refusal | None:
     )
 
 
-def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wishes: Wishes) -> list[Refusal]:
+def _in_the_way(
+    found: DriverState, wanted: ReleasePackages, present: Present, source: str, wishes: DriverPolicy
+) -> list[Refusal]:
     """Return refusals: the installed state is broken, or the site does not allow replacing it."""
     mended = _forget(found, wanted)
     if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version) and not mended:
@@ -240,7 +242,7 @@ def _in_the_way(found: Found, wanted: Wanted, present: Present, source: str, wis
     return refusals
 
 
-def removal(found: Found) -> list[Refusal]:
+def removal(found: DriverState) -> list[Refusal]:
     """Return refusals to remove the driver: apt does not remove half-installed packages, nor much else beside them."""
     halves = [name for name, package in found.packages.items() if not package.whole]
     if halves and found.holder:
@@ -258,7 +260,7 @@ def removal(found: Found) -> list[Refusal]:
     return [troubles.interrupted()] if found.interrupted else []
 
 
-def _runs_other(found: Found, wanted: Wanted) -> bool:
+def _runs_other(found: DriverState, wanted: ReleasePackages) -> bool:
     """Whether another driver than the release's is loaded; builds are not compared, as the driver gives only a hash.
 
     The kernel's own driver reports no version.
@@ -269,7 +271,7 @@ def _runs_other(found: Found, wanted: Wanted) -> bool:
     return one is None or other is None or versions.difference(one, other) is not None
 
 
-def _forget(found: Found, wanted: Wanted) -> tuple[str, ...]:
+def _forget(found: DriverState, wanted: ReleasePackages) -> tuple[str, ...]:
     """Return what DKMS must remove before dpkg configures the driver's package again, as MODULE/VERSION.
 
     The package's script adds the module again, which DKMS refuses ("DKMS tree already contains"). Nothing is needed if
@@ -280,14 +282,14 @@ def _forget(found: Found, wanted: Wanted) -> tuple[str, ...]:
     return (f"{dkms.MODULE}/{wanted.version}",) if again and dkms.registered(found.status, wanted.version) else ()
 
 
-def _unpack(found: Found, wanted: Wanted, present: Present) -> tuple[str, ...]:
+def _unpack(found: DriverState, wanted: ReleasePackages, present: Present) -> tuple[str, ...]:
     """Return half-installed packages to reinstall, with the release's versions."""
     halves = [found.packages[name] for name in present.unfinished]
     anew = {half.name for half in halves if half.torn or half.version != wanted.version}
     return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in anew)
 
 
-def _steps(found: Found, wanted: Wanted, facts: Facts, present: Present) -> Steps:
+def _steps(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, present: Present) -> Steps:
     right, other = present.state == RIGHT, _runs_other(found, wanted)
     modules = facts.order(wanted.version).load
     lacking = [
@@ -315,12 +317,12 @@ def _empty(kernel: str, when: str, files: Sequence[str], version: str) -> Refusa
     )
 
 
-def has_driver(found: Found, wanted: Wanted, kernel: str) -> bool:
+def has_driver(found: DriverState, wanted: ReleasePackages, kernel: str) -> bool:
     """Whether the release's modules are installed for a kernel."""
     return any(order(version, wanted.version) == 0 for version in dkms.installed(found.status, kernel))
 
 
-def reboot(found: Found, wanted: Wanted) -> list[str]:
+def reboot(found: DriverState, wanted: ReleasePackages) -> list[str]:
     """Return what only a reboot brings into effect, as sentences."""
     waits = []
     if not has_driver(found, wanted, found.kernel) and has_driver(found, wanted, found.next_kernel):
@@ -332,7 +334,9 @@ def reboot(found: Found, wanted: Wanted) -> list[str]:
     return waits
 
 
-def verify(found: Found, wanted: Wanted, facts: Facts, cards: int, devices: int, shown: int | None) -> list[Refusal]:
+def verify(
+    found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, cards: int, devices: int, shown: int | None
+) -> list[Refusal]:
     """Return what differs from the manuals' requirements after the installation; nothing if all is right.
 
     cards: Gaudi cards on the PCI bus. devices: those in /dev/accel. shown: those that hl-smi lists, None without

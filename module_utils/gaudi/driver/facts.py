@@ -41,7 +41,7 @@ class Unbuildable:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReleasePackages:
     """The packages that one release needs on one system; ``version`` is as packages have it."""
 
     format: str
@@ -56,7 +56,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Facts:
+class DriverCatalogue:
     """The content of the file. Names are by format (deb or rpm); those of a kernel's packages contain {kernel}."""
 
     packages: Mapping[str, tuple[str, ...]]
@@ -68,7 +68,7 @@ class Facts:
     traces: tuple[str, ...]
 
     @classmethod
-    def from_document(cls, document: object) -> Facts:
+    def from_document(cls, document: object) -> DriverCatalogue:
         """Read the file's content; raises Refusal with file and key."""
         keys = ("schema", "packages", "kernel_packages", "unbuildable", "modules", "installer")
         top = Reader(document, WHERE, keys)
@@ -101,7 +101,7 @@ class Facts:
             traces=installer.texts("traces", required=True),
         )
 
-    def wanted(self, software: Mapping[str, object], family: str, suffix: str = "") -> Wanted:
+    def wanted(self, software: Mapping[str, object], family: str, suffix: str = "") -> ReleasePackages:
         """Return the packages that a release (``software`` of its file) needs on a family of systems.
 
         suffix: the end of an rpm's version, such as ``.el9``. Raises Refusal for a family that the vendor has no
@@ -121,7 +121,7 @@ class Facts:
                 f"The release's file names the driver {version or 'nowhere'}, without its build (1.22.2-32): packages "
                 "are installed at exact versions. Add it (software.driver).",
             )
-        return Wanted(format, version + (suffix if format == RPM else ""), self.packages[format])
+        return ReleasePackages(format, version + (suffix if format == RPM else ""), self.packages[format])
 
     def order(self, version: str) -> ModuleOrder:
         """Return the module order of a driver version; the newest order if the version cannot be parsed."""

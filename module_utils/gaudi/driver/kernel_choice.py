@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..base.refusal import Refusal
 from ..preflight import versions
-from .facts import DEB, KERNEL, Facts
+from .facts import DEB, KERNEL, DriverCatalogue
 from .kernel_pin import OPTION
 from .kernels import sort_key
 
@@ -109,12 +109,12 @@ def choose(
     return KernelChoice(requested, kept or newest(listing, running, [*images, *offered]), pinned)
 
 
-def names_of(facts: Facts, kernel: str) -> list[str]:
+def names_of(facts: DriverCatalogue, kernel: str) -> list[str]:
     """Return the packages of a kernel: its image, its headers, and further ones that the distribution may have."""
     return [*facts.images_of(DEB, kernel), *facts.headers_of(DEB, kernel), *facts.extra_of(DEB, kernel)]
 
 
-def missing(facts: Facts, kernel: str, there: Iterable[str]) -> list[str]:
+def missing(facts: DriverCatalogue, kernel: str, there: Iterable[str]) -> list[str]:
     """Return the packages of a kernel that are not on the node."""
     present = set(there)
     return [name for name in names_of(facts, kernel) if name not in present]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..base.refusal import Refusal
-from .facts import DEB, Wanted
+from .facts import DEB, ReleasePackages
 
 
 def query(format: str, names: Sequence[str]) -> list[str]:
@@ -55,7 +55,7 @@ def together(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]
     return {name: tuple(dict.fromkeys((*one.get(name, ()), *other.get(name, ())))) for name in {**one, **other}}
 
 
-def refusal(offered: Mapping[str, Sequence[str]], wanted: Wanted, names: Sequence[str]) -> Refusal | None:
+def refusal(offered: Mapping[str, Sequence[str]], wanted: ReleasePackages, names: Sequence[str]) -> Refusal | None:
     """Return why packages cannot be installed in the release's version; None if all are offered."""
     nowhere = [name for name in names if name not in offered]
     if nowhere:

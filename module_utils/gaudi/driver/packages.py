@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..preflight import versions
-from .facts import DEB, Wanted
+from .facts import DEB, ReleasePackages
 
 # States, in this order: none of the vendor's packages; all right; some missing, none wrong; all of one older version;
 # of one newer version; of several versions; unfinished.
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(:[a-z0-9]+)?")
 
 
 @dataclass(frozen=True)
-class Package:
+class DriverPackage:
     """A package as dpkg or rpm lists it.
 
     ``held``: on hold. ``torn``: dpkg was interrupted while unpacking it (reinst-required), and must unpack it again
@@ -48,7 +48,7 @@ def query(format: str, patterns: Iterable[str]) -> list[str]:
     return ["rpm", "--query", "--all", f"--queryformat={_RPM}", *patterns]
 
 
-def parse(listed: str) -> dict[str, Package]:
+def parse(listed: str) -> dict[str, DriverPackage]:
     """The packages that are there, by name, from lines of ``NAME WANT STATUS ERROR VERSION``; others are passed
     over.
     """
@@ -61,7 +61,7 @@ def parse(listed: str) -> dict[str, Package]:
         name, want, status, error, version = words
         whole, torn = (status, error) == ("installed", "ok"), error == _REINSTALL
         leaving = torn and status == _LEAVING
-        found[name] = Package(name, version, whole=whole, held=want == "hold", torn=torn, leaving=leaving)
+        found[name] = DriverPackage(name, version, whole=whole, held=want == "hold", torn=torn, leaving=leaving)
     return found
 
 
@@ -117,7 +117,7 @@ def order(one: str, other: str) -> int | None:
     return (left.build > right.build) - (left.build < right.build)
 
 
-def judge(found: Mapping[str, Package], wanted: Wanted) -> Present:
+def judge(found: Mapping[str, DriverPackage], wanted: ReleasePackages) -> Present:
     """Compare the vendor's packages on a node with those of a release."""
     ours = {name: found[name] for name in wanted.packages if name in found}
     unfinished = tuple(name for name, package in ours.items() if not package.whole)

@@ -34,7 +34,7 @@ DIRECT: Mapping[bool | None, str] = {True: "in use", False: "not in use", None: 
 
 
 @dataclass(frozen=True)
-class Seen:
+class HostNicFacts:
     """Facts about host NICs. None: the command could not be run or read.
 
     version_text: ``fi_info --version``. info_text and info_status: output (both streams) and status of ``fi_info -p
@@ -73,7 +73,7 @@ def goes_without(direct: Output) -> bool:
     return direct.failure is not None and direct.failure.id in _NO_DIRECT
 
 
-def judge_nics(seen: Seen, provider: str, direct: Output | None) -> HostNics:
+def judge_nics(seen: HostNicFacts, provider: str, direct: Output | None) -> HostNics:
     """Return the judgement; direct: output of the run that asked for Gaudi Direct, None without such a run.
 
     It is a run over host NICs with command(..., direct=True); a run that did not ask says nothing about Gaudi Direct.
@@ -99,7 +99,7 @@ def _fault(identifier: str, **facts: object) -> Fault:
     return Fault(identifier, say(identifier, **facts), fatal=fault(identifier).severity == ERROR)
 
 
-def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
+def _libfabric(seen: HostNicFacts) -> tuple[str | None, list[Fault]]:
     found = _VERSION.search(seen.version_text or "")
     if found is None:
         return None, [_fault("libfabric-missing")]
@@ -109,7 +109,7 @@ def _libfabric(seen: Seen) -> tuple[str | None, list[Fault]]:
     return version, [_fault("libfabric-old", version=version, least=".".join(map(str, LEAST_LIBFABRIC)))]
 
 
-def _direct(seen: Seen, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:
+def _direct(seen: HostNicFacts, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:
     """Return whether Gaudi Direct is in use, and what prevents it."""
     failure = direct.failure if direct is not None else None
     if direct is not None and failure is None:

@@ -62,7 +62,7 @@ class Interface:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExpectedFabric:
     """The site's expectations: number of cards, mtu (bytes) and speed (Mb/s) of external interfaces; None: not checked.
 
     external: the cards reach other nodes over their own NICs, so external ports must be up.
@@ -79,7 +79,7 @@ def check(
     types: Mapping[str, CardType],
     ports: Sequence[Port],
     interfaces: Sequence[Interface],
-    wanted: Wanted,
+    wanted: ExpectedFabric,
 ) -> tuple[Fault, ...]:
     """Return all faults; topology: the document of gaudi_topology_info; types: CardType.table()."""
     cards = topology["cards"]
@@ -108,7 +108,7 @@ def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
     return faults
 
 
-def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: Wanted) -> list[Fault]:
+def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: ExpectedFabric) -> list[Fault]:
     """Return faults for an unexpected number of cards, and for cards of two types."""
     faults = []
     modules = tuple(card["module_id"] for card in cards if card["module_id"] is not None)
@@ -146,7 +146,7 @@ def _external(
     kind: CardType,
     ports: Sequence[Port],
     interfaces: Sequence[Interface],
-    wanted: Wanted,
+    wanted: ExpectedFabric,
 ) -> list[Fault]:
     """Return external ports that are down, and interfaces that are missing, down, or not as the site expects."""
     module, name = card["module_id"], label(card)
@@ -167,7 +167,7 @@ def _external(
     return faults
 
 
-def _interface(interface: Interface, wanted: Wanted) -> list[str]:
+def _interface(interface: Interface, wanted: ExpectedFabric) -> list[str]:
     wrong = [] if interface.up else ["is down"]
     if wanted.mtu is not None and interface.mtu != wanted.mtu:
         wrong.append(f"has an MTU of {interface.mtu} where {wanted.mtu} is wanted")

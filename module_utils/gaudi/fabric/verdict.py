@@ -133,7 +133,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetainedResults:
     """The part of the last verdict that stays valid beside new figures; each measurement keeps its own time."""
 
     measurements: Sequence[Mapping[str, Any]] = ()
@@ -141,14 +141,14 @@ class Kept:
     host_nics: Mapping[str, Any] | None = None
 
 
-def keep(verdict: Mapping[str, Any], runs: Sequence[Run]) -> Kept:
+def keep(verdict: Mapping[str, Any], runs: Sequence[Run]) -> RetainedResults:
     """Return the part of a valid verdict that these runs do not replace: measurements of other cards."""
 
     def again(each: Mapping[str, Any]) -> bool:
         return any(same_path(run.as_dict(), each) and set(each["modules"]) <= set(run.modules) for run in runs)
 
     # What was located is of the cards' own links.
-    return Kept(
+    return RetainedResults(
         measurements=[{"time": verdict["time"], **each} for each in verdict["measurements"] if not again(each)],
         located=[each for each in verdict["located"] if not again(each)],
         host_nics=verdict["host_nics"],
@@ -168,7 +168,7 @@ def new_verdict(
     burn_in: Mapping[str, Any] | None = None,
     compute_check: Mapping[str, Any] | None = None,
     before: Mapping[str, Any] | None = None,
-    kept: Kept | None = None,
+    kept: RetainedResults | None = None,
     override: str = "",
 ) -> dict[str, Any]:
     """Return a new document.
@@ -178,7 +178,7 @@ def new_verdict(
     time, state (accepted, failed, not_measured), override, made_of, faults, host_nics, measurements, located,
     not_measured, burn_in, compute_check, record, history.
     """
-    kept = kept or Kept()
+    kept = kept or RetainedResults()
     measurements = [*kept.measurements, *(result.as_dict() for result in results)]
     host_nics = nics.as_dict() if nics else kept.host_nics
     document = {

@@ -14,7 +14,7 @@ TRIES_OUTSIDE = 2
 
 
 @dataclass(frozen=True)
-class Node:
+class WeightsNode:
     """A node of the play, with its state for one folder of weights.
 
     site: nodes of one site reach each other. storage: the storage of its weights root, equal for nodes that share it.
@@ -41,24 +41,24 @@ def storage(name: str, said: Mapping[str, Any]) -> str:
     return f"node {name}"
 
 
-def node(name: str, said: Mapping[str, Any]) -> Node:
+def node(name: str, said: Mapping[str, Any]) -> WeightsNode:
     """Return a node from its own facts."""
     flags = {key: bool(said[key]) for key in ("has", "needs", "gives", "refused", "verified")}
-    return Node(name, str(said["site"]), storage(name, said), **flags)
+    return WeightsNode(name, str(said["site"]), storage(name, said), **flags)
 
 
-def writers(nodes: Iterable[Node]) -> list[Node]:
+def writers(nodes: Iterable[WeightsNode]) -> list[WeightsNode]:
     """Return the nodes that write: for each storage that needs the folder and lacks it, the first node by name."""
     nodes = sorted(nodes, key=lambda node: node.name)
     full = {node.storage for node in nodes if node.has}
-    chosen: dict[str, Node] = {}
+    chosen: dict[str, WeightsNode] = {}
     for node in nodes:
         if node.needs and node.storage not in full:
             chosen.setdefault(node.storage, node)
     return list(chosen.values())
 
 
-def seeds(nodes: Iterable[Node], site: str) -> list[str]:
+def seeds(nodes: Iterable[WeightsNode], site: str) -> list[str]:
     """Return a site's seeds, one for each storage, as two nodes that read the same disk are no faster than one.
 
     If this run verified a copy, only verified copies are given.
@@ -72,7 +72,7 @@ def seeds(nodes: Iterable[Node], site: str) -> list[str]:
     return sorted(chosen.values())
 
 
-def fetchers(nodes: Iterable[Node]) -> list[str]:
+def fetchers(nodes: Iterable[WeightsNode]) -> list[str]:
     """Return the nodes that fetch from outside: for each site without a seed its first writer."""
     nodes = list(nodes)
     chosen: dict[str, str] = {}
@@ -83,7 +83,7 @@ def fetchers(nodes: Iterable[Node]) -> list[str]:
     return sorted(chosen.values())
 
 
-def alone(nodes: list[Node], fetching: Iterable[str]) -> list[str]:
+def alone(nodes: list[WeightsNode], fetching: Iterable[str]) -> list[str]:
     """Return those fetching nodes that alone in their site need the folder, so that no other can try instead."""
     sites = [node.site for node in nodes if node.needs and not node.has]
     return [node.name for node in nodes if node.name in fetching and sites.count(node.site) == 1]
@@ -95,7 +95,7 @@ def moved(names: list[str], attempt: int) -> list[str]:
     return names[first:] + names[:first]
 
 
-def chains(nodes: Iterable[Node], attempt: int) -> list[list[str]]:
+def chains(nodes: Iterable[WeightsNode], attempt: int) -> list[list[str]]:
     """Return chains of nodes: the first has the folder, each other node takes it from the one before it.
 
     A node passes on each file as soon as it is checked. So a chain takes little longer than one transfer, and every
@@ -116,7 +116,7 @@ def chains(nodes: Iterable[Node], attempt: int) -> list[list[str]]:
     return made
 
 
-def receivers(nodes: Iterable[Node]) -> list[str]:
+def receivers(nodes: Iterable[WeightsNode]) -> list[str]:
     """Return nodes that may become receivers later: the writers of sites with more than one storage."""
     nodes = list(nodes)
     storages = {site: {node.storage for node in nodes if node.site == site} for site in {node.site for node in nodes}}

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from . import grub
-from .grub import Entry, Word
-from .shell import Place
+from .grub import BootEntry, Word
+from .shell import TextPosition
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Boot:
     defaults: str
     config: str
     loader: str | None = None
-    entries: Sequence[Entry] = ()
+    entries: Sequence[BootEntry] = ()
     files: Sequence[tuple[str, str]] = ()
     read_only: bool = False
 
@@ -51,7 +51,8 @@ class Boot:
         """Return command lines, each word with its file and line, as if our drop-in ``own`` had these arguments."""
         if self.loader == "grubby":
             return [
-                [Word(word, Place(f"grubby, {entry.kernel}", 1)) for word in entry.arguments] for entry in self.entries
+                [Word(word, TextPosition(f"grubby, {entry.kernel}", 1)) for word in entry.arguments]
+                for entry in self.entries
             ]
         return [grub.command_line(grub.evaluate(self._with_ours(arguments, own)))]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ..base.refusal import Refusal
-from .grub import Entry, Word
+from .grub import BootEntry, Word
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(=[A-Za-z0-9_.,:@/+=-]+)?")
 _PURPOSES = ("speed", "correctness")
@@ -236,12 +236,12 @@ def _contradicts(word: str, argument: str) -> bool:
     return any(said.get(setting, wanted) != wanted for setting, wanted in meaning(argument).items())
 
 
-def holds_in_all(argument: str, entries: Sequence[Entry]) -> bool:
+def holds_in_all(argument: str, entries: Sequence[BootEntry]) -> bool:
     """Whether the argument takes effect in every boot entry."""
     return bool(entries) and all(holds(argument, entry.arguments) for entry in entries)
 
 
-def all_hold(arguments: Sequence[str], entries: Sequence[Entry]) -> bool:
+def all_hold(arguments: Sequence[str], entries: Sequence[BootEntry]) -> bool:
     """Whether all arguments take effect in every boot entry."""
     return all(holds_in_all(argument, entries) for argument in arguments)
 
@@ -296,7 +296,9 @@ def grubby_set(arguments: Sequence[str]) -> list[str]:
     return ["--update-kernel=ALL", f"--args={' '.join(arguments)}"]
 
 
-def grubby_restore(arguments: Sequence[str], entries: Sequence[Entry], former: Mapping[str, str]) -> list[list[str]]:
+def grubby_restore(
+    arguments: Sequence[str], entries: Sequence[BootEntry], former: Mapping[str, str]
+) -> list[list[str]]:
     """Return the grubby calls that remove our arguments and restore the ones they replaced.
 
     ``former``: each kernel's arguments before our first change; a later kernel has none to restore.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..base.refusal import Refusal
 from . import files as host_files
-from .shell import Place, Text, plain, statements, value
+from .shell import Text, TextPosition, plain, statements, value
 
 DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 ALWAYS = "GRUB_CMDLINE_LINUX"
@@ -34,11 +34,11 @@ class Word:
     """One argument of the kernel command line with its file and line."""
 
     text: str
-    place: Place
+    place: TextPosition
 
 
 @dataclass(frozen=True)
-class Entry:
+class BootEntry:
     """One boot entry: its kernel and the arguments that it passes."""
 
     title: str
@@ -73,7 +73,7 @@ def evaluate(files: Iterable[tuple[str, str]]) -> dict[str, Text]:
     return values
 
 
-def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
+def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> TextPosition | None:
     """Return where a file after our drop-in overwrites the command line without ours; None if none does."""
     values: dict[str, Text] = {}
     ours, place = False, None
@@ -85,9 +85,9 @@ def taken_away(files: Iterable[tuple[str, str]], own_path: str) -> Place | None:
     return place
 
 
-def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
+def unread(files: Iterable[tuple[str, str]]) -> list[TextPosition]:
     """Return the first place in each file with shell code that is not evaluated here, which arguments may depend on."""
-    found: dict[str, Place] = {}
+    found: dict[str, TextPosition] = {}
     for path, text in files:
         for statement in statements(path, text):
             if _BEYOND.match(plain(statement)):
@@ -95,7 +95,9 @@ def unread(files: Iterable[tuple[str, str]]) -> list[Place]:
     return list(found.values())
 
 
-def _assignments(files: Iterable[tuple[str, str]], values: Mapping[str, Text]) -> Iterator[tuple[Place, str, Text]]:
+def _assignments(
+    files: Iterable[tuple[str, str]], values: Mapping[str, Text]
+) -> Iterator[tuple[TextPosition, str, Text]]:
     """Yield every assignment in file order: place, name, and its value with the values so far."""
     for path, text in files:
         for statement in statements(path, text):
@@ -116,7 +118,7 @@ def words(values: Mapping[str, Text], name: str) -> list[Word]:
     """Split a variable into arguments as the kernel does: at spaces that are not in double quotes."""
     found: list[Word] = []
     current = ""
-    place: Place | None = None
+    place: TextPosition | None = None
     quoted = False
     for character, origin in values.get(name, ()):
         if character == '"':
@@ -147,13 +149,13 @@ def render(arguments: Sequence[str]) -> str:
     )
 
 
-def parse_config(text: str) -> list[Entry]:
+def parse_config(text: str) -> list[BootEntry]:
     """Return the entries of a generated grub.cfg that boot this system: those that /etc/grub.d/10_linux wrote.
 
     Recovery entries, which have fewer arguments, are left out; their ids mark them in every language. Entries of other
     scripts (40_custom, os-prober, memtest) have their own arguments.
     """
-    found: list[Entry] = []
+    found: list[BootEntry] = []
     title, own, recovery = "", False, False
     for number, line in enumerate(text.splitlines(), start=1):
         parts = line.split()
@@ -164,19 +166,19 @@ def parse_config(text: str) -> list[Entry]:
             recovery = "-recovery-" in line
             title = line.split("'")[1] if "'" in line else " ".join(parts[1:])
         elif len(parts) > 1 and parts[0] in ("linux", "linux16", "linuxefi") and own and not recovery:
-            found.append(Entry(title, parts[1], tuple(parts[2:]), number))
+            found.append(BootEntry(title, parts[1], tuple(parts[2:]), number))
     return found
 
 
-def parse_grubby(text: str) -> list[Entry]:
+def parse_grubby(text: str) -> list[BootEntry]:
     """Parse ``grubby --info=ALL``: one block for each kernel, values in double quotes."""
-    found: list[Entry] = []
+    found: list[BootEntry] = []
     kernel, arguments, start = "", None, 0
     for number, line in enumerate([*text.splitlines(), "index=end"], start=1):
         name, _, value = line.partition("=")
         if name == "index":
             if kernel and arguments is not None:
-                found.append(Entry(kernel, kernel, tuple(arguments.split()), start))
+                found.append(BootEntry(kernel, kernel, tuple(arguments.split()), start))
             kernel, arguments, start = "", None, number
         elif name == "kernel":
             kernel = value.strip().strip('"')

@@ -21,7 +21,7 @@ _OWN_FOLDER = ("former", "program", "state")
 
 
 @dataclass(frozen=True)
-class Seen:
+class HostFacts:
     """Facts read from a host. ``texts`` and ``obstacles`` are by the names of the role's files in its variables."""
 
     system: Mapping[str, str]
@@ -80,7 +80,7 @@ class Seen:
 class Inspection:
     """The inspection of one host. A wrong request or record raises Refusal when it is first used."""
 
-    def __init__(self, wanted: Mapping[str, Any], paths: Mapping[str, str], seen: Seen) -> None:
+    def __init__(self, wanted: Mapping[str, Any], paths: Mapping[str, str], seen: HostFacts) -> None:
         self.wanted, self.paths, self.seen = wanted, paths, seen
         self.size = wanted["hugepage_size"]
         self.requested = requested(wanted)

@@ -14,7 +14,7 @@ _PROTECTED = ('"', "\\", "$", "`", "\n")
 
 
 @dataclass(frozen=True)
-class Place:
+class TextPosition:
     """The file and line of a piece of text."""
 
     path: str
@@ -24,7 +24,7 @@ class Place:
         return f"{self.path}:{self.line}"
 
 
-Text = tuple[tuple[str, Place], ...]
+Text = tuple[tuple[str, TextPosition], ...]
 """Characters, each with the place it came from."""
 
 
@@ -38,7 +38,7 @@ def statements(path: str, text: str) -> list[Text]:
 
     Raises Refusal, with file and line, for an unclosed quote.
     """
-    found: list[list[tuple[str, Place]]] = [[]]
+    found: list[list[tuple[str, TextPosition]]] = [[]]
     line, index = 1, 0
     while index < len(text):
         current = found[-1]
@@ -49,7 +49,8 @@ def statements(path: str, text: str) -> list[Text]:
             found.append([])
         elif not comment and piece != "\\\n":
             current += [
-                (character, Place(path, line + piece.count("\n", 0, offset))) for offset, character in enumerate(piece)
+                (character, TextPosition(path, line + piece.count("\n", 0, offset)))
+                for offset, character in enumerate(piece)
             ]
         line += piece.count("\n")
         index = end
@@ -62,7 +63,7 @@ def value(written: Text, values: Mapping[str, Text], *, quoted: bool = False) ->
     A command substitution stays as written, as its output is unknown.
     """
     text = plain(written)
-    result: list[tuple[str, Place]] = []
+    result: list[tuple[str, TextPosition]] = []
     index = 0
     while index < len(written):
         if not quoted and text[index] in " \t":
@@ -93,7 +94,7 @@ def _without_quotes(piece: Text, values: Mapping[str, Text], quoted: bool) -> Te
     return () if plain(piece) == "\\\n" else piece[1:]
 
 
-def _stripped(text: list[tuple[str, Place]]) -> Text:
+def _stripped(text: list[tuple[str, TextPosition]]) -> Text:
     """Return a statement without the spaces around it."""
     written = "".join(character for character, _ in text)
     start = len(written) - len(written.lstrip(" \t"))

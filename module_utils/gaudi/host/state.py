@@ -12,7 +12,7 @@ from ..base.refusal import Refusal
 from . import cmdline as kernel_cmdline
 from . import energy, sysctl
 from .cmdline import Needed
-from .grub import Entry
+from .grub import BootEntry
 
 OK, WRONG, REBOOT, ABSENT = "ok", "wrong", "reboot", "not here"
 GOVERNOR = "performance"
@@ -120,7 +120,7 @@ def other_size_items(pages: int, size: str, memory: sysctl.Memory) -> list[Item]
 
 def argument_items(
     needed: Sequence[Needed],
-    entries: Sequence[Entry],
+    entries: Sequence[BootEntry],
     running: Sequence[str],
     written: Sequence[str] | None = None,
     *,
@@ -160,7 +160,7 @@ def argument_items(
 
 
 def lost_at_next_update_grub(
-    needed: Sequence[Needed], entries: Sequence[Entry], written: Sequence[str] | None
+    needed: Sequence[Needed], entries: Sequence[BootEntry], written: Sequence[str] | None
 ) -> list[str]:
     """Say which arguments the next update-grub will remove.
 
@@ -349,7 +349,7 @@ def restarts(wanted: Mapping[str, str], running: Mapping[str, Mapping[str, str]]
 
 
 def waits_for_reboot(
-    needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str], translated: str = ""
+    needed: Sequence[Needed], entries: Sequence[BootEntry], running: Sequence[str], translated: str = ""
 ) -> list[Needed]:
     """Return the arguments that every boot entry has and the running kernel lacks; ``translated``: as for lacking()."""
     return [
@@ -364,7 +364,7 @@ def lacks_in_effect(need: Needed, running: Sequence[str], translated: str) -> bo
     return not kernel_cmdline.holds(need.argument, running) and not (need.shown and not translated)
 
 
-def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[Entry], running: Sequence[str]) -> list[Needed]:
+def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[BootEntry], running: Sequence[str]) -> list[Needed]:
     """Return the arguments that the running kernel has and no boot entry has."""
     return [
         need

@@ -83,7 +83,7 @@ class _Said(Reader):
 
 
 @dataclass(frozen=True)
-class Wish:
+class ImageSettings:
     """A site's image settings: a ready image (``ref``), or that images are built, and from what.
 
     ``way``: the name of an alternative in the release file to its own pins.
@@ -103,7 +103,7 @@ class Wish:
     KEYS = ("ref", "build", "name", "base", "way", "pins", "parts", "constraints", "lock", "push")
 
     @classmethod
-    def from_mapping(cls, value: object) -> Wish:
+    def from_mapping(cls, value: object) -> ImageSettings:
         """Read a site's options ``serving_image_KEY``; null and empty values count as unset."""
         reader = _Said({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
         form = "the name of an image, such as registry.example.com/gaudi/vllm"
@@ -254,7 +254,9 @@ class Recipe:
         return _DIRECTORIES.get(name, self.fork_directory)
 
 
-def recipe(release: ReleaseEntry, wish: Wish, needs: Iterable[str] = (), registry: str | None = None) -> Recipe:
+def recipe(
+    release: ReleaseEntry, wish: ImageSettings, needs: Iterable[str] = (), registry: str | None = None
+) -> Recipe:
     """Return the recipe of the image for plans with these needs.
 
     registry: where this site gets the base image; None for the release's own. Raises Refusal for a release without
@@ -338,7 +340,7 @@ def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapp
 
 
 def _pins(
-    release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], wish: Wish, parts: Iterable[str]
+    release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], wish: ImageSettings, parts: Iterable[str]
 ) -> dict[str, Pin]:
     """Return the repositories of the image at their commits, in build order."""
     names = [*OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]

@@ -12,7 +12,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..apt import config, faults, sources
 from ..apt.faults import Fault
-from ..apt.sources import Source
+from ..apt.sources import AptSource
 from ..base import access
 from ..base.refusal import Refusal
 from ..base.values import without_accounts, without_login
@@ -28,14 +28,14 @@ LOCK_PAUSE = 2
 LAST = 1500
 
 
-def read_sources() -> list[Source]:
+def read_sources() -> list[AptSource]:
     """Return all enabled sources of the node, in apt's order."""
     parts = ETC / "sources.list.d"
     files = [
         ETC / "sources.list",
         *sorted(file for suffix in ("list", "sources") for file in parts.glob(f"*.{suffix}")),
     ]
-    found: list[Source] = []
+    found: list[AptSource] = []
     for file in files:
         if file.is_file():
             found += sources.parse(str(file), file.read_text(encoding="utf-8", errors="replace"))

@@ -12,7 +12,7 @@ from ..base import paths
 from ..base.documents import Damaged, parse
 from ..base.refusal import Refusal
 from ..serving import kept as decisions
-from ..serving.kept import Back, Kept
+from ..serving.kept import Back, StoredPlan
 from .documents import make_room, read, read_text
 from .files import sync_folder, write_json, write_text
 from .reservations import reserve_again
@@ -49,7 +49,7 @@ def guard_digest(guard: bytes | None) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class InstancePaths:
     """The paths of an instance's files.
 
     state: directory of its supervisor. plans: the directory with a directory for each instance's plan. units: systemd's
@@ -62,7 +62,7 @@ class Place:
     units: Path = Path(paths.UNITS)
 
     @classmethod
-    def of(cls, instance: str) -> Place:
+    def of(cls, instance: str) -> InstancePaths:
         """Return the paths of an instance on a node."""
         return cls(instance, Path(paths.INSTANCE_STATES) / instance)
 
@@ -88,7 +88,7 @@ class Place:
         """Return the readable files of the plan on the node."""
         return {name: text for name, text in self.disk().items() if text is not None}
 
-    def kept(self) -> tuple[list[Kept], list[str]]:
+    def kept(self) -> tuple[list[StoredPlan], list[str]]:
         """Return the kept plans, and for each unreadable one why, as a sentence without a full stop."""
         found, damaged = [], []
         folder = self.state / paths.KEPT
@@ -111,7 +111,7 @@ class Place:
         except Damaged:
             return False
 
-    def keep(self, each: Kept, needed: Collection[str]) -> None:
+    def keep(self, each: StoredPlan, needed: Collection[str]) -> None:
         """Keep a plan, and delete the oldest beyond the limit, but none that is needed. Raises OSError."""
         path = self._record(each.digest)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ class Place:
             write_text(path, text, mode=0o644 if name == decisions.MOUNTS else 0o600)
         return back, True
 
-    def reserve(self, each: Kept, now: str, check_mode: bool = False) -> None:
+    def reserve(self, each: StoredPlan, now: str, check_mode: bool = False) -> None:
         """Reserve the cards of a plan for the instance; check mode only checks whether that is possible.
 
         Raises Refusal if another instance has one of them, and OSError.

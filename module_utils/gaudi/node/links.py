@@ -148,7 +148,7 @@ class Cards:
         return asked.busy(self.topology["cards"], drain=drain)
 
 
-def read_cards(module: AnsibleModule, card_types: object, wanted: static.Wanted) -> Cards:
+def read_cards(module: AnsibleModule, card_types: object, wanted: static.ExpectedFabric) -> Cards:
     """Read the cards and their ports, and run the static checks; changes nothing."""
     # The state of the links is read with the ports.
     topology = read_topology(module, links=False)
@@ -451,7 +451,7 @@ def end_interrupted(module: AnsibleModule, *, again: bool, remove: bool) -> bool
 
 
 @dataclass(frozen=True)
-class Node:
+class MeasuredNode:
     """What a measurement reads: cards, images and what a verdict on them is about, last verdict, cards in use."""
 
     cards: Cards
@@ -475,12 +475,12 @@ def last_verdict() -> tuple[dict[str, Any] | None, Damaged | None]:
         return None, damage
 
 
-def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Node:
+def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> MeasuredNode:
     """Read the node and its images; given: options of the module fabric_check. Changes nothing without ``build``.
 
     Raises Refusal if no container of an image can be inspected.
     """
-    wanted = static.Wanted(
+    wanted = static.ExpectedFabric(
         cards=given["expected_cards"],
         external=given["external"],
         mtu=given["external_mtu"] or None,
@@ -499,7 +499,7 @@ def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Nod
         for reference in asked.other_images(given["plans"], given["image"])
     }
     busy = cards.busy(drain=given["drain"])
-    return Node(cards, made_of(cards, image), image, others, last_verdict()[0], busy)
+    return MeasuredNode(cards, made_of(cards, image), image, others, last_verdict()[0], busy)
 
 
 def made_of(cards: Cards, image: Mapping[str, Any]) -> verdict.MadeOf:
@@ -531,7 +531,7 @@ def look_into(
         return {"unread": str(refusal)}
 
 
-def work(node: Node, given: Mapping[str, Any]) -> asked.Work:
+def work(node: MeasuredNode, given: Mapping[str, Any]) -> asked.Work:
     """Return the work of an acceptance run on this node. Raises Refusal for tests that hccl_demo does not accept."""
     work = asked.work(
         node.cards.fabric,
@@ -560,7 +560,7 @@ def policy(given: Mapping[str, Any]) -> verdict.Policy:
 
 def answers(
     module: AnsibleModule,
-    node: Node,
+    node: MeasuredNode,
     document: Mapping[str, Any] | None,
     given: Mapping[str, Any],
     plans: Sequence[Mapping[str, Any]],

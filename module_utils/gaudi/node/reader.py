@@ -18,7 +18,7 @@ from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id, parse_links, parse_ports
 from ..cards.network_ifs import parse_status
-from ..cards.query import Answer, Seen, query_hl_smi
+from ..cards.query import Answer, HlSmiReport, query_hl_smi
 from ..cards.reservations import holders
 from ..cards.sources import (
     HABANA_VENDOR,
@@ -173,7 +173,7 @@ def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> 
     return Answer(status, stdout, stderr)
 
 
-def _read_hl_smi(module: AnsibleModule, links: bool) -> Seen | None:
+def _read_hl_smi(module: AnsibleModule, links: bool) -> HlSmiReport | None:
     """Ask hl-smi; None where it is not installed."""
     if module.get_bin_path("hl-smi") is None:
         return None
@@ -182,7 +182,7 @@ def _read_hl_smi(module: AnsibleModule, links: bool) -> Seen | None:
         answer = _run(module, HL_SMI_SECONDS, "hl-smi", *arguments)
         return answer or Answer(127, "", "hl-smi went away while it was being asked")
 
-    seen: Seen = query_hl_smi(ask, links=links)
+    seen: HlSmiReport = query_hl_smi(ask, links=links)
     return seen
 
 
@@ -213,7 +213,7 @@ def _read_accel(bus_ids: set[str]) -> Iterator[AccelCard]:
             yield AccelCard(index, bus_id, sysfs_number(text_of(device / "module_id")), state)
 
 
-def _read_listed(seen: Seen | None) -> Iterator[Holder]:
+def _read_listed(seen: HlSmiReport | None) -> Iterator[Holder]:
     """Yield processes of hl-smi's own table that this node sees, with their owner.
 
     A pid of another namespace could match an unrelated process here, so the name must match too.

@@ -7,18 +7,18 @@ from typing import Any
 
 from ..base.printable import printable
 from ..serving import written
-from ..serving.kept import ENVIRONMENT, PLAN, SHOWN, Back, Kept, digest_of
+from ..serving.kept import ENVIRONMENT, PLAN, SHOWN, Back, StoredPlan, digest_of
 from .difference import differences, environment_of
 
 
-def entries(kept: Collection[Kept], files: Mapping[str, str]) -> list[dict[str, Any]]:
+def entries(kept: Collection[StoredPlan], files: Mapping[str, str]) -> list[dict[str, Any]]:
     """What is told of each plan, the last first; files: those of the plan that lies on the node."""
     now = digest_of(files) if {PLAN, ENVIRONMENT} <= set(files) else ""
     ordered = sorted(kept, key=lambda each: max(each.served, each.failed.at if each.failed else ""), reverse=True)
     return [_entry(each, now, files) for each in ordered]
 
 
-def _entry(each: Kept, now: str, files: Mapping[str, str]) -> dict[str, Any]:
+def _entry(each: StoredPlan, now: str, files: Mapping[str, str]) -> dict[str, Any]:
     failed = each.failed
     differs: list[str] = []
     image = ""

@@ -11,7 +11,7 @@ from ..base.refusal import Refusal
 from ..cards.placement import Reservations
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
-from ..image.recipe import Wish
+from ..image.recipe import ImageSettings
 from ..model.headers import Weights
 from ..request.node import Node
 from ..request.options import Request, check_options, name_of
@@ -92,7 +92,7 @@ def plan_all(
                 image_registry=image_registry,
                 host_nics=host_nics,
                 last_starts=last_starts or {},
-                image=Wish.from_mapping(image or {}),
+                image=ImageSettings.from_mapping(image or {}),
                 read_weights=read_weights,
                 read_file=read_file,
             )

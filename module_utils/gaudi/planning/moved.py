@@ -18,7 +18,7 @@ from ..catalogue.entries import ReleaseEntry
 from ..catalogue.surface import CHECKED, Surface, normal
 from ..families.registry import family_of
 from ..families.shared import KNOBS
-from ..image.recipe import Wish, pins_of_other_releases
+from ..image.recipe import ImageSettings, pins_of_other_releases
 from ..plugin_buckets.variables import is_number
 from ..request.options import READERS, Request
 from ..rules.draft import Draft
@@ -109,7 +109,7 @@ def _arguments(
     return tuple(kept)
 
 
-def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
+def for_release(wish: ImageSettings, release: ReleaseEntry, draft: Draft) -> ImageSettings:
     """A site's image settings without the pins of other releases: a line each, so that a plan of another release can be
     read. A build refuses them, and a site that builds nothing need not hear of them.
     """
@@ -124,7 +124,7 @@ def for_release(wish: Wish, release: ReleaseEntry, draft: Draft) -> Wish:
     return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in others})
 
 
-def by_way(release: ReleaseEntry, wish: Wish, draft: Draft) -> ReleaseEntry:
+def by_way(release: ReleaseEntry, wish: ImageSettings, draft: Draft) -> ReleaseEntry:
     """The release as another way of building (serving_image_way) has it: constants, options and classes of its pins.
 
     Warns that these differ from the release's own.

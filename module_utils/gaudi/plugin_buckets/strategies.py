@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..base.refusal import Refusal
 from .ranges import Spread, Walk, doublings
 from .server import Server
-from .variables import Wishes
+from .variables import BucketSettings
 from .versions import EXPONENTIAL, LINEAR, Version
 
 
@@ -20,14 +20,14 @@ class Lists:
     blocks: list[int]
 
 
-def prompt_lists(server: Server, wishes: Wishes) -> Lists:
+def prompt_lists(server: Server, wishes: BucketSettings) -> Lists:
     """Values of prompt buckets: sequences, tokens, and blocks that are in the KV cache already."""
     if wishes.strategy == EXPONENTIAL:
         return _exponential_prompt(server, wishes)
     return _walked_prompt(server, wishes)
 
 
-def decode_lists(version: Version, server: Server, wishes: Wishes) -> Lists:
+def decode_lists(version: Version, server: Server, wishes: BucketSettings) -> Lists:
     """Values of decode buckets: sequences, one token, and blocks of the whole batch."""
     if wishes.strategy == EXPONENTIAL:
         batches, blocks = _exponential_decode(version, server, wishes)
@@ -39,11 +39,11 @@ def decode_lists(version: Version, server: Server, wishes: Wishes) -> Lists:
     return Lists(batches, [1], blocks)
 
 
-def _prefill_seqs(server: Server, wishes: Wishes) -> int:
+def _prefill_seqs(server: Server, wishes: BucketSettings) -> int:
     return server.max_num_seqs if wishes.prefill_seqs is None else wishes.prefill_seqs
 
 
-def _exponential_prompt(server: Server, wishes: Wishes) -> Lists:
+def _exponential_prompt(server: Server, wishes: BucketSettings) -> Lists:
     tokens, block = server.max_num_batched_tokens, server.block_size
     if tokens < 2:
         raise Refusal(
@@ -63,7 +63,7 @@ def _exponential_prompt(server: Server, wishes: Wishes) -> Lists:
     return Lists(*(spread.values() for spread in ranges))
 
 
-def _exponential_decode(version: Version, server: Server, wishes: Wishes) -> tuple[list[int], list[int]]:
+def _exponential_decode(version: Version, server: Server, wishes: BucketSettings) -> tuple[list[int], list[int]]:
     seqs, pool = server.max_num_seqs, server.kv_blocks
     if version.decode_blocks_from_pool:
         most = pool if wishes.contiguous_pa else 3 * pool
@@ -78,7 +78,7 @@ def _exponential_decode(version: Version, server: Server, wishes: Wishes) -> tup
     return batches, blocks
 
 
-def _walk(wishes: Wishes, name: str, minimum: int, step: int, maximum: int, pad_max: int = 0) -> Walk:
+def _walk(wishes: BucketSettings, name: str, minimum: int, step: int, maximum: int, pad_max: int = 0) -> Walk:
     """A range with the numbers that were set in place of its own; 25 percent is the default of padding."""
     own = {"MIN": minimum, "STEP": step, "MAX": maximum, "PAD_MAX": pad_max, "PAD_PERCENT": 25}
     if wishes.strategy == LINEAR:
@@ -87,11 +87,11 @@ def _walk(wishes: Wishes, name: str, minimum: int, step: int, maximum: int, pad_
     return Walk(name, *(own[parameter] if value is None else value for parameter, value in said.items()))
 
 
-def _values(wishes: Wishes, walk: Walk) -> list[int]:
+def _values(wishes: BucketSettings, walk: Walk) -> list[int]:
     return walk.linear() if wishes.strategy == LINEAR else walk.padding_aware()
 
 
-def _walked_prompt(server: Server, wishes: Wishes) -> Lists:
+def _walked_prompt(server: Server, wishes: BucketSettings) -> Lists:
     tokens, block = server.max_num_batched_tokens, server.block_size
     seqs = _prefill_seqs(server, wishes)
     linear = wishes.strategy == LINEAR
@@ -108,7 +108,7 @@ def _walked_prompt(server: Server, wishes: Wishes) -> Lists:
     return Lists(*(_values(wishes, walk) for walk in (batches, queries, blocks)))
 
 
-def _walked_decode(version: Version, server: Server, wishes: Wishes) -> tuple[list[int], list[int]]:
+def _walked_decode(version: Version, server: Server, wishes: BucketSettings) -> tuple[list[int], list[int]]:
     seqs, pool, block = server.max_num_seqs, server.kv_blocks, server.block_size
     linear = wishes.strategy == LINEAR
     positions = server.max_model_len * seqs

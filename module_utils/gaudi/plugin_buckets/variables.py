@@ -30,7 +30,7 @@ class Slices:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BucketSettings:
     """What was asked of bucketing.
 
     strategy: one of the names in ``versions``. prefill_seqs: sequences of a prompt batch, max_num_seqs where None.
@@ -63,7 +63,7 @@ def is_number(name: str) -> bool:
     return _BUCKET.fullmatch(name) is not None
 
 
-def wishes(version: Version, environment: Mapping[str, str], *, long: bool) -> Wishes:
+def wishes(version: Version, environment: Mapping[str, str], *, long: bool) -> BucketSettings:
     """Read the variables as ``version`` does; ``long`` says that max_model_len is at least LONG_MODEL_LEN.
 
     Raises Refusal for what the server would stop at when it settles its configuration.
@@ -88,7 +88,7 @@ def wishes(version: Version, environment: Mapping[str, str], *, long: bool) -> W
         strategy = UNIFIED
     if not switch("VLLM_ENABLE_BUCKETING", True):
         strategy = OFF
-    return Wishes(
+    return BucketSettings(
         strategy,
         contiguous_pa,
         merged_prefill,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cards.placement import Reservations
-from ..image.recipe import Wish
+from ..image.recipe import ImageSettings
 from ..model.headers import Weights
 from ..serving.last_start import LastStart
 from .options import path, registry
@@ -31,7 +31,7 @@ class Node:
     # What the last start of each instance of the node logged.
     last_starts: Mapping[str, LastStart] = field(default_factory=dict)
     # What the site says of its images; without a word they are those at the release's path of the registry.
-    image: Wish = field(default_factory=Wish)
+    image: ImageSettings = field(default_factory=ImageSettings)
     # What lies at a path of the node, and the text there; None where the node is not there to be asked.
     read_weights: Callable[[str], Weights | None] | None = None
     read_file: Callable[[str], str | None] | None = None

@@ -54,7 +54,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredPlan:
     """One plan of an instance: the files that describe it, and its outcome.
 
     number: the instance's count of successful starts at the last one with this plan; 0 if it never served. Unlike the
@@ -100,7 +100,7 @@ class Back:
         """Return the content of back.json."""
         return {"schema": SCHEMA, **vars(self)}
 
-    def has_served(self, kept: Iterable[Kept]) -> bool:
+    def has_served(self, kept: Iterable[StoredPlan]) -> bool:
         """Whether the plan that the instance went back to has served since then; kept: the instance's kept plans."""
         after = next((each for each in kept if each.digest == self.after), None)
         return after is not None and (after.number > self.number if self.number else after.served >= self.at)
@@ -118,7 +118,7 @@ def digest_of(files: Mapping[str, str]) -> str:
     return hashlib.sha256("\0".join(files[name] for name in DETERMINING).encode()).hexdigest()
 
 
-def read(text: str) -> Kept:
+def read(text: str) -> StoredPlan:
     """Parse a kept plan. Raises ValueError with the defect, in a clause that begins with "it"."""
     document = parse(text, _FORM, SCHEMA)
     files = {name: document["files"][name] for name in FILES if name in document["files"]}
@@ -128,7 +128,7 @@ def read(text: str) -> Kept:
     if "failed" in document:
         said = document["failed"]
         failed = Failed(said["reason"], said["at"], said["by"], _start(said["starts_from"]))
-    return Kept(files, _start(document["starts_from"]), document["number"], document["served"], failed)
+    return StoredPlan(files, _start(document["starts_from"]), document["number"], document["served"], failed)
 
 
 def read_back(text: str) -> Back:
@@ -142,18 +142,20 @@ def _start(said: Mapping[str, str]) -> StartsFrom:
     return StartsFrom(said["image"], said["guard"], said["weights"], said.get("driver", ""))
 
 
-def serves(kept: Iterable[Kept], files: Mapping[str, str], starts_from: StartsFrom, now: str) -> Kept:
+def serves(kept: Iterable[StoredPlan], files: Mapping[str, str], starts_from: StartsFrom, now: str) -> StoredPlan:
     """Return the entry to keep for a plan that has just served; kept: the instance's kept plans so far."""
-    return Kept(dict(files), starts_from, 1 + max((each.number for each in kept), default=0), now)
+    return StoredPlan(dict(files), starts_from, 1 + max((each.number for each in kept), default=0), now)
 
 
-def fails(kept: Iterable[Kept], files: Mapping[str, str], failed: Failed) -> Kept:
+def fails(kept: Iterable[StoredPlan], files: Mapping[str, str], failed: Failed) -> StoredPlan:
     """Return the entry to keep for a plan that failed, or that somebody took back."""
-    before = next((each for each in kept if each.digest == digest_of(files)), Kept(dict(files), failed.starts_from))
+    before = next(
+        (each for each in kept if each.digest == digest_of(files)), StoredPlan(dict(files), failed.starts_from)
+    )
     return replace(before, failed=failed)
 
 
-def to_forget(kept: Collection[Kept], needed: Collection[str]) -> list[str]:
+def to_forget(kept: Collection[StoredPlan], needed: Collection[str]) -> list[str]:
     """Return digests of plans to delete, beyond the limit of each kind; none that is still needed."""
     served = sorted((each for each in kept if each.number), key=lambda each: -each.number)
     others = sorted(
@@ -162,12 +164,12 @@ def to_forget(kept: Collection[Kept], needed: Collection[str]) -> list[str]:
     return [each.digest for each in (*served[MOST:], *others[MOST:]) if each.digest not in needed]
 
 
-def newest(kept: Iterable[Kept]) -> Kept | None:
+def newest(kept: Iterable[StoredPlan]) -> StoredPlan | None:
     """Return the plan that served last; None if none did."""
     return max((each for each in kept if each.number), key=lambda each: each.number, default=None)
 
 
-def ways_back(kept: Collection[Kept], digest: str) -> list[Kept]:
+def ways_back(kept: Collection[StoredPlan], digest: str) -> list[StoredPlan]:
     """Return the plans that an instance may go back to from this plan, the last that served first.
 
     None if this plan itself was the last to serve, as then nothing changed. Plans that failed since are left out.
@@ -179,12 +181,12 @@ def ways_back(kept: Collection[Kept], digest: str) -> list[Kept]:
     return sorted(others, key=lambda each: -each.number)
 
 
-def goes_with(each: Kept, driver: str) -> bool:
+def goes_with(each: StoredPlan, driver: str) -> bool:
     """Whether a plan served with the present driver; driver: its version, "" if unknown."""
     return each.starts_from.driver in ("", driver) or not driver
 
 
-def where(disk: Mapping[str, str | None], before: Kept | None, after: Kept) -> str:
+def where(disk: Mapping[str, str | None], before: StoredPlan | None, after: StoredPlan) -> str:
     """Return the state of going back: "done", "pending" if a file is still of the old plan, or "moot".
 
     disk: the instance's files now. It is moot if somebody has written another plan since.
@@ -202,7 +204,7 @@ def _numbers(driver: str) -> str:
     return driver.partition("-")[0]
 
 
-def refused(kept: Kept | None, starts_from: StartsFrom, instance: str, coming: str = "") -> Refusal | None:
+def refused(kept: StoredPlan | None, starts_from: StartsFrom, instance: str, coming: str = "") -> Refusal | None:
     """Return the refusal of a plan that failed before; None if it may be tried.
 
     coming: version of a driver that is installed before the plan starts; "" if the present one stays.
@@ -225,7 +227,7 @@ def refused(kept: Kept | None, starts_from: StartsFrom, instance: str, coming: s
     )
 
 
-def chosen(kept: Iterable[Kept], running: str, to: str, instance: str) -> Kept:
+def chosen(kept: Iterable[StoredPlan], running: str, to: str, instance: str) -> StoredPlan:
     """Return the plan to go back to: the one with this beginning of a digest, or the last one that served before.
 
     running: the digest of the instance's plan. Raises Refusal for none, or for several.

@@ -20,7 +20,7 @@ from ..base.command_line import hub_ids, options, words_of
 from ..base.documents import parse
 from ..base.printable import printable
 from ..base.values import is_loopback, without_accounts
-from .kept import PLAN, Kept
+from .kept import PLAN, StoredPlan
 from .known_settings import HARMLESS_OPTIONS, HARMLESS_VARIABLES, PLANNED_VARIABLES
 from .plan import GUARD_CLASS
 
@@ -318,6 +318,6 @@ def _port(plan: Mapping[str, Any]) -> object:
     return _mapping(plan.get("listen")).get("port")
 
 
-def opened_by(each: Kept, files: Mapping[str, str]) -> list[str]:
+def opened_by(each: StoredPlan, files: Mapping[str, str]) -> list[str]:
     """Return what a kept plan opens that the plan with these files keeps closed, a clause each."""
     return opened(parse(each.files[PLAN]), parse(files[PLAN]))

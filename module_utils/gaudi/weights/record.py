@@ -47,7 +47,7 @@ SHOWN = 80
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordedFile:
     """One file of complete weights: relative name, size in bytes, SHA-256 of its content."""
 
     name: str
@@ -63,7 +63,7 @@ class Manifest:
     repository: str
     revision: str
     fetched: str
-    files: tuple[Entry, ...]
+    files: tuple[RecordedFile, ...]
 
     @property
     def names(self) -> list[str]:
@@ -103,7 +103,9 @@ def parse(text: str) -> Manifest:
     if not isinstance(content, dict) or content.get("schema") != 1:
         raise ValueError("it is not a manifest of schema 1")
     try:
-        files = tuple(Entry(str(f["name"]), _size(f["name"], f["size"]), str(f["sha256"])) for f in content["files"])
+        files = tuple(
+            RecordedFile(str(f["name"]), _size(f["name"], f["size"]), str(f["sha256"])) for f in content["files"]
+        )
         origin = {key: content[key] for key in _ORIGIN}
         fetched = str(content["fetched"])
     except (KeyError, TypeError) as error:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 from gaudi.base.refusal import Refusal
-from gaudi_fp8.block.journal import Journal
+from gaudi_fp8.block.journal import BlockJournal
 from gaudi_fp8.block.program import main, parse_arguments, worker_main
 from gaudi_fp8.block.shard import convert_shard
 from gaudi_fp8.block.source import examine
@@ -175,7 +175,7 @@ def test_killed_after_the_rename_it_is_done(tmp_path: Path, monkeypatch: pytest.
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Journal, "remove_from", stop)
+    monkeypatch.setattr(BlockJournal, "remove_from", stop)
     with pytest.raises(KeyboardInterrupt):
         convert(parse_arguments([str(source), str(tmp_path / "out")]))
     assert "nothing to do" in run(source, tmp_path / "out").stdout

@@ -245,7 +245,7 @@ APT_GET = """#!/bin/sh
 case "$*" in *" install "*) echo "asked for $*" ;; *) exec /usr/bin/apt-get "$@" ;; esac
 """
 OURS, ANOTHER = (packages.Signer(rsa.generate_private_key(65537, 2048), "nobody <nobody@localhost>") for _ in range(2))
-THING = packages.Package("gaudi-serving-thing", "1.0-1", "About it")
+THING = packages.SimulatedPackage("gaudi-serving-thing", "1.0-1", "About it")
 ONE_LINE, DEB822 = "deb {at} bookworm main\n", "Types: deb\nURIs: {at}\nSuites: bookworm\nComponents: main\n"
 
 

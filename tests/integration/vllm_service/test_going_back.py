@@ -13,7 +13,7 @@ import pytest
 from gaudi.base import paths
 from gaudi.base.documents import Damaged
 from gaudi.node import kept as node_kept
-from gaudi.node.kept import Place
+from gaudi.node.kept import InstancePaths
 from gaudi.serving import kept as decisions
 from gaudi.serving.kept import Back, Failed, StartsFrom
 from gaudi.serving.unserved import went_back
@@ -30,12 +30,12 @@ NOW = "2026-01-31T08:00:00Z"
 DROP_IN = "vllm-tiny.service.d/50-plan.conf"
 
 
-def place(node: Node) -> Place:
+def place(node: Node) -> InstancePaths:
     """Where the files of the instance lie."""
-    return Place("tiny", node.state_file.parent, node.root / "etc/instances", node.root / "units")
+    return InstancePaths("tiny", node.state_file.parent, node.root / "etc/instances", node.root / "units")
 
 
-def plans(node: Node) -> list[decisions.Kept]:
+def plans(node: Node) -> list[decisions.StoredPlan]:
     """What is kept, the last that served first."""
     return sorted(place(node).kept()[0], key=lambda each: -each.number)
 
@@ -714,7 +714,7 @@ def test_weights_are_known_by_name_size_and_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_whatever_happened_to_what_is_kept_is_seen(tmp_path: Path, kind: str) -> None:
-    lies_there = Place("tiny", tmp_path / "state/tiny", tmp_path / "etc", tmp_path / "units")
+    lies_there = InstancePaths("tiny", tmp_path / "state/tiny", tmp_path / "etc", tmp_path / "units")
     files = {"plan.json": "{}", "environment": ""}
     lies_there.keep(decisions.serves([], files, StartsFrom("", "", ""), NOW), ())
     lies_there.go_back(Back("a", "b", "it exits", NOW, ""))

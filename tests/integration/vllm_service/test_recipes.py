@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.base.units import human_bytes
-from ansible.module_utils.gaudi.node.kept import Place
-from ansible.module_utils.gaudi.serving.kept import Kept, StartsFrom
+from ansible.module_utils.gaudi.node.kept import InstancePaths
+from ansible.module_utils.gaudi.serving.kept import StartsFrom, StoredPlan
 from gaudi_supervisor import recipes
 from gaudi_supervisor.instance import Supervisor
 from gaudi_supervisor.settings import Paths, Settings
@@ -106,8 +106,8 @@ def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:
     document["environment"]["PT_HPU_RECIPE_CACHE_CONFIG"] = "/cache,false,5"
     document["container"]["mounts"].append({"source": str(folder), "target": "/cache", "read_only": False})
     files = {"plan.json": json.dumps(document), "environment": ""}
-    place = Place("tiny", node.root / "state/instances/tiny", node.root / "etc/instances")
-    place.keep(Kept(files, StartsFrom("", "", ""), 1, "2026-01-01T00:00:00Z"), ())
+    place = InstancePaths("tiny", node.root / "state/instances/tiny", node.root / "etc/instances")
+    place.keep(StoredPlan(files, StartsFrom("", "", ""), 1, "2026-01-01T00:00:00Z"), ())
     recipes.prune(boss_of(node, 0))
     assert folder.exists()
 

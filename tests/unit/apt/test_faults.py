@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.apt import faults
 from ansible.module_utils.gaudi.apt.config import Proxy
-from ansible.module_utils.gaudi.apt.sources import Source
+from ansible.module_utils.gaudi.apt.sources import AptSource
 from ansible.module_utils.gaudi.base import access
 from ansible.module_utils.gaudi.base.access import BUNDLE
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -29,7 +29,7 @@ from library import apt_update
 from tests.unit.node.outside import serving
 
 URI, SUITE = "https://vault.example/debian", "jammy"
-SOURCES = [Source("/etc/apt/sources.list.d/a.list", URI, SUITE)]
+SOURCES = [AptSource("/etc/apt/sources.list.d/a.list", URI, SUITE)]
 # The reasons are those of apt 2.6 (Debian 12) and 2.4 (Ubuntu 22.04) under LC_ALL=C.
 UNKNOWN_CA = (
     "Certificate verification failed: The certificate is NOT trusted. The certificate issuer is unknown.  "
@@ -197,7 +197,7 @@ def test_sources_in_conflict_are_named_by_their_files() -> None:
         f"E: Conflicting values set for option Signed-By regarding source {URI}/ {SUITE}: "
         "/usr/share/keyrings/a.gpg != \nE: The list of sources could not be read."
     )
-    two = [*SOURCES, Source("/etc/apt/sources.list.d/habana.sources", f"{URI}/", SUITE)]
+    two = [*SOURCES, AptSource("/etc/apt/sources.list.d/habana.sources", f"{URI}/", SUITE)]
     with pytest.raises(Refusal) as refused:
         faults.judge(faults.parse(printed), two, URI, SUITE, "gaudi_driver")
     assert refused.value.id == "sources_in_conflict"
@@ -217,7 +217,7 @@ def test_sources_in_conflict_about_an_option_without_values_are_named_by_it(opti
         f"E: Conflicting values set for option {option} regarding source {URI}/ {SUITE}\n"
         "E: The list of sources could not be read."
     )
-    two = [*SOURCES, Source("/etc/apt/sources.list.d/dup.list", f"{URI}/", SUITE)]
+    two = [*SOURCES, AptSource("/etc/apt/sources.list.d/dup.list", f"{URI}/", SUITE)]
     with pytest.raises(Refusal) as refused:
         faults.judge(faults.parse(printed), two, URI, SUITE, "gaudi_driver")
     assert refused.value.id == "sources_in_conflict"

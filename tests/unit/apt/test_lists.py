@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.apt import lists
-from ansible.module_utils.gaudi.apt.sources import OWN_KEYRING, Source
+from ansible.module_utils.gaudi.apt.sources import OWN_KEYRING, AptSource
 from ansible.module_utils.gaudi.node import apt
 
 from library import apt_source_remove
@@ -39,16 +39,16 @@ def test_files_are_named_as_apt_names_them(tmp_path: Path, uri: str, suite: str)
     printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
     names = [line.rsplit("' ", 1)[1].split()[0] for line in printed.splitlines()]
     (file,) = [name for name in names if name.endswith("InRelease")]
-    assert lists.prefix(Source("", uri, suite)) == file.removesuffix("InRelease")
+    assert lists.prefix(AptSource("", uri, suite)) == file.removesuffix("InRelease")
 
 
 def test_files_of_other_suites_and_of_the_same_source_elsewhere_are_not_ours() -> None:
-    ours = Source("ours", REPOSITORY, "jammy")
+    ours = AptSource("ours", REPOSITORY, "jammy")
     names = [f"{OURS}InRelease", f"{OURS}updates_InRelease", f"{OURS.rstrip('_')}-updates_InRelease", "other_InRelease"]
     assert lists.only_of(names, [ours], []) == names[:2]
-    assert lists.only_of(names, [ours], [Source("theirs", REPOSITORY, "jammy/updates")]) == names[:1]
+    assert lists.only_of(names, [ours], [AptSource("theirs", REPOSITORY, "jammy/updates")]) == names[:1]
     # apt keeps one set of files for http and https.
-    assert lists.only_of(names, [ours], [Source("theirs", REPOSITORY.replace("https", "http"), "jammy")]) == []
+    assert lists.only_of(names, [ours], [AptSource("theirs", REPOSITORY.replace("https", "http"), "jammy")]) == []
 
 
 @pytest.fixture

@@ -245,7 +245,7 @@ def test_a_keyring_that_cannot_be_read_has_no_keys(etc: Path) -> None:
 
 
 def test_existing_sources_of_one_repository_must_all_be_right() -> None:
-    found = [sources.Source(f"{n}.list", REPOSITORY, SUITE, ("main",), f"/{n}.gpg") for n in "ab"]
+    found = [sources.AptSource(f"{n}.list", REPOSITORY, SUITE, ("main",), f"/{n}.gpg") for n in "ab"]
     with pytest.raises(Refusal, match=r"b\.list"):
         sources.existing(found, REPOSITORY, SUITE, FINGERPRINT, {"/a.gpg": [FINGERPRINT], "/b.gpg": []}.__getitem__)
 

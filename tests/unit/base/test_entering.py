@@ -21,7 +21,7 @@ from ansible.module_utils.gaudi.benchmark import asked, figures
 from ansible.module_utils.gaudi.fabric.measuring import Demo
 from ansible.module_utils.gaudi.host import cmdline, sysctl
 from ansible.module_utils.gaudi.image.addresses import git_config, pip_config
-from ansible.module_utils.gaudi.image.recipe import Wish
+from ansible.module_utils.gaudi.image.recipe import ImageSettings
 from ansible.module_utils.gaudi.jobs.decisions import check_key
 from ansible.module_utils.gaudi.preflight.site import VARIABLES
 from ansible.module_utils.gaudi.request import options
@@ -59,11 +59,11 @@ def of_form(pattern: re.Pattern[str]) -> Callable[[str], list[str]]:
 
 def of_image(key: str) -> Callable[[str], list[str]]:
     # What is empty is not said.
-    return lambda value: [getattr(Wish.from_mapping({key: value}), key) or "none"]
+    return lambda value: [getattr(ImageSettings.from_mapping({key: value}), key) or "none"]
 
 
 def constraint(value: str) -> list[str]:
-    return ["".join(pair) for pair in Wish.from_mapping({"constraints": [value]}).constraints.items()]
+    return ["".join(pair) for pair in ImageSettings.from_mapping({"constraints": [value]}).constraints.items()]
 
 
 def of_site(name: str) -> Callable[[str], list[str]]:
@@ -213,7 +213,7 @@ def test_a_configuration_of_pip_has_one_section(address: str) -> None:
 def test_a_line_of_a_lock_is_one(place: str, piece: str) -> None:
     line: Any = {"begin": piece + LOCKED, "end": LOCKED + piece, "instead": piece}[place]
     try:
-        lines = Wish.from_mapping({"lock": line}).lock
+        lines = ImageSettings.from_mapping({"lock": line}).lock
     except Refusal as refused:
         assert str(refused).replace("\n", "").isprintable()
         return

@@ -207,11 +207,11 @@ def test_what_lies_in_a_directory_has_that_directory_in_the_table() -> None:
     assert {owned.path.rpartition("/")[0] for owned in paths.TABLE if owned.path not in paths.ROOTS} <= set(TABLE)
 
 
-def tree(*changes: tuple[str, str, str]) -> list[paths.Seen]:
+def tree(*changes: tuple[str, str, str]) -> list[paths.ObservedPath]:
     """A node's tree that is as the table says, but for these (path, user, mode)."""
     seen = {owned.path.replace("*", "x"): ("root:root", owned.mode) for owned in paths.TABLE}
     seen |= {path: (user, mode) for path, user, mode in changes}
-    return [paths.Seen(path, *rights) for path, rights in seen.items()]
+    return [paths.ObservedPath(path, *rights) for path, rights in seen.items()]
 
 
 def test_a_tree_as_the_table_says_has_no_faults() -> None:

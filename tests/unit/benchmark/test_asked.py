@@ -15,7 +15,7 @@ from tests.unit.planning.test_many import plans
 
 def described(name: str = "1.22", *concurrency: int, **given: Any) -> dict[str, Any]:
     changes = given.pop("changes", {})
-    wish = asked.Wish(concurrency or (1, 4), **given)
+    wish = asked.BenchmarkLoad(concurrency or (1, 4), **given)
     document: dict[str, Any] = asked.describe(
         plan(name, **changes), DIGEST, asked.Client.of_release(release(name)), wish
     )
@@ -145,7 +145,7 @@ def test_what_cannot_be_measured_is_refused(
 
 def test_a_release_that_names_no_client_is_refused() -> None:
     with pytest.raises(Refusal, match="names no benchmark client"):
-        asked.describe(plan(), DIGEST, asked.Client.of_release({}), asked.Wish((1,)))
+        asked.describe(plan(), DIGEST, asked.Client.of_release({}), asked.BenchmarkLoad((1,)))
 
 
 def test_what_was_typed_is_read_as_numbers() -> None:
@@ -155,13 +155,13 @@ def test_what_was_typed_is_read_as_numbers() -> None:
             asked.concurrencies(["1", wrong])
         assert caught.value.id == "not_a_concurrency"
     with pytest.raises(Refusal):
-        asked.Wish(asked.concurrencies([])).check()
+        asked.BenchmarkLoad(asked.concurrencies([])).check()
 
 
 @pytest.mark.parametrize("name", releases.names())
 def test_the_tokenizer_of_a_hubs_weights_is_in_the_hubs_cache(name: str) -> None:
     (made,) = plans([{"instance": "chat", "weights": "Qwen/Qwen3-8B", "max_model_len": 1024}], name)
-    wish = asked.Wish((1,), input_tokens=64, output_tokens=8)
+    wish = asked.BenchmarkLoad((1,), input_tokens=64, output_tokens=8)
     document = asked.describe(made, DIGEST, asked.Client.of_release(release(name)), wish)
     assert value(document["steps"][0]["arguments"], "--tokenizer") == "Qwen/Qwen3-8B"
     assert document["container"]["environment"]["HF_HOME"] in [

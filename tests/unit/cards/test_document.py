@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.cards import findings as topology_findings
 from ansible.module_utils.gaudi.cards.document import build_topology
-from ansible.module_utils.gaudi.cards.query import Answer, Seen, SeenCard, query_hl_smi
+from ansible.module_utils.gaudi.cards.query import Answer, HlSmiReport, SeenCard, query_hl_smi
 from ansible.module_utils.gaudi.cards.sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
 from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 from ansible.module_utils.gaudi.cards.users import new_user
@@ -583,7 +583,7 @@ BLANK_STATE = [SeenCard(), SeenCard(state="\r"), SeenCard(bus_id="")]
 def test_whatever_is_read_becomes_a_document_and_a_picture(
     cards: list[SeenCard], failure: str | None, **read: Any
 ) -> None:
-    topology = build_topology(sources(seen=Seen(tuple(cards), failure=failure), **read))
+    topology = build_topology(sources(seen=HlSmiReport(tuple(cards), failure=failure), **read))
     assert json.loads(json.dumps(topology)) == topology
     picture = describe_node(topology)
     assert max(map(len, picture.split("\n"))) <= WIDTH

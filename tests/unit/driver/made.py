@@ -8,22 +8,22 @@ from typing import Any
 
 import yaml
 from ansible.module_utils.gaudi.driver import decision, dkms, kernels, packages
-from ansible.module_utils.gaudi.driver.decision import Found
-from ansible.module_utils.gaudi.driver.facts import Facts, Wanted
+from ansible.module_utils.gaudi.driver.decision import DriverState
+from ansible.module_utils.gaudi.driver.facts import DriverCatalogue, ReleasePackages
 
 from plugin_utils import releases
 
 ROOT = Path(__file__).resolve().parents[3]
 RECORDED = Path(__file__).parent / "recorded"
 DOCUMENT = yaml.safe_load((ROOT / "catalog/driver.yml").read_text(encoding="utf-8"))
-FACTS = Facts.from_document(DOCUMENT)
+FACTS = DriverCatalogue.from_document(DOCUMENT)
 KERNEL = "6.8.0-45-generic"
 
 # Names as apt list printed them on hosts with 1.16 and 1.23.
 DEBS = FACTS.packages["deb"]
 
 
-def wanted(release: str = "1.22", family: str = "Debian", suffix: str = "") -> Wanted:
+def wanted(release: str = "1.22", family: str = "Debian", suffix: str = "") -> ReleasePackages:
     return FACTS.wanted(releases.read(release)["software"], family, suffix)
 
 
@@ -37,10 +37,10 @@ def status(version: str, *on: str) -> str:
     return "".join(f"habanalabs/{version}, {kernel}, x86_64: installed\n" for kernel in on)
 
 
-def node(release: str = "1.22.2-32", **changes: Any) -> Found:
+def node(release: str = "1.22.2-32", **changes: Any) -> DriverState:
     """A node with a driver that is whole, loaded and built for its kernel."""
     said = f"{release.partition('-')[0]}-97ec1a4"
-    right = Found(
+    right = DriverState(
         kernel=KERNEL,
         next_kernel=KERNEL,
         packages=packages.parse(listed(release)),
@@ -52,13 +52,13 @@ def node(release: str = "1.22.2-32", **changes: Any) -> Found:
     return dataclasses.replace(right, **changes)
 
 
-def bare(**changes: Any) -> Found:
+def bare(**changes: Any) -> DriverState:
     """A node on which nothing of the vendor's is."""
-    return dataclasses.replace(Found(KERNEL, KERNEL), **changes)
+    return dataclasses.replace(DriverState(KERNEL, KERNEL), **changes)
 
 
-def decide(found: Found, release: str = "1.22", **wishes: bool) -> decision.Judgement:
-    return decision.decide(found, wanted(release), FACTS, decision.Wishes(**wishes))
+def decide(found: DriverState, release: str = "1.22", **wishes: bool) -> decision.Judgement:
+    return decision.decide(found, wanted(release), FACTS, decision.DriverPolicy(**wishes))
 
 
 def ids(judged: decision.Judgement) -> list[str]:

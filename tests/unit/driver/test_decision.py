@@ -99,7 +99,7 @@ def test_our_instances_keep_their_driver_unless_they_are_stopped_for_it() -> Non
         (node(version="1.21.3-97ec1a4"), True),
     ],
 )
-def test_what_takes_the_place_of_another_driver_is_told(found: decision.Found, replaces: bool) -> None:
+def test_what_takes_the_place_of_another_driver_is_told(found: decision.DriverState, replaces: bool) -> None:
     assert decide(found, replace=True).replaces is replaces
     assert decide(found, replace=True).as_dict()["replaces"] is replaces
 
@@ -113,7 +113,7 @@ def test_packages_that_were_installed_and_not_loaded_wait_for_a_reboot() -> None
 EMPTY = {KERNEL: ("habanalabs.ko.zst", "habanalabs_cn.ko.zst")}
 
 
-def emptied(**changes: Any) -> decision.Found:
+def emptied(**changes: Any) -> decision.DriverState:
     """A node whose module files have no content, though DKMS calls them installed."""
     said = dkms.with_files(dkms.parse(status("1.22.2-32", KERNEL)), EMPTY)
     return node(status=said, empty=EMPTY, **changes)
@@ -151,7 +151,7 @@ def test_a_package_whose_build_failed_is_finished_by_the_next_run() -> None:
     assert "unpack" not in steps(judged)
 
 
-def halves(dkms_is: str, version: str = "1.22.2-32", others: str = "1.22.2-32") -> dict[str, packages.Package]:
+def halves(dkms_is: str, version: str = "1.22.2-32", others: str = "1.22.2-32") -> dict[str, packages.DriverPackage]:
     """Packages of which dpkg was kept from finishing the first, with what dpkg has of it."""
     return packages.parse(listed(others, *DEBS[1:]) + f"habanalabs-dkms install {dkms_is} {version}\n")
 
@@ -279,7 +279,7 @@ def test_the_judgement_survives_json() -> None:
     assert told["refusals"][0]["id"] == "driver_of_other_release"
 
 
-def verified(found: decision.Found, cards: int = 8, devices: int = 8, shown: int | None = 8) -> list[str]:
+def verified(found: decision.DriverState, cards: int = 8, devices: int = 8, shown: int | None = 8) -> list[str]:
     return [wrong.id for wrong in decision.verify(found, wanted(), FACTS, cards, devices, shown)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.driver.facts import Facts
+from ansible.module_utils.gaudi.driver.facts import DriverCatalogue
 
 from plugin_utils import releases
 from tests.unit.driver.made import DOCUMENT, FACTS, ROOT, wanted
@@ -45,7 +45,7 @@ def test_the_form_refuses_what_is_wrong(place: tuple[Any, ...], value: str) -> N
 
 def test_a_key_that_nobody_reads_is_refused() -> None:
     with refused("unknown_key", "'module'"):
-        Facts.from_document({**DOCUMENT, "module": []})
+        DriverCatalogue.from_document({**DOCUMENT, "module": []})
 
 
 @pytest.mark.parametrize("release", releases.names())

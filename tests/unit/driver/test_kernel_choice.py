@@ -173,7 +173,7 @@ def test_a_chosen_kernel_counts_in_the_place_of_the_running_one() -> None:
 
 def test_rhel_is_told_to_choose_a_kernel_itself() -> None:
     found = bare(kernel=NEW, next_kernel=NEW)
-    judged = decision.decide(found, wanted("1.24", "RedHat", ".el9"), FACTS, decision.Wishes())
+    judged = decision.decide(found, wanted("1.24", "RedHat", ".el9"), FACTS, decision.DriverPolicy())
     assert "gaudi_driver_kernel" not in str(judged.refusals[0])
 
 
@@ -189,7 +189,7 @@ def test_no_node_is_rebooted_under_somebody_who_uses_a_card() -> None:
 
 
 def test_nothing_is_built_for_a_kernel_that_does_not_take_the_driver() -> None:
-    def waits(found: decision.Found, release: str) -> list[str]:
+    def waits(found: decision.DriverState, release: str) -> list[str]:
         return [refusal.id for refusal in decision.waits_for_reboot(found, wanted(release), FACTS)]
 
     assert waits(bare(kernel=NEW, next_kernel=OLD, chosen=OLD), "1.24") == ["kernel_waits_for_reboot"]

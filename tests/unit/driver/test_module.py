@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.gaudi.cards.query import Seen, SeenCard
+from ansible.module_utils.gaudi.cards.query import HlSmiReport, SeenCard
 from ansible.module_utils.gaudi.cards.sources import Holder, PciCard, Sources
 from ansible.module_utils.gaudi.driver import boot, packages, room
 from ansible.module_utils.gaudi.driver.next_boot import NextBoot
@@ -74,7 +74,7 @@ class System:
 
     def cards(self, shown: int, *users: Holder, version: str = "1.22.2-97ec1a4") -> None:
         """Eight cards on the bus, so many with a driver of a version; users hold some open."""
-        seen = Seen(cards=tuple(SeenCard(index=n, module_id=n, driver_version=version) for n in range(shown)))
+        seen = HlSmiReport(cards=tuple(SeenCard(index=n, module_id=n, driver_version=version) for n in range(shown)))
         found = Sources(uid=0, seen=seen if shown else None, pci=PCI, holders=users)
         self.patch.setattr(gaudi_driver_info, "read_sources", lambda _module, links: found)
         (self.root / "accel").mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import burn_in
 from ansible.module_utils.gaudi.fabric.burn_in import parse_hl_qual
-from ansible.module_utils.gaudi.fabric.nics import HostNics, Seen, goes_without, judge_nics
+from ansible.module_utils.gaudi.fabric.nics import HostNicFacts, HostNics, goes_without, judge_nics
 from ansible.module_utils.gaudi.fabric.output import Output, parse_output
 
 from tests.unit.fabric.made import USUAL, failed, printed
@@ -26,7 +26,7 @@ provider: verbs;ofi_rxm
 """
 LOADED = "/usr/lib/habanalabs/libhccl_ofi_wrapper.so\n"
 NOT_LOADED = "Traceback:\nOSError: libfabric.so.1: cannot open shared object file: No such file or directory\n"
-WHOLE = Seen("fi_info: 1.22.0\nlibfabric: 1.22.0\nlibfabric api: 1.22\n", INFO, 0, True, LOADED, 0)
+WHOLE = HostNicFacts("fi_info: 1.22.0\nlibfabric: 1.22.0\nlibfabric api: 1.22\n", INFO, 0, True, LOADED, 0)
 WELL = printed(USUAL, 50.0)
 
 
@@ -58,7 +58,7 @@ def test_everything_there_and_gaudi_direct_proved() -> None:
         (replace(WHOLE, loader_text=None, loader_status=None), "wrapper-missing", "not say so"),
     ],
 )
-def test_what_is_missing_ends_acceptance(seen: Seen, id_: str, words: str) -> None:
+def test_what_is_missing_ends_acceptance(seen: HostNicFacts, id_: str, words: str) -> None:
     nics = judge_nics(seen, "verbs", WELL)
     assert ids(nics) == [id_]
     assert nics.faults[0].fatal

@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.cards.hl_smi import parse_links
 from ansible.module_utils.gaudi.cards.text import label
 from ansible.module_utils.gaudi.fabric import static
 from ansible.module_utils.gaudi.fabric.gaudinet import check_gaudinet
-from ansible.module_utils.gaudi.fabric.static import Fault, Interface, Port, Wanted, check
+from ansible.module_utils.gaudi.fabric.static import ExpectedFabric, Fault, Interface, Port, check
 from ansible.module_utils.gaudi.faults.known import FAULTS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,17 +53,17 @@ def changed(items: list[Any], where: Callable[[Any], bool], **values: object) ->
     return [type(item)(**{**vars(item), **values}) if where(item) else item for item in items]
 
 
-ALL = Wanted(cards=8, external=True, mtu=9000, speed=200000)
+ALL = ExpectedFabric(cards=8, external=True, mtu=9000, speed=200000)
 
 
 def test_a_whole_node_has_no_fault() -> None:
     assert check(topology(), TYPES, ports(), interfaces(), ALL) == ()
-    assert check(topology("HL-288E"), TYPES, [], [], Wanted(cards=8, external=True)) == ()
+    assert check(topology("HL-288E"), TYPES, [], [], ExpectedFabric(cards=8, external=True)) == ()
 
 
 def test_seven_of_eight_are_said() -> None:
     seven = tuple(module for module in EIGHT if module != 5)
-    faults = check(topology(modules=seven), TYPES, [], [], Wanted(cards=8))
+    faults = check(topology(modules=seven), TYPES, [], [], ExpectedFabric(cards=8))
     assert [fault.id for fault in faults] == ["card-count"]
     assert "7 cards are seen (modules: 0-4, 6, 7), but gaudi_expected_cards says 8." in faults[0].sentence
 
@@ -80,7 +80,7 @@ def test_a_port_that_hl_smi_does_not_show_is_missing() -> None:
     assert [fault.id for fault in check(topology(), TYPES, less, interfaces(), ALL)] == ["internal-port-missing"]
     counted = topology()
     counted["cards"][2]["links_total"] = 20
-    assert [(fault.id, fault.modules) for fault in check(counted, TYPES, [], [], Wanted())] == [
+    assert [(fault.id, fault.modules) for fault in check(counted, TYPES, [], [], ExpectedFabric())] == [
         ("internal-port-missing", (2,))
     ]
 
@@ -89,10 +89,10 @@ def test_what_hl_smi_calls_external_is_believed_over_the_catalogue() -> None:
     """The externals of an HL-325L depend on the module id; a board that has others is no fault."""
     other = changed(ports(), lambda port: port.module == 0, external=False)
     other = changed(other, lambda port: port.module == 0 and port.number in (8, 22, 23), external=True, up=False)
-    assert check(topology(), TYPES, other, interfaces(), Wanted(cards=8)) == ()
+    assert check(topology(), TYPES, other, interfaces(), ExpectedFabric(cards=8)) == ()
     untold = changed(ports(), lambda port: True, external=None)
     untold = changed(untold, lambda port: port.module == 0 and port.number in (17, 20, 21), up=False)
-    assert check(topology(), TYPES, untold, interfaces(), Wanted(cards=8)) == ()
+    assert check(topology(), TYPES, untold, interfaces(), ExpectedFabric(cards=8)) == ()
 
 
 def test_recorded_links_are_whole_and_one_down_is_found() -> None:
@@ -100,8 +100,10 @@ def test_recorded_links_are_whole_and_one_down_is_found() -> None:
         links = parse_links((RECORDED / path).read_text(encoding="utf-8"))
         return [Port(0, number, False, up) for number, up in links.items()]
 
-    assert check(topology("HL-288E", (0,)), TYPES, read("1.23.0/hl-smi_-n_link.txt"), [], Wanted()) == ()
-    faults = check(topology("HL-225", (0,)), TYPES, read("reconstructed/hl-smi_-n_link_one_down.txt"), [], Wanted())
+    assert check(topology("HL-288E", (0,)), TYPES, read("1.23.0/hl-smi_-n_link.txt"), [], ExpectedFabric()) == ()
+    faults = check(
+        topology("HL-225", (0,)), TYPES, read("reconstructed/hl-smi_-n_link_one_down.txt"), [], ExpectedFabric()
+    )
     assert [fault.id for fault in faults] == ["internal-port-down"]
 
 
@@ -111,7 +113,7 @@ def test_what_the_topology_found_ends_acceptance_where_cards_or_links_are_not_wh
     facts = {"card": label(card), "Card": label(card).capitalize(), "bus_id": card["bus_id"], "state": "'lost'"}
     found = [finding("not-operational", **facts), finding("rows-pending", **facts), finding("numa-unknown", **facts)]
     document["findings"] = [*found, finding("not-available", values="the serial number", **facts)]
-    faults = check(document, TYPES, ports(), [], Wanted())
+    faults = check(document, TYPES, ports(), [], ExpectedFabric())
     assert [(fault.id, fault.modules, fault.fatal) for fault in faults] == [
         ("not-operational", (4,), True),
         ("rows-pending", (4,), True),
@@ -124,8 +126,10 @@ def test_a_link_that_only_the_topology_saw_counts() -> None:
     card = document["cards"][1]
     down = finding("link-down", card=label(card), Card=label(card).capitalize(), up=20, total=21, ports="port 9")
     document["findings"] = [down]
-    assert [(fault.id, fault.modules) for fault in check(document, TYPES, [], [], Wanted())] == [("link-down", (1,))]
-    assert check(document, TYPES, ports(), [], Wanted()) == ()
+    assert [(fault.id, fault.modules) for fault in check(document, TYPES, [], [], ExpectedFabric())] == [
+        ("link-down", (1,))
+    ]
+    assert check(document, TYPES, ports(), [], ExpectedFabric()) == ()
 
 
 def test_every_finding_of_the_topology_that_is_named_here_exists() -> None:
@@ -137,7 +141,7 @@ def test_every_finding_of_the_topology_that_is_named_here_exists() -> None:
 def test_cards_of_two_types_are_not_measured_together() -> None:
     document = topology()
     document["cards"][0]["name"] = "HL-225"
-    assert [fault.id for fault in check(document, TYPES, [], [], Wanted())] == ["cards-differ"]
+    assert [fault.id for fault in check(document, TYPES, [], [], ExpectedFabric())] == ["cards-differ"]
 
 
 @pytest.mark.parametrize(
@@ -154,13 +158,13 @@ def test_an_interface_that_is_not_as_wanted_is_named(values: dict[str, Any], wor
     faults = check(topology(), TYPES, ports(), wrong, ALL)
     assert [(fault.id, fault.modules) for fault in faults] == [("interface-wrong", (2,))]
     assert words in faults[0].sentence
-    assert check(topology(), TYPES, ports(), wrong, Wanted(cards=8)) == ()
+    assert check(topology(), TYPES, ports(), wrong, ExpectedFabric(cards=8)) == ()
 
 
 def test_external_ports_count_where_the_site_uses_them() -> None:
     down = changed(ports(), lambda port: (port.module, port.number) == (1, 5), up=False)
     assert [fault.id for fault in check(topology(), TYPES, down, interfaces(), ALL)] == ["external-port-down"]
-    assert check(topology(), TYPES, down, interfaces(), Wanted(cards=8)) == ()
+    assert check(topology(), TYPES, down, interfaces(), ExpectedFabric(cards=8)) == ()
     none = check(topology(), TYPES, ports(), [], ALL)
     assert [fault.id for fault in none] == ["interface-missing"] * 8
 

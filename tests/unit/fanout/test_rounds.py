@@ -19,12 +19,12 @@ SUPPLY = Path(__file__).resolve().parents[3] / "roles/weights_supply/tasks"
 
 def node(
     name: str, has: bool = False, needs: bool = True, site: str = "one", storage: str = "", **more: bool
-) -> rounds.Node:
+) -> rounds.WeightsNode:
     flags = {"gives": True, **more}
-    return rounds.Node(name, site, storage or f"node:{name}", has=has, needs=needs, **flags)
+    return rounds.WeightsNode(name, site, storage or f"node:{name}", has=has, needs=needs, **flags)
 
 
-def play(nodes: list[rounds.Node], lost: frozenset[str] = frozenset()) -> tuple[list[rounds.Node], int]:
+def play(nodes: list[rounds.WeightsNode], lost: frozenset[str] = frozenset()) -> tuple[list[rounds.WeightsNode], int]:
     """Play rounds to the end; nodes in ``lost`` vanish in their first round. Returns who is left, and the rounds.
 
     Whoever is behind a lost node in its chain gets nothing in that round.

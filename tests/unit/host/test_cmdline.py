@@ -8,8 +8,8 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.host.grub import Entry, Word
-from ansible.module_utils.gaudi.host.shell import Place
+from ansible.module_utils.gaudi.host.grub import BootEntry, Word
+from ansible.module_utils.gaudi.host.shell import TextPosition
 
 from tests.unit.refused import refused
 
@@ -19,8 +19,8 @@ IOMMU = ["intel_iommu=on", "iommu=pt"]
 OWN = "/etc/default/grub.d/zz-gaudi-serving.cfg"
 
 
-def entry(*arguments: str, kernel: str = "/boot/vmlinuz-1") -> Entry:
-    return Entry("Linux", kernel, arguments, 1)
+def entry(*arguments: str, kernel: str = "/boot/vmlinuz-1") -> BootEntry:
+    return BootEntry("Linux", kernel, arguments, 1)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_no_entry_is_not_every_entry() -> None:
 
 
 def words(*pairs: tuple[str, str, int]) -> list[Word]:
-    return [Word(text, Place(path, line)) for text, path, line in pairs]
+    return [Word(text, TextPosition(path, line)) for text, path, line in pairs]
 
 
 def test_a_users_line_in_front_of_ours() -> None:

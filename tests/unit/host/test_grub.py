@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.host import grub
-from ansible.module_utils.gaudi.host.shell import Place
+from ansible.module_utils.gaudi.host.shell import TextPosition
 from ansible.module_utils.gaudi.node.host import boot_loader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -226,7 +226,7 @@ def test_grubby_passes_over_entries_that_are_not_linux() -> None:
 def test_a_file_that_forgets_ours_is_found(behind: str, line: int | None) -> None:
     files = [("/e/grub", "GRUB_CMDLINE_LINUX_DEFAULT=a\n"), ("/e/zz", grub.render(["b"])), ("/e/zzz", behind)]
     place = grub.taken_away(files, "/e/zz")
-    assert place == (None if line is None else Place("/e/zzz", line))
+    assert place == (None if line is None else TextPosition("/e/zzz", line))
     # Whoever stands before ours takes nothing away.
     assert grub.taken_away([files[2], *files[:2]], "/e/zz") is None
 
@@ -247,7 +247,7 @@ def test_a_file_that_forgets_ours_is_found(behind: str, line: int | None) -> Non
     ],
 )
 def test_what_only_a_shell_works_out_is_named(text: str, line: int | None) -> None:
-    assert grub.unread([("/e/grub", text)]) == ([] if line is None else [Place("/e/grub", line)])
+    assert grub.unread([("/e/grub", text)]) == ([] if line is None else [TextPosition("/e/grub", line)])
 
 
 @pytest.mark.parametrize("system", ["debian12", "rhel9"])

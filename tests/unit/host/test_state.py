@@ -12,7 +12,7 @@ from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.host import sysctl
 from ansible.module_utils.gaudi.host.cmdline import Needed
-from ansible.module_utils.gaudi.host.grub import Entry
+from ansible.module_utils.gaudi.host.grub import BootEntry
 from ansible.module_utils.gaudi.host.state import Cpu, Firmware
 
 from tests.unit.refused import refused
@@ -24,8 +24,8 @@ CORRECT = Needed("iommu=pt", "correctness", "answers are garbled", ("6.8",))
 UBUNTU = "6.8.0-45-generic"
 
 
-def entry(*arguments: str) -> Entry:
-    return Entry("Linux", "/boot/vmlinuz-1", arguments, 1)
+def entry(*arguments: str) -> BootEntry:
+    return BootEntry("Linux", "/boot/vmlinuz-1", arguments, 1)
 
 
 def states(items: list[host_state.Item]) -> dict[str, str]:
@@ -65,7 +65,7 @@ def test_a_setting_the_kernel_or_the_container_does_not_have() -> None:
         ([], [], "wrong"),
     ],
 )
-def test_a_kernel_argument(entries: list[Entry], running: list[str], state: str) -> None:
+def test_a_kernel_argument(entries: list[BootEntry], running: list[str], state: str) -> None:
     (item,) = host_state.argument_items([SPEED], entries, running, container=False)
     assert item.state == state
     assert item.wanted == "0"
@@ -271,7 +271,7 @@ CARD = "DMA-FQ of 0000:33:00.0 (module 3)"
     ],
 )
 def test_what_the_kernel_shows_counts_and_not_the_argument(
-    entries: list[Entry], running: list[str], translated: str, state: str, waits: bool, refused: str
+    entries: list[BootEntry], running: list[str], translated: str, state: str, waits: bool, refused: str
 ) -> None:
     (item,) = host_state.argument_items([SHOWN], entries, running, container=False, translated=translated)
     assert item.state == state

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
 from ansible.module_utils.gaudi.catalogue.extends import merged
-from ansible.module_utils.gaudi.image.recipe import Recipe, Wish, recipe
+from ansible.module_utils.gaudi.image.recipe import ImageSettings, Recipe, recipe
 
 from plugin_utils import releases
 
@@ -37,4 +37,4 @@ def entry(name: str = "1.22") -> ReleaseEntry:
 
 def made(release: str = "1.22", /, needs: tuple[str, ...] = (), registry: str | None = None, **wish: Any) -> Recipe:
     """The recipe for a site that says these ``serving_image_...``."""
-    return recipe(entry(release), Wish.from_mapping({"build": True, **wish}), needs, registry)
+    return recipe(entry(release), ImageSettings.from_mapping({"build": True, **wish}), needs, registry)

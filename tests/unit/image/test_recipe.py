@@ -8,7 +8,7 @@ import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import ReleaseEntry
 from ansible.module_utils.gaudi.image import parts
-from ansible.module_utils.gaudi.image.recipe import Wish, recipe
+from ansible.module_utils.gaudi.image.recipe import ImageSettings, recipe
 
 from plugin_utils import releases
 from plugin_utils.catalogue_files import findings
@@ -75,7 +75,7 @@ def test_addresses_do_not_change_the_name() -> None:
 
 
 def test_the_name_of_the_site_comes_before_the_tag() -> None:
-    wish = Wish.from_mapping({"build": True, "name": "registry.example.com:5000/gaudi/vllm"})
+    wish = ImageSettings.from_mapping({"build": True, "name": "registry.example.com:5000/gaudi/vllm"})
     assert recipe(entry(), wish).reference == f"registry.example.com:5000/gaudi/vllm:{made().tag}"
 
 
@@ -96,12 +96,14 @@ def test_labels_say_what_was_built_and_what_the_release_pins() -> None:
 def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
     content = document()
     content["image"]["digest"] = "sha256:" + "a" * 64
-    way = recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
+    way = recipe(ReleaseEntry.from_mapping(content), ImageSettings(build=True))
     assert way.base.endswith(":1.22.2-32@sha256:" + "a" * 64)
     assert way.base_digest == "sha256:" + "a" * 64
     assert way.tag != made().tag
     # It is that of the release's base, not of one that the site names.
-    assert recipe(ReleaseEntry.from_mapping(content), Wish(build=True, base="registry/own:1")).base_digest == ""
+    assert (
+        recipe(ReleaseEntry.from_mapping(content), ImageSettings(build=True, base="registry/own:1")).base_digest == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_wrong_wish_is_refused(wish: dict[str, Any], id_: str, words: str) -> 
 
 @pytest.mark.parametrize("host", ["registry.example.com", "localhost", "localhost:5000", "registry:5000", "10.0.0.7"])
 def test_an_image_is_pushed_to_the_registry_in_its_name(host: str) -> None:
-    assert Wish.from_mapping({"build": True, "push": True, "name": f"{host}/gaudi/vllm"}).push
+    assert ImageSettings.from_mapping({"build": True, "push": True, "name": f"{host}/gaudi/vllm"}).push
 
 
 def test_a_part_that_a_release_cannot_have_is_refused() -> None:
@@ -142,14 +144,14 @@ def test_a_release_without_a_way_is_refused() -> None:
     content = document()
     del content["build"]
     with pytest.raises(Refusal, match="serving_image_ref"):
-        recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
+        recipe(ReleaseEntry.from_mapping(content), ImageSettings(build=True))
 
 
 def test_a_release_that_pins_no_hccl_demo_is_refused() -> None:
     content = document()
     del content["pins"]["hccl_demo"]
     with pytest.raises(Refusal, match="serving_image_pins") as caught:
-        recipe(ReleaseEntry.from_mapping(content), Wish(build=True))
+        recipe(ReleaseEntry.from_mapping(content), ImageSettings(build=True))
     assert caught.value.id == "no_image_pin"
 
 

@@ -18,7 +18,7 @@ from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
 from ansible.module_utils.gaudi.node import containers, instances, iommu, links, startable, states
 from ansible.module_utils.gaudi.node.containers import Container
-from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.serving.counts import Counts
 from ansible.module_utils.gaudi.serving.kept import Back, StartsFrom, serves
 
@@ -108,7 +108,7 @@ def test_a_plan_that_was_changed_after_the_start_is_said(monkeypatch: pytest.Mon
 def test_who_went_back_without_a_start_is_told_what_starts_it(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """site.yml refuses the plan that runs, since somebody took it back."""
     monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: False)
-    place = Place("tiny", node / "states/tiny", node / "plans")
+    place = InstancePaths("tiny", node / "states/tiny", node / "plans")
     (node / "plans/tiny/environment").write_text("")
     kept = serves([], place.files(), StartsFrom("", "", ""), "2026-01-31T08:00:00Z")
     place.keep(kept, ())

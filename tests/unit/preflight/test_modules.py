@@ -905,7 +905,7 @@ def test_what_another_node_has_published_is_not_brought_again(
 
 
 def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) -> None:
-    record = weights.Manifest("hub", "owner/Big", "ab" * 20, "2026", (weights.Entry("config.json", 2, "0"),))
+    record = weights.Manifest("hub", "owner/Big", "ab" * 20, "2026", (weights.RecordedFile("config.json", 2, "0"),))
     for name in ("Big", "Big-G2"):
         (tmp_path / name / weights.FOLDER).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")

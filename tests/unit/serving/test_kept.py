@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving import kept
 from ansible.module_utils.gaudi.serving.failure import Reason, is_over
-from ansible.module_utils.gaudi.serving.kept import Back, Failed, Kept, StartsFrom
+from ansible.module_utils.gaudi.serving.kept import Back, Failed, StartsFrom, StoredPlan
 from ansible.module_utils.gaudi.serving.unserved import went_back
 
 START = StartsFrom("sha256:1", "", "w", "1.22.2-32")
@@ -26,13 +26,13 @@ def files(name: str) -> dict[str, str]:
     }
 
 
-def plan(name: str, number: int = 0, failed: Failed | None = None) -> Kept:
+def plan(name: str, number: int = 0, failed: Failed | None = None) -> StoredPlan:
     """A plan that is kept."""
-    return Kept(files(name), START, number, AT if number else "", failed)
+    return StoredPlan(files(name), START, number, AT if number else "", failed)
 
 
 @pytest.mark.parametrize("each", [plan("a", 1), plan("b", 0, FAILED)])
-def test_what_is_written_is_read_back(each: Kept) -> None:
+def test_what_is_written_is_read_back(each: StoredPlan) -> None:
     assert kept.read(json.dumps(each.document())) == each
 
 
@@ -203,6 +203,6 @@ def test_the_history_says_what_became_of_each_plan() -> None:
 
 
 def test_a_plan_that_nobody_can_read_is_told_all_the_same() -> None:
-    broken = Kept({"plan.json": "{", "environment": ""}, START, 1, AT)
+    broken = StoredPlan({"plan.json": "{", "environment": ""}, START, 1, AT)
     (told,) = history.entries([broken], files("1"))
     assert told["differs"][0].startswith("nobody can tell in what: ")

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from simulator import inventory
-from simulator.inventory import Node
+from simulator.inventory import SimulatedNode
 
 ROOT = Path(__file__).resolve().parents[3]
 NODES = [
-    Node("one", 40001, "ssh-ed25519 AAAAone simulated one", "gaudi2-oam8", {30001: 40002}),
-    Node("two", 40003, "ssh-ed25519 AAAAtwo", "gaudi3-oam8"),
+    SimulatedNode("one", 40001, "ssh-ed25519 AAAAone simulated one", "gaudi2-oam8", {30001: 40002}),
+    SimulatedNode("two", 40003, "ssh-ed25519 AAAAtwo", "gaudi3-oam8"),
 ]
 
 

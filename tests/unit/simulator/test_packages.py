@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from plugin_utils import releases
 from simulator import apt, context, drivers, packages, redirecting
-from simulator.packages import Package, Signer
+from simulator.packages import Signer, SimulatedPackage
 
 KEY = rsa.generate_private_key(65537, 2048)
 SIGNER = Signer(KEY, "nobody <nobody@localhost>")
-PACKAGE = Package(
+PACKAGE = SimulatedPackage(
     *("habanalabs-x", "1.22.2-32", "About it", ("habanalabs-y",)),
     files={"usr/bin/x": context.text("#!/bin/sh\n", 0o755)},
     scripts={"postinst": "#!/bin/sh\n"},

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.node import containers, instances, startable, states
-from ansible.module_utils.gaudi.node.kept import Place, weights_digest
+from ansible.module_utils.gaudi.node.kept import InstancePaths, weights_digest
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving import written
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
@@ -483,7 +483,7 @@ def failed_before(instance: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     start = decisions.StartsFrom("sha256:1", "", weights_digest([instance.parents[1] / "weights"]))
     failed = decisions.Failed("The server ended by itself.", "2026-01-31T08:00:00Z", "", start)
     kept = decisions.fails([], files, failed)
-    place = Place("tiny", states.STATES / "tiny")
+    place = InstancePaths("tiny", states.STATES / "tiny")
     place.keep(kept, ())
     place.go_back(decisions.Back(kept.digest, "b" * 64, failed.reason, failed.at, ""))
     return instance.parents[1]
@@ -522,7 +522,7 @@ def test_a_plan_that_failed_may_be_tried_once_what_it_starts_from_changed(
 def test_a_plan_that_failed_is_refused_before_its_driver_comes_again(
     failed_before: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place("tiny", states.STATES / "tiny")
+    place = InstancePaths("tiny", states.STATES / "tiny")
     (kept,) = place.kept()[0]
     assert kept.failed is not None
     start = replace(kept.failed.starts_from, driver="1.22.2-97ec1a4")
@@ -535,7 +535,7 @@ def test_a_plan_that_failed_is_refused_before_its_driver_comes_again(
 
 
 def test_what_an_instance_went_back_to_is_settled(failed_before: Path, instance: Path) -> None:
-    place = Place("tiny", states.STATES / "tiny")
+    place = InstancePaths("tiny", states.STATES / "tiny")
     (kept,) = place.kept()[0]
     place.keep(decisions.serves([], kept.files, kept.starts_from, "2026-01-31T08:00:00Z"), ())
     place.go_back(decisions.Back("b" * 64, kept.digest, "it exits", "2026-01-31T08:00:00Z", ""))

@@ -25,29 +25,29 @@ def other(own: Path, **files: str) -> Path:
     return folder
 
 
-def ready(own: Path) -> tuple[recipes.Found, list[str]]:
+def ready(own: Path) -> tuple[recipes.FoundRecipes, list[str]]:
     return recipes.made_ready(own, lambda: None)
 
 
 def test_the_first_start_finds_an_empty_folder(own: Path) -> None:
-    assert ready(own) == (recipes.Found(0, 0), [])
+    assert ready(own) == (recipes.FoundRecipes(0, 0), [])
     # As the role makes them: a run after it changes nothing.
     assert [stat.S_IMODE(path.stat().st_mode) for path in (own.parent, own)] == [0o750, 0o750]
-    assert ready(own) == (recipes.Found(0, 0), [])
+    assert ready(own) == (recipes.FoundRecipes(0, 0), [])
 
 
 def test_its_own_recipes_stay(own: Path) -> None:
     other(own, one="from b")
     own.mkdir()
     (own / "mine").write_text("mine")
-    assert ready(own) == (recipes.Found(1, 4), [])
+    assert ready(own) == (recipes.FoundRecipes(1, 4), [])
     assert [path.name for path in own.iterdir()] == ["mine"]
 
 
 def test_an_empty_folder_gets_a_copy_of_another_instances(own: Path) -> None:
     folder = other(own, one="abc", two="de", empty="")
     own.mkdir()
-    assert ready(own) == (recipes.Found(2, 5, "b"), [])
+    assert ready(own) == (recipes.FoundRecipes(2, 5, "b"), [])
     assert (own / "rank0" / "one").read_text() == "abc"
     assert stat.S_IMODE(own.stat().st_mode) == 0o750
     assert sorted(path.name for path in own.parent.iterdir()) == ["a", "b"]
@@ -72,7 +72,7 @@ def test_a_copy_that_was_cut_off_is_made_anew(own: Path) -> None:
     left = own.with_name(COPYING + "a")
     left.mkdir()
     (left / "half").write_text("h")
-    assert ready(own) == (recipes.Found(1, 3, "b"), [])
+    assert ready(own) == (recipes.FoundRecipes(1, 3, "b"), [])
     assert not left.exists()
 
 
@@ -129,7 +129,7 @@ def test_half_a_recipe_is_thrown_away(own: Path, gone: str) -> None:
 def test_the_lock_of_the_vendors_bridge_is_no_recipe(own: Path) -> None:
     own.mkdir(parents=True)
     (own / recipes.LOCK).touch()
-    assert ready(own) == (recipes.Found(0, 0), [])
+    assert ready(own) == (recipes.FoundRecipes(0, 0), [])
     assert (own / recipes.LOCK).exists()
 
 
@@ -141,7 +141,7 @@ def test_half_a_recipe_is_not_copied(own: Path) -> None:
     # Being written; and 4 has lost its recipe.
     (folder / "1.recipe").touch()
     (folder / "3.metadata").touch()
-    assert ready(own) == (recipes.Found(2, 6, "b"), [])
+    assert ready(own) == (recipes.FoundRecipes(2, 6, "b"), [])
     assert sorted(path.name for path in own.iterdir()) == ["2.metadata", "2.recipe"]
 
 

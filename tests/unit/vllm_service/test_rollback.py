@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards.reservations import again
 from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states
-from ansible.module_utils.gaudi.node.kept import Place
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving.kept import StartsFrom
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
@@ -43,9 +43,9 @@ def files(name: str, weights: Path, module_id: int = 0) -> dict[str, str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstancePaths:
     """An instance that served with the plans 1, 2 and 3; the last lies there."""
-    found = Place("tiny", tmp_path / "state/instances/tiny", tmp_path / "etc", tmp_path / "units")
+    found = InstancePaths("tiny", tmp_path / "state/instances/tiny", tmp_path / "etc", tmp_path / "units")
     (tmp_path / "etc/tiny").mkdir(parents=True)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights/config.json").write_text("{}")
@@ -68,7 +68,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return found
 
 
-def runs(place: Place, monkeypatch: pytest.MonkeyPatch, number: str, running: bool = True) -> None:
+def runs(place: InstancePaths, monkeypatch: pytest.MonkeyPatch, number: str, running: bool = True) -> None:
     """Have the instance's container be of a plan; or have it run last with it."""
     plan = files(number, place.plans.parent / "weights", int(number))
     label = MadeOf(plan["plan.json"].encode(), plan["environment"].encode(), None).digest
@@ -87,12 +87,12 @@ def run(module: Any, check: bool = False, **arguments: Any) -> dict[str, Any]:
     return answer
 
 
-def lies_there(place: Place) -> str:
+def lies_there(place: InstancePaths) -> str:
     """Which plan lies on the node, by its variable."""
     return place.files()["environment"].strip().removeprefix("PLAN=")
 
 
-def test_a_person_goes_back_to_the_plan_before(place: Place) -> None:
+def test_a_person_goes_back_to_the_plan_before(place: InstancePaths) -> None:
     foreseen = run(vllm_service_rollback, check=True, instance="tiny", by="admin")
     assert (foreseen["changed"], lies_there(place)) == (True, "3")
     answer = run(vllm_service_rollback, instance="tiny", by="admin")
@@ -110,7 +110,7 @@ def test_a_person_goes_back_to_the_plan_before(place: Place) -> None:
     assert (back.before, back.after, back.by) == (answer["before"], answer["after"], "admin")
 
 
-def test_rollback_by_a_person_opens_more_and_says_what(place: Place) -> None:
+def test_rollback_by_a_person_opens_more_and_says_what(place: InstancePaths) -> None:
     plan = json.loads(place.files()["plan.json"])
     plan |= {"guarded": True, "listen": {"host": "10.20.0.11", "port": 30002}}
     (place.plans / "tiny/plan.json").write_text(json.dumps(plan))
@@ -129,12 +129,12 @@ def test_rollback_by_a_person_opens_more_and_says_what(place: Place) -> None:
     assert place.files()["plan.json"] == opened["plan.json"]
 
 
-def test_rollback_to_a_plan_that_opens_nothing_says_so(place: Place) -> None:
+def test_rollback_to_a_plan_that_opens_nothing_says_so(place: InstancePaths) -> None:
     answer = run(vllm_service_rollback, instance="tiny", by="admin")
     assert (answer["opens"], answer["host"], answer["port"]) == ([], "127.0.0.1", 0)
 
 
-def test_a_person_names_a_plan(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_names_a_plan(place: InstancePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     first = next(each for each in place.kept()[0] if each.number == 1)
     assert run(vllm_service_rollback, instance="tiny", to=first.digest[:12], by="admin")["after"] == first.digest
     assert lies_there(place) == "1"
@@ -146,7 +146,7 @@ def test_a_person_names_a_plan(place: Place, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("running", [True, False])
 def test_a_way_back_that_was_cut_off_is_taken_to_its_end(
-    place: Place, monkeypatch: pytest.MonkeyPatch, running: bool
+    place: InstancePaths, monkeypatch: pytest.MonkeyPatch, running: bool
 ) -> None:
     """Not another one: who runs the playbook again wants what was wanted."""
     runs(place, monkeypatch, "3", running)
@@ -162,7 +162,7 @@ def test_a_way_back_that_was_cut_off_is_taken_to_its_end(
 
 
 def test_who_names_another_plan_than_the_one_of_the_cut_off_way_gets_that(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: InstancePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(vllm_service_rollback, instance="tiny", by="admin")
     first = next(each for each in place.kept()[0] if each.number == 1)
@@ -170,13 +170,13 @@ def test_who_names_another_plan_than_the_one_of_the_cut_off_way_gets_that(
     assert lies_there(place) == "1"
 
 
-def test_a_damaged_way_back_is_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_way_back_is_none(place: InstancePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     (place.state / "back.json").write_text("{")
     run(vllm_service_rollback, instance="tiny", by="admin")
     assert lies_there(place) == "2"
 
 
-def test_nothing_is_touched_where_a_plan_cannot_start(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_touched_where_a_plan_cannot_start(place: InstancePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(vllm_service_rollback, instance="tiny", to="zz", by="a")["refused_id"] == "no_plan_to_go_back_to"
     weights = place.plans.parent / "weights/model.safetensors"
     weights.rename(weights.with_suffix(".gone"))
@@ -190,7 +190,7 @@ def test_nothing_is_touched_where_a_plan_cannot_start(place: Place, monkeypatch:
     assert [each.failed for each in place.kept()[0]] == [None] * 3
 
 
-def test_nothing_is_touched_where_an_iommu_translates(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_touched_where_an_iommu_translates(place: InstancePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs would end, and the plan would not start."""
     asked: list[list[int]] = []
 
@@ -205,7 +205,9 @@ def test_nothing_is_touched_where_an_iommu_translates(place: Place, monkeypatch:
     assert place.back() is None
 
 
-def test_nothing_is_touched_where_what_is_written_has_no_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_touched_where_what_is_written_has_no_room(
+    place: InstancePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else a plan may count as taken back that serves, while nothing says where to."""
     monkeypatch.setattr(startable, "lacks_room", lambda _instance: ["/state has 4.1 kB free"])
     answer = run(vllm_service_rollback, instance="tiny", by="a")
@@ -215,7 +217,7 @@ def test_nothing_is_touched_where_what_is_written_has_no_room(place: Place, monk
     assert [each.failed for each in place.kept()[0]] == [None] * 3
 
 
-def test_nothing_is_touched_where_another_instance_has_a_card_of_the_plan(place: Place) -> None:
+def test_nothing_is_touched_where_another_instance_has_a_card_of_the_plan(place: InstancePaths) -> None:
     """A decision for the way back would keep the instance from every later start."""
     lock = place.state.parents[1] / "cards.lock"
     held = {name: {"cards": [{"module_id": number, "serial": "AN0"}], "since": AT} for name, number in OTHERS.items()}
@@ -228,7 +230,7 @@ def test_nothing_is_touched_where_another_instance_has_a_card_of_the_plan(place:
     assert (lies_there(place), lock.read_text()) == ("3", before)
 
 
-def test_the_history_of_a_node(place: Place) -> None:
+def test_the_history_of_a_node(place: InstancePaths) -> None:
     run(vllm_service_rollback, instance="tiny", by="admin")
     (place.state / "plans" / f"{'0' * 64}.json").write_text("")
     answer = run(vllm_service_history)

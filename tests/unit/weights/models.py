@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gaudi_weights.model import Stop
-from gaudi_weights.request import Request, Source
+from gaudi_weights.request import HubSource, Request
 
 from simulator.hub.server import Hub
 
@@ -50,7 +50,7 @@ SERVED = {
 }
 
 
-def source(hub: Hub, **more: Any) -> Source:
+def source(hub: Hub, **more: Any) -> HubSource:
     """The hub as a source."""
     given = {
         "name": "hub",
@@ -60,10 +60,10 @@ def source(hub: Hub, **more: Any) -> Source:
         "token_file": None,
         "proxy": None,
     }
-    return Source(**{**given, **more})
+    return HubSource(**{**given, **more})
 
 
-def wish(tmp_path: Path, *sources: Source, **more: Any) -> Request:
+def wish(tmp_path: Path, *sources: HubSource, **more: Any) -> Request:
     """A request for the model at tmp_path/models/Small-Model."""
     return Request(target=tmp_path / "models/Small-Model", sources=sources, **more)
 

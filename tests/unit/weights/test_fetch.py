@@ -20,7 +20,7 @@ from gaudi_weights import contents, fetch, manifest, staging, transfer
 from gaudi_weights.model import RemoteFile, SourceFailure, Stop, Stopped, choose
 from gaudi_weights.network import Connections
 from gaudi_weights.progress import Progress
-from gaudi_weights.request import Request, Source
+from gaudi_weights.request import HubSource, Request
 
 from simulator.hub.server import Fault, Front, Handler, Hub
 from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, safetensors, source, wish
@@ -146,7 +146,7 @@ class TestWithoutChecksums:
     """A hub that states sizes alone: they are held, with what lies there and with what comes."""
 
     def fetch(self, hub: Hub, tmp_path: Path, stop: Stop, size: int) -> None:
-        place = transfer.Place(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
+        place = transfer.FileLocation(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
         bringing = transfer.Transfer(Connections(source(hub), 1), transfer.RateLimit(0), stop, patience=30)
         bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path, lambda count: None)
 
@@ -320,7 +320,7 @@ def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, pr
     leap.now = 900.65
     assert leap.now + 900.0 - 900.0 > leap.now
 
-    def gone(wanted: Source) -> dict[str, Any]:
+    def gone(wanted: HubSource) -> dict[str, Any]:
         progress.received += 1
         asked.append(wanted)
         raise SourceFailure("it went", passing=True, waited=900.0)

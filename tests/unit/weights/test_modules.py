@@ -54,7 +54,7 @@ def root(tmp_path: Path, plans: Path) -> Path:
     (whole / weights.FOLDER).mkdir(parents=True)
     (whole / "a.safetensors").write_bytes(b"abc")
     (whole / "config.json").write_bytes(b"{}")
-    entries = (weights.Entry("a.safetensors", 3, "0" * 64), weights.Entry("config.json", 2, "1" * 64))
+    entries = (weights.RecordedFile("a.safetensors", 3, "0" * 64), weights.RecordedFile("config.json", 2, "1" * 64))
     record = weights.Manifest("hub", "maker/Whole-7B", "2" * 40, "2026-01-31T08:00:00Z", entries)
     (whole / weights.MANIFEST).write_text(record.render())
     (root / "Part-7B.partial" / weights.FOLDER).mkdir(parents=True)
@@ -141,7 +141,7 @@ def test_a_record_that_cannot_be_read_is_damage(root: Path, text: str) -> None:
 
 
 def test_a_record_that_names_files_elsewhere_is_refused() -> None:
-    record = weights.Manifest("hub", "a/b", "c", "d", (weights.Entry("../../etc/shadow", 1, ""),))
+    record = weights.Manifest("hub", "a/b", "c", "d", (weights.RecordedFile("../../etc/shadow", 1, ""),))
     with pytest.raises(ValueError, match="leaves the folder"):
         weights.parse(record.render())
 

@@ -23,7 +23,7 @@ from gaudi.weights.hub_kinds import DEFAULT, KINDS, origin_sentences
 from gaudi_weights import fetch, hub_git, hubs, manifest, request
 from gaudi_weights.model import RemoteFile, SourceFailure, Stop
 from gaudi_weights.progress import Progress
-from gaudi_weights.request import Source
+from gaudi_weights.request import HubSource
 from modelscope_hub import HubApi, HubConfig
 
 from simulator import host
@@ -477,7 +477,7 @@ class TestGit:
 
 def test_a_kind_nobody_knows_is_refused(tmp_path: Path) -> None:
     """Nothing takes it for Hugging Face: not the request, and not what asks a hub."""
-    unknown = Source("a", "https://b", "c/d", "main", None, None, kind="ftp")
+    unknown = HubSource("a", "https://b", "c/d", "main", None, None, kind="ftp")
     with pytest.raises(Refusal, match="'ftp', and can be huggingface, modelscope, git") as refused:
         hubs.connect(unknown, tmp_path)
     assert refused.value.id == "unknown_kind"
@@ -490,7 +490,7 @@ def test_a_kind_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_a_module_of_its_own(kind: str, tmp_path: Path) -> None:
-    source = Source("a", "https://b.example.com", "c/d", "main", None, None, kind=kind)
+    source = HubSource("a", "https://b.example.com", "c/d", "main", None, None, kind=kind)
     client = type(hubs.connect(source, tmp_path))
     assert (client.__module__, client.__name__) == (f"gaudi_weights.hub_{kind}", KINDS[kind].client)
 

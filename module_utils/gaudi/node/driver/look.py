@@ -42,8 +42,8 @@ from ...driver import (
     packages,
     room,
 )
-from ...driver.decision import Found, Judgement, Wishes
-from ...driver.facts import DEB, DRIVERS, Facts, Wanted
+from ...driver.decision import DriverPolicy, DriverState, Judgement
+from ...driver.facts import DEB, DRIVERS, DriverCatalogue, ReleasePackages
 from ...driver.kernel_choice import KernelChoice
 from ...engine.packages import family_of
 from .. import apt, folders, web
@@ -227,9 +227,9 @@ class Look:
         codename = re.search(r'^VERSION_CODENAME="?([a-z]+)', system, re.MULTILINE)
         self.suite = given.get("suite") or (codename[1] if codename else "")
         version = re.search(r'^VERSION_ID="?(\d+)', system, re.MULTILINE)
-        self.facts = Facts.from_document(given["facts"])
+        self.facts = DriverCatalogue.from_document(given["facts"])
         suffix = f".el{version[1]}" if version else ""
-        self.wanted: Wanted = self.facts.wanted(given["software"], self.family, suffix)
+        self.wanted: ReleasePackages = self.facts.wanted(given["software"], self.family, suffix)
         values = dict(re.findall(r"^(ID|ID_LIKE|VERSION_ID)=[\"']?([^\"'\n]*)", system, re.MULTILINE))
         self.system: str = vendor_system(values)
         self.listing: str = kernel_choice.listed(given["software"], self.system)
@@ -327,7 +327,7 @@ class Look:
         comes = ", ".join(self.kernel_packages)
         return f"The kernel {choice.kernel} comes first, by a reboot{f' ({comes})' if comes else ''}."
 
-    def _read(self) -> Found:
+    def _read(self) -> DriverState:
         """Read all facts for the decisions."""
         running, coming = running_kernel(), next_kernel(self.module)
         status, empty = dkms_status(self.module)
@@ -344,7 +344,7 @@ class Look:
         there = packages.parse(said(self.module, packages.query(self.wanted.format, ["habanalabs*"])))
         holder, interrupted = (who_holds_dpkg(), cut_off()) if self.wanted.format == DEB else ("", False)
         half = any(not package.whole for package in there.values())
-        return Found(
+        return DriverState(
             kernel=running,
             next_kernel=coming,
             chosen=self.choice.kernel,
@@ -393,7 +393,7 @@ class Look:
     def judgement(self) -> Judgement:
         """The judgement of the node as it is."""
         reboots = bool(self.given.get("reboots"))
-        wishes = Wishes(self.given["replace"], self.given["take_over"], self.given["drain"], reboots)
+        wishes = DriverPolicy(self.given["replace"], self.given["take_over"], self.given["drain"], reboots)
         judged: Judgement = decision.decide(self.found, self.wanted, self.facts, wishes)
         return judged
 

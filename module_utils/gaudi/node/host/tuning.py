@@ -81,7 +81,7 @@ WISH: dict[str, Any] = {
 }
 
 
-def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.Seen:
+def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.HostFacts:
     """Read the host. Raises Refusal for a name that is not a kernel setting, and for unreadable files."""
     settings = inspection.requested(wanted)
     container, virtual = _virtual(module, "--container"), _virtual(module, "--vm")
@@ -95,7 +95,7 @@ def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[s
     own_limits = _limits_in(_pairs(texts["limits"] or ""))
     limits, started = _limits_of_units(module)
     units = _units(module, *_PROPERTIES, of=[inspection.UNIT, _INSTANCES])
-    return inspection.Seen(
+    return inspection.HostFacts(
         system=_os_release(),
         kernel=platform.release(),
         container=container,

@@ -44,7 +44,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceCheckpoint:
     """A checkpoint to convert, as it was found."""
 
     folder: Path
@@ -170,16 +170,16 @@ def decided(
     headers: dict[str, Header],
     actions: dict[str, str],
     size: Callable[[Header, dict[str, str]], int],
-) -> Source:
+) -> SourceCheckpoint:
     """The checkpoint with an action for each tensor that changes; size gives the bytes of a converted shard."""
     by_shard = {
         name: {t.name: actions[t.name] for t in header.tensors if t.name in actions} for name, header in headers.items()
     }
     result_bytes = {name: size(header, by_shard[name]) for name, header in headers.items()}
-    return Source(folder, identities, by_shard, result_bytes, carried_files(folder, list(identities)))
+    return SourceCheckpoint(folder, identities, by_shard, result_bytes, carried_files(folder, list(identities)))
 
 
-def carry(source: Source, folder: Path, rewritten: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, Any]:
+def carry(source: SourceCheckpoint, folder: Path, rewritten: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, Any]:
     """Copy the other files of a model into folder, but write some anew; returns size and CRC-32 of each."""
     for name in source.carried:
         if name in rewritten:
@@ -189,7 +189,7 @@ def carry(source: Source, folder: Path, rewritten: dict[str, Callable[[], dict[s
     return {name: sum_of(folder / name) for name in source.carried}
 
 
-def index_for(source: Source, folder: Path) -> dict[str, Any]:
+def index_for(source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
     """The source's index with the size of all tensors of the result in folder."""
     content = read_index(source.folder)
     content.setdefault("metadata", {})["total_size"] = total_size(folder, list(source.shards))

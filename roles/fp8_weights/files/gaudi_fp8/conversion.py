@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from .checkpoint import Source
+from .checkpoint import SourceCheckpoint
 from .files import PROVENANCE, STATE_FOLDER
 from .workers import Crew
 
@@ -46,7 +46,7 @@ class Conversion(ABC):
         )
 
     @abstractmethod
-    def examine(self) -> Source:
+    def examine(self) -> SourceCheckpoint:
         """The source as it is, every tensor decided."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Conversion(ABC):
         """The options that change the result; a continued run must ask for the same."""
 
     @abstractmethod
-    def carry(self, source: Source, folder: Path) -> dict[str, Any]:
+    def carry(self, source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
         """Bring the other files of the model into folder; returns size and CRC-32 of each."""
 
     def task_options(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from gaudi.node import beneath
 from gaudi.node.files import sync_folder, write_json
 from gaudi.node.folders import size_of
 
-from .checkpoint import Source, manifest_hash
+from .checkpoint import SourceCheckpoint, manifest_hash
 from .conversion import Conversion
 from .files import PROVENANCE, STATE_FOLDER, read_json, remove_unfinished
 from .shards import SUM
@@ -235,7 +235,7 @@ def rewrite(conversion: Conversion, made: dict[str, Any]) -> None:
     write_json(conversion.record, made, place=conversion.record.parent)
 
 
-def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, Any]]) -> None:
+def recheck(conversion: Conversion, source: SourceCheckpoint, done: dict[str, dict[str, Any]]) -> None:
     """Compare what earlier runs finished with its source. What is wrong leaves done, and so is converted anew."""
     staging = conversion.staging
     here = [name for name in done if (conversion.source / name).exists()]
@@ -254,7 +254,7 @@ def recheck(conversion: Conversion, source: Source, done: dict[str, dict[str, An
 
 
 def provenance(
-    conversion: Conversion, source: Source, done: dict[str, dict[str, Any]], carried: dict[str, Any]
+    conversion: Conversion, source: SourceCheckpoint, done: dict[str, dict[str, Any]], carried: dict[str, Any]
 ) -> dict[str, Any]:
     """What was made, from what, by what; written last, so that its presence means the result is whole."""
     return {

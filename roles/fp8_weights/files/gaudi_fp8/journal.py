@@ -6,7 +6,7 @@ from typing import Any
 
 from gaudi.base.refusal import Refusal
 
-from .checkpoint import Identity, Source
+from .checkpoint import Identity, SourceCheckpoint
 from .conversion import Conversion
 from .files import STATE_FOLDER
 
@@ -20,7 +20,7 @@ DECIDED = {
 }
 
 
-def decisions(source: Source, options: dict[str, Any]) -> dict[str, Any]:
+def decisions(source: SourceCheckpoint, options: dict[str, Any]) -> dict[str, Any]:
     """What a journal says of its source; has the form DECIDED."""
     return {
         "source": {name: [seen.size, seen.mtime_ns, seen.inode] for name, seen in source.shards.items()},
@@ -31,7 +31,7 @@ def decisions(source: Source, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def source_in(content: dict[str, Any], conversion: Conversion) -> Source:
+def source_in(content: dict[str, Any], conversion: Conversion) -> SourceCheckpoint:
     """The source as a journal has it. Its decisions stay valid, even when shards are gone by now.
 
     Raises Refusal where a shard has more or fewer than the three numbers of its identity.
@@ -43,4 +43,4 @@ def source_in(content: dict[str, Any], conversion: Conversion) -> Source:
         raise Refusal(
             "record_damaged", f"{path} is damaged: it names a shard without its three numbers; {conversion.start_over}"
         ) from error
-    return Source(conversion.source, shards, content["actions"], content["result_bytes"], content["carried"])
+    return SourceCheckpoint(conversion.source, shards, content["actions"], content["result_bytes"], content["carried"])

@@ -15,7 +15,7 @@ from gaudi.base.units import human_bytes
 from gaudi.node import beneath
 from gaudi.node.folders import revalidate_directory
 
-from .checkpoint import Source
+from .checkpoint import SourceCheckpoint
 from .conversion import Conversion
 from .files import PROVENANCE, STATE_FOLDER, remove_unfinished
 from .journal import JOURNAL
@@ -47,7 +47,7 @@ def check_places(conversion: Conversion) -> None:
         )
 
 
-def check_room(conversion: Conversion, source: Source, missing: list[str], replaced: bool = False) -> None:
+def check_room(conversion: Conversion, source: SourceCheckpoint, missing: list[str], replaced: bool = False) -> None:
     """Refuse before the first byte when the result does not fit.
 
     replaced: every shard replaces an older one, so only shards in work exist twice.

@@ -10,7 +10,7 @@ from typing import Any
 from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 
-from .checkpoint import Identity, Source
+from .checkpoint import Identity, SourceCheckpoint
 from .conversion import Conversion
 from .progress import Progress
 from .refusals import Wrong
@@ -18,7 +18,7 @@ from .shards import SUM
 from .staging import nothing_half
 
 
-def sample(source: Source, shard: str) -> list[str]:
+def sample(source: SourceCheckpoint, shard: str) -> list[str]:
     """Two tensors of a shard whose conversion is checked by default, the same ones for the same input.
 
     They are neighbours by name: mostly a weight and its scale.
@@ -29,7 +29,7 @@ def sample(source: Source, shard: str) -> list[str]:
 
 
 def tasks_for(
-    conversion: Conversion, source: Source, shards: list[str], folder: Path, convert: bool
+    conversion: Conversion, source: SourceCheckpoint, shards: list[str], folder: Path, convert: bool
 ) -> list[dict[str, Any]]:
     """Tasks for shards in folder, largest first: begun last, it would keep one worker busy alone.
 
@@ -79,7 +79,7 @@ def found_wrong(conversion: Conversion, tasks: list[dict[str, Any]]) -> dict[str
 
 def convert_shards(
     conversion: Conversion,
-    source: Source,
+    source: SourceCheckpoint,
     shards: list[str],
     folder: Path,
     total: int,

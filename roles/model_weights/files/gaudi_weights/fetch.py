@@ -13,14 +13,14 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 from gaudi.node.weights import measurements
 from gaudi.weights import pin_file, record
-from gaudi.weights.record import Entry, Manifest
+from gaudi.weights.record import Manifest, RecordedFile
 
 from . import contents, manifest
 from .hubs import connect
 from .model import RemoteFile, SourceFailure, Stop, Stopped, at, choose, listed
 from .network import Connections
 from .progress import Progress
-from .request import Request, Source
+from .request import HubSource, Request
 from .staging import already_whole, check_names, check_room, clear, only_one, publish, put_right
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, RateLimit, Transfer, size
 
@@ -35,12 +35,12 @@ def now() -> str:
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def revision_of(source: Source, done: Manifest) -> str:
+def revision_of(source: HubSource, done: Manifest) -> str:
     """The revision to repair from: the recorded one if this source knows it, else the source's own."""
     return done.revision if source.repository == done.repository and not source.pinned else source.revision
 
 
-def check_commit(source: Source, answered: str) -> None:
+def check_commit(source: HubSource, answered: str) -> None:
     """Raise SourceFailure where a source, such as a mirror, answers for another commit than is pinned."""
     if source.pinned and answered != source.revision:
         raise SourceFailure(
@@ -49,13 +49,13 @@ def check_commit(source: Source, answered: str) -> None:
         )
 
 
-def check_measurements_pinned(wish: Request, source: Source) -> None:
+def check_measurements_pinned(wish: Request, source: HubSource) -> None:
     """Refuse measurements without a pin: the repository's owner could exchange them, and a server runs code in them."""
     if wish.measured_cards and not source.pinned:
         raise pin_file.measurements_not_pinned(source.repository)
 
 
-def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Source) -> list[RemoteFile]:
+def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: HubSource) -> list[RemoteFile]:
     """The files with the checksums that the catalogue has; those count, whatever the source states.
 
     Raises SourceFailure where the source lacks one of them, or states another checksum.
@@ -73,7 +73,7 @@ def pinned_files(chosen: list[RemoteFile], there: list[RemoteFile], source: Sour
     ]
 
 
-def check_added(wanted: list[RemoteFile], source: Source) -> None:
+def check_added(wanted: list[RemoteFile], source: HubSource) -> None:
     """Raise SourceFailure where a source has files beside the pinned ones that would decide what runs."""
     added = {file.name for file in wanted if pin_file.needs_pin(file.name)} - set(source.files)
     if source.files and added:
@@ -101,7 +101,7 @@ def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], st
 class Fetch:
     """One model from one source into the staging folder."""
 
-    def __init__(self, wish: Request, source: Source, progress: Progress, stop: Stop) -> None:
+    def __init__(self, wish: Request, source: HubSource, progress: Progress, stop: Stop) -> None:
         self.wish = wish
         self.source = source
         self.progress = progress
@@ -126,11 +126,11 @@ class Fetch:
         check_added(found, self.source)
         return found
 
-    def one(self, file: RemoteFile) -> Entry:
+    def one(self, file: RemoteFile) -> RecordedFile:
         """Bring one file into the staging folder, checked."""
         staging = self.wish.staging
         if file.sha256 is not None and self.arrived.has(file.name, file.sha256):
-            return Entry(file.name, file.size, file.sha256)
+            return RecordedFile(file.name, file.size, file.sha256)
         beneath.make_folders((staging / file.name).parent, staging)
         content = self.hub.content(file)
         if content is not None:
@@ -143,7 +143,7 @@ class Fetch:
         if self.wish.measured_cards:
             measurements.check_measurements(staging / file.name, staging)
         self.arrived.add(file.name, sha256)
-        return Entry(file.name, file.size, sha256)
+        return RecordedFile(file.name, file.size, sha256)
 
     def all(self, files: list[RemoteFile]) -> Manifest:
         """Bring all files: indexes first, since they tell whether the model is whole, then the largest."""
@@ -175,7 +175,7 @@ def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> li
             raise Stopped
         progress.advance(count)
 
-    def right(file: Entry) -> bool:
+    def right(file: RecordedFile) -> bool:
         return manifest.sha256_of(wish.target / file.name, wish.target, advance) == file.sha256
 
     wrong |= {file.name for file, fine in zip(whole, in_parallel(wish.jobs, right, whole, stop)) if not fine}
@@ -232,7 +232,7 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
             wrong = look
         progress.received = 0
 
-        def from_source(source: Source) -> dict[str, Any]:
+        def from_source(source: HubSource) -> dict[str, Any]:
             if done is not None:
                 repair(Fetch(wish, replace(source, revision=revision_of(source, done)), progress, stop), done, wrong)
                 return summary(wish, done, progress, repaired=wrong)
@@ -246,7 +246,7 @@ def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
 
 
 def first_that_serves(
-    wish: Request, work: Callable[[Source], dict[str, Any]], progress: Progress, stop: Stop
+    wish: Request, work: Callable[[HubSource], dict[str, Any]], progress: Progress, stop: Stop
 ) -> dict[str, Any]:
     """Ask the sources in their order; again while one of them is only away, or asks to wait. Raises Refusal.
 

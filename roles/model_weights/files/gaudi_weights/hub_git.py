@@ -25,9 +25,9 @@ from gaudi.weights import answers
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
 from .network import Connections, bundle, secrets_of
-from .request import Source
+from .request import HubSource
 from .rsync import Limit, beginning, limited
-from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, Place, address, origin
+from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, FileLocation, address, origin
 
 LFS = "application/vnd.git-lfs+json"
 POINTER = re.compile(
@@ -58,7 +58,7 @@ PASSING = re.compile(
 class Git(Hub):
     """One repository on one host."""
 
-    def __init__(self, source: Source, scratch: Path) -> None:
+    def __init__(self, source: HubSource, scratch: Path) -> None:
         super().__init__(source)
         self.token = source.token()
         self.scratch = scratch
@@ -130,7 +130,7 @@ class Git(Hub):
         """The content of a file git has brought."""
         return self.git("cat-file", "blob", self.blobs[file.name]) if file.name in self.blobs else None
 
-    def place(self, file: RemoteFile) -> Place:
+    def place(self, file: RemoteFile) -> FileLocation:
         """Ask the host where the bytes of a large file are. Raises SourceFailure with what to do."""
         url = f"{self.lfs}/objects/batch"
         wanted = {"operation": "download", "transfers": ["basic"], "objects": [{"oid": file.sha256, "size": file.size}]}
@@ -162,7 +162,7 @@ class Git(Hub):
             response.close()
         if not headers and not answer.get("authenticated") and origin(href) == origin(url):
             headers = self.credentials()
-        return Place(href, headers)
+        return FileLocation(href, headers)
 
     def credentials(self) -> dict[str, str]:
         """The header with user and token; none without a token."""

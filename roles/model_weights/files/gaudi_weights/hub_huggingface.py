@@ -16,8 +16,8 @@ from . import xet
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
 from .network import Connections, refused, secrets_of, trust, unreached
-from .request import Source
-from .transfer import Place, Way, origin
+from .request import HubSource
+from .transfer import FileLocation, Way, origin
 
 TIMEOUT = 60.0  # seconds for one question to a hub
 
@@ -25,7 +25,7 @@ TIMEOUT = 60.0  # seconds for one question to a hub
 class HuggingFace(Hub):
     """One hub that speaks this interface."""
 
-    def __init__(self, source: Source, scratch: Path) -> None:
+    def __init__(self, source: HubSource, scratch: Path) -> None:
         super().__init__(source)
         self.token = source.token()
         # hf_xet can be told of a proxy by the environment only; through one, plain HTTP serves.
@@ -99,7 +99,7 @@ class HuggingFace(Hub):
         answer = error.response
         return refused(answer.status_code, answer.headers, answer.content, self.source, str(answer.url), self.where)
 
-    def place(self, file: RemoteFile) -> Place:
+    def place(self, file: RemoteFile) -> FileLocation:
         """The resolve address; the token is for the hub only, not for the target of a redirect."""
         url = hf_hub_url(self.source.repository, file.name, revision=self.revision, endpoint=self.source.endpoint)
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -109,7 +109,7 @@ class HuggingFace(Hub):
                 self.xet_wanted = False
                 failed = self.storage.failure or f"{file.name} did not come as the hub states it"
                 print(f"{self.where}: what is left comes over plain HTTP, since Xet failed ({failed})", flush=True)
-        return Place(url, headers, partial(self._over_xet, file, headers))
+        return FileLocation(url, headers, partial(self._over_xet, file, headers))
 
     def _over_xet(self, file: RemoteFile, headers: dict[str, str], answer: Mapping[str, str]) -> Way | None:
         """The way over Xet to a file the hub says is stored there."""

@@ -24,14 +24,14 @@ from modelscope_hub.config import HubConfig
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
 from .network import bundle, refused, secrets_of, unreached
-from .request import Source
-from .transfer import Place
+from .request import HubSource
+from .transfer import FileLocation
 
 
 class ModelScope(Hub):
     """One ModelScope hub, or a mirror of it."""
 
-    def __init__(self, source: Source, scratch: Path) -> None:
+    def __init__(self, source: HubSource, scratch: Path) -> None:
         super().__init__(source)
         self.token = source.token()
         folder = scratch / "modelscope"
@@ -82,12 +82,12 @@ class ModelScope(Hub):
         body = json.dumps(error.response_body).encode()
         return answers.quoted(answers.message_of({}, body, secrets_of(self.source)))
 
-    def place(self, file: RemoteFile) -> Place:
+    def place(self, file: RemoteFile) -> FileLocation:
         """The address the library downloads from, which redirects; the token is sent as the library does."""
         url = self.api.legacy.get_download_url(self.source.repository, "model", file.name, self.source.revision)
         if not self.token:
-            return Place(url, {})
-        return Place(url, {"Authorization": f"Bearer {self.token}", "Cookie": f"m_session_id={self.token}"})
+            return FileLocation(url, {})
+        return FileLocation(url, {"Authorization": f"Bearer {self.token}", "Cookie": f"m_session_id={self.token}"})
 
 
 def in_latin1(proxy: str) -> str:
@@ -102,7 +102,7 @@ def in_latin1(proxy: str) -> str:
 
 
 @contextlib.contextmanager
-def settings_for(source: Source) -> Iterator[None]:
+def settings_for(source: HubSource) -> Iterator[None]:
     """Have the library use the inventory's proxy alone, and the certificates that the node trusts instead of its own.
 
     It has no options for them.

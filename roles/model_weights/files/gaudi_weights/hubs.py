@@ -9,15 +9,15 @@ from pathlib import Path
 from gaudi.weights.hub_kinds import hub_kind
 
 from .model import RemoteFile
-from .request import Source
-from .transfer import Place
+from .request import HubSource
+from .transfer import FileLocation
 
 
 class Hub(ABC):
     """One source, ready to be asked. The revision is the commit the files are of once they are listed, where the
     source says which that is."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: HubSource) -> None:
         self.source = source
         self.revision = source.revision
         self.where = f"{source.name} ({source.endpoint}): {source.repository}"
@@ -27,7 +27,7 @@ class Hub(ABC):
         """All files of the revision. Raises SourceFailure with what to do."""
 
     @abstractmethod
-    def place(self, file: RemoteFile) -> Place:
+    def place(self, file: RemoteFile) -> FileLocation:
         """The address of a file's bytes now; asked for again at every attempt, since signed addresses expire."""
 
     def content(self, file: RemoteFile) -> bytes | None:
@@ -35,7 +35,7 @@ class Hub(ABC):
         return None
 
 
-def connect(source: Source, scratch: Path) -> Hub:
+def connect(source: HubSource, scratch: Path) -> Hub:
     """The hub of a source; scratch is a folder for its temporary files.
 
     Raises Refusal for an unknown kind.

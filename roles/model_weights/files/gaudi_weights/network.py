@@ -21,7 +21,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.weights import answers
 
 from .model import SourceFailure, first_line
-from .request import Source
+from .request import HubSource
 
 # Where systems keep the bundle of their trust store, if Python's own path has none.
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
@@ -69,7 +69,7 @@ def proxy_name(proxy: str) -> str:
     return f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}"
 
 
-def secrets_of(source: Source) -> list[str]:
+def secrets_of(source: HubSource) -> list[str]:
     """What no message may show of a source: its token, and its proxy's password in both forms."""
     password = urlsplit(source.proxy or "").password or ""
     return [text for text in (source.token() or "", password, unquote(password)) if text]
@@ -78,7 +78,7 @@ def secrets_of(source: Source) -> list[str]:
 class Connections:
     """Connections to hosts, through the source's proxy where the host is not one of its exceptions."""
 
-    def __init__(self, source: Source, connections: int) -> None:
+    def __init__(self, source: HubSource, connections: int) -> None:
         self.source = source
         context = trust()
         self.direct = urllib3.PoolManager(maxsize=connections, ssl_context=context)
@@ -138,7 +138,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
         todo += [one for one in inner if isinstance(one, BaseException)]
 
 
-def unreached(error: BaseException, source: Source, url: str) -> SourceFailure:
+def unreached(error: BaseException, source: HubSource, url: str) -> SourceFailure:
     """Why no answer came from an address: a certificate, the proxy, or the connection itself."""
     host = urlsplit(url).netloc.rpartition("@")[2]
     proxy = source.proxy_for(url)
@@ -187,7 +187,7 @@ def innermost(nested: list[BaseException]) -> str:
     return str(system.strerror) if system is not None and isinstance(system, OSError) else first_line(nested[0])  # type: ignore[arg-type]
 
 
-def distrusted(error: ssl.SSLCertVerificationError, source: Source, host: str, proxy: str | None) -> SourceFailure:
+def distrusted(error: ssl.SSLCertVerificationError, source: HubSource, host: str, proxy: str | None) -> SourceFailure:
     """A certificate that does not hold."""
     code, reason = error.verify_code, error.verify_message
     begin = f"{source.name}: the certificate of {host}"
@@ -209,7 +209,7 @@ def distrusted(error: ssl.SSLCertVerificationError, source: Source, host: str, p
     return SourceFailure(f"{begin} cannot be verified ({reason}). Have it corrected there")
 
 
-def proxy_refusal(status: int, reason: str, source: Source, url: str) -> SourceFailure:
+def proxy_refusal(status: int, reason: str, source: HubSource, url: str) -> SourceFailure:
     """A proxy that answers itself in the place of the host."""
     proxy = source.proxy_for(url) or ""
     name, host = proxy_name(proxy), urlsplit(url).netloc.rpartition("@")[2]
@@ -242,7 +242,7 @@ def refused(
     status: int,
     headers: Mapping[str, str],
     body: bytes,
-    source: Source,
+    source: HubSource,
     url: str,
     where: str = "",
     elsewhere: bool = False,

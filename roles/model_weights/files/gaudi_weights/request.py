@@ -22,7 +22,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
-class Source:
+class HubSource:
     """One place a model can come from.
 
     kind: huggingface (the hub, or a mirror that speaks its interface), modelscope, or git (any host of git-lfs, at
@@ -122,7 +122,7 @@ class Request:
     """
 
     target: Path
-    sources: tuple[Source, ...]
+    sources: tuple[HubSource, ...]
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     jobs: int = 4
@@ -159,7 +159,7 @@ def load(path: Path) -> Request:
         return Request(
             target=Path(content["target"]),
             sources=tuple(
-                Source(
+                HubSource(
                     name=str(entry["name"]),
                     endpoint=str(entry["endpoint"]).rstrip("/"),
                     repository=str(entry["repository"]),

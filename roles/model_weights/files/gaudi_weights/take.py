@@ -27,12 +27,12 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import beneath, documents, files, folders
 from gaudi.node.weights import measurements
 from gaudi.weights import pin_file, record
-from gaudi.weights.record import Entry, Manifest
+from gaudi.weights.record import Manifest, RecordedFile
 
 from . import manifest, rsync
 from .model import listed
 from .progress import Progress
-from .request import Request, Source, read_whole
+from .request import HubSource, Request, read_whole
 from .rsync import Peer
 from .run import Work, run
 from .staging import already_whole, check_room, clear, only_one, publish, put_right
@@ -81,7 +81,7 @@ def load(path: Path) -> tuple[Request, Offer]:
         peer = Peer(content["peer"], content["address"], Path(content["password_file"]))
         made = record.parse(json.dumps(content["manifest"]))
         # What is there already counts if it is of the revision that is given.
-        of_peer = Source(peer.name, peer.address, made.repository, made.revision, None, None)
+        of_peer = HubSource(peer.name, peer.address, made.repository, made.revision, None, None)
         wish = Request(
             target=Path(content["target"]),
             sources=(of_peer,),
@@ -120,7 +120,7 @@ def unwritten_since_now(stream: BinaryIO) -> Callable[[], bool]:
 class Take:
     """Files of one model from one peer into the staging folder."""
 
-    def __init__(self, wish: Request, offer: Offer, wanted: Sequence[Entry], progress: Progress) -> None:
+    def __init__(self, wish: Request, offer: Offer, wanted: Sequence[RecordedFile], progress: Progress) -> None:
         self.wish, self.offer, self.wanted, self.progress = wish, offer, wanted, progress
         self.staging, self.incoming = wish.staging, wish.staging / record.INCOMING
         self.arrived = manifest.Arrived(self.staging)
@@ -155,7 +155,7 @@ class Take:
         beneath.make_folders(place.parent, self.staging)
         beneath.rename(path, self.staging, place)
 
-    def check(self, file: Entry, ended: bool = False) -> bool | None:
+    def check(self, file: RecordedFile, ended: bool = False) -> bool | None:
         """Read every byte; what is as recorded goes to its place, anything else is removed.
 
         A peer decides what it sends, and may send a file again while this reads it. None: rsync may have it open, so it
@@ -214,7 +214,7 @@ class Take:
                 f"playbooks/verify_weights.yml --limit {peer} tells whether its own are damaged",
             )
 
-    def ask(self, waiting: list[Entry], readers: ThreadPoolExecutor, limit: rsync.Limit) -> bool:
+    def ask(self, waiting: list[RecordedFile], readers: ThreadPoolExecutor, limit: rsync.Limit) -> bool:
         """Ask once for all that is missing; whether any of it came. A file is checked while the next ones come."""
         before = len(self.checks)
 

@@ -41,7 +41,7 @@ Way = Callable[[int], Generator[bytes, None, None]]
 
 
 @dataclass(frozen=True)
-class Place:
+class FileLocation:
     """Where a file's bytes are: an address, and headers that are for that host alone (a token).
 
     instead: given the headers of an answer that sends elsewhere, another way to the bytes, or None.
@@ -123,7 +123,11 @@ class Transfer:
         self.patience = patience  # seconds a source may be gone
 
     def fetch(
-        self, file: RemoteFile, place: Callable[[RemoteFile], Place], folder: Path, advance: Callable[[int], None]
+        self,
+        file: RemoteFile,
+        place: Callable[[RemoteFile], FileLocation],
+        folder: Path,
+        advance: Callable[[int], None],
     ) -> str:
         """Bring a file into the folder and return its SHA-256. Every try asks for its place.
 
@@ -168,7 +172,11 @@ class Transfer:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _once(
-        self, file: RemoteFile, place: Callable[[RemoteFile], Place], folder: Path, advance: Callable[[int], None]
+        self,
+        file: RemoteFile,
+        place: Callable[[RemoteFile], FileLocation],
+        folder: Path,
+        advance: Callable[[int], None],
     ) -> str:
         """One try, from where the last one stopped."""
         checksums = Checksums(file)
@@ -193,7 +201,7 @@ class Transfer:
             os.fsync(out.fileno())
         return checksums.check()
 
-    def _receive(self, file: RemoteFile, place: Place, have: int) -> Generator[bytes, None, None]:
+    def _receive(self, file: RemoteFile, place: FileLocation, have: int) -> Generator[bytes, None, None]:
         """What is missing of a file of which have bytes are there."""
         with self._open(file, place, have) as (blocks, begin):
             # A source without range requests starts from the beginning: skip the bytes that we have, which only costs
@@ -215,7 +223,7 @@ class Transfer:
             )
 
     @contextlib.contextmanager
-    def _open(self, file: RemoteFile, place: Place, start: int) -> Iterator[tuple[Iterator[bytes], int]]:
+    def _open(self, file: RemoteFile, place: FileLocation, start: int) -> Iterator[tuple[Iterator[bytes], int]]:
         """Ask for a file from byte start on: what comes, and the byte it begins at, which is start or 0.
 
         Redirects are followed, and a token never follows to another host.

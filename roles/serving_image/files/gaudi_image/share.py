@@ -13,7 +13,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import beneath, documents, folders
 from gaudi.node.files import sync_folder, write_text
 from gaudi.weights import record
-from gaudi.weights.record import Entry, Manifest
+from gaudi.weights.record import Manifest, RecordedFile
 
 from .carry import Tell, description_of, save
 from .engine import Engine
@@ -40,8 +40,8 @@ def share(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, An
     with beneath.open_file(description, staging) as stream:
         text = stream.read()
     files = (
-        Entry(FILE, said["bytes"], said["sha256"]),
-        Entry(description.name, len(text), hashlib.sha256(text).hexdigest()),
+        RecordedFile(FILE, said["bytes"], said["sha256"]),
+        RecordedFile(description.name, len(text), hashlib.sha256(text).hexdigest()),
     )
     made = Manifest("saved", reference, inspected["Id"], time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), files)
     write_text(staging / record.MANIFEST, made.render(), mode=0o644, place=staging)

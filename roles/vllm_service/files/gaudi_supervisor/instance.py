@@ -50,7 +50,7 @@ from .endpoint import Endpoint, port_problem
 from .engine import Container, Docker, run_command
 from .listening import Listening
 from .locks import Held, Locks
-from .past import Past
+from .past import PlanHistory
 from .run import Run
 from .settings import Paths, Settings
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
@@ -68,7 +68,7 @@ class Supervisor:
         self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
         self.door = Door(self.directory)
-        self.past = Past(self)
+        self.past = PlanHistory(self)
         self.earlier: dict[str, Any] = {}
         self.state: dict[str, Any] = {
             "schema": SCHEMA,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.refusal import Refusal
 from gaudi.faults import words
-from gaudi.node.kept import ASK_DRIVER, Place, driver_version, guard_digest, weights_digest
+from gaudi.node.kept import ASK_DRIVER, InstancePaths, driver_version, guard_digest, weights_digest
 from gaudi.serving import kept as decisions
 from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, is_over, transient
-from gaudi.serving.kept import SHOWN, Back, Failed, Kept, StartsFrom
+from gaudi.serving.kept import SHOWN, Back, Failed, StartsFrom, StoredPlan
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.openness import opened_by
 from gaudi.serving.plan import Plan
@@ -40,14 +40,14 @@ def _passes(stuck: Exception) -> bool:
     return isinstance(stuck, OSError) or (isinstance(stuck, Refusal) and stuck.id == "lock_held")
 
 
-class Past:
+class PlanHistory:
     """What lies on the node of earlier plans, and the files of the plan that this process has read."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         """Nothing is read yet."""
         paths = supervisor.paths
         self.boss = supervisor
-        self.place = Place(supervisor.instance, supervisor.directory, paths.etc / "instances", paths.units)
+        self.place = InstancePaths(supervisor.instance, supervisor.directory, paths.etc / "instances", paths.units)
         # The way back that this start is the end of; None where the instance runs what was wished last.
         self.back: Back | None = None
         self.files: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Past:
         """The version of the driver at the first look; empty where it did not say, or the plan is not read yet."""
         return "" if self._starts_from is None else self._starts_from.driver
 
-    def read(self) -> list[Kept]:
+    def read(self) -> list[StoredPlan]:
         """The plans that are kept; one that cannot be read is passed over."""
         found, damaged = self.place.kept()
         for damage in damaged:
@@ -207,7 +207,7 @@ class Past:
             self.reload()
         return True, f" Going back to the plan {after.digest[:SHOWN]}, which served at {after.served}."
 
-    def _ways(self, found: list[Kept], digest: str) -> tuple[list[Kept], str]:
+    def _ways(self, found: list[StoredPlan], digest: str) -> tuple[list[StoredPlan], str]:
         """Return the plans that served and open nothing that this one keeps closed, the last first.
 
         The second value is a sentence if there are only plans that are more open, and empty otherwise.
@@ -224,7 +224,7 @@ class Past:
             f"-e instance={self.boss.instance} -e to={last[:SHOWN]}"
         )
 
-    def _has_image(self, each: Kept) -> bool:
+    def _has_image(self, each: StoredPlan) -> bool:
         image = parse(each.files[decisions.PLAN], {"image": str})["image"]
         if self.boss.docker.image_id(image):
             return True

@@ -19,7 +19,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.base.units import human_bytes
 from gaudi.node import beneath, folders
 from gaudi.node.documents import read_text
-from gaudi.node.kept import Place
+from gaudi.node.kept import InstancePaths
 from gaudi.serving.kept import PLAN
 from gaudi.serving.plan import Plan, recipe_directory
 
@@ -34,7 +34,7 @@ LOCK = "eviction.lock"
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRecipes:
     """What a start finds: files and bytes in its folder, and the instance that gave them; empty where none did."""
 
     files: int
@@ -42,7 +42,7 @@ class Found:
     given_by: str = ""
 
 
-def made_ready(folder: Path, alive: Callable[[], None]) -> tuple[Found, list[str]]:
+def made_ready(folder: Path, alive: Callable[[], None]) -> tuple[FoundRecipes, list[str]]:
     """Ensure that an instance's own folder exists with its usable recipes, or else with a copy of another instance's.
 
     alive: called between files. Returns what is there now, and what was thrown away or left out, in sentences. Faults
@@ -65,7 +65,7 @@ def made_ready(folder: Path, alive: Callable[[], None]) -> tuple[Found, list[str
                 giver = other.name
                 break
     _make(folder)
-    return Found(count, size, giver), said
+    return FoundRecipes(count, size, giver), said
 
 
 def _make(folder: Path) -> None:
@@ -216,7 +216,7 @@ def _named(boss: Supervisor) -> set[str] | None:
     try:
         texts += [text for file in plans.glob("*/plan.json") if (text := read_text(file)) is not None]
         for state in folders.of_instances(states):
-            kept, damaged = Place(state.name, state, plans, boss.paths.units).kept()
+            kept, damaged = InstancePaths(state.name, state, plans, boss.paths.units).kept()
             if damaged:
                 return None
             texts += [each.files[PLAN] for each in kept]

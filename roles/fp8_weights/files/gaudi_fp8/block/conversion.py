@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..checkpoint import INDEX, Source, carry, index_for
+from ..checkpoint import INDEX, SourceCheckpoint, carry, index_for
 from ..conversion import Conversion
 from .source import examine
 from .tables import Factor, table_hash, weight_table
@@ -27,7 +27,7 @@ class BlockConversion(Conversion):
         ", choose another target, or use --in-place-space, which gives up each source shard once its twin is verified"
     )
 
-    def examine(self) -> Source:
+    def examine(self) -> SourceCheckpoint:
         """The source as it is, every tensor decided."""
         return examine(self.source, self.vendor_compatible, self.assume_unconverted, self.factor)
 
@@ -44,6 +44,6 @@ class BlockConversion(Conversion):
         """The factor."""
         return {"factor": [self.factor.name, self.factor.numerator, self.factor.denominator]}
 
-    def carry(self, source: Source, folder: Path) -> dict[str, Any]:
+    def carry(self, source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
         """Copy tokenizer, configuration and code into folder; write the index anew, for sizes that changed."""
         return carry(source, folder, {INDEX: lambda: index_for(source, folder)})

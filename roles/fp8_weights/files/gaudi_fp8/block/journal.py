@@ -10,7 +10,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 from gaudi.node.files import write_json
 
-from ..checkpoint import Identity, Source
+from ..checkpoint import Identity, SourceCheckpoint
 from ..files import STATE_FOLDER, read_json
 from ..journal import DECIDED, JOURNAL, decisions, source_in
 from ..shards import SUM
@@ -18,14 +18,14 @@ from ..staging import LOCKS, check_room
 from .conversion import BlockConversion
 
 
-class Journal:
+class BlockJournal:
     """What was decided and what is done, kept beside the work so that the next run continues with the next shard.
 
     The decisions are megabytes for a large model, and written once. What is done is small, and written after every
     shard.
     """
 
-    def __init__(self, folder: Path, source: Source, in_place_space: bool) -> None:
+    def __init__(self, folder: Path, source: SourceCheckpoint, in_place_space: bool) -> None:
         self.folder = folder
         self.path = folder / STATE_FOLDER / JOURNAL
         self.done_path = folder / STATE_FOLDER / "done.json"
@@ -34,7 +34,7 @@ class Journal:
         self.done: dict[str, dict[str, Any]] = {}
 
     @classmethod
-    def load(cls, content: dict[str, Any], conversion: BlockConversion) -> Journal:
+    def load(cls, content: dict[str, Any], conversion: BlockConversion) -> BlockJournal:
         """Continue a journal. Its decisions stay valid: the source they were made from may be given up in part."""
         journal = cls(conversion.staging, source_in(content, conversion), content["in_place_space"])
         if journal.done_path.exists():
@@ -68,7 +68,7 @@ class Journal:
             beneath.remove(folder / STATE_FOLDER / name, folder)
 
 
-def open_journal(conversion: BlockConversion) -> Journal:
+def open_journal(conversion: BlockConversion) -> BlockJournal:
     """Continue the work in the staging folder, or examine the source and begin."""
     path = conversion.staging / STATE_FOLDER / JOURNAL
     if path.exists():
@@ -80,7 +80,7 @@ def open_journal(conversion: BlockConversion) -> Journal:
                 f"{conversion.staging} was begun with other options ({begun}); use the same, or remove it to start "
                 "over",
             )
-        journal = Journal.load(content, conversion)
+        journal = BlockJournal.load(content, conversion)
         if conversion.in_place_space and not journal.in_place_space:  # what the message about a full disk advises
             journal.in_place_space = True
             journal.begin(conversion)
@@ -88,12 +88,12 @@ def open_journal(conversion: BlockConversion) -> Journal:
         return journal
     source = conversion.examine()
     check_room(conversion, source, list(source.shards))
-    journal = Journal(conversion.staging, source, conversion.in_place_space)
+    journal = BlockJournal(conversion.staging, source, conversion.in_place_space)
     journal.begin(conversion)
     return journal
 
 
-def check_done(conversion: BlockConversion, journal: Journal) -> None:
+def check_done(conversion: BlockConversion, journal: BlockJournal) -> None:
     """Remove from the journal what is not as it was recorded; refuse a source that changed."""
     for name, identity in journal.source.shards.items():
         source, target = conversion.source / name, conversion.staging / name

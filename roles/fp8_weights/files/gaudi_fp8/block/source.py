@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gaudi.base.refusal import Refusal
 
-from ..checkpoint import Source, decided, headers_of
+from ..checkpoint import SourceCheckpoint, decided, headers_of
 from ..e4m3 import CODE_OF_240, MAGNITUDE, NAN_CODE
 from ..files import PROVENANCE, STATE_FOLDER, open_in
 from ..safetensors import MARKER_KEY, Header, Tensor
@@ -19,7 +19,7 @@ from .tables import Factor
 from .tensors import decide
 
 
-def examine(folder: Path, vendor_compatible: bool, assume_unconverted: bool, factor: Factor) -> Source:
+def examine(folder: Path, vendor_compatible: bool, assume_unconverted: bool, factor: Factor) -> SourceCheckpoint:
     """Read every header, decide every tensor; nothing is written."""
     identities, headers = headers_of(folder)
     everything = [tensor for header in headers.values() for tensor in header.tensors]

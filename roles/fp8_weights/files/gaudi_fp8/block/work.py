@@ -12,7 +12,7 @@ from ..finished import already_there, look_after, provenance, publish, recheck
 from ..staging import check_places, only_one, untouched
 from ..tasks import convert_shards
 from .conversion import BlockConversion
-from .journal import Journal, check_done, open_journal
+from .journal import BlockJournal, check_done, open_journal
 from .tables import GAUDI2
 
 
@@ -39,7 +39,7 @@ def convert(conversion: BlockConversion) -> str:
     return f"{conversion.target}: {shards}, {compared} tensors compared with their source."
 
 
-def convert_missing(conversion: BlockConversion, journal: Journal) -> int:
+def convert_missing(conversion: BlockConversion, journal: BlockJournal) -> int:
     """Convert what the journal does not have, check it; returns the number of tensors compared."""
     source = journal.source
     if conversion.verify and journal.done:

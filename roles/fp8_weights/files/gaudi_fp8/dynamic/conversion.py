@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..checkpoint import INDEX, Source, carry, index_for, read_headers
+from ..checkpoint import INDEX, SourceCheckpoint, carry, index_for, read_headers
 from ..conversion import Conversion
 from ..files import read_json
 from .shard import MARKER
@@ -26,7 +26,7 @@ class DynamicConversion(Conversion):
     tool: ClassVar[str] = "fp8_dynamic"
     elsewhere: ClassVar[str] = " or choose another target"
 
-    def examine(self) -> Source:
+    def examine(self) -> SourceCheckpoint:
         """The source as it is, every tensor decided."""
         return examine(self.source, self.keep)
 
@@ -34,20 +34,20 @@ class DynamicConversion(Conversion):
         """The options that change the result; a continued run must ask for the same."""
         return {"version": VERSION, "scheme": MARKER, "table_sha256": table_hash(), "keep": list(self.keep)}
 
-    def carry(self, source: Source, folder: Path) -> dict[str, Any]:
+    def carry(self, source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
         """Copy tokenizer and code into folder; write config.json and the index anew, for the scales."""
         anew = {INDEX: lambda: index_with_scales(source, folder), "config.json": lambda: config_for(source)}
         return carry(source, folder, anew)
 
 
-def index_with_scales(source: Source, folder: Path) -> dict[str, Any]:
+def index_with_scales(source: SourceCheckpoint, folder: Path) -> dict[str, Any]:
     """The index of the result in folder."""
     headers = read_headers(folder, list(source.shards))
     homes = {tensor.name: shard for shard, header in headers.items() for tensor in header.tensors}
     return {**index_for(source, folder), "weight_map": homes}
 
 
-def config_for(source: Source) -> dict[str, Any]:
+def config_for(source: SourceCheckpoint) -> dict[str, Any]:
     """The source's config.json, with how the server has to read the result."""
     headers = read_headers(source.folder, list(source.shards))
     tensors = [tensor for header in headers.values() for tensor in header.tensors]

@@ -10,7 +10,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 from gaudi.node.files import write_json
 
-from ..checkpoint import Identity, Source
+from ..checkpoint import Identity, SourceCheckpoint
 from ..files import STATE_FOLDER, read_json
 from ..journal import DECIDED, JOURNAL, decisions, source_in
 from ..shards import SUM
@@ -18,10 +18,12 @@ from ..staging import LOCKS, check_room
 from .conversion import DynamicConversion
 
 
-class Journal:
+class DynamicJournal:
     """What was decided and what is done, kept beside the work so that the next run continues with the next shard."""
 
-    def __init__(self, conversion: DynamicConversion, source: Source, done: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self, conversion: DynamicConversion, source: SourceCheckpoint, done: dict[str, dict[str, Any]]
+    ) -> None:
         self.conversion = conversion
         self.source = source
         self.done = done
@@ -32,7 +34,7 @@ class Journal:
         return conversion.staging / STATE_FOLDER / JOURNAL
 
     @classmethod
-    def load(cls, conversion: DynamicConversion) -> Journal:
+    def load(cls, conversion: DynamicConversion) -> DynamicJournal:
         """Continue a journal; Refusal when it was begun with other options."""
         path = cls.path(conversion)
         # The options come first: the journal of another program has another form.
@@ -74,13 +76,13 @@ class Journal:
             beneath.remove(folder / STATE_FOLDER / name, folder)
 
 
-def open_journal(conversion: DynamicConversion) -> Journal:
+def open_journal(conversion: DynamicConversion) -> DynamicJournal:
     """Continue the work in the staging folder, or examine the source and begin."""
-    if Journal.path(conversion).exists():
-        journal = Journal.load(conversion)
+    if DynamicJournal.path(conversion).exists():
+        journal = DynamicJournal.load(conversion)
         journal.check()
     else:
-        journal = Journal(conversion, conversion.examine(), {})
+        journal = DynamicJournal(conversion, conversion.examine(), {})
     check_room(conversion, journal.source, [name for name in journal.source.shards if name not in journal.done])
     journal.save()
     return journal

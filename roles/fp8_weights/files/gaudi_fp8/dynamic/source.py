@@ -7,14 +7,14 @@ from pathlib import Path
 
 from gaudi.base.refusal import Refusal
 
-from ..checkpoint import Source, decided, headers_of
+from ..checkpoint import SourceCheckpoint, decided, headers_of
 from ..files import PROVENANCE, STATE_FOLDER, read_json
 from ..safetensors import MARKER_KEY, Header
 from .shard import result_size
 from .tensors import decide, is_projection, kept
 
 
-def examine(folder: Path, keep: tuple[str, ...]) -> Source:
+def examine(folder: Path, keep: tuple[str, ...]) -> SourceCheckpoint:
     """Read every header, decide every tensor; nothing is written."""
     identities, headers = headers_of(folder)
     refuse_quantised(folder, headers)

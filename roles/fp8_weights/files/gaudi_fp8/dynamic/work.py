@@ -11,7 +11,7 @@ from ..finished import already_there, look_after, provenance, publish, recheck
 from ..staging import check_places, only_one, untouched
 from ..tasks import convert_shards
 from .conversion import DynamicConversion
-from .journal import Journal, open_journal
+from .journal import DynamicJournal, open_journal
 
 # On Gaudi2 the server scales FP8 weights once more unless it is told not to.
 ENVIRONMENT = {"VLLM_HPU_CONVERT_TO_FP8UZ": "false"}
@@ -35,7 +35,7 @@ def convert(conversion: DynamicConversion) -> str:
     return f"{conversion.target}: {len(journal.done)} shards, {human_bytes(size)}, {compared} tensors compared."
 
 
-def convert_missing(conversion: DynamicConversion, journal: Journal) -> int:
+def convert_missing(conversion: DynamicConversion, journal: DynamicJournal) -> int:
     """Convert what the journal does not have, check it; returns the number of tensors compared."""
     source = journal.source
     if conversion.verify:
