@@ -24,19 +24,17 @@ from filter_plugins.refusals import refusals
 
 
 def image_recipes(
-    plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], wish: Mapping[str, Any], registry: str = ""
+    plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], settings: Mapping[str, Any], registry: str = ""
 ) -> list[dict[str, Any]]:
-    """One recipe for each image of the plans; without plans, for the image with the parts that the site wishes.
+    """One recipe for each image of the plans; without plans, for the image with the parts that the site asks for.
 
-    release: the content of its file. wish: what the site says of its images. registry: where the base comes from.
+    release: the content of its file. settings: what the site sets for its images. registry: where the base comes from.
     """
     needs = {tuple(plan["requires"].get("image", ())) for plan in plans if "requires" in plan} or {()}
     try:
-        entry, wished = (
-            ReleaseEntry.from_mapping(release),
-            ImageSettings.from_mapping({**wish, "ref": None, "build": True}),
-        )
-        recipes = {made.tag: made for made in (recipe(entry, wished, each, registry or None) for each in sorted(needs))}
+        entry = ReleaseEntry.from_mapping(release)
+        built = ImageSettings.from_mapping({**settings, "ref": None, "build": True})
+        recipes = {made.tag: made for made in (recipe(entry, built, each, registry or None) for each in sorted(needs))}
     except Refusal as refusal:
         raise AnsibleFilterError(refusal.message_with_id) from None
     return [
@@ -59,16 +57,16 @@ def image_recipes(
 
 
 def image_refusals(
-    plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], wish: Mapping[str, Any], registry: str = ""
+    plans: Sequence[Mapping[str, Any]], release: Mapping[str, Any], settings: Mapping[str, Any], registry: str = ""
 ) -> list[str]:
-    """Why no image can be built as the site wishes; nothing where one can. Arguments as for image_recipes.
+    """Why no image can be built as the site asks; nothing where one can. Arguments as for image_recipes.
 
     Without a release the plans say why there is none.
     """
     if not release:
         return refusals(plans)
     try:
-        image_recipes([plan for plan in plans if "refused" not in plan], release, wish, registry)
+        image_recipes([plan for plan in plans if "refused" not in plan], release, settings, registry)
     except AnsibleFilterError as refusal:
         return [str(refusal)]
     return []

@@ -143,10 +143,10 @@ def main() -> None:
     given = module.params
     try:
         concurrency = asked.concurrencies(given["concurrency"])
-        wish = asked.BenchmarkLoad(concurrency, given["input_tokens"], given["output_tokens"], given["requests"])
+        load = asked.BenchmarkLoad(concurrency, given["input_tokens"], given["output_tokens"], given["requests"])
         plan, digest = serving_plan(module)
         client = asked.Client.of_release(given["releases"].get(plan["release"], {}))
-        document = asked.describe(plan, digest, client, wish)
+        document = asked.describe(plan, digest, client, load)
         check_listener(module, plan["container"]["name"], document["url"])
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)

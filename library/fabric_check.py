@@ -34,7 +34,7 @@ options:
     default: ""
   demo:
     description: >-
-      Where hccl_demo comes from for an image that has none, a mapping with C(repository), C(commit) and, by wish,
+      Where hccl_demo comes from for an image that has none, a mapping with C(repository), C(commit) and, optionally,
       C(mirrors) from beginnings of addresses to others and the C(network) of the build, V(default) or V(host). An
       image with it is built on top, and measures. Empty builds none.
     type: dict
@@ -76,7 +76,7 @@ options:
     elements: raw
     default: []
   floors:
-    description: The site's own floors, mappings with C(collective), C(nw_gb_s) and, by wish, C(ranks) and C(size).
+    description: The site's own floors, mappings with C(collective), C(nw_gb_s) and, optionally, C(ranks) and C(size).
     type: list
     elements: raw
     default: []
@@ -353,7 +353,7 @@ def burn(module: AnsibleModule, node: links.MeasuredNode) -> dict[str, Any] | No
     Otherwise return the last result for the same cards.
     """
     given, kind = module.params, node.cards.kind
-    tests = burn_in.wished(given["burn_in"])
+    tests = burn_in.requested_tests(given["burn_in"])
     if not tests:
         return verdict.burnt(node.before, node.made_of)
     program = Path(burn_in.program(kind.generation)) if kind else None
@@ -440,9 +440,9 @@ def seen_nics(image: Mapping[str, Any]) -> nics.HostNicFacts:
 
 
 @contextlib.contextmanager
-def drained(module: AnsibleModule, wished: bool) -> Iterator[None]:
+def drained(module: AnsibleModule, stop: bool) -> Iterator[None]:
     """Stop the instances that run or start, if that is requested, and start them again however the measurement ends."""
-    known = instances.read(module, states.installed()) if wished else []
+    known = instances.read(module, states.installed()) if stop else []
     units = [f"vllm-{found['instance']}.service" for found in known if found["active"] in RUNNING]
     if not units:
         yield
@@ -498,7 +498,7 @@ def main() -> None:
     if damage:
         module.warn(asked.damaged(damage))
     try:
-        tests = burn_in.wished(given["burn_in"])
+        tests = burn_in.requested_tests(given["burn_in"])
         node = links.look(module, given, build=not module.check_mode)
         work = links.work(node, given)
         document, changed = settled(module, node, work)

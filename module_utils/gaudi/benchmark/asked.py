@@ -89,12 +89,12 @@ def concurrencies(words: Sequence[str]) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def describe(plan: Mapping[str, Any], digest: str, client: Client | None, wish: BenchmarkLoad) -> dict[str, Any]:
+def describe(plan: Mapping[str, Any], digest: str, client: Client | None, load: BenchmarkLoad) -> dict[str, Any]:
     """Return the configuration of bench.py. Raises Refusal if the instance cannot be measured like this.
 
     plan: plan.json of the instance; digest: that of the plan its server runs with.
     """
-    wish.check()
+    load.check()
     name, release = plan["instance"], plan["release"]
     if plan["task"] not in WRITING:
         raise Refusal(
@@ -105,8 +105,8 @@ def describe(plan: Mapping[str, Any], digest: str, client: Client | None, wish: 
     if client is None:
         raise Refusal("no_benchmark", f"The file of release {release} names no benchmark client, so {name} has none.")
     read = Plan.from_document(dict(plan))
-    lengths = _lengths(plan, wish)
-    _check_old_client(client, wish, lengths, release)
+    lengths = _lengths(plan, load)
+    _check_old_client(client, load, lengths, release)
     return {
         "schema": SCHEMA,
         "instance": name,
@@ -120,7 +120,7 @@ def describe(plan: Mapping[str, Any], digest: str, client: Client | None, wish: 
         "output_tokens": lengths[1],
         "program": client.program,
         "own_prompts": "--random-input-len" not in client.takes,
-        "steps": [_step(plan, read, client, number, wish, lengths) for number in sorted(wish.concurrency)],
+        "steps": [_step(plan, read, client, number, load, lengths) for number in sorted(load.concurrency)],
         "container": _container(read),
     }
 
@@ -136,14 +136,14 @@ def value_of(arguments: Sequence[str], option: str) -> str | None:
     return None
 
 
-def _lengths(plan: Mapping[str, Any], wish: BenchmarkLoad) -> tuple[int, int]:
+def _lengths(plan: Mapping[str, Any], load: BenchmarkLoad) -> tuple[int, int]:
     """Return the tokens of a prompt and of an answer. Raises Refusal if they exceed the model length."""
     said = value_of(plan["arguments"], "--max-model-len")
     room = int(said) if said and said.isdigit() else INPUT_TOKENS + OUTPUT_TOKENS
-    written = wish.output_tokens or min(OUTPUT_TOKENS, max(1, room // 4))
+    written = load.output_tokens or min(OUTPUT_TOKENS, max(1, room // 4))
     # A random prompt may gain some tokens when it becomes text, so the default is at most half of what the answer
     # leaves.
-    asked = wish.input_tokens or min(INPUT_TOKENS, max(1, (room - written) // 2))
+    asked = load.input_tokens or min(INPUT_TOKENS, max(1, (room - written) // 2))
     if said and asked + written > room:
         raise Refusal(
             "longer_than_model",
@@ -153,18 +153,18 @@ def _lengths(plan: Mapping[str, Any], wish: BenchmarkLoad) -> tuple[int, int]:
     return asked, written
 
 
-def _check_old_client(client: Client, wish: BenchmarkLoad, lengths: tuple[int, int], release: str) -> None:
+def _check_old_client(client: Client, load: BenchmarkLoad, lengths: tuple[int, int], release: str) -> None:
     """Refuse settings that the oldest clients do not support."""
-    if wish.requests and "--max-concurrency" not in client.takes:
+    if load.requests and "--max-concurrency" not in client.takes:
         raise Refusal(
             "one_burst",
             f"The benchmark of release {release} sends all requests at once: each concurrency is one burst of as many. "
             "Leave bench_requests out.",
         )
-    if wish.requests and wish.requests < max(wish.concurrency):
+    if load.requests and load.requests < max(load.concurrency):
         raise Refusal(
             "too_few_requests",
-            f"{wish.requests} requests are never {max(wish.concurrency)} at a time. Ask for more with bench_requests.",
+            f"{load.requests} requests are never {max(load.concurrency)} at a time. Ask for more with bench_requests.",
         )
     if "--random-input-len" not in client.takes and (lengths[0] > LONGEST_WORDS or sum(lengths) > LONGEST_CONVERSATION):
         raise Refusal(
@@ -176,11 +176,11 @@ def _check_old_client(client: Client, wish: BenchmarkLoad, lengths: tuple[int, i
 
 
 def _step(
-    plan: Mapping[str, Any], read: Plan, client: Client, number: int, wish: BenchmarkLoad, lengths: tuple[int, int]
+    plan: Mapping[str, Any], read: Plan, client: Client, number: int, load: BenchmarkLoad, lengths: tuple[int, int]
 ) -> dict[str, Any]:
     """Return one concurrency with the arguments of its client call. The node draws a new seed for each run."""
     several = "--max-concurrency" in client.takes
-    requests = (wish.requests or number * ROUNDS) if several else number
+    requests = (load.requests or number * ROUNDS) if several else number
     arguments = plan["arguments"]
     words = [] if client.program != "vllm" else ["bench", "serve"]
     words += ["--base-url", read.endpoint, "--endpoint", "/v1/completions", "--model", read.served_model_name]

@@ -132,15 +132,15 @@ def origin(found: DriverState, wanted: ReleasePackages) -> str:
     return KERNEL if "/kernel/" in found.file else BY_HAND
 
 
-def decide(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, wishes: DriverPolicy) -> Judgement:
+def decide(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, policy: DriverPolicy) -> Judgement:
     """Judge a node before its driver is touched."""
     present, source = judge(found.packages, wanted), origin(found, wanted)
-    refusals = [*_in_the_way(found, wanted, present, source, wishes)]
+    refusals = [*_in_the_way(found, wanted, present, source, policy)]
     # The loaded driver names only a hash of its build, so another build is recognised by its packages.
     replaces = _runs_other(found, wanted) or _is_other(present)
     what = f"The driver {found.version} cannot be replaced" if replaces else _REBOOTED
-    boots = wishes.reboots and found.chosen not in ("", found.kernel)
-    if (replaces or boots) and (refusal := _in_use(found, wishes, what)):
+    boots = policy.reboots and found.chosen not in ("", found.kernel)
+    if (replaces or boots) and (refusal := _in_use(found, policy, what)):
         refusals.append(refusal)
     refusals += _does_not_build(found, wanted, facts)
     steps = _steps(found, wanted, facts, present)
@@ -178,9 +178,9 @@ def waits_for_reboot(found: DriverState, wanted: ReleasePackages, facts: DriverC
     return [kernel_choice.waits(found.chosen, found.kernel, wanted.version)]
 
 
-def _in_use(found: DriverState, wishes: DriverPolicy, what: str) -> Refusal | None:
+def _in_use(found: DriverState, policy: DriverPolicy, what: str) -> Refusal | None:
     """Return the refusal if a card is in use by a process that will not be stopped; else None. what: not possible."""
-    ours = () if wishes.drain else tuple(f"the instance {name}" for name in found.instances)
+    ours = () if policy.drain else tuple(f"the instance {name}" for name in found.instances)
     if not (found.users or ours):
         return None
     advice = " site.yml stops instances, and starts them with the new release's plan." if ours else ""
@@ -191,7 +191,7 @@ def _in_use(found: DriverState, wishes: DriverPolicy, what: str) -> Refusal | No
 
 
 def _in_the_way(
-    found: DriverState, wanted: ReleasePackages, present: Present, source: str, wishes: DriverPolicy
+    found: DriverState, wanted: ReleasePackages, present: Present, source: str, policy: DriverPolicy
 ) -> list[Refusal]:
     """Return refusals: the installed state is broken, or the site does not allow replacing it."""
     mended = _forget(found, wanted)
@@ -210,7 +210,7 @@ def _in_the_way(
                 "that no package brought. Remove it as it was installed, then run again.",
             )
         )
-    if source == INSTALLER and present.state != RIGHT and not wishes.take_over:
+    if source == INSTALLER and present.state != RIGHT and not policy.take_over:
         refusals.append(
             Refusal(
                 "driver_of_installer",
@@ -219,7 +219,7 @@ def _in_the_way(
                 "installer.",
             )
         )
-    if _is_other(present) and not wishes.replace:
+    if _is_other(present) and not policy.replace:
         kinds = {OLDER: "an older driver", NEWER: "a newer driver", MIXED: "packages of several releases"}
         kind = kinds.get(present.state, "packages of another release, some of them installed by half")
         refusals.append(
@@ -231,7 +231,7 @@ def _in_the_way(
             )
         )
     held = [name for name in present.held if name in present.differing]
-    if held and not wishes.take_over:
+    if held and not policy.take_over:
         refusals.append(
             Refusal(
                 "driver_packages_held",

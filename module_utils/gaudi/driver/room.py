@@ -44,7 +44,7 @@ def of(sizes: Mapping[str, Size], name: str) -> Size:
     return max(offered, key=lambda size: size.unpacked, default=Size())
 
 
-def wishes(
+def space_demands(
     sizes: Mapping[str, Size], comes: Sequence[str], kept: Sequence[str], there: Iterable[str], keep: str
 ) -> list[tuple[str, str, int]]:
     """Return (what, path, bytes) of packages to install, and of replaced packages to keep in the folder ``keep``.

@@ -14,7 +14,7 @@ from ..catalogue.compute import ComputeBounds
 from ..catalogue.fabric import Fabric, size_text
 from . import compute
 from .classes import modules_are, modules_text
-from .runs import Run, over, runs_for, same_path, seconds, wished_tests
+from .runs import Run, over, requested_tests, runs_for, same_path, seconds
 from .static import Fault
 from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, rows, to_measure
 
@@ -58,29 +58,29 @@ _HOLDS = ("fabric_accepted", "fabric_failed", "fabric_not_measured", "host_nics_
 def work(
     fabric: Fabric | None,
     modules: Sequence[int],
-    wish: Mapping[str, Any],
+    given: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     now: MadeOf,
     faults: Sequence[Fault],
     image: Mapping[str, Any],
     busy: Sequence[int],
 ) -> Work:
-    """Return what an acceptance run does; wish has the options of the module fabric_check.
+    """Return what an acceptance run does; given: the options of the module fabric_check.
 
     While cards are in use, only those groups are measured that have none of them and that an instance needs. Raises
     Refusal for tests that hccl_demo does not accept, and if a requested new measurement is not possible.
     """
-    whole = planned(fabric, modules, wish)
-    again = bool(wish["again"] or wish["burn_in"])
-    free = whole if not busy else tuple(run for run in whole if _asked_for(run, busy, wish["plans"]))
-    why_not = not_measured(faults, image, wish["image"], whole, () if free else busy)
+    whole = planned(fabric, modules, given)
+    again = bool(given["again"] or given["burn_in"])
+    free = whole if not busy else tuple(run for run in whole if _asked_for(run, busy, given["plans"]))
+    why_not = not_measured(faults, image, given["image"], whole, () if free else busy)
     added = tuple(run for run in free if before and before["measurements"] and not covered(run, before))
     fatal = any(fault.fatal for fault in faults)
-    if not image and before and before["measurements"] and not fatal and not wish["burn_in"]:
-        answer = _without_image(before, wish)
+    if not image and before and before["measurements"] and not fatal and not given["burn_in"]:
+        answer = _without_image(before, given)
     else:
         answer = due(
-            before, now, faults, busy, why_not, again=again, host_nics=wish["host_nics"], free=free, added=added
+            before, now, faults, busy, why_not, again=again, host_nics=given["host_nics"], free=free, added=added
         )
     made = added if answer.id == _ADDED else free if answer.allowed and free else whole
     return Work(whole, made, answer, why_not)
@@ -117,13 +117,13 @@ def with_compute(
     )
 
 
-def _without_image(before: Mapping[str, Any], wish: Mapping[str, Any]) -> Answer:
+def _without_image(before: Mapping[str, Any], given: Mapping[str, Any]) -> Answer:
     """Return why the last figures stay: without the image nobody can tell whether they are stale.
 
     Raises Refusal if a new measurement was requested.
     """
-    said = f"{image_lacks({}, wish['image']).rstrip('.')}, so that nothing is measured and the verdict stays."
-    if wish["again"]:
+    said = f"{image_lacks({}, given['image']).rstrip('.')}, so that nothing is measured and the verdict stays."
+    if given["again"]:
         raise Refusal(
             "no_image_to_measure_with",
             f"{said} Have the image fetched (site.yml --tags serving_image), or name another one (-e image=REFERENCE).",
@@ -156,16 +156,16 @@ def shows_host_nics(work: Work) -> bool:
     return set(work.runs) == set(work.planned) or any(run.over_host_nics for run in work.runs)
 
 
-def planned(fabric: Fabric | None, modules: Sequence[int], wish: Mapping[str, Any]) -> tuple[Run, ...]:
+def planned(fabric: Fabric | None, modules: Sequence[int], given: Mapping[str, Any]) -> tuple[Run, ...]:
     """Return the runs of a complete measurement; none if the catalogue does not describe the cards' links.
 
-    wish: tests, host_nics and ranks of the module fabric_check. Raises Refusal for tests that hccl_demo does not
+    given: tests, host_nics and ranks of the module fabric_check. Raises Refusal for tests that hccl_demo does not
     accept.
     """
     if fabric is None:
         return ()
-    tests = wished_tests(wish["tests"], fabric)
-    return runs_for(fabric, modules, tests, host_nics=wish["host_nics"], ranks=wish["ranks"] or None)
+    tests = requested_tests(given["tests"], fabric)
+    return runs_for(fabric, modules, tests, host_nics=given["host_nics"], ranks=given["ranks"] or None)
 
 
 def busy(cards: Sequence[Mapping[str, Any]], *, drain: bool) -> tuple[int, ...]:

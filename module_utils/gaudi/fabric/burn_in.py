@@ -57,12 +57,12 @@ class BurnIn:
         return {**asdict(self), "tests": [list(test) for test in self.tests]}
 
 
-def wished(wishes: object) -> tuple[str, ...]:
+def requested_tests(value: object) -> tuple[str, ...]:
     """Return the tests of fabric_check_burn_in, each once and in the order of TESTS.
 
     Raises Refusal for an unknown test.
     """
-    names = {choice(each, "fabric_check_burn_in", TESTS) for each in sequence(wishes or [], "fabric_check_burn_in", 16)}
+    names = {choice(each, "fabric_check_burn_in", TESTS) for each in sequence(value or [], "fabric_check_burn_in", 16)}
     return tuple(name for name in TESTS if name in names)
 
 

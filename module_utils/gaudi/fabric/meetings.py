@@ -17,7 +17,7 @@ from ..catalogue.fabric import Fabric, size_text
 from .classes import Floor, modules_are
 from .nics import SLOWER
 from .pairs import Met, as_csv, as_json, rounds
-from .runs import Run, check_size, limit_seconds, seconds, wished_tests
+from .runs import Run, check_size, limit_seconds, requested_tests, seconds
 from .static import Fault
 
 # Seconds beside hccl_demo's own: Ansible's connection to the node, start and end of a container. A guess.
@@ -45,7 +45,7 @@ class PairSettings:
 
         Raises Refusal for a test that hccl_demo does not accept.
         """
-        test = wished_tests(self.tests, fabric)[0]
+        test = requested_tests(self.tests, fabric)[0]
         both = Run(tuple(range(2 * count)), test.collective, test.size, test.loop, self.host_nics)
         check_size(both)
         return both, seconds(both, fabric), self.limit or limit_seconds(both, fabric)

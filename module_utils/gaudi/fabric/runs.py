@@ -75,42 +75,42 @@ def over(measured: Mapping[str, Any]) -> str:
     return next((words for key, words in PATHS.items() if measured.get(key)), "")
 
 
-def check_tests(wishes: object) -> None:
+def check_tests(entries: object) -> None:
     """Refuse sizes that hccl_demo accepts on no node, before the node's cards are known."""
-    for wish in _wishes(wishes):
-        if "size" in wish:
-            check_size(Run((0, 1), wish["collective"], wish["size"], 1))
+    for requested in _checked_tests(entries):
+        if "size" in requested:
+            check_size(Run((0, 1), requested["collective"], requested["size"], 1))
 
 
-def wished_tests(wishes: object, fabric: Fabric) -> tuple[Measurement, ...]:
+def requested_tests(entries: object, fabric: Fabric) -> tuple[Measurement, ...]:
     """Return the tests to measure: the site's, or the card type's first test if the site names none.
 
-    wishes is a list of ``{collective, size, loop}``. A missing size or loop is taken from the card type's test of that
+    entries: a list of ``{collective, size, loop}``. A missing size or loop is taken from the card type's test of that
     collective, else from its first test. Raises Refusal for tests that hccl_demo does not accept.
     """
     chosen = []
-    for wish in _wishes(wishes):
-        usual = next((test for test in fabric.tests if test.collective == wish["collective"]), fabric.tests[0])
-        size, loop = wish.get("size", usual.size), wish.get("loop", usual.loop)
-        chosen.append(Measurement(wish["collective"], size, loop))
+    for requested in _checked_tests(entries):
+        usual = next((test for test in fabric.tests if test.collective == requested["collective"]), fabric.tests[0])
+        size, loop = requested.get("size", usual.size), requested.get("loop", usual.loop)
+        chosen.append(Measurement(requested["collective"], size, loop))
     return tuple(chosen) or fabric.tests[:1]
 
 
-def _wishes(wishes: object) -> Iterator[dict[str, Any]]:
+def _checked_tests(entries: object) -> Iterator[dict[str, Any]]:
     """Yield each requested test with the keys that it sets: collective, size in bytes, loop."""
-    for entry in sequence(wishes, "fabric_check_tests", 16) if wishes else ():
-        wish = entry if isinstance(entry, Mapping) else {"collective": entry}
-        unknown = sorted(set(wish) - {"collective", "size", "loop"}, key=str)
+    for entry in sequence(entries, "fabric_check_tests", 16) if entries else ():
+        requested = entry if isinstance(entry, Mapping) else {"collective": entry}
+        unknown = sorted(set(requested) - {"collective", "size", "loop"}, key=str)
         if unknown:
             raise Refusal(
                 "fabric_test_unknown_key", f"fabric_check_tests has {unknown[0]!r}. It knows collective, size and loop."
             )
-        collective = choice(wish.get("collective"), "The collective of fabric_check_tests", FACTORS)
+        collective = choice(requested.get("collective"), "The collective of fabric_check_tests", FACTORS)
         made: dict[str, Any] = {"collective": collective}
-        if "size" in wish:
-            made["size"] = size_bytes(wish["size"], f"The size of {collective}")
-        if "loop" in wish:
-            made["loop"] = integer(wish["loop"], f"The loop of {collective}", 1, MOST_LOOPS)
+        if "size" in requested:
+            made["size"] = size_bytes(requested["size"], f"The size of {collective}")
+        if "loop" in requested:
+            made["loop"] = integer(requested["loop"], f"The loop of {collective}", 1, MOST_LOOPS)
         yield made
 
 

@@ -107,7 +107,7 @@ class ImageSettings:
         """Read a site's options ``serving_image_KEY``; null and empty values count as unset."""
         reader = _Said({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
         form = "the name of an image, such as registry.example.com/gaudi/vllm"
-        wish = cls(
+        settings = cls(
             ref=matching(reader.text("ref", default=NAME), "serving_image_ref", _REFERENCE, form)
             if reader.has("ref")
             else "",
@@ -121,18 +121,18 @@ class ImageSettings:
             lock=_locked(reader.raw("lock")) if reader.has("lock") else (),
             push=reader.switch("push", default=False),
         )
-        if wish.ref and wish.build:
+        if settings.ref and settings.build:
             raise Refusal(
                 "image_given_and_built",
-                f"serving_image_ref names the image {wish.ref}, and serving_image_build is true. Keep one: a ready "
+                f"serving_image_ref names the image {settings.ref}, and serving_image_build is true. Keep one: a ready "
                 "image is not built.",
             )
-        if wish.build and wish.push:
-            check_pushed(wish.name)
-        if not wish.build:
+        if settings.build and settings.push:
+            check_pushed(settings.name)
+        if not settings.build:
             # For an image that is built, the recipe reports this together with other errors.
-            ordered(wish.parts)
-        return wish
+            ordered(settings.parts)
+        return settings
 
 
 def check_pushed(name: str) -> None:
@@ -255,7 +255,7 @@ class Recipe:
 
 
 def recipe(
-    release: ReleaseEntry, wish: ImageSettings, needs: Iterable[str] = (), registry: str | None = None
+    release: ReleaseEntry, settings: ImageSettings, needs: Iterable[str] = (), registry: str | None = None
 ) -> Recipe:
     """Return the recipe of the image for plans with these needs.
 
@@ -271,27 +271,29 @@ def recipe(
         )
     refused: dict[str, Refusal] = {}
     build, of_release = _tried(
-        refused, "way", (build, release.pins), functools.partial(_by_way, release, build, wish.way)
+        refused, "way", (build, release.pins), functools.partial(_by_way, release, build, settings.way)
     )
-    parts: tuple[str, ...] = _tried(refused, "parts", (), lambda: _parts([*wish.parts, *needs], build, release.name))
-    pins: dict[str, Pin] = _tried(refused, "pins", {}, lambda: _pins(release, build, of_release, wish, parts))
+    parts: tuple[str, ...] = _tried(
+        refused, "parts", (), lambda: _parts([*settings.parts, *needs], build, release.name)
+    )
+    pins: dict[str, Pin] = _tried(refused, "pins", {}, lambda: _pins(release, build, of_release, settings, parts))
     if refused:
         raise together(refused)
     digest = release.image["digest"]
     said = f"{release.image['path']}:{release.image['tag']}" + (f"@{digest}" if digest else "")
     return Recipe(
         release=release.name,
-        base=wish.base or said,
-        base_digest="" if wish.base else digest,
-        registry="" if wish.base else registry or release.image["registry"],
-        name=wish.name,
+        base=settings.base or said,
+        base_digest="" if settings.base else digest,
+        registry="" if settings.base else registry or release.image["registry"],
+        name=settings.name,
         build=build,
         fork_directory=release.fork_directory,
         pins=pins,
         released={name: pin.commit for name, pin in release.pins.items()},
         parts=parts,
-        constraints={**{name: entry.version for name, entry in build.constraints.items()}, **wish.constraints},
-        lock=wish.lock,
+        constraints={**{name: entry.version for name, entry in build.constraints.items()}, **settings.constraints},
+        lock=settings.lock,
     )
 
 
@@ -340,18 +342,18 @@ def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapp
 
 
 def _pins(
-    release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], wish: ImageSettings, parts: Iterable[str]
+    release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], settings: ImageSettings, parts: Iterable[str]
 ) -> dict[str, Pin]:
     """Return the repositories of the image at their commits, in build order."""
     names = [*OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]
     known = [*OF_KIND[build.kind], *_ALWAYS, *(name for more in _OF_PART.values() for name in more)]
-    for name in wish.pins:
+    for name in settings.pins:
         if name not in known:
             raise Refusal(
                 "unknown_image_pin",
                 f"serving_image_pins names {shown(name)}, but release {release.name} is built from {', '.join(known)}.",
             )
-    found = {name: _pin(name, of_release.get(name), wish.pins.get(name)) for name in names}
+    found = {name: _pin(name, of_release.get(name), settings.pins.get(name)) for name in names}
     for name in (*_REQUIRED[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))):
         if found[name] is None:
             raise Refusal(

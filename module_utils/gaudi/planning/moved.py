@@ -109,34 +109,34 @@ def _arguments(
     return tuple(kept)
 
 
-def for_release(wish: ImageSettings, release: ReleaseEntry, draft: Draft) -> ImageSettings:
+def for_release(settings: ImageSettings, release: ReleaseEntry, draft: Draft) -> ImageSettings:
     """A site's image settings without the pins of other releases: a line each, so that a plan of another release can be
     read. A build refuses them, and a site that builds nothing need not hear of them.
     """
     if release.build is None:
-        return wish
-    others = pins_of_other_releases(release, release.build, wish.way, wish.pins)
-    for name in others if wish.build else ():
+        return settings
+    others = pins_of_other_releases(release, release.build, settings.way, settings.pins)
+    for name in others if settings.build else ():
         draft.change(
             f"serving_image_pins.{name}: take it out before the image is built; release {release.name} has no "
             f"repository {name}"
         )
-    return replace(wish, pins={name: pin for name, pin in wish.pins.items() if name not in others})
+    return replace(settings, pins={name: pin for name, pin in settings.pins.items() if name not in others})
 
 
-def by_way(release: ReleaseEntry, wish: ImageSettings, draft: Draft) -> ReleaseEntry:
+def by_way(release: ReleaseEntry, settings: ImageSettings, draft: Draft) -> ReleaseEntry:
     """The release as another way of building (serving_image_way) has it: constants, options and classes of its pins.
 
     Warns that these differ from the release's own.
     """
-    way = release.build.ways.get(wish.way) if release.build is not None and wish.build else None
+    way = release.build.ways.get(settings.way) if release.build is not None and settings.build else None
     if way is None or not way.pins:
         return release
     built = " and ".join(f"{name} {pin.reference or pin.commit[:9]}" for name, pin in way.pins.items())
     draft.warn(
-        f"serving_image_way is {wish.way}: the image has {built}. Only options and classes that these pins have and "
-        f"release {release.name} supports are taken; others are refused, and variables that these pins do not read are "
-        f"left out."
+        f"serving_image_way is {settings.way}: the image has {built}. Only options and classes that these pins have "
+        f"and release {release.name} supports are taken; others are refused, and variables that these pins do not read "
+        f"are left out."
     )
     lacks = way.lacks
     draft.unread = lacks["variables"]

@@ -18,7 +18,7 @@ from .shapes import (
 )
 from .strategies import decode_lists, prompt_lists
 from .unified import UnifiedShape, unified_shapes
-from .variables import wishes
+from .variables import bucket_settings
 from .versions import FILE, OFF, UNIFIED, version_of
 
 
@@ -51,7 +51,7 @@ def buckets(plugin: str, server: Server, environment: Mapping[str, str], file: s
     Raises Refusal where the plugin stops or dies.
     """
     version = version_of(plugin)
-    asked = wishes(version, environment, long=server.is_long)
+    asked = bucket_settings(version, environment, long=server.is_long)
     found = Buckets(asked.strategy, asked.contiguous_pa, without_effect=asked.without_effect)
     if asked.strategy == OFF:
         return found

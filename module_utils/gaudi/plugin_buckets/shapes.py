@@ -12,18 +12,18 @@ from .variables import BucketSettings, Slices
 from .versions import Version
 
 
-def prompt_shapes(version: Version, server: Server, wishes: BucketSettings, lists: Lists) -> list[Shape]:
+def prompt_shapes(version: Version, server: Server, settings: BucketSettings, lists: Lists) -> list[Shape]:
     """Prompt shapes (sequences, tokens, blocks in the KV cache) of all combinations that can occur, sorted."""
     queries = lists.queries
     chunk = server.mamba_chunk_size
     if chunk and (version.every_chunk_rounds or server.mamba_chunk_named):
         queries = [-(-query // chunk) * chunk for query in queries]
     check_count(len(lists.batches) * len(queries) * len(lists.blocks), "Prompt buckets")
-    return kept_prompts(version, server, wishes, _prompts(server, wishes, lists, queries))
+    return kept_prompts(version, server, settings, _prompts(server, settings, lists, queries))
 
 
-def _prompts(server: Server, wishes: BucketSettings, lists: Lists, queries: Sequence[int]) -> Iterator[Shape]:
-    most = wishes.numbers.get("PROMPT_CTX_MAX")
+def _prompts(server: Server, settings: BucketSettings, lists: Lists, queries: Sequence[int]) -> Iterator[Shape]:
+    most = settings.numbers.get("PROMPT_CTX_MAX")
     for batch, listed in itertools.product(lists.batches, lists.blocks):
         blocks = listed
         for query in queries:
@@ -35,16 +35,16 @@ def _prompts(server: Server, wishes: BucketSettings, lists: Lists, queries: Sequ
             yield batch, query, blocks
 
 
-def kept_prompts(version: Version, server: Server, wishes: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
+def kept_prompts(version: Version, server: Server, settings: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
     """The prompt shapes that this server can meet, sorted."""
-    return sorted({shape for shape in shapes if _prompt_occurs(version, server, wishes, *shape)})
+    return sorted({shape for shape in shapes if _prompt_occurs(version, server, settings, *shape)})
 
 
 def _prompt_occurs(
-    version: Version, server: Server, wishes: BucketSettings, batch: int, query: int, blocks: int
+    version: Version, server: Server, settings: BucketSettings, batch: int, query: int, blocks: int
 ) -> bool:
     length, block = server.max_model_len, server.block_size
-    if wishes.merged_prefill:
+    if settings.merged_prefill:
         seqs = server.max_num_seqs
         return blocks <= seqs * ((length - query // seqs) // block)
     if batch * query > server.max_num_batched_tokens:
@@ -64,35 +64,35 @@ def without_part_slices(shapes: Iterable[Shape], slices: Slices) -> list[Shape]:
     ]
 
 
-def decode_shapes(version: Version, server: Server, wishes: BucketSettings, lists: Lists) -> list[Shape]:
+def decode_shapes(version: Version, server: Server, settings: BucketSettings, lists: Lists) -> list[Shape]:
     """Decode shapes (sequences, 1, blocks of the batch) of all combinations that can occur, sorted."""
     check_count(len(lists.batches) * len(lists.blocks), "Decode buckets")
     pairs = itertools.product(lists.batches, lists.queries, lists.blocks)
-    return kept_decodes(version, server, wishes, pairs)
+    return kept_decodes(version, server, settings, pairs)
 
 
-def kept_decodes(version: Version, server: Server, wishes: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
+def kept_decodes(version: Version, server: Server, settings: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
     """The decode shapes that this server can meet, with no more blocks than their sequences can have, sorted."""
-    occurring = (shape for shape in shapes if wishes.contiguous_pa or shape[0] <= shape[2])
+    occurring = (shape for shape in shapes if settings.contiguous_pa or shape[0] <= shape[2])
     if version.every_chunk_rounds and server.mamba_chunk_size:
         return sorted(set(_limited(occurring, server.max_model_len // server.block_size)))
-    return sorted(set(_reaching(server, wishes)(occurring)))
+    return sorted(set(_reaching(server, settings)(occurring)))
 
 
 def _limited(shapes: Iterable[Shape], per_sequence: int) -> Iterator[Shape]:
     return ((batch, query, min(blocks, batch * per_sequence)) for batch, query, blocks in shapes)
 
 
-def _reaching(server: Server, wishes: BucketSettings) -> Callable[[Iterable[Shape]], Iterator[Shape]]:
+def _reaching(server: Server, settings: BucketSettings) -> Callable[[Iterable[Shape]], Iterator[Shape]]:
     """Contiguous paged attention reads up to the last block in use, wherever that is; else a sequence's own count."""
-    if wishes.contiguous_pa:
+    if settings.contiguous_pa:
         return iter
     return lambda shapes: _limited(shapes, server.blocks_per_sequence)
 
 
-def with_speculation(server: Server, wishes: BucketSettings, seeds: Sequence[Shape]) -> list[Shape]:
+def with_speculation(server: Server, settings: BucketSettings, seeds: Sequence[Shape]) -> list[Shape]:
     """The decode shapes and those with a row for each guessed token: with the same blocks, and with as many times."""
     rows = 1 + server.num_speculative_tokens
     more = [(batch * rows, query, blocks) for batch, query, blocks in seeds if batch * rows <= blocks]
     more += [(batch * rows, query, blocks * rows) for batch, query, blocks in seeds]
-    return sorted({*seeds, *_reaching(server, wishes)(more)})
+    return sorted({*seeds, *_reaching(server, settings)(more)})

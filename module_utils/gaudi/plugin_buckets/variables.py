@@ -63,7 +63,7 @@ def is_number(name: str) -> bool:
     return _BUCKET.fullmatch(name) is not None
 
 
-def wishes(version: Version, environment: Mapping[str, str], *, long: bool) -> BucketSettings:
+def bucket_settings(version: Version, environment: Mapping[str, str], *, long: bool) -> BucketSettings:
     """Read the variables as ``version`` does; ``long`` says that max_model_len is at least LONG_MODEL_LEN.
 
     Raises Refusal for what the server would stop at when it settles its configuration.

@@ -46,7 +46,7 @@ FORMS: Mapping[str, values.Reader] = {
 }
 # By option; each raises Refusal for what no node can do.
 WISHES: Mapping[str, Callable[[Any], object]] = {
-    "fabric_check_burn_in": burn_in.wished,
+    "fabric_check_burn_in": burn_in.requested_tests,
     "fabric_check_floors": classes.read_floors,
     "fabric_check_tests": runs.check_tests,
     pin_file.OF_SITE: pin_file.commits,

@@ -68,7 +68,7 @@ class Stopped(Exception):
 
 
 @dataclass(frozen=True)
-class Wish:
+class BatchOptions:
     """What is asked, of whom, and how. timeout, patience: seconds."""
 
     folder: Path
@@ -257,14 +257,14 @@ class Answers:
 class Batch:
     """The work: one reader, several that ask, one file of answers."""
 
-    def __init__(self, wish: Wish) -> None:
-        self.wish = wish
-        self.instance = Instance(wish.instance)
-        self.answers = Answers(wish.answers)
+    def __init__(self, options: BatchOptions) -> None:
+        self.options = options
+        self.instance = Instance(options.instance)
+        self.answers = Answers(options.answers)
         has = [self.answers.has(request) for request in self.requests()]
         self.total, self.before = len(has), sum(has)
         # A worker that takes None ends.
-        self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * wish.at_once)
+        self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * options.at_once)
         self.lock = threading.Lock()
         self.ended = threading.Event()
         self.failure: BaseException | None = None
@@ -275,7 +275,7 @@ class Batch:
 
     def requests(self) -> Iterator[lines.Request]:
         """The requests, in order."""
-        with self.wish.input.open(encoding="utf-8") as there:
+        with self.options.input.open(encoding="utf-8") as there:
             yield from (lines.read_request(line) for line in there if line.strip())
 
     def check(self) -> None:
@@ -286,23 +286,23 @@ class Batch:
             urls.add(request.url)
             models.add(request.model)
         self.instance.endpoint()
-        lines.check_task(self.wish.instance, plan["task"], urls)
+        lines.check_task(self.options.instance, plan["task"], urls)
         if models - {plan["served_model_name"]}:
             raise Refusal(
                 "batch_model",
-                f"{self.wish.instance} serves {plan['served_model_name']}, and the batch asks "
+                f"{self.options.instance} serves {plan['served_model_name']}, and the batch asks "
                 f"{', '.join(sorted(models))}",
             )
 
     def run(self) -> None:
         """Ask everything that has no answer yet. Raises Refusal, OSError."""
-        for _ in range(self.wish.at_once):
+        for _ in range(self.options.at_once):
             threading.Thread(target=self._work, daemon=True).start()
         self.tell("ask")
         for request in self.requests():
             if not self.answers.has(request):
                 self._hand_out(request)
-        for _ in range(self.wish.at_once):
+        for _ in range(self.options.at_once):
             self._hand_out(None)
         while self.left.unfinished_tasks and not self.ended.wait(0.1):
             pass
@@ -347,13 +347,13 @@ class Batch:
                 if line is not None:
                     return line
                 tries += tried
-            if waited >= self.wish.patience:
+            if waited >= self.options.patience:
                 raise Refusal(
                     "not_serving",
-                    f"{self.wish.instance} could not be asked for {self.wish.patience:.0f} seconds: {why}. Answers are "
-                    "kept; once it serves, run this again, which asks the rest",
+                    f"{self.options.instance} could not be asked for {self.options.patience:.0f} seconds: {why}. "
+                    "Answers are kept; once it serves, run this again, which asks the rest",
                 )
-            self.tell(f"wait for {self.wish.instance}: {why}")
+            self.tell(f"wait for {self.options.instance}: {why}")
             if self.ended.wait(LOOK_AGAIN):
                 raise self.failure or Stopped
             waited += LOOK_AGAIN
@@ -361,10 +361,10 @@ class Batch:
     def _try(self, request: lines.Request, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
         """Ask once: the line of output, or None, why there is none, and whether that was the request's own try."""
         try:
-            status, body = self.instance.ask(request, self.wish.timeout)
+            status, body = self.instance.ask(request, self.options.timeout)
         # Up to Python 3.9, a socket has an error of its own.
         except (TimeoutError, socket.timeout):
-            said = f"no answer within {self.wish.timeout:.0f} seconds"
+            said = f"no answer within {self.options.timeout:.0f} seconds"
             return lines.unanswered(request, "timeout", said), "", True
         except ConnectionRefusedError as error:
             return None, f"it gives no answer ({error})", False
@@ -390,14 +390,14 @@ class Batch:
             long_work.tell_progress(self.progress, {**state, "rate": round(rate, 3), "eta": eta})
 
 
-def work(wish: Wish) -> dict[str, Any]:
+def work(options: BatchOptions) -> dict[str, Any]:
     """Ask everything; the result for the job. Raises Refusal, OSError, Stopped."""
-    batch = Batch(wish)
+    batch = Batch(options)
     # With all answers present, no server is needed.
     if batch.before < batch.total:
         batch.check()
         batch.run()
-    batch.answers.write_in_order(batch.requests(), wish.output)
+    batch.answers.write_in_order(batch.requests(), options.output)
     order = [request.custom_id for request in batch.requests() if request.custom_id in batch.answers.failed]
     failures = {name: batch.answers.failed[name] for name in order}
     return {
@@ -405,18 +405,18 @@ def work(wish: Wish) -> dict[str, Any]:
         "failed": len(failures),
         "asked": batch.total - batch.before,
         "told": lines.told(batch.total, failures),
-        "output": str(wish.output),
+        "output": str(options.output),
     }
 
 
-def work_and_end(wish: Wish) -> dict[str, Any]:
+def work_and_end(options: BatchOptions) -> dict[str, Any]:
     """Ask everything; a server that was started for it goes, however that ends. Raises Refusal, OSError, Stopped."""
-    if not wish.own:
-        return work(wish)
-    server, within = OwnServer(wish.instance), STOP_WITHIN
+    if not options.own:
+        return work(options)
+    server, within = OwnServer(options.instance), STOP_WITHIN
     try:
         server.not_at_boot()
-        return work(wish)
+        return work(options)
     except Stopped:
         within = STOP_WITHIN_WHEN_TOLD
         raise
@@ -438,7 +438,7 @@ def number_at_once(text: str) -> int:
     return number
 
 
-def read_wish(arguments: list[str]) -> Wish:
+def read_wish(arguments: list[str]) -> BatchOptions:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="batch.py", description="Ask a running instance all requests of a file.")
     parser.add_argument("folder", type=Path)
@@ -448,22 +448,22 @@ def read_wish(arguments: list[str]) -> Wish:
     parser.add_argument("--patience", type=float, required=True)
     parser.add_argument("--own", action="store_true")
     given = parser.parse_args(arguments)
-    return Wish(given.folder, given.instance, given.at_once, given.timeout, given.patience, given.own)
+    return BatchOptions(given.folder, given.instance, given.at_once, given.timeout, given.patience, given.own)
 
 
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
-    wish = read_wish(arguments)
+    options = read_wish(arguments)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:
-        result = work_and_end(wish)
+        result = work_and_end(options)
     except Refusal as refusal:
         print(f"batch: {refusal}", file=sys.stderr)
         long_work.tell_refusal(refusal)
         return 1
     except (OSError, ValueError) as error:
-        named = f"{error.filename or wish.folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        named = f"{error.filename or options.folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
         print(f"batch: {named}. Answers are kept; mend that, and run this again", file=sys.stderr)
         return 1
     except Stopped:

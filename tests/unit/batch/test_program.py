@@ -123,8 +123,8 @@ class Node:
         ]
         (self.folder / "input.jsonl").write_text("".join(json.dumps(request) + "\n" for request in requests))
 
-    def wish(self, **other: Any) -> batch.Wish:
-        return batch.Wish(
+    def options(self, **other: Any) -> batch.BatchOptions:
+        return batch.BatchOptions(
             **{"folder": self.folder, "instance": "chat", "at_once": 4, "timeout": 300.0, "patience": 300.0, **other}
         )
 
@@ -174,7 +174,7 @@ def eventually(true: Callable[[], bool]) -> None:
 def test_every_request_is_answered_in_order(node: Node) -> None:
     words = [f"w{number}" for number in range(50)]
     node.ask(*words)
-    result = batch.work(node.wish())
+    result = batch.work(node.options())
     assert [line["custom_id"] for line in node.output()] == words
     assert [line["response"]["body"]["text"] for line in node.output()] == [word.upper() for word in words]
     assert sorted(node.server.asked) == sorted(words)
@@ -186,12 +186,12 @@ def test_every_request_is_answered_in_order(node: Node) -> None:
 def test_what_the_server_refuses_is_a_failure_and_is_asked_again_next_time(node: Node) -> None:
     node.ask("good", "bad", "last")
     node.server.answers["bad"] = [400]
-    result = batch.work(node.wish())
+    result = batch.work(node.options())
     assert (result["failed"], result["told"]) == (1, '1 of 3 requests failed. "bad": status 400: no.')
     assert [line["response"]["status_code"] for line in node.output()] == [200, 400, 200]
     node.server.asked.clear()
     node.server.answers.clear()
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
     assert node.server.asked == ["bad"]
     assert [line["response"]["status_code"] for line in node.output()] == [200, 200, 200]
 
@@ -203,7 +203,7 @@ def test_what_the_server_refuses_is_a_failure_and_is_asked_again_next_time(node:
 def test_who_is_busy_or_failed_is_asked_again(node: Node, statuses: list[int], asked: int, failed: int) -> None:
     node.ask("one")
     node.server.answers["one"] = statuses
-    assert batch.work(node.wish())["failed"] == failed
+    assert batch.work(node.options())["failed"] == failed
     assert len(node.server.asked) == asked
 
 
@@ -211,7 +211,7 @@ def test_while_the_instance_is_away_the_work_waits(node: Node) -> None:
     node.ask("one")
     node.phase("warming-up")
     done: list[Any] = []
-    work = threading.Thread(target=lambda: done.append(batch.work(node.wish())), daemon=True)
+    work = threading.Thread(target=lambda: done.append(batch.work(node.options())), daemon=True)
     work.start()
     work.join(0.3)
     assert work.is_alive()
@@ -231,13 +231,13 @@ def test_who_else_has_the_port_is_sent_nothing(node: Node, sockets: list[int] | 
     node.sockets = sockets
     node.phase("serving")
     with pytest.raises(Refusal) as refused:
-        batch.work(node.wish(patience=0.2))
+        batch.work(node.options(patience=0.2))
     assert refused.value.id == "not_serving"
     assert words in str(refused.value)
     assert (node.server.asked, node.server.tokens) == ([], set())
     node.sockets = [os.fstat(node.server.fileno()).st_ino]
     node.phase("serving")
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
 
 
 def test_a_process_that_takes_the_port_before_the_connection_is_sent_nothing(
@@ -252,17 +252,17 @@ def test_a_process_that_takes_the_port_before_the_connection_is_sent_nothing(
         lambda address, port: read(address, port) if next(checks) % 2 else [Listener(address, port, 1)],
     )
     with pytest.raises(Refusal, match="listens at its port, and was sent nothing"):
-        batch.work(node.wish(at_once=1, patience=0.2))
+        batch.work(node.options(at_once=1, patience=0.2))
     assert (node.server.asked, node.server.tokens) == ([], set())
 
 
 def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:
     node.ask("one", "two")
-    batch.work(node.wish())
+    batch.work(node.options())
     node.ask("one", "two", "three")
     node.phase("failed")
     with pytest.raises(Refusal) as refused:
-        batch.work(node.wish(patience=0.2))
+        batch.work(node.options(patience=0.2))
     assert refused.value.id == "not_serving"
     assert "failed now" in str(refused.value)
     assert sorted(node.answered()) == ["one", "two"]
@@ -271,7 +271,7 @@ def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:
 def test_no_answer_in_time_is_a_failure(node: Node) -> None:
     node.ask("one")
     node.server.let(0)
-    result = batch.work(node.wish(timeout=0.3))
+    result = batch.work(node.options(timeout=0.3))
     assert result["told"] == '1 of 1 requests failed. "one": no answer within 0 seconds.'
 
 
@@ -286,18 +286,18 @@ def test_an_instance_that_does_not_answer_that_is_refused_before_it_is_asked(
     node.plan[key] = value
     node.write_plan()
     with pytest.raises(Refusal) as refused:
-        batch.work(node.wish())
+        batch.work(node.options())
     assert refused.value.id == id
     assert not node.server.asked
 
 
 def test_a_line_that_was_cut_off_is_asked_again(node: Node) -> None:
     node.ask("one", "two")
-    batch.work(node.wish())
+    batch.work(node.options())
     path = node.folder / "answered.jsonl"
     path.write_bytes(path.read_bytes()[:-10])
     node.server.asked.clear()
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
     assert len(node.server.asked) == 1
     assert len(node.output()) == 2
 
@@ -314,7 +314,7 @@ def test_a_full_disk_keeps_what_is_whole(node: Node) -> None:
     kept = node.answered()
     assert kept
     node.server.asked.clear()
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
     assert not set(kept) & set(node.server.asked)
 
 
@@ -333,7 +333,7 @@ def test_a_work_that_is_cut_off_goes_on(node: Node, number: int) -> None:
     assert not (node.folder / "output.jsonl").exists()
     node.server.let(None)
     node.server.asked.clear()
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
     assert [line["custom_id"] for line in node.output()] == words
     assert sorted(node.server.asked) == sorted(set(words) - set(kept))
 
@@ -350,7 +350,7 @@ def test_nobody_is_asked_no_times_at_once(node: Node, number: str, capsys: pytes
 def test_a_request_that_ends_its_server_is_given_up(node: Node) -> None:
     node.ask("poison", "good")
     node.server.answers["poison"] = [0]
-    result = batch.work(node.wish())
+    result = batch.work(node.options())
     assert result["failed"] == 1
     assert '"poison": its answer was broken off' in result["told"]
     assert node.server.asked.count("poison") == batch.TRIES
@@ -360,7 +360,7 @@ def test_a_request_that_ends_its_server_is_given_up(node: Node) -> None:
 def test_an_answer_that_is_cut_off_is_none(node: Node) -> None:
     node.ask("half")
     node.server.answers["half"] = [-1, 200]
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
     assert node.server.asked == ["half", "half"]
     assert node.output()[0]["response"]["body"]["text"] == "HALF"
 
@@ -370,7 +370,7 @@ def test_a_plan_that_cannot_be_read_ends_the_work(node: Node) -> None:
     node.plan["schema"] = 2
     node.write_plan()
     with pytest.raises(Refusal) as refused:
-        batch.work(node.wish())
+        batch.work(node.options())
     assert refused.value.id == "record_damaged"
     assert not node.server.asked
 
@@ -384,7 +384,7 @@ def test_whatever_ends_one_who_asks_ends_the_work(node: Node, monkeypatch: pytes
 
     monkeypatch.setattr(batch.Batch, "_ask", broken)
     with pytest.raises(Refusal) as refused:
-        batch.work(node.wish())
+        batch.work(node.options())
     assert refused.value.id == "batch_broken"
 
 
@@ -414,14 +414,14 @@ def systemd(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Syst
 
 def test_a_server_of_its_own_goes_with_the_work(node: Node, systemd: Systemd) -> None:
     node.ask("one")
-    assert batch.work_and_end(node.wish(own=True))["failed"] == 0
+    assert batch.work_and_end(node.options(own=True))["failed"] == 0
     assert systemd.told.read_text().splitlines() == ["--quiet disable vllm-chat.service", "stop vllm-chat.service"]
     assert systemd.holders() == {"other"}
 
 
 def test_who_serves_others_stays(node: Node, systemd: Systemd) -> None:
     node.ask("one")
-    batch.work_and_end(node.wish())
+    batch.work_and_end(node.options())
     assert not systemd.told.exists()
     assert systemd.holders() == {"chat", "other"}
 
@@ -443,24 +443,24 @@ def test_cards_of_a_server_that_does_not_stop_are_not_free(node: Node, systemd: 
     node.ask("one")
     Systemd(node, systemd.folder, status=1)
     with pytest.raises(OSError, match=r"systemctl stop vllm-chat\.service failed: no such thing"):
-        batch.work_and_end(node.wish(own=True))
+        batch.work_and_end(node.options(own=True))
     assert systemd.holders() == {"chat", "other"}
 
 
 def test_who_has_all_answers_needs_no_server(node: Node) -> None:
     node.ask("one")
-    batch.work(node.wish())
+    batch.work(node.options())
     (node.root / "instances/chat/plan.json").unlink()
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
 
 
 def test_an_answer_counts_for_what_was_asked(node: Node) -> None:
     """Answers of before the file was edited."""
     node.ask("one", "two")
-    batch.work(node.wish())
+    batch.work(node.options())
     text = (node.folder / "input.jsonl").read_text()
     (node.folder / "input.jsonl").write_text(text.replace('"prompt": "two"', '"prompt": "three"'))
     node.server.asked.clear()
-    assert batch.work(node.wish())["failed"] == 0
+    assert batch.work(node.options())["failed"] == 0
     assert node.server.asked == ["three"]
     assert [line["response"]["body"]["text"] for line in node.output()] == ["ONE", "THREE"]

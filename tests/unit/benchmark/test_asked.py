@@ -15,9 +15,9 @@ from tests.unit.planning.test_many import plans
 
 def described(name: str = "1.22", *concurrency: int, **given: Any) -> dict[str, Any]:
     changes = given.pop("changes", {})
-    wish = asked.BenchmarkLoad(concurrency or (1, 4), **given)
+    load = asked.BenchmarkLoad(concurrency or (1, 4), **given)
     document: dict[str, Any] = asked.describe(
-        plan(name, **changes), DIGEST, asked.Client.of_release(release(name)), wish
+        plan(name, **changes), DIGEST, asked.Client.of_release(release(name)), load
     )
     return document
 
@@ -26,9 +26,9 @@ def value(words: list[str], option: str) -> str:
     return words[words.index(option) + 1]
 
 
-def refused(*given: Any, **wish: Any) -> tuple[str, str]:
+def refused(*given: Any, **load: Any) -> tuple[str, str]:
     with pytest.raises(Refusal) as caught:
-        described(*given, **wish)
+        described(*given, **load)
     return caught.value.id, str(caught.value)
 
 
@@ -113,7 +113,7 @@ def test_what_is_asked_is_said_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "wish", "said"),
+    ("given", "load", "said"),
     [
         (
             ("1.22", *range(1, 258)),
@@ -136,9 +136,9 @@ def test_what_is_asked_is_said_in_a_sentence() -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused(
-    given: tuple[Any, ...], wish: dict[str, Any], said: tuple[str, str]
+    given: tuple[Any, ...], load: dict[str, Any], said: tuple[str, str]
 ) -> None:
-    found, sentence = refused(*given, **wish)
+    found, sentence = refused(*given, **load)
     assert found == said[0]
     assert said[1] in sentence
 
@@ -161,8 +161,8 @@ def test_what_was_typed_is_read_as_numbers() -> None:
 @pytest.mark.parametrize("name", releases.names())
 def test_the_tokenizer_of_a_hubs_weights_is_in_the_hubs_cache(name: str) -> None:
     (made,) = plans([{"instance": "chat", "weights": "Qwen/Qwen3-8B", "max_model_len": 1024}], name)
-    wish = asked.BenchmarkLoad((1,), input_tokens=64, output_tokens=8)
-    document = asked.describe(made, DIGEST, asked.Client.of_release(release(name)), wish)
+    load = asked.BenchmarkLoad((1,), input_tokens=64, output_tokens=8)
+    document = asked.describe(made, DIGEST, asked.Client.of_release(release(name)), load)
     assert value(document["steps"][0]["arguments"], "--tokenizer") == "Qwen/Qwen3-8B"
     assert document["container"]["environment"]["HF_HOME"] in [
         item["target"] for item in document["container"]["mounts"]

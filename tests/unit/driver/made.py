@@ -57,8 +57,8 @@ def bare(**changes: Any) -> DriverState:
     return dataclasses.replace(DriverState(KERNEL, KERNEL), **changes)
 
 
-def decide(found: DriverState, release: str = "1.22", **wishes: bool) -> decision.Judgement:
-    return decision.decide(found, wanted(release), FACTS, decision.DriverPolicy(**wishes))
+def decide(found: DriverState, release: str = "1.22", **policy: bool) -> decision.Judgement:
+    return decision.decide(found, wanted(release), FACTS, decision.DriverPolicy(**policy))
 
 
 def ids(judged: decision.Judgement) -> list[str]:

@@ -46,7 +46,7 @@ def test_of_a_package_without_a_version_the_largest_counts() -> None:
 
 def test_what_comes_and_what_is_kept_is_added_up() -> None:
     sizes = {**SIZES, OLD: Size(900, 2048)}
-    assert room.wishes(sizes, [HEADERS, NEW], [OLD], [], KEEP) == [
+    assert room.space_demands(sizes, [HEADERS, NEW], [OLD], [], KEEP) == [
         ("the driver's packages", "/var/cache/apt/archives", 1600),
         ("what they unpack to", "/usr", 7 * 1024),
         ("the packages that they replace", KEEP, 900),
@@ -55,10 +55,10 @@ def test_what_comes_and_what_is_kept_is_added_up() -> None:
 
 def test_files_that_are_there_take_nothing_more() -> None:
     sizes = {**SIZES, OLD: Size(900, 2048)}
-    assert room.wishes(sizes, [HEADERS, NEW], [OLD], [HEADERS, NEW, OLD], KEEP) == [
+    assert room.space_demands(sizes, [HEADERS, NEW], [OLD], [HEADERS, NEW, OLD], KEEP) == [
         ("what they unpack to", "/usr", 7 * 1024)
     ]
 
 
 def test_an_index_without_sizes_asks_for_nothing() -> None:
-    assert room.wishes({}, [NEW], [OLD], [], KEEP) == []
+    assert room.space_demands({}, [NEW], [OLD], [], KEEP) == []

@@ -56,7 +56,7 @@ def test_the_time_said_beforehand_counts_the_one_run_that_may_be_made_again() ->
     """Gaudi Direct is tried once, whatever number of runs goes over host NICs."""
     kind = fabric("HL-338")
     over = {**WISH, "tests": ["all_reduce", "all_gather"], "host_nics": True}
-    runs, apart = (asked.planned(kind, range(8), wish) for wish in (over, {**over, "host_nics": False}))
+    runs, apart = (asked.planned(kind, range(8), options) for options in (over, {**over, "host_nics": False}))
     first, second = (seconds(run, kind) for run in runs if run.over_host_nics)
     total = asked.total_seconds(runs, kind)
     assert total == asked.total_seconds(apart, kind) + 2 * first + second
@@ -72,16 +72,16 @@ def test_cards_without_known_links_have_no_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "id"),
+    ("options", "id"),
     [
         ({"ranks": 9}, "more_ranks_than_cards"),
         ({"tests": [{"collective": "all_of_it"}]}, None),
         ({"tests": [{"collective": "all2all", "size": 4}]}, "size_too_small"),
     ],
 )
-def test_what_hccl_demo_does_not_take_is_refused(wish: dict[str, Any], id: str | None) -> None:
+def test_what_hccl_demo_does_not_take_is_refused(options: dict[str, Any], id: str | None) -> None:
     with pytest.raises(Refusal) as refused:
-        asked.planned(fabric("HL-225"), range(8), {**WISH, **wish})
+        asked.planned(fabric("HL-225"), range(8), {**WISH, **options})
     assert id in (None, refused.value.id)
 
 
@@ -142,9 +142,9 @@ def test_a_card_in_use_is_never_measured(
             "not_measured": why_not,
         }
         before = new_verdict(node="n", time="2026-11-24T00:00:00+00:00", **made)
-    wish = {**WISH, "host_nics": host_nics, "image": "x", "again": False, "burn_in": []}
-    wish["plans"] = [plan("one", *sorted(cards))]
-    work = asked.work(kind, range(8), wish, before, NOW, (), {"hccl_demo": "f623d69"}, sorted(busy))
+    options = {**WISH, "host_nics": host_nics, "image": "x", "again": False, "burn_in": []}
+    options["plans"] = [plan("one", *sorted(cards))]
+    work = asked.work(kind, range(8), options, before, NOW, (), {"hccl_demo": "f623d69"}, sorted(busy))
     if not work.due.allowed or work.why_not:
         return
     used = {module for run in work.runs for module in run.modules}

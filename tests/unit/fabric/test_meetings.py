@@ -355,8 +355,8 @@ def test_the_sites_own_floor_for_so_many_ranks_counts() -> None:
     floors = [Floor("all_reduce", 90.0), Floor("all_reduce", 120.0, ranks=16), Floor("all_reduce", 500.0, ranks=8)]
     assert meetings.floor_of(floors, plan) == 120.0
     assert meetings.floor_of([], plan) is None
-    wish = [{"collective": "all_reduce", "nw_gb_s": 120, "ranks": 16}]
-    assert not acceptance.acceptance_pairs_outcome(plan, run(plan, set()), wish)["good"]
+    requested = [{"collective": "all_reduce", "nw_gb_s": 120, "ranks": 16}]
+    assert not acceptance.acceptance_pairs_outcome(plan, run(plan, set()), requested)["good"]
     with pytest.raises(AnsibleFilterError, match="fast"):
         acceptance.acceptance_pairs_outcome(plan, run(plan, set()), [{"collective": "all_reduce", "nw_gb_s": "fast"}])
 

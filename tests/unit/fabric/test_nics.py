@@ -188,11 +188,11 @@ def test_a_burn_in_is_called_for_the_cards_that_their_links_join() -> None:
 
 
 def test_wished_tests_are_run_once_and_in_one_order() -> None:
-    assert burn_in.wished(["power", "memory", "power"]) == ("memory", "power")
-    assert burn_in.wished([]) == burn_in.wished(None) == ()
+    assert burn_in.requested_tests(["power", "memory", "power"]) == ("memory", "power")
+    assert burn_in.requested_tests([]) == burn_in.requested_tests(None) == ()
     for wrong in (["everything"], "power", [1]):
         with pytest.raises(Refusal):
-            burn_in.wished(wrong)
+            burn_in.requested_tests(wrong)
 
 
 def test_one_failed_test_is_enough_and_one_without_an_answer_leaves_it_open() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.fabric import FACTORS, HOST, HOST_NICS_VARIABLES, size_bytes, size_text
-from ansible.module_utils.gaudi.fabric.runs import Run, command, limit_seconds, runs_for, seconds, wished_tests
+from ansible.module_utils.gaudi.fabric.runs import Run, command, limit_seconds, requested_tests, runs_for, seconds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,14 +16,14 @@ from tests.unit.fabric.made import EIGHT, MIB, TYPES, USUAL, fabric
 
 @pytest.mark.parametrize("name", ["HL-225", "HL-325L"])
 def test_eight_cards_of_an_oam_board_are_one_group(name: str) -> None:
-    runs = runs_for(fabric(name), EIGHT, wished_tests(None, fabric(name)), host_nics=False)
+    runs = runs_for(fabric(name), EIGHT, requested_tests(None, fabric(name)), host_nics=False)
     assert [(run.modules, run.over_host_nics) for run in runs] == [(EIGHT, False)]
-    assert runs_for(fabric(name), EIGHT, wished_tests(None, fabric(name)), host_nics=True) == runs
+    assert runs_for(fabric(name), EIGHT, requested_tests(None, fabric(name)), host_nics=True) == runs
 
 
 @pytest.mark.parametrize(("name", "over_host"), [("HL-288", True), ("HL-288E", True), ("HL-338", False)])
 def test_pcie_cards_are_two_groups_and_all_eight_over_what_joins_them(name: str, over_host: bool) -> None:
-    tests = wished_tests(None, fabric(name))
+    tests = requested_tests(None, fabric(name))
     alone = runs_for(fabric(name), EIGHT, tests, host_nics=False)
     assert [run.modules for run in alone[:2]] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert [(run.modules, run.over_host, run.over_host_nics) for run in alone[2:]] == [(EIGHT, True, False)] * over_host
@@ -74,7 +74,7 @@ def test_published_figures_agree_with_themselves_and_with_the_theory() -> None:
 
 def test_what_is_missing_is_not_asked_to_take_part() -> None:
     seven = tuple(module for module in EIGHT if module != 5)
-    tests = wished_tests(None, fabric("HL-338"))
+    tests = requested_tests(None, fabric("HL-338"))
     assert [run.modules for run in runs_for(fabric("HL-338"), seven, tests, host_nics=False)] == [
         (0, 1, 2, 3),
         (4, 6, 7),
@@ -83,16 +83,16 @@ def test_what_is_missing_is_not_asked_to_take_part() -> None:
 
 
 def test_wishes_take_the_card_types_sizes_where_they_say_none() -> None:
-    both = wished_tests(["all_gather", {"collective": "all_reduce", "size": "64m"}], fabric("HL-325L"))
+    both = requested_tests(["all_gather", {"collective": "all_reduce", "size": "64m"}], fabric("HL-325L"))
     assert [(test.collective, test.size, test.loop) for test in both] == [
         ("all_gather", 16 * MIB, 1000),
         ("all_reduce", 64 * MIB, 1000),
     ]
-    assert wished_tests([{"collective": "all2all"}], fabric("HL-225"))[0].size == 32 * MIB
+    assert requested_tests([{"collective": "all2all"}], fabric("HL-225"))[0].size == 32 * MIB
 
 
 @pytest.mark.parametrize(
-    ("wish", "id_"),
+    ("requested", "id_"),
     [
         ("send_recv", "unknown_choice"),
         ({"collective": "all_reduce", "size": "lots"}, "wrong_form"),
@@ -104,14 +104,14 @@ def test_wishes_take_the_card_types_sizes_where_they_say_none() -> None:
         (3, "unknown_choice"),
     ],
 )
-def test_what_hccl_demo_does_not_take_is_refused(wish: object, id_: str) -> None:
+def test_what_hccl_demo_does_not_take_is_refused(requested: object, id_: str) -> None:
     with pytest.raises(Refusal) as refused:
-        wished_tests([wish], fabric("HL-225"))
+        requested_tests([requested], fabric("HL-225"))
     assert refused.value.id == id_
 
 
 def test_more_ranks_than_cards_and_too_little_data_are_refused() -> None:
-    tests = wished_tests([{"collective": "all2all", "size": 16}], fabric("HL-225"))
+    tests = requested_tests([{"collective": "all2all", "size": 16}], fabric("HL-225"))
     with pytest.raises(Refusal, match="needs 32 bytes at least, not 16"):
         runs_for(fabric("HL-225"), EIGHT, tests, host_nics=False)
     for ranks in (1, 9):

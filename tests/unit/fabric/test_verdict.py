@@ -62,9 +62,9 @@ FAULTY = verdict(faults=(Fault("internal-port-down", "Module 3 has port 9 down."
 NOTHING = verdict(not_measured="The image has no hccl_demo.")
 
 
-def start(document: dict[str, Any] | None, needs: Needs, now: MadeOf = NOW, **wishes: Any) -> tuple[bool, str]:
-    running = wishes.pop("running", False)
-    answer = may_start(document, now, needs, Policy(**wishes), running=running)
+def start(document: dict[str, Any] | None, needs: Needs, now: MadeOf = NOW, **options: Any) -> tuple[bool, str]:
+    running = options.pop("running", False)
+    answer = may_start(document, now, needs, Policy(**options), running=running)
     assert answer.sentence.isprintable()
     return answer.allowed, answer.id
 

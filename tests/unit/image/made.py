@@ -35,6 +35,6 @@ def entry(name: str = "1.22") -> ReleaseEntry:
     return ReleaseEntry.from_mapping(document(name))
 
 
-def made(release: str = "1.22", /, needs: tuple[str, ...] = (), registry: str | None = None, **wish: Any) -> Recipe:
+def made(release: str = "1.22", /, needs: tuple[str, ...] = (), registry: str | None = None, **settings: Any) -> Recipe:
     """The recipe for a site that says these ``serving_image_...``."""
-    return recipe(entry(release), ImageSettings.from_mapping({"build": True, **wish}), needs, registry)
+    return recipe(entry(release), ImageSettings.from_mapping({"build": True, **settings}), needs, registry)

@@ -17,9 +17,9 @@ from tests.unit.image.made import document, entry, made
 OTHER = "0123456789abcdef0123456789abcdef01234567"
 
 
-def refused(release: str = "1.22", /, **wish: Any) -> Refusal:
+def refused(release: str = "1.22", /, **settings: Any) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        made(release, **wish)
+        made(release, **settings)
     return caught.value
 
 
@@ -50,7 +50,7 @@ def test_names_of_images_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "settings",
     [
         {"pins": {"vllm_fork": {"commit": OTHER}}},
         {"parts": ["audio"]},
@@ -59,8 +59,8 @@ def test_names_of_images_stay() -> None:
         {"base": "registry.example.com/gaudi:1"},
     ],
 )
-def test_what_a_site_writes_down_changes_the_name(wish: dict[str, Any]) -> None:
-    assert made(**wish).tag != made().tag
+def test_what_a_site_writes_down_changes_the_name(settings: dict[str, Any]) -> None:
+    assert made(**settings).tag != made().tag
 
 
 def test_addresses_do_not_change_the_name() -> None:
@@ -75,8 +75,8 @@ def test_addresses_do_not_change_the_name() -> None:
 
 
 def test_the_name_of_the_site_comes_before_the_tag() -> None:
-    wish = ImageSettings.from_mapping({"build": True, "name": "registry.example.com:5000/gaudi/vllm"})
-    assert recipe(entry(), wish).reference == f"registry.example.com:5000/gaudi/vllm:{made().tag}"
+    settings = ImageSettings.from_mapping({"build": True, "name": "registry.example.com:5000/gaudi/vllm"})
+    assert recipe(entry(), settings).reference == f"registry.example.com:5000/gaudi/vllm:{made().tag}"
 
 
 def test_parts_are_those_that_are_wished_and_those_that_are_needed() -> None:
@@ -107,7 +107,7 @@ def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "id_", "words"),
+    ("settings", "id_", "words"),
     [
         ({"pins": {"vllm_fork": {"commit": "4cd8c06"}}}, "wrong_form", "whole commit id of 40"),
         ({"pins": {"vllm_fork": {"commit": "aice/v1.22.0"}}}, "wrong_form", "never a branch"),
@@ -124,8 +124,8 @@ def test_a_digest_that_is_pinned_is_part_of_the_base() -> None:
         ({"tag": "x"}, "unknown_key", "tag"),
     ],
 )
-def test_a_wrong_wish_is_refused(wish: dict[str, Any], id_: str, words: str) -> None:
-    refusal = refused(**wish)
+def test_a_wrong_wish_is_refused(settings: dict[str, Any], id_: str, words: str) -> None:
+    refusal = refused(**settings)
     assert refusal.id == id_
     assert words in str(refusal)
 
@@ -230,9 +230,9 @@ def test_a_way_that_there_is_not_is_refused(release: str, way: str, id_: str, wo
 
 
 def test_what_is_wrong_with_a_wish_is_said_at_once() -> None:
-    wish: dict[str, Any] = {"way": "master", "parts": ["numctl"], "pins": {"vllm": {"commit": OTHER}}}
+    settings: dict[str, Any] = {"way": "master", "parts": ["numctl"], "pins": {"vllm": {"commit": OTHER}}}
     with pytest.raises(Refusal) as caught:
-        made("1.18", **wish)
+        made("1.18", **settings)
     assert caught.value.id == "unknown_way"
     first, second, third = str(caught.value).splitlines()
     assert "serving_image_way is 'master'" in first

@@ -396,8 +396,8 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
     assert "did not end within 60 seconds: " in said["msg"]
     assert "\x1b" not in said["msg"]
     assert node.commands[-1] == ["/usr/bin/docker", "rm", "--force", links.LOOKING]
-    for wish in ({"required": False}, {"override": "the window is on Sunday"}):
-        let = check(plans=[plan(0, 1)], **wish)
+    for options in ({"required": False}, {"override": "the window is on Sunday"}):
+        let = check(plans=[plan(0, 1)], **options)
         assert let["held_back"] == []
         assert "did not end within 60 seconds" in node.verdict()["not_measured"]
 

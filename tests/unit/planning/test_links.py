@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.fabric.classes import judge
 from ansible.module_utils.gaudi.fabric.nics import HostNics
 from ansible.module_utils.gaudi.fabric.output import Output
-from ansible.module_utils.gaudi.fabric.runs import Run, runs_for, wished_tests
+from ansible.module_utils.gaudi.fabric.runs import Run, requested_tests, runs_for
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Needs, Policy, may_start, new_verdict
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from hypothesis import given, settings
@@ -60,7 +60,7 @@ def starts(plan: dict[str, Any], topology: dict[str, Any], *, host_nics: bool) -
     """The id of what a verdict of this node, with all its cards measured, answers to an instance."""
     links = fabric(topology["cards"][0]["name"])
     modules = [card["module_id"] for card in topology["cards"]]
-    runs = runs_for(links, modules, wished_tests(None, links), host_nics=host_nics)
+    runs = runs_for(links, modules, requested_tests(None, links), host_nics=host_nics)
     made_of = MadeOf({str(module): f"AM{module}" for module in modules}, "1", "1", "1", "1", "1", "1")
     verdict = new_verdict(
         node="n",

@@ -59,7 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstancePaths:
     units.mkdir(parents=True)
     (units / "50-plan.conf").write_text(plan["mounts"])
     for module in (vllm_service_history, vllm_service_rollback):
-        monkeypatch.setattr(module.Place, "of", classmethod(lambda _cls, _name: found))
+        monkeypatch.setattr(module.InstancePaths, "of", classmethod(lambda _cls, _name: found))
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "etc"))
     monkeypatch.setattr(states, "installed", lambda: ["tiny"])
     monkeypatch.setattr(startable, "lacks_room", lambda _instance: [])

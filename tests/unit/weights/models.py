@@ -63,7 +63,7 @@ def source(hub: Hub, **more: Any) -> HubSource:
     return HubSource(**{**given, **more})
 
 
-def wish(tmp_path: Path, *sources: HubSource, **more: Any) -> Request:
+def requested(tmp_path: Path, *sources: HubSource, **more: Any) -> Request:
     """A request for the model at tmp_path/models/Small-Model."""
     return Request(target=tmp_path / "models/Small-Model", sources=sources, **more)
 

@@ -23,7 +23,7 @@ from gaudi_weights.progress import Progress
 from gaudi_weights.request import HubSource, Request
 
 from simulator.hub.server import Fault, Front, Handler, Hub
-from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, safetensors, source, wish
+from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, requested, safetensors, source
 
 # One that numpy 2.3.5 wrote with savez, of the shape of INC's: a mapping of names to lists of arrays.
 MEASURED = (Path(__file__).parent / "recorded/inc_hooks_maxabs_0_2.npz").read_bytes()
@@ -48,7 +48,7 @@ def content_bytes(tmp_path: Path) -> int:
 
 
 def test_a_model_arrives_whole_with_its_record(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     result = fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     done = manifest.load(asked.target)
@@ -62,7 +62,7 @@ def test_a_model_arrives_whole_with_its_record(hub: Hub, tmp_path: Path, progres
 def test_a_finished_model_is_recognised_by_its_record_and_sizes_alone(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     hub.seen.clear()
     # Whoever reads the weights, which takes an hour, sees that these are others.
@@ -73,7 +73,7 @@ def test_a_finished_model_is_recognised_by_its_record_and_sizes_alone(
 
 
 def test_a_branch_becomes_the_commit_it_names(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    result = fetch.fetch(wish(tmp_path, source(hub, revision="main")), progress, stop)
+    result = fetch.fetch(requested(tmp_path, source(hub, revision="main")), progress, stop)
     assert result["revision"] == hub.repositories[MODEL].main
     assert all("/main/" not in seen.path for seen in hub.seen if "/resolve/" in seen.path)
 
@@ -84,7 +84,7 @@ def test_a_cut_connection_is_continued_at_the_byte(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, cut: int
 ) -> None:
     hub.faults = [Fault(name=SECOND, cut_after=cut)]
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert [seen.range for seen in hub.seen if seen.range] == ([f"bytes={cut}-"] if cut else []) * 2
@@ -113,7 +113,7 @@ def test_a_list_without_what_is_needed_of_it_is_refused(
 
     monkeypatch.setattr(Front, "send_json", without)
     with pytest.raises(Refusal, match=sentence):
-        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
     assert not any("/resolve/" in seen.path for seen in hub.seen)
 
 
@@ -123,7 +123,7 @@ def test_an_answer_that_sends_to_no_address_is_a_sentence(
 ) -> None:
     monkeypatch.setattr(hub, "signed", lambda *_: location)
     with pytest.raises(Refusal, match="is no address"):
-        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
 
 
 def test_a_token_belongs_to_the_host_that_is_connected_to() -> None:
@@ -167,7 +167,7 @@ def test_a_source_without_ranges_starts_again_and_still_ends(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
     hub.faults = [Fault(name=SECOND, cut_after=300_000), Fault(name=SECOND, ignore_range=True)]
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
 
@@ -178,7 +178,7 @@ def test_busy_and_broken_answers_are_waited_out(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, where: str, status: int
 ) -> None:
     hub.faults = [Fault(where=where, status=status, times=2)]
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
 
@@ -189,7 +189,7 @@ def test_a_server_may_say_how_long_to_wait(
     monkeypatch.setattr(transfer, "FIRST_PAUSE", 30.0)
     hub.faults = [Fault(name=SECOND, status=429, retry_after="1")]
     began = time.monotonic()
-    fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+    fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
     assert 1 <= time.monotonic() - began < 20
 
 
@@ -200,7 +200,7 @@ class TestContinuing:
     def asked(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> Request:
         """A fetch that failed with all shards but one there."""
         hub.faults = [Fault(name="config.json", status=404, where="resolve")]
-        asked = wish(tmp_path, source(hub), jobs=1)
+        asked = requested(tmp_path, source(hub), jobs=1)
         with pytest.raises(Refusal):
             fetch.fetch(asked, progress, stop)
         hub.sent = 0
@@ -261,7 +261,7 @@ def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
     tmp_path: Path, progress: Progress, hub: Hub, sent: int
 ) -> None:
     """It goes before or after the list of files has come with the first of them, and comes back."""
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     hub.faults = [Fault(name="*.safetensors", cut_after=sent // 3, times=3)]
     pauses: list[float] = []
 
@@ -280,7 +280,7 @@ def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
 @pytest.mark.parametrize("sent", [0, 300_000])
 def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: int) -> None:
     """A rate and the time that is left stood there for a quarter of an hour."""
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     told = Progress(tmp_path / "progress.json")
     hub.faults = [Fault(name="*.safetensors", cut_after=sent, times=3)]
     shown: list[str] = []
@@ -301,7 +301,7 @@ def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: i
 def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
     tmp_path: Path, hub: Hub, stop: Stop, progress: Progress
 ) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     hub.faults = [Fault(name="*.safetensors", cut_after=300_000, times=3)]
     gone = Leap(lambda now: setattr(hub, "away", True))
     with pytest.raises(Refusal, match=r"could not be fetched for 900 s .*run the same again when the source is back"):
@@ -326,7 +326,7 @@ def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, pr
         raise SourceFailure("it went", passing=True, waited=900.0)
 
     with pytest.raises(Refusal, match="it went"):
-        fetch.first_that_serves(wish(tmp_path, source(hub)), gone, progress, leap)
+        fetch.first_that_serves(requested(tmp_path, source(hub)), gone, progress, leap)
     assert len(asked) == 1
 
 
@@ -334,13 +334,13 @@ def test_a_hub_that_was_never_there_is_given_up_within_minutes(tmp_path: Path, h
     hub.away = True
     leap = Leap()
     with pytest.raises(Refusal, match="cannot be reached"):
-        fetch.fetch(wish(tmp_path, source(hub)), progress, leap)
+        fetch.fetch(requested(tmp_path, source(hub)), progress, leap)
     assert 30 < leap.now < 120
 
 
 def test_one_file_with_wrong_bytes_is_fetched_again(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     hub.faults = [Fault(name=SECOND, flip=True)]
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert progress.done == progress.total
@@ -351,7 +351,7 @@ def test_wrong_bytes_twice_are_refused_with_the_name(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
 ) -> None:
     hub.faults = [Fault(name=name, flip=True, times=2)]
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     with pytest.raises(Refusal, match=f"{name} came twice with wrong content"):
         fetch.fetch(asked, progress, stop)
     assert not asked.target.exists()
@@ -363,7 +363,7 @@ def test_a_file_that_changes_on_its_way_is_not_taken_for_either(
 ) -> None:
     """Half of it comes before the change and half after, as nobody should see it."""
     hub.faults = [Fault(name=SECOND, cut_after=300_000)]
-    asked = wish(tmp_path, source(hub, revision="main"))
+    asked = requested(tmp_path, source(hub, revision="main"))
     old = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
     changed = tmp_path / "changed"
     changed.write_bytes(safetensors(SHARD + 1000 + longer, 9))
@@ -383,7 +383,7 @@ def test_the_next_source_continues_where_the_first_failed(
 ) -> None:
     absent = source(hub, name="mirror", repository="maker/Nothing")
     broken = source(hub, name="broken", endpoint="http://127.0.0.1:1")
-    asked = wish(tmp_path, absent, broken, source(hub))
+    asked = requested(tmp_path, absent, broken, source(hub))
     assert fetch.fetch(asked, progress, stop)["source"] == "hub"
     same(asked.target, tmp_path / "hub")
 
@@ -392,7 +392,7 @@ def test_bytes_of_a_failed_source_are_kept_for_the_next(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
     hub.faults = [Fault(name="model-00003*", status=404, where="resolve")]
-    asked = wish(tmp_path, source(hub, name="lacking"), source(hub), jobs=1)
+    asked = requested(tmp_path, source(hub, name="lacking"), source(hub), jobs=1)
     assert fetch.fetch(asked, progress, stop)["source"] == "hub"
     same(asked.target, tmp_path / "hub")
     assert progress.received == content_bytes(tmp_path)
@@ -403,7 +403,7 @@ def test_a_slow_trickle_is_not_given_up(
 ) -> None:
     monkeypatch.setattr(transfer, "SILENCE_SECONDS", 0.7)
     hub.faults = [Fault(name=SECOND, rate=300_000)]
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     assert sum(SECOND in seen.path for seen in hub.seen) == 1
     same(asked.target, tmp_path / "hub")
@@ -411,7 +411,7 @@ def test_a_slow_trickle_is_not_given_up(
 
 def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     began = time.monotonic()
-    fetch.fetch(wish(tmp_path, source(hub), rate_limit=1_200_000), progress, stop)
+    fetch.fetch(requested(tmp_path, source(hub), rate_limit=1_200_000), progress, stop)
     assert time.monotonic() - began > content_bytes(tmp_path) / 1_200_000 - 0.1
 
 
@@ -426,7 +426,7 @@ def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: Progress, stop:
 def test_refusals_say_what_to_do(
     hub: Hub, tmp_path: Path, progress: Progress, change: dict[str, str], says: str
 ) -> None:
-    asked = wish(tmp_path, source(hub, **change))
+    asked = requested(tmp_path, source(hub, **change))
     with pytest.raises(Refusal, match=says):
         fetch.fetch(asked, progress, Leap())
     assert not asked.target.exists()
@@ -435,7 +435,7 @@ def test_refusals_say_what_to_do(
 def test_a_gated_model_wants_a_token_of_an_account(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     hub.repositories[MODEL].gated = True
     with pytest.raises(Refusal, match="is gated: accept its licence"):
-        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
 
 
 def test_a_wrong_token_is_named_and_the_right_one_serves(
@@ -445,7 +445,7 @@ def test_a_wrong_token_is_named_and_the_right_one_serves(
     hub.tokens = {"hf_right"}
     token = tmp_path / "token"
     token.write_text("hf_wrong\n")
-    asked = wish(tmp_path, source(hub, token_file=token))
+    asked = requested(tmp_path, source(hub, token_file=token))
     with pytest.raises(Refusal, match="refuses the token") as refused:
         fetch.fetch(asked, progress, stop)
     assert "hf_wrong" not in str(refused.value)
@@ -458,14 +458,14 @@ def test_a_token_never_follows_to_another_host(hub: Hub, tmp_path: Path, progres
     hub.tokens = {"hf_right"}
     token = tmp_path / "token"
     token.write_text("hf_right")
-    fetch.fetch(wish(tmp_path, source(hub, token_file=token)), progress, stop)
+    fetch.fetch(requested(tmp_path, source(hub, token_file=token)), progress, stop)
     assert {seen.token for seen in hub.seen if seen.where == "hub"} == {"hf_right"}
     assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None}
 
 
 def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     # The front server is its own proxy, but not the delivery network's: only small files come this way.
-    asked = wish(tmp_path, source(hub, proxy=hub.endpoint), include=("config.json",))
+    asked = requested(tmp_path, source(hub, proxy=hub.endpoint), include=("config.json",))
     fetch.fetch(asked, progress, stop)
     assert hub.seen
     assert all(seen.proxied for seen in hub.seen)
@@ -474,7 +474,7 @@ def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: Prog
 def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
-    asked = wish(tmp_path, source(hub), extra_room=10**18, reserve=5 * 10**9)
+    asked = requested(tmp_path, source(hub), extra_room=10**18, reserve=5 * 10**9)
     with pytest.raises(Refusal, match=r"needs 1\.8 MB for .* 1000000\.00 TB for .* 5\.0 GB in reserve.*are free"):
         fetch.fetch(asked, progress, stop)
     assert hub.sent == 0
@@ -486,7 +486,7 @@ def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
 def test_whoever_has_no_room_is_told_where(
     option: str, advice: str, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
-    asked = wish(tmp_path, source(hub), extra_room=10**18, root_option=option)
+    asked = requested(tmp_path, source(hub), extra_room=10**18, root_option=option)
     with pytest.raises(Refusal) as refused:
         fetch.fetch(asked, progress, stop)
     assert re.search(rf"Make room for [0-9.]+ TB more in {asked.target.parent}{advice}$", str(refused.value))
@@ -496,7 +496,7 @@ def test_what_is_here_already_needs_no_room(hub: Hub, tmp_path: Path, progress: 
     # The file behind one that fails may have begun when the fetch ends.
     names = (SECOND, "model-00001-of-00003.safetensors")
     hub.faults = [Fault(name=name, status=404, where="resolve") for name in names]
-    asked = wish(tmp_path, source(hub), jobs=1)
+    asked = requested(tmp_path, source(hub), jobs=1)
     with pytest.raises(Refusal):
         fetch.fetch(asked, progress, stop)
     with pytest.raises(Refusal, match=r"needs 1\.2 MB for what is still missing"):
@@ -504,7 +504,7 @@ def test_what_is_here_already_needs_no_room(hub: Hub, tmp_path: Path, progress: 
 
 
 def test_a_folder_of_somebody_else_is_never_touched(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     asked.target.mkdir(parents=True)
     (asked.target / "mine").write_text("precious")
     with pytest.raises(Refusal, match="somebody's own and is not touched"):
@@ -519,14 +519,14 @@ def test_a_target_on_another_file_system_is_published_there(
     """Staging lies beside the target, so a rename publishes wherever that is."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
         assert Path(elsewhere).stat().st_dev != tmp_path.stat().st_dev
-        asked = replace(wish(tmp_path, source(hub)), target=Path(elsewhere) / "Small-Model")
+        asked = replace(requested(tmp_path, source(hub)), target=Path(elsewhere) / "Small-Model")
         assert asked.staging.parent == asked.target.parent
         fetch.fetch(asked, progress, stop)
         same(asked.target, tmp_path / "hub")
 
 
 def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     asked.target.parent.mkdir()
     asked.target.symlink_to(tmp_path)
     with pytest.raises(Refusal, match="symbolic link"):
@@ -535,17 +535,17 @@ def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Progress
 
 def test_a_file_system_that_is_not_mounted_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     with pytest.raises(Refusal, match="is not mounted"):
-        fetch.fetch(wish(tmp_path, source(hub), mounted_on=tmp_path), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub), mounted_on=tmp_path), progress, stop)
     assert not (tmp_path / "models").exists()
 
 
 def test_another_revision_is_refused_and_the_first_kept(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     with pytest.raises(Refusal, match=r"holds revision .* another one is asked for"):
-        fetch.fetch(wish(tmp_path, source(hub, revision="1" * 40)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub, revision="1" * 40)), progress, stop)
     same(asked.target, tmp_path / "hub")
 
 
@@ -557,7 +557,7 @@ def test_a_missing_shard_is_refused_before_the_weights(
     hub.repositories.clear()
     hub.repository(MODEL, tmp_path / "hub")
     with pytest.raises(Refusal, match=f"the source lacks {SECOND}"):
-        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
     assert hub.sent < 10_000
 
 
@@ -566,13 +566,13 @@ def test_a_broken_header_is_refused(hub: Hub, tmp_path: Path, progress: Progress
     hub.repositories.clear()
     hub.repository(MODEL, tmp_path / "hub")
     with pytest.raises(Refusal, match=f"{SECOND} is no proper safetensors file: .*cut short"):
-        fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
 
 
 def test_files_of_an_earlier_listing_are_not_published(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
     (asked.staging / "old.safetensors").write_bytes(b"old")
     (asked.staging / SECOND).write_bytes(b"also old, and of the wrong content")
@@ -581,14 +581,14 @@ def test_files_of_an_earlier_listing_are_not_published(
 
 
 def test_a_second_fetch_at_the_same_time_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     with staging.only_one(asked), pytest.raises(Refusal, match="is being fetched already"):
         fetch.fetch(asked, progress, stop)
 
 
 def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     hub.rate = 100_000
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
 
     def kept() -> int:
         return sum((asked.staging / name).stat().st_size for name in SERVED if (asked.staging / name).exists())
@@ -613,7 +613,7 @@ class TestRepair:
 
     @pytest.fixture
     def asked(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> Request:
-        asked = wish(tmp_path, source(hub))
+        asked = requested(tmp_path, source(hub))
         fetch.fetch(asked, progress, stop)
         hub.seen.clear()
         hub.sent = 0
@@ -748,7 +748,7 @@ class TestMeasurements:
         (folder / "setup.py").write_text("nobody needs it")
         hub.repository("maker/measured", folder)
         revision = hub.repositories["maker/measured"].main
-        asked = wish(tmp_path, source(hub, repository="maker/measured", revision=revision), measured_cards=2)
+        asked = requested(tmp_path, source(hub, repository="maker/measured", revision=revision), measured_cards=2)
         assert fetch.fetch(asked, progress, stop)["files"] == 6
         with pytest.raises(Refusal, match="there are files for 2"):
             fetch.fetch(replace(asked, target=tmp_path / "models/other", measured_cards=4), Progress(None), stop)

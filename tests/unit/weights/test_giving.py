@@ -34,13 +34,15 @@ class Node:
 
     def run(self, **more: Any) -> dict[str, Any]:
         places = {"directory": str(self.directory), "unit_path": str(self.unit)}
-        wish = {
+        requested = {
             "folder": str(self.folder),
             "configuration": "read only = yes\n",
             "unit": "[Service]\n",
             "port": self.port,
         }
-        return run_main("weights_giving", {**places, **(more if more.get("state") == "absent" else {**wish, **more})})
+        return run_main(
+            "weights_giving", {**places, **(more if more.get("state") == "absent" else {**requested, **more})}
+        )
 
     def systemctl(self, command: list[str]) -> tuple[int, str, str]:
         self.asked.append(command[1:])

@@ -19,7 +19,7 @@ from gaudi_weights.progress import Progress
 from gaudi_weights.request import Request
 
 from simulator.hub.server import Hub
-from tests.unit.weights.models import source, wish
+from tests.unit.weights.models import requested, source
 
 ROOT = Path(__file__).parents[3]
 VICTIM = "root:x:0:0:root:/root:/bin/bash\n"
@@ -37,7 +37,7 @@ def victim(tmp_path: Path) -> Path:
 @pytest.fixture
 def finished(hub: Hub, tmp_path: Path) -> Request:
     """A finished folder."""
-    made = wish(tmp_path, source(hub))
+    made = requested(tmp_path, source(hub))
     fetch.fetch(made, Progress(None), Stop())
     return made
 
@@ -109,7 +109,7 @@ def test_what_a_linked_staging_folder_leads_to_is_not_emptied(finished: Request,
 
 
 def test_a_linked_staging_folder_is_not_fetched_into(hub: Hub, tmp_path: Path) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     (tmp_path / "home").mkdir()
     asked.target.parent.mkdir()
     asked.staging.symlink_to(tmp_path / "home")
@@ -121,7 +121,7 @@ def test_a_linked_staging_folder_is_not_fetched_into(hub: Hub, tmp_path: Path) -
 @pytest.mark.parametrize("mode", [0o777, 0o1777], ids=oct)
 @pytest.mark.parametrize("above", [False, True])
 def test_a_root_that_others_write_to_is_refused(hub: Hub, tmp_path: Path, mode: int, above: bool) -> None:
-    asked = wish(tmp_path / "all" if above else tmp_path, source(hub))
+    asked = requested(tmp_path / "all" if above else tmp_path, source(hub))
     shared = tmp_path / "all" if above else asked.target.parent
     shared.mkdir(parents=True)
     shared.chmod(mode)
@@ -131,7 +131,7 @@ def test_a_root_that_others_write_to_is_refused(hub: Hub, tmp_path: Path, mode: 
 
 
 def test_a_file_is_not_fetched_through_a_link(hub: Hub, tmp_path: Path, victim: Path) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
     (asked.staging / "config.json").symlink_to(victim)
     with pytest.raises(Refusal, match=r"config\.json is a link"):
@@ -140,7 +140,7 @@ def test_a_file_is_not_fetched_through_a_link(hub: Hub, tmp_path: Path, victim: 
 
 
 def test_what_a_kill_left_half_written_is_not_published(hub: Hub, tmp_path: Path) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     (asked.staging / record.FOLDER).mkdir(parents=True)
     for name in ("config.json.0a1b.writing", f"{record.MANIFEST}.0a1b.writing"):
         (asked.staging / name).write_text("{")

@@ -285,19 +285,19 @@ class TestRole:
             },
         )
         (tmp_path / "request.json").write_text(text if isinstance(text, str) else json.dumps(text))
-        wish = request.load(tmp_path / "request.json")
-        site, hub, scope, forge = wish.sources
-        assert wish.target == Path("/data/models/Qwen3-8B")
+        requested = request.load(tmp_path / "request.json")
+        site, hub, scope, forge = requested.sources
+        assert requested.target == Path("/data/models/Qwen3-8B")
         assert (site.endpoint, str(site.token_file), site.proxy) == (
             "https://mirror.example.com",
             "/etc/gaudi-serving/weights/site.token",
             None,
         )
         assert (hub.token_file, hub.proxy, hub.revision) == (None, "http://proxy.example.com:3128", "main")
-        assert [source.kind for source in wish.sources] == ["huggingface", "huggingface", "modelscope", "git"]
+        assert [source.kind for source in requested.sources] == ["huggingface", "huggingface", "modelscope", "git"]
         assert (scope.repository, scope.revision) == ("Qwen/Other-Name", "master")
         assert (forge.repository, forge.revision, forge.user) == ("ours/qwen.git", "v1", "reader")
-        assert (wish.reserve, wish.jobs, wish.recheck) == (10_000_000_000, 8, False)
+        assert (requested.reserve, requested.jobs, requested.recheck) == (10_000_000_000, 8, False)
         assert "hf_secret" not in (tmp_path / "request.json").read_text()
 
     def asked(self, **more: Any) -> list[str]:

@@ -31,7 +31,7 @@ from simulator.hub import git, proxy
 from simulator.hub.modelscope import ModelScope
 from simulator.hub.server import Fault, Hub, running
 from tests.unit.node.outside import Authority as SiteAuthority
-from tests.unit.weights.models import MODEL, SERVED, Leap, source, wish, write_model
+from tests.unit.weights.models import MODEL, SERVED, Leap, requested, source, write_model
 from tests.unit.weights.test_program import describe, environment
 
 ACCOUNT = "us er:p@ss/%:ä"
@@ -352,7 +352,7 @@ class TestLimits:
             # git and the request that asks for its cause meet it.
             hub.faults = [Fault(where="list", status=429, headers=headers, times=2 if kind == "git" else 1)]
             leap = Leap(lambda now: told.append(json.loads((tmp_path / "progress.json").read_text())))
-            fetch.fetch(wish(tmp_path, source(hub, kind=kind)), Progress(tmp_path / "progress.json"), leap)
+            fetch.fetch(requested(tmp_path, source(hub, kind=kind)), Progress(tmp_path / "progress.json"), leap)
         assert seconds - 2 < leap.now < seconds + 2
         assert "too many requests" in told[0]["waiting"]
         assert re.search(r"the next time at (\S+ )?\d\d:\d\d:\d\d UTC", told[0]["waiting"])
@@ -382,7 +382,7 @@ class TestLimits:
         hub.faults = [Fault(where="list", status=429, retry_after="300", times=99)]
         with serve("modelscope", tmp_path / "other") as other:
             leap = Leap()
-            both = wish(tmp_path, source(hub), source(other, name="other", kind="modelscope"))
+            both = requested(tmp_path, source(hub), source(other, name="other", kind="modelscope"))
             assert fetch.fetch(both, Progress(None), leap)["source"] == "other"
         assert leap.now == 0
 
@@ -390,7 +390,7 @@ class TestLimits:
     def test_waiting_has_an_end(self, hub: Hub, tmp_path: Path) -> None:
         hub.faults = [Fault(where="list", status=429, retry_after="300", times=99)]
         leap = Leap()
-        asked = replace(wish(tmp_path, source(hub)), wait_limit=900)
+        asked = replace(requested(tmp_path, source(hub)), wait_limit=900)
         with pytest.raises(Refusal, match="too many requests"):
             fetch.fetch(asked, Progress(None), leap)
         assert leap.now <= 900

@@ -30,7 +30,7 @@ from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
 from tests.unit.node.outside import Authority, Key, proxy, serving
 from tests.unit.node.weights.test_measurements import FETCHED, Runs, npz
-from tests.unit.weights.models import MODEL, source, wish
+from tests.unit.weights.models import MODEL, requested, source
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -61,7 +61,7 @@ def test_a_mirror_that_answers_with_another_commit_is_refused(
     hub.repositories[MODEL].commits[pinned] = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
     answer = hub.repositories[MODEL].commit
     hub.repositories[MODEL].commit = lambda revision: answer("main" if revision == pinned else revision)  # type: ignore[method-assign]
-    asked = wish(tmp_path, source(hub, revision=pinned))
+    asked = requested(tmp_path, source(hub, revision=pinned))
     with pytest.raises(Refusal, match="is pinned: it is a mirror that lies or is broken"):
         fetch.fetch(asked, progress, stop)
     assert not asked.target.exists()
@@ -73,12 +73,12 @@ def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_chec
     pinned = hub.repositories[MODEL].main
     files = {"config.json": sha256(tmp_path / "hub/config.json")}
     lie(hub, tmp_path, pinned)
-    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    asked = requested(tmp_path, source(hub, revision=pinned, files=files))
     with pytest.raises(Refusal):
         fetch.fetch(asked, progress, stop)
     assert not asked.target.exists()
     # Without them nothing contradicts it.
-    believed = wish(tmp_path, source(hub, revision=pinned))
+    believed = requested(tmp_path, source(hub, revision=pinned))
     fetch.fetch(believed, progress, stop)
     assert "evil" in (believed.target / "config.json").read_text()
 
@@ -97,14 +97,14 @@ def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alo
     config = tmp_path / "hub/config.json"
     config.write_text(config.read_text().swapcase())
     send_under(pinned, hub, tmp_path)
-    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    asked = requested(tmp_path, source(hub, revision=pinned, files=files))
     with pytest.raises(Refusal, match=r"config\.json"):
         fetch.fetch(asked, progress, stop)
     assert not asked.target.exists()
 
 
 def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub, files=ask(hub)["files"]))
+    asked = requested(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
     assert asked.target.exists()
 
@@ -136,7 +136,7 @@ def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are
     (refusal,) = pins.code_refusals(plan, [by_commit])
     assert f"{MODEL} is pinned by commit only" in refusal
     # The commit alone would not keep it out.
-    believed = wish(tmp_path, source(hub, **by_commit["fetch"]["repositories"]["huggingface"]))
+    believed = requested(tmp_path, source(hub, **by_commit["fetch"]["repositories"]["huggingface"]))
     fetch.fetch(believed, progress, stop)
     assert (believed.target / "configuration_deepseek.py").read_text() == "import os"
     shutil.rmtree(believed.target)
@@ -145,7 +145,7 @@ def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are
     # A hub without checksums is not asked for code any more.
     assert list(pinned["fetch"]["repositories"]) == ["huggingface"]
     with pytest.raises(Refusal, match="configuration_deepseek"):
-        fetch.fetch(wish(tmp_path, source(hub, **pinned["fetch"]["repositories"]["huggingface"])), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub, **pinned["fetch"]["repositories"]["huggingface"])), progress, stop)
     assert not believed.target.exists()
 
 
@@ -164,7 +164,7 @@ def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
     (tmp_path / "hub" / name).write_text("import os")
     (tmp_path / "hub" / "LICENSE").write_text("as you like")
     send_under(pinned, hub, tmp_path)
-    asked = wish(tmp_path, source(hub, revision=pinned, files=files))
+    asked = requested(tmp_path, source(hub, revision=pinned, files=files))
     with pytest.raises(Refusal, match=rf"does not pin them: {name}\. Use another source"):
         fetch.fetch(asked, progress, stop)
     assert not asked.target.exists()
@@ -181,7 +181,7 @@ def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
         source(hub, name="mirror", revision=added, files=files),
         source(hub, name="hub", revision=honest, files=files),
     )
-    assert fetch.fetch(wish(tmp_path, *sources), progress, stop)["source"] == "hub"
+    assert fetch.fetch(requested(tmp_path, *sources), progress, stop)["source"] == "hub"
 
 
 @pytest.mark.parametrize(
@@ -215,11 +215,11 @@ def test_a_file_that_is_not_there_or_stated_otherwise_ends_it(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
 ) -> None:
     with pytest.raises(Refusal, match=r"lacks files of .* that the catalogue pins, or has others"):
-        fetch.fetch(wish(tmp_path, source(hub, files={name: "0" * 64})), progress, stop)
+        fetch.fetch(requested(tmp_path, source(hub, files={name: "0" * 64})), progress, stop)
 
 
 def test_measurements_of_a_branch_are_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub, revision="main"), measured_cards=2)
+    asked = requested(tmp_path, source(hub, revision="main"), measured_cards=2)
     with pytest.raises(Refusal) as refused:
         fetch.fetch(asked, progress, stop)
     assert refused.value.id == "measurements_not_pinned"
@@ -245,7 +245,7 @@ def test_measurements_that_run_something_are_never_published(
             (folder / f"m_{rank}_2{end}").write_text("{}")
         (folder / f"m_{rank}_2.npz").write_bytes(evil if rank else FETCHED)
     hub.repository("maker/evil", folder)
-    asked = wish(tmp_path, source(hub, repository="maker/evil", revision=hub.repositories["maker/evil"].main))
+    asked = requested(tmp_path, source(hub, repository="maker/evil", revision=hub.repositories["maker/evil"].main))
     with pytest.raises(Refusal, match="would run what is in it"):
         fetch.fetch(replace(asked, measured_cards=2), progress, stop)
     assert not asked.target.exists()

@@ -30,7 +30,7 @@ from simulator import host
 from simulator.hub import git
 from simulator.hub.modelscope import ModelScope
 from simulator.hub.server import Fault, Hub, running
-from tests.unit.weights.models import MODEL, SERVED, Leap, safetensors, source, wish, write_model
+from tests.unit.weights.models import MODEL, SERVED, Leap, requested, safetensors, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 SECOND = "model-00002-of-00003.safetensors"
@@ -89,7 +89,7 @@ class TestEveryKind:
         self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, branch: bool
     ) -> None:
         name = "master" if kind == "modelscope" else "main"
-        asked = wish(tmp_path, source(served, kind=kind, **({"revision": name} if branch else {})))
+        asked = requested(tmp_path, source(served, kind=kind, **({"revision": name} if branch else {})))
         result = fetch.fetch(asked, progress, stop)
         same(asked.target, tmp_path / "hub")
         # ModelScope does not say which commit a branch is.
@@ -105,7 +105,7 @@ class TestEveryKind:
         self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
     ) -> None:
         served.faults = [Fault(name=SECOND, cut_after=300_000)]
-        asked = wish(tmp_path, source(served, kind=kind))
+        asked = requested(tmp_path, source(served, kind=kind))
         fetch.fetch(asked, progress, stop)
         same(asked.target, tmp_path / "hub")
         assert "bytes=300000-" in [seen.range for seen in served.seen]
@@ -126,7 +126,7 @@ class TestEveryKind:
         # The ModelScope library waits by itself, in its own clock.
         monkeypatch.setattr("modelscope_hub._legacy_api.REPO_TREE_PAGE_RETRY_MAX_DELAY_SECONDS", 0.05)
         served.faults = [Fault(where=where, status=status, times=2)]
-        asked = wish(tmp_path, source(served, kind=kind))
+        asked = requested(tmp_path, source(served, kind=kind))
         fetch.fetch(asked, progress, Leap())
         same(asked.target, tmp_path / "hub")
         assert served.faults[0].times == 0
@@ -135,7 +135,7 @@ class TestEveryKind:
     def test_what_is_not_there_is_a_sentence(
         self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, change: dict[str, str]
     ) -> None:
-        asked = wish(tmp_path, source(served, kind=kind, **change))
+        asked = requested(tmp_path, source(served, kind=kind, **change))
         with pytest.raises(Refusal, match=r"(has no revision|does not exist)") as refused:
             fetch.fetch(asked, progress, stop)
         assert next(iter(change.values())) in str(refused.value)
@@ -146,7 +146,7 @@ class TestEveryKind:
     ) -> None:
         served.repositories[MODEL].gated = True
         served.tokens = {"right"}
-        asked = wish(tmp_path, source(served, kind=kind))
+        asked = requested(tmp_path, source(served, kind=kind))
         with pytest.raises(Refusal, match="token"):
             fetch.fetch(asked, progress, stop)
         with_token = replace(asked.sources[0], token_file=token_file(tmp_path, "wrong"))
@@ -177,13 +177,13 @@ class TestEveryKind:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, "http://127.0.0.1:1")
         monkeypatch.setenv("HOME", str(home))
-        fetch.fetch(wish(tmp_path, source(served, kind=kind)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(served, kind=kind)), progress, stop)
         assert {seen.token for seen in served.seen} == {None}
         assert os.environ["http_proxy"] == "http://127.0.0.1:1"
 
     def test_a_proxy_is_used(self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
         # The front server is its own proxy, but not the delivery network's: only small files come this way.
-        asked = wish(tmp_path, source(served, kind=kind, proxy=served.endpoint), include=("config.json",))
+        asked = requested(tmp_path, source(served, kind=kind, proxy=served.endpoint), include=("config.json",))
         fetch.fetch(asked, progress, stop)
         assert served.seen
         assert all(seen.proxied for seen in served.seen)
@@ -191,7 +191,7 @@ class TestEveryKind:
     def test_a_damaged_file_is_mended_from_it(
         self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
     ) -> None:
-        asked = wish(tmp_path, source(served, kind=kind))
+        asked = requested(tmp_path, source(served, kind=kind))
         fetch.fetch(asked, progress, stop)
         (asked.target / SECOND).unlink()
         (asked.target / "config.json").unlink()
@@ -213,7 +213,7 @@ class TestMixed:
             publish(second, other, tmp_path / "hub")
             first = source(hub, name="huggingface")
             then = source(other, name="other", kind=second)
-            asked = wish(tmp_path, first, then)
+            asked = requested(tmp_path, first, then)
             result = fetch.fetch(asked, progress, Leap())
             assert result["source"] == "other"
             same(asked.target, tmp_path / "hub")
@@ -230,14 +230,14 @@ class TestMixed:
         (theirs / "config.json").write_text('{"model_type": "qwen2" }')
         with serve("modelscope", tmp_path) as other:
             publish("modelscope", other, theirs)
-            asked = wish(tmp_path, source(hub, name="huggingface"), source(other, name="other", kind="modelscope"))
+            asked = requested(tmp_path, source(hub, name="huggingface"), source(other, name="other", kind="modelscope"))
             fetch.fetch(asked, progress, Leap())
         same(asked.target, theirs)
 
     def test_the_pin_that_counts_is_that_of_where_it_came_from(
         self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
     ) -> None:
-        asked = wish(tmp_path, source(hub, name="huggingface"))
+        asked = requested(tmp_path, source(hub, name="huggingface"))
         fetch.fetch(asked, progress, stop)
         other = source(hub, name="other", kind="modelscope", revision="master")
         both = replace(asked, sources=(asked.sources[0], other))
@@ -278,7 +278,7 @@ class TestGit:
     def test_both_ways_to_write_an_address_work(
         self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, suffix: str
     ) -> None:
-        fetch.fetch(wish(tmp_path, source(served, kind="git", repository=MODEL + suffix)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(served, kind="git", repository=MODEL + suffix)), progress, stop)
 
     def test_an_earlier_commit_is_fetched_when_it_is_pinned(
         self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
@@ -287,7 +287,7 @@ class TestGit:
         newer = write_model(tmp_path / "newer")
         (newer / SECOND).write_bytes(safetensors(1000, 7))
         assert publish("git", served, newer) != first
-        asked = wish(tmp_path, source(served, kind="git", revision=first))
+        asked = requested(tmp_path, source(served, kind="git", revision=first))
         fetch.fetch(asked, progress, stop)
         same(asked.target, tmp_path / "hub")
 
@@ -323,7 +323,7 @@ class TestGit:
             return done
 
         monkeypatch.setattr(hub_git.Git, "run", watch)
-        fetch.fetch(wish(tmp_path, source(served, kind="git", token_file=path)), progress, stop)
+        fetch.fetch(requested(tmp_path, source(served, kind="git", token_file=path)), progress, stop)
         assert len(started) > 3
         assert secret not in "".join(started)
         assert all(secret not in seen.path for seen in served.seen)
@@ -340,7 +340,7 @@ class TestGit:
         (tmp_path / "hub/vocab.json").write_bytes(b"x" * 2000)
         publish("git", served, tmp_path / "hub")
         with pytest.raises(Refusal, match=r"has vocab\.json in git itself and not in git-lfs, larger than 1kB"):
-            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+            fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_host_that_sends_too_much_is_stopped(
         self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +350,7 @@ class TestGit:
             (tmp_path / f"hub/notes-{number}.txt").write_bytes(secrets.token_bytes(1 << 20))
         publish("git", served, tmp_path / "hub")
         with pytest.raises(Refusal, match="sends more outside git-lfs than a model has"):
-            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+            fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
         assert sum(path.stat().st_size for path in (tmp_path / "models").rglob("*") if path.is_file()) < 1 << 20
 
     def test_a_host_that_sends_without_end_is_stopped_while_it_sends(
@@ -444,7 +444,7 @@ class TestGit:
         """A few folders, each of which has the next one many times, are a list of any length."""
         monkeypatch.setattr(hub_git, "MOST_PRINTED", 100)
         with pytest.raises(Refusal, match="sends more outside git-lfs than a model has"):
-            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+            fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_pointer_without_its_object_is_named(
         self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
@@ -452,7 +452,7 @@ class TestGit:
         commit = served.repositories[MODEL].commits[served.repositories[MODEL].main]
         commit.pop(SECOND)
         with pytest.raises(Refusal, match=f"does not have {SECOND}: Object does not exist"):
-            fetch.fetch(wish(tmp_path, source(served, kind="git")), progress, stop)
+            fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_node_without_git_is_told(self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))

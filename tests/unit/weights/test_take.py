@@ -35,7 +35,7 @@ from gaudi_weights.staging import only_one
 from simulator.hub.server import Hub
 from tests.unit.host.modules import run_main
 from tests.unit.preflight.test_templates import evaluate, fact_of, task_of
-from tests.unit.weights.models import SERVED, source, wish
+from tests.unit.weights.models import SERVED, requested, source
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'module_utils'}"
@@ -70,7 +70,7 @@ Ask = Callable[..., Path]
 @pytest.fixture
 def given(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A finished folder on another node, and a program named rsync that copies out of it."""
-    made = wish(tmp_path / "peer", source(hub))
+    made = requested(tmp_path / "peer", source(hub))
     fetch.fetch(made, progress, stop)
     program = tmp_path / "bin" / "rsync"
     program.parent.mkdir()
@@ -429,7 +429,7 @@ def test_a_peer_of_other_files_mends_nothing(ask: Ask, given: Path, tmp_path: Pa
 
 
 def test_where_nothing_came_nothing_is_left_but_what_came_is(tmp_path: Path) -> None:
-    wanted = wish(tmp_path / "node")
+    wanted = requested(tmp_path / "node")
     with only_one(wanted):
         (wanted.staging / record.SCRATCH / "tree").mkdir(parents=True)
         (wanted.staging / record.SCRATCH / "tree" / "pack").write_text("of a source that was refused")
@@ -451,7 +451,7 @@ def test_a_run_that_publishes_while_this_one_waits_is_no_fault(
     stop: Stop,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    wanted = wish(tmp_path / "node", source(hub))
+    wanted = requested(tmp_path / "node", source(hub))
 
     @contextmanager
     def after_another(mine: Request) -> Iterator[None]:
@@ -681,7 +681,7 @@ def test_a_fetch_from_outside_after_a_take_in_vain_leaves_nothing_of_it(
 ) -> None:
     half = f"os.truncate(folder / {FIRST!r}, 5); sys.exit(30)"
     monkeypatch.setenv("WRONG_AFTER", half)
-    wanted = wish(tmp_path / "node", source(hub))
+    wanted = requested(tmp_path / "node", source(hub))
     with pytest.raises(Refusal, match="did not give"):
         run(ask(target=str(wanted.target)))
     assert (wanted.staging / record.INCOMING / FIRST).exists()

@@ -28,7 +28,7 @@ from gaudi_weights.progress import Progress
 from simulator.hub import xet as storage
 from simulator.hub.content import File
 from simulator.hub.server import Fault, Front, Hub, running
-from tests.unit.weights.models import MODEL, SERVED, source, wait_until, wish, write_model
+from tests.unit.weights.models import MODEL, SERVED, requested, source, wait_until, write_model
 
 SECOND = "model-00002-of-00003.safetensors"
 SIZE = 3_000_000  # bytes of a shard: three xorbs
@@ -75,7 +75,7 @@ def ways(hub: Hub) -> tuple[int, int]:
 def test_what_is_in_xet_storage_comes_from_there(
     hub: Hub, home: Path, tmp_path: Path, progress: Progress, stop: Stop
 ) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     result = fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     storage, plain = ways(hub)
@@ -92,14 +92,14 @@ def test_access_is_asked_for_with_the_token_and_the_token_goes_nowhere_else(
     hub.tokens.add("hf_right")
     hub.repositories[MODEL].private = True
     (tmp_path / "token").write_text("hf_right\n")
-    fetch.fetch(wish(tmp_path, source(hub, token_file=tmp_path / "token")), progress, stop)
+    fetch.fetch(requested(tmp_path, source(hub, token_file=tmp_path / "token")), progress, stop)
     assert [seen.token for seen in hub.seen if "xet-read-token" in seen.path] == ["hf_right"] * 3
     assert ways(hub)[0] == 9
     assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None, hub.signature}
 
 
 def test_it_continues_at_the_byte(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
     content = (tmp_path / "hub" / SECOND).read_bytes()
     (asked.staging / SECOND).write_bytes(content[:2_500_001])
@@ -113,14 +113,14 @@ def test_a_file_comes_in_parts_each_with_access_of_its_own(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xet, "PART", 1_200_000)
-    asked = wish(tmp_path, source(hub), include=(SECOND,))
+    asked = requested(tmp_path, source(hub), include=(SECOND,))
     fetch.fetch(asked, progress, stop)
     assert (asked.target / SECOND).read_bytes() == (tmp_path / "hub" / SECOND).read_bytes()
     assert sum("xet-read-token" in seen.path for seen in hub.seen) == 3
 
 
 def test_with_a_rate_limit_plain_http(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    fetch.fetch(wish(tmp_path, source(hub), rate_limit=100_000_000), progress, stop)
+    fetch.fetch(requested(tmp_path, source(hub), rate_limit=100_000_000), progress, stop)
     assert ways(hub) == (0, 3)
 
 
@@ -157,7 +157,7 @@ def test_who_waited_for_others_does_not_fail_as_slowly_as_they(
 
 def test_a_stop_ends_it_at_once(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     hub.rate = 100_000  # a minute and a half for everything
-    asked = wish(tmp_path, source(hub), jobs=3)  # more than come at once
+    asked = requested(tmp_path, source(hub), jobs=3)  # more than come at once
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(fetch.fetch, asked, progress, stop)
         wait_until(lambda: ways(hub)[0] >= 2)
@@ -194,7 +194,7 @@ def test_a_full_disk_ends_files_that_wait_for_others(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(progress, "advance", full)
-    asked = wish(tmp_path, source(hub), jobs=3, include=("*.safetensors",))
+    asked = requested(tmp_path, source(hub), jobs=3, include=("*.safetensors",))
     with ThreadPoolExecutor(1) as threads, pytest.raises(OSError, match="No space"):
         threads.submit(fetch.fetch, asked, progress, stop).result(600)
 
@@ -220,7 +220,7 @@ def test_plain_http_serves_where_xet_fails(
     fault: Fault,
 ) -> None:
     hub.faults = [fault]
-    asked = wish(tmp_path, source(hub), jobs=1)
+    asked = requested(tmp_path, source(hub), jobs=1)
     result = fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert result["received"] == result["bytes"]
@@ -274,7 +274,7 @@ def test_access_that_is_none_is_not_taken(
     answer: Callable[[Front], None],
 ) -> None:
     monkeypatch.setattr(Front, "xet_access", answer)
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert "since Xet failed (" in capsys.readouterr().out
@@ -292,7 +292,7 @@ def test_a_library_that_waits_for_ever_is_ended(
         return {**found, "terms": [{**term, "unpacked_length": 2**32 - 1} for term in found["terms"]]}
 
     monkeypatch.setattr(storage, "reconstruction", absurd)
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
 
@@ -311,7 +311,7 @@ def test_an_address_for_access_that_is_none_is_not_asked(
     monkeypatch.setattr(Front, "xet_headers", lambda *_: headers)
     (tmp_path / "token").write_text("hf_right\n")
     hub.tokens.add("hf_right")
-    asked = wish(tmp_path, source(hub, token_file=tmp_path / "token"))
+    asked = requested(tmp_path, source(hub, token_file=tmp_path / "token"))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None}
@@ -321,7 +321,7 @@ def test_wrong_bytes_are_fetched_again_over_plain_http(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.faults = [Fault(name=SECOND, where="xorb", flip=True)]
-    asked = wish(tmp_path, source(hub), jobs=1)
+    asked = requested(tmp_path, source(hub), jobs=1)
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert f"since Xet failed ({SECOND} did not come as the hub states it)" in capsys.readouterr().out
@@ -336,7 +336,7 @@ def test_what_came_before_it_ended_too_early_is_kept(
         yield content[:100_000]
 
     monkeypatch.setattr(xet.Storage, "blocks", short)
-    asked = wish(tmp_path, source(hub), include=(SECOND,))
+    asked = requested(tmp_path, source(hub), include=(SECOND,))
     fetch.fetch(asked, progress, stop)
     assert (asked.target / SECOND).read_bytes() == content
     assert [seen.range for seen in hub.seen if seen.where == "delivery"] == ["bytes=100000-"]
@@ -344,7 +344,7 @@ def test_what_came_before_it_ended_too_early_is_kept(
 
 def test_both_ways_wrong_is_a_refusal(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
     hub.faults = [Fault(name=SECOND, where="xorb", flip=True), Fault(name=SECOND, flip=True)]
-    asked = wish(tmp_path, source(hub), jobs=1)
+    asked = requested(tmp_path, source(hub), jobs=1)
     with pytest.raises(Refusal, match=f"{SECOND} came twice with wrong content"):
         fetch.fetch(asked, progress, stop)
     assert not asked.target.exists()
@@ -360,7 +360,7 @@ def test_plain_http_where_xet_is_not_to_be_used(
         # Access is given at another host than the hub: it is not asked, least of all with the token.
         headers = {"X-Xet-Hash": "ab" * 32, "Link": f'<{hub.delivery}/xet-read-token>; rel="xet-auth"'}
         monkeypatch.setattr("simulator.hub.server.Front.xet_headers", lambda *_: headers)
-    asked = wish(tmp_path, source(hub, xet=why != "unwanted"))
+    asked = requested(tmp_path, source(hub, xet=why != "unwanted"))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert ways(hub) == (0, 3)
@@ -378,7 +378,7 @@ def test_a_mirror_that_hands_on_the_hubs_own_address_is_asked_itself(
         }
 
     monkeypatch.setattr(Front, "xet_headers", handed_on)
-    asked = wish(tmp_path, source(hub))
+    asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
     assert ways(hub) == (9, 0)
@@ -393,7 +393,7 @@ def test_a_proxy_of_the_environment_is_not_used(
     hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    fetch.fetch(wish(tmp_path, source(hub)), progress, stop)
+    fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
     assert ways(hub) == (9, 0)
 
 

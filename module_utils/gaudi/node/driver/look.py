@@ -393,8 +393,8 @@ class Look:
     def judgement(self) -> Judgement:
         """The judgement of the node as it is."""
         reboots = bool(self.given.get("reboots"))
-        wishes = DriverPolicy(self.given["replace"], self.given["take_over"], self.given["drain"], reboots)
-        judged: Judgement = decision.decide(self.found, self.wanted, self.facts, wishes)
+        policy = DriverPolicy(self.given["replace"], self.given["take_over"], self.given["drain"], reboots)
+        judged: Judgement = decision.decide(self.found, self.wanted, self.facts, policy)
         return judged
 
     def offers(self) -> tuple[list[Refusal], list[str]]:
@@ -462,8 +462,8 @@ class Look:
             # apt writes the colon of an epoch as %3a.
             if any(Path(place).glob(f"{name.replace('=', '_').replace(':', '%3a')}_*.deb"))
         ]
-        wishes = room.wishes(sizes, comes, self.keep, there, KEPT)
-        return [Room(what, path, *_filesystem(path, size)) for what, path, size in wishes]
+        policy = room.space_demands(sizes, comes, self.keep, there, KEPT)
+        return [Room(what, path, *_filesystem(path, size)) for what, path, size in policy]
 
     @property
     def installed(self) -> dict[str, str]:

@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda _number, _frame: stop.ask())
 
     def begin() -> tuple[Path, Work]:
-        wish = request.load(Path(arguments[1]))
-        return wish.target, lambda progress: WORK[arguments[0]](wish, progress, stop)
+        requested = request.load(Path(arguments[1]))
+        return requested.target, lambda progress: WORK[arguments[0]](requested, progress, stop)
 
     return run(begin)
 

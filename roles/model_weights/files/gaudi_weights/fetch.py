@@ -49,9 +49,9 @@ def check_commit(source: HubSource, answered: str) -> None:
         )
 
 
-def check_measurements_pinned(wish: Request, source: HubSource) -> None:
+def check_measurements_pinned(request: Request, source: HubSource) -> None:
     """Refuse measurements without a pin: the repository's owner could exchange them, and a server runs code in them."""
-    if wish.measured_cards and not source.pinned:
+    if request.measured_cards and not source.pinned:
         raise pin_file.measurements_not_pinned(source.repository)
 
 
@@ -101,34 +101,36 @@ def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], st
 class Fetch:
     """One model from one source into the staging folder."""
 
-    def __init__(self, wish: Request, source: HubSource, progress: Progress, stop: Stop) -> None:
-        self.wish = wish
+    def __init__(self, request: Request, source: HubSource, progress: Progress, stop: Stop) -> None:
+        self.request = request
         self.source = source
         self.progress = progress
         self.stop = stop
-        self.arrived = manifest.Arrived(wish.staging)
+        self.arrived = manifest.Arrived(request.staging)
         # hf_xet reads ahead: a limit would slow the writing, not the network traffic.
-        unlimited = replace(source, xet=source.xet and not wish.rate_limit)
-        self.hub = connect(unlimited, wish.staging / record.SCRATCH)
-        patience = wish.wait_limit if len(wish.sources) == 1 else min(HASTE_SECONDS, wish.wait_limit)
+        unlimited = replace(source, xet=source.xet and not request.rate_limit)
+        self.hub = connect(unlimited, request.staging / record.SCRATCH)
+        patience = request.wait_limit if len(request.sources) == 1 else min(HASTE_SECONDS, request.wait_limit)
         self.transfer = Transfer(
-            Connections(source, wish.jobs), RateLimit(wish.rate_limit), stop, patience, progress.waits
+            Connections(source, request.jobs), RateLimit(request.rate_limit), stop, patience, progress.waits
         )
 
     def files(self) -> list[RemoteFile]:
         """What is wanted of what the source has."""
         listed_files = self.hub.files()
         check_commit(self.source, self.hub.revision)
-        found = pinned_files(choose(listed_files, self.wish.include, self.wish.exclude), listed_files, self.source)
-        if self.wish.measured_cards:
+        found = pinned_files(
+            choose(listed_files, self.request.include, self.request.exclude), listed_files, self.source
+        )
+        if self.request.measured_cards:
             found = [file for file in found if file.name.endswith(MEASURED_ENDINGS)]
-            contents.check_measurements((file.name for file in found), self.wish.measured_cards)
+            contents.check_measurements((file.name for file in found), self.request.measured_cards)
         check_added(found, self.source)
         return found
 
     def one(self, file: RemoteFile) -> RecordedFile:
         """Bring one file into the staging folder, checked."""
-        staging = self.wish.staging
+        staging = self.request.staging
         if file.sha256 is not None and self.arrived.has(file.name, file.sha256):
             return RecordedFile(file.name, file.size, file.sha256)
         beneath.make_folders((staging / file.name).parent, staging)
@@ -140,33 +142,33 @@ class Fetch:
         sha256 = self.transfer.fetch(file, self.hub.place, staging, self.progress.advance)
         if file.name.endswith(".safetensors"):
             contents.check_safetensors(staging, file.name)
-        if self.wish.measured_cards:
+        if self.request.measured_cards:
             measurements.check_measurements(staging / file.name, staging)
         self.arrived.add(file.name, sha256)
         return RecordedFile(file.name, file.size, sha256)
 
     def all(self, files: list[RemoteFile]) -> Manifest:
         """Bring all files: indexes first, since they tell whether the model is whole, then the largest."""
-        here = sum(min(size(self.wish.staging, file.name), file.size) for file in files)
+        here = sum(min(size(self.request.staging, file.name), file.size) for file in files)
         total = sum(file.size for file in files)
-        check_names(self.wish, ((file.name, file.size) for file in files))
-        check_room(self.wish, total - here)
+        check_names(self.request, ((file.name, file.size) for file in files))
+        check_room(self.request, total - here)
         self.progress.begin("fetch", total, here)
         entries = []
         indexes = [file for file in files if file.name.endswith(contents.INDEX)]
         for index in indexes:
             entries.append(self.one(index))
-            contents.check_index(self.wish.staging, index.name, (file.name for file in files))
+            contents.check_index(self.request.staging, index.name, (file.name for file in files))
         rest = sorted((file for file in files if file not in indexes), key=lambda file: -file.size)
-        entries += in_parallel(self.wish.jobs, self.one, rest, self.stop)
+        entries += in_parallel(self.request.jobs, self.one, rest, self.stop)
         self.progress.end()
         ordered = tuple(sorted(entries, key=lambda entry: entry.name))
         return Manifest(self.source.name, self.source.repository, self.hub.revision, now(), ordered)
 
 
-def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> list[str]:
+def damaged(request: Request, done: Manifest, progress: Progress, stop: Stop) -> list[str]:
     """Names of files whose bytes are not the recorded ones: reads everything, and records when and the outcome."""
-    wrong = set(manifest.wrong_sizes(wish.target, done))
+    wrong = set(manifest.wrong_sizes(request.target, done))
     whole = [file for file in done.files if file.name not in wrong]
     progress.begin("verify", sum(file.size for file in whole))
 
@@ -176,12 +178,12 @@ def damaged(wish: Request, done: Manifest, progress: Progress, stop: Stop) -> li
         progress.advance(count)
 
     def right(file: RecordedFile) -> bool:
-        return manifest.sha256_of(wish.target / file.name, wish.target, advance) == file.sha256
+        return manifest.sha256_of(request.target / file.name, request.target, advance) == file.sha256
 
-    wrong |= {file.name for file, fine in zip(whole, in_parallel(wish.jobs, right, whole, stop)) if not fine}
+    wrong |= {file.name for file, fine in zip(whole, in_parallel(request.jobs, right, whole, stop)) if not fine}
     progress.end()
     note = json.dumps({"verified": now(), "wrong": sorted(wrong)}) + "\n"
-    manifest.write(wish.target / record.VERIFIED, note, wish.target)
+    manifest.write(request.target / record.VERIFIED, note, request.target)
     return sorted(wrong)
 
 
@@ -194,17 +196,17 @@ def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     # The record says what the file must be, whatever the source says today.
     files = [RemoteFile(file.name, recorded[file.name].size, recorded[file.name].sha256) for file in files]
     missing = sum(file.size for file in files)
-    check_room(replace(fetch.wish, extra_room=0), missing)
-    fetch.progress.begin("repair", missing, sum(min(size(fetch.wish.staging, f.name), f.size) for f in files))
-    in_parallel(fetch.wish.jobs, fetch.one, files, fetch.stop)
+    check_room(replace(fetch.request, extra_room=0), missing)
+    fetch.progress.begin("repair", missing, sum(min(size(fetch.request.staging, f.name), f.size) for f in files))
+    in_parallel(fetch.request.jobs, fetch.one, files, fetch.stop)
     fetch.progress.end()
-    put_right(fetch.wish, wrong)
+    put_right(fetch.request, wrong)
 
 
-def summary(wish: Request, made: Manifest, progress: Progress, **more: Any) -> dict[str, Any]:
+def summary(request: Request, made: Manifest, progress: Progress, **more: Any) -> dict[str, Any]:
     """The result of the work."""
     return {
-        "target": str(wish.target),
+        "target": str(request.target),
         "source": made.source,
         "repository": made.repository,
         "revision": made.revision,
@@ -216,37 +218,41 @@ def summary(wish: Request, made: Manifest, progress: Progress, **more: Any) -> d
     }
 
 
-def fetch(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
+def fetch(request: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Have the model at its target, whole. Raises Refusal, Stopped, OSError for a disk that takes no more."""
-    done = already_whole(wish)
-    if done is not None and not wish.recheck and not manifest.known_wrong(wish.target, done):
-        return summary(wish, done, progress)
-    with only_one(wish):
-        done = already_whole(wish)  # another fetch may have ended since
+    done = already_whole(request)
+    if done is not None and not request.recheck and not manifest.known_wrong(request.target, done):
+        return summary(request, done, progress)
+    with only_one(request):
+        done = already_whole(request)  # another fetch may have ended since
         wrong: list[str] = []
         if done is not None:
-            look = damaged(wish, done, progress, stop) if wish.recheck else manifest.known_wrong(wish.target, done)
+            look = (
+                damaged(request, done, progress, stop)
+                if request.recheck
+                else manifest.known_wrong(request.target, done)
+            )
             if not look:
-                clear(wish.staging)
-                return summary(wish, done, progress)
+                clear(request.staging)
+                return summary(request, done, progress)
             wrong = look
         progress.received = 0
 
         def from_source(source: HubSource) -> dict[str, Any]:
             if done is not None:
-                repair(Fetch(wish, replace(source, revision=revision_of(source, done)), progress, stop), done, wrong)
-                return summary(wish, done, progress, repaired=wrong)
-            check_measurements_pinned(wish, source)
-            fetching = Fetch(wish, source, progress, stop)
+                repair(Fetch(request, replace(source, revision=revision_of(source, done)), progress, stop), done, wrong)
+                return summary(request, done, progress, repaired=wrong)
+            check_measurements_pinned(request, source)
+            fetching = Fetch(request, source, progress, stop)
             made = fetching.all(fetching.files())
-            publish(wish, made)
-            return summary(wish, made, progress)
+            publish(request, made)
+            return summary(request, made, progress)
 
-        return first_that_serves(wish, from_source, progress, stop)
+        return first_that_serves(request, from_source, progress, stop)
 
 
 def first_that_serves(
-    wish: Request, work: Callable[[HubSource], dict[str, Any]], progress: Progress, stop: Stop
+    request: Request, work: Callable[[HubSource], dict[str, Any]], progress: Progress, stop: Stop
 ) -> dict[str, Any]:
     """Ask the sources in their order; again while one of them is only away, or asks to wait. Raises Refusal.
 
@@ -254,12 +260,12 @@ def first_that_serves(
     it asks; after it, both. Nothing is waited for longer than the request's limit.
     """
     began, pause, arrived = stop.clock(), FIRST_PAUSE, 0
-    soon, late = began + min(HASTE_SECONDS, wish.wait_limit), began + wish.wait_limit
+    soon, late = began + min(HASTE_SECONDS, request.wait_limit), began + request.wait_limit
     failures: dict[str, SourceFailure] = {}
     due: dict[str, float] = {}  # when a source may be asked again that asked to wait
     told: set[str] = set()
     while True:
-        for source in wish.sources:
+        for source in request.sources:
             if stop.clock() < due.get(source.name, 0.0) - 0.001:
                 continue
             try:
@@ -274,15 +280,15 @@ def first_that_serves(
             if progress.received > arrived:  # something came: a source lives
                 arrived, pause = progress.received, FIRST_PAUSE
                 # In this order, so that a caller who waited the whole time has no rounding error left to wait for.
-                soon = late = stop.clock() + (wish.wait_limit - waited)
+                soon = late = stop.clock() + (request.wait_limit - waited)
         now = stop.clock()
         left = {
             name: (late if failure.limited else soon) - now for name, failure in failures.items() if failure.passing
         }
         hopeful = {name for name, seconds in left.items() if seconds > max(due[name] - now, 0.0)}
         if not hopeful:
-            why = "; ".join(too_late(failure, due[name] - now, wish) for name, failure in failures.items())
-            raise Refusal("no_source_serves", f"no source can serve {wish.target.name}: {why}")
+            why = "; ".join(too_late(failure, due[name] - now, request) for name, failure in failures.items())
+            raise Refusal("no_source_serves", f"no source can serve {request.target.name}: {why}")
         longest = max(left[name] for name in hopeful)
         asked = min(max(due[name] - now, 0.0) for name in hopeful)
         until = f"as it asks, the next time at {at(asked)}" if asked else f"for {longest:.0f} s at most"
@@ -292,32 +298,32 @@ def first_that_serves(
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def too_late(failure: SourceFailure, asked: float, wish: Request) -> str:
+def too_late(failure: SourceFailure, asked: float, request: Request) -> str:
     """Why a source does not serve; with the time, where it asks to wait longer than anything is waited for."""
     if not failure.passing or asked <= 0.0:
         return str(failure)
     return (
-        f"{failure}. It asks to wait until {at(asked)} ({asked:.0f} s), and no more than {wish.wait_limit:.0f} s are "
-        "waited in all (model_weights_wait_limit). Run this again then"
+        f"{failure}. It asks to wait until {at(asked)} ({asked:.0f} s), and no more than {request.wait_limit:.0f} s "
+        "are waited in all (model_weights_wait_limit). Run this again then"
     )
 
 
-def verify(wish: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
+def verify(request: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
     """Read every byte of the finished model again. Raises Refusal with the names of bad files.
 
     With recheck they are part of the result instead, and the next step repairs them.
     """
-    done = already_whole(wish)
+    done = already_whole(request)
     if done is None:
         raise Refusal(
             "no_finished_model",
-            f"there is no finished model in {wish.target}; fetch it with playbooks/fetch_weights.yml",
+            f"there is no finished model in {request.target}; fetch it with playbooks/fetch_weights.yml",
         )
-    wrong = damaged(wish, done, progress, stop)
-    if wrong and not wish.recheck:
+    wrong = damaged(request, done, progress, stop)
+    if wrong and not request.recheck:
         raise Refusal(
             "files_damaged",
-            f"{len(wrong)} of {len(done.files)} files of {wish.target} are missing or damaged: {', '.join(wrong)}. "
+            f"{len(wrong)} of {len(done.files)} files of {request.target} are missing or damaged: {', '.join(wrong)}. "
             "playbooks/fetch_weights.yml fetches them again, and nothing else",
         )
-    return summary(wish, done, progress, received=0, wrong=wrong)
+    return summary(request, done, progress, received=0, wrong=wrong)

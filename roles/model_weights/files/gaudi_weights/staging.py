@@ -22,17 +22,17 @@ from . import manifest
 from .request import Request
 
 
-def already_whole(wish: Request) -> Manifest | None:
+def already_whole(request: Request) -> Manifest | None:
     """The finished model at the target, None when there is nothing yet.
 
     Raises Refusal for a folder without our record, another revision, and a file system that is not mounted.
     """
-    target = wish.target
+    target = request.target
     folders.revalidate_directory(target.parent)  # a node that shares it may have published it just now
-    if wish.mounted_on is not None and not wish.mounted_on.is_mount():
+    if request.mounted_on is not None and not request.mounted_on.is_mount():
         raise Refusal(
             "not_mounted",
-            f"{wish.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it",
+            f"{request.mounted_on} is not mounted, and the weights would land on the disk below it. Mount it",
         )
     beneath.refuse_writers(target.parent)
     if target.is_symlink() or target.is_mount():
@@ -47,7 +47,7 @@ def already_whole(wish: Request) -> Manifest | None:
             f"{target} exists and has no record of this program, so it is somebody's own and is not touched. Move it "
             "away, or serve it as it is",
         )
-    if done is not None and done.revision not in wanted_revisions(wish, done):
+    if done is not None and done.revision not in wanted_revisions(request, done):
         raise Refusal(
             "other_revision",
             f"{target} holds revision {done.revision} of {done.repository}, and another one is asked for. Remove it "
@@ -56,36 +56,36 @@ def already_whole(wish: Request) -> Manifest | None:
     return done
 
 
-def wanted_revisions(wish: Request, done: Manifest) -> set[str]:
+def wanted_revisions(request: Request, done: Manifest) -> set[str]:
     """Commits that are accepted; with a branch any commit is, since none was asked for.
 
     The source it came from decides, if it is still one: others call the same content by other commits.
     """
-    same = [source for source in wish.sources if source.name == done.source] or list(wish.sources)
+    same = [source for source in request.sources if source.name == done.source] or list(request.sources)
     return {source.revision if source.pinned else done.revision for source in same}
 
 
 @contextlib.contextmanager
-def only_one(wish: Request) -> Iterator[None]:
+def only_one(request: Request) -> Iterator[None]:
     """Hold the lock of this model; a second fetch of it is refused. Where nothing came, no staging folder is left."""
-    lock = wish.staging / record.LOCK
-    refused = storage.unwritable(wish.staging)
+    lock = request.staging / record.LOCK
+    refused = storage.unwritable(request.staging)
     if refused is not None:
         raise refused
-    beneath.make_folders(lock.parent, wish.staging)
-    with no_empty_folder(wish.staging), beneath.open_file(lock, wish.staging, "ab") as handle:
+    beneath.make_folders(lock.parent, request.staging)
+    with no_empty_folder(request.staging), beneath.open_file(lock, request.staging, "ab") as handle:
         if not holds(lock, handle.fileno()):
             raise Refusal(
-                "fetch_in_progress", f"{wish.target} is being fetched already, here or on a node that shares it"
+                "fetch_in_progress", f"{request.target} is being fetched already, here or on a node that shares it"
             )
         try:
-            try_out(wish)
+            try_out(request)
             yield
         finally:
             with contextlib.suppress(OSError):  # what is left does no harm
-                beneath.remove_tree(wish.staging / record.SCRATCH, wish.staging)
-            if all(path == lock or folder for path, folder in beneath.all_in(wish.staging)):
-                beneath.remove(lock, wish.staging)
+                beneath.remove_tree(request.staging / record.SCRATCH, request.staging)
+            if all(path == lock or folder for path, folder in beneath.all_in(request.staging)):
+                beneath.remove(lock, request.staging)
 
 
 def holds(lock: Path, descriptor: int) -> bool:
@@ -103,35 +103,35 @@ def holds(lock: Path, descriptor: int) -> bool:
     return seen is not None and os.path.samestat(seen, os.fstat(descriptor))
 
 
-def try_out(wish: Request) -> None:
+def try_out(request: Request) -> None:
     """Do in small what ends a fetch: replace a file, rename a folder, have both on the disk. Raises Refusal."""
-    folder, on = wish.staging / record.SCRATCH / "try", storage.file_system(wish.staging)
+    folder, on = request.staging / record.SCRATCH / "try", storage.file_system(request.staging)
     if on.options.intersection(LOCAL_LOCKS):
-        print(f"{on} keeps its locks on this node: do not fetch {wish.target.name} on two nodes at once", flush=True)
+        print(f"{on} keeps its locks on this node: do not fetch {request.target.name} on two nodes at once", flush=True)
     doing = "created"
     try:
-        beneath.make_folders(folder, wish.staging)
+        beneath.make_folders(folder, request.staging)
         doing = "replaced in one step"
         for content in (b"a", b"b"):
-            with beneath.replacing(folder / "file", wish.staging, durable=False) as out:
+            with beneath.replacing(folder / "file", request.staging, durable=False) as out:
                 out.write(content)
         doing = "written to the disk (fsync)"
-        with beneath.open_file(folder / "file", wish.staging, "ab") as out:
+        with beneath.open_file(folder / "file", request.staging, "ab") as out:
             os.fsync(out.fileno())
         files.sync_folder(folder)
         doing = "renamed"
-        beneath.rename(folder, wish.staging, folder.with_name("tried"))
-        beneath.remove_tree(folder.with_name("tried"), wish.staging)
+        beneath.rename(folder, request.staging, folder.with_name("tried"))
+        beneath.remove_tree(folder.with_name("tried"), request.staging)
     except OSError as error:
-        known = storage.explained(error, wish.target.parent, doing)
+        known = storage.explained(error, request.target.parent, doing)
         if known is None:
             raise
         raise known from error
 
 
-def check_names(wish: Request, wanted: Iterable[tuple[str, int]]) -> None:
+def check_names(request: Request, wanted: Iterable[tuple[str, int]]) -> None:
     """Refuse files (name, bytes) that the file system cannot hold, before the first byte."""
-    refused = too_large(wanted, storage.file_system(wish.staging), os.pathconf(wish.staging, "PC_NAME_MAX"))
+    refused = too_large(wanted, storage.file_system(request.staging), os.pathconf(request.staging, "PC_NAME_MAX"))
     if refused is not None:
         raise refused
 
@@ -167,26 +167,27 @@ def clear(staging: Path) -> None:
             beneath.remove(path, staging)
 
 
-def check_room(wish: Request, missing: int) -> None:
+def check_room(request: Request, missing: int) -> None:
     """Refuse before the first byte when what is missing, the conversion's copy and the reserve do not fit."""
-    room = os.statvfs(wish.staging)
+    room = os.statvfs(request.staging)
     free = room.f_bavail * room.f_frsize
-    needed = missing + wish.extra_room + wish.reserve
+    needed = missing + request.extra_room + request.reserve
     if needed > free:
-        elsewhere = f", or set another {wish.root_option}" if wish.root_option else ""
+        elsewhere = f", or set another {request.root_option}" if request.root_option else ""
         raise Refusal(
             "no_room",
-            f"{wish.target} needs {human_bytes(missing)} for what is still missing, {human_bytes(wish.extra_room)} for "
-            f"a conversion's copy and {human_bytes(wish.reserve)} in reserve, {human_bytes(needed)} in all; "
+            f"{request.target} needs {human_bytes(missing)} for what is still missing, "
+            f"{human_bytes(request.extra_room)} for a conversion's copy "
+            f"and {human_bytes(request.reserve)} in reserve, {human_bytes(needed)} in all; "
             f"{human_bytes(free)} are free on its file system. Make room for {human_bytes(needed - free)} more in "
-            f"{wish.target.parent}{elsewhere}",
+            f"{request.target.parent}{elsewhere}",
         )
 
 
-def publish(wish: Request, made: Manifest) -> None:
+def publish(request: Request, made: Manifest) -> None:
     """Make the staging folder the model, in one rename."""
     wanted = {file.name for file in made.files}
-    staging, target = wish.staging, wish.target
+    staging, target = request.staging, request.target
     # What earlier attempts left here: a fetch its scratch folder, a receiver of a peer its incoming files.
     for working in (record.SCRATCH, record.INCOMING):
         with contextlib.suppress(OSError):
@@ -208,12 +209,12 @@ def publish(wish: Request, made: Manifest) -> None:
     beneath.remove(target / record.LOCK, target)
 
 
-def put_right(wish: Request, names: list[str]) -> None:
+def put_right(request: Request, names: list[str]) -> None:
     """Put checked files of the staging folder in the place of wrong ones of the finished model, each in one rename."""
     for name in names:
-        place = wish.target / name
-        beneath.make_folders(place.parent, wish.target)
-        beneath.rename(wish.staging / name, wish.staging, place, wish.target)
+        place = request.target / name
+        beneath.make_folders(place.parent, request.target)
+        beneath.rename(request.staging / name, request.staging, place, request.target)
         files.sync_folder(place.parent)
-    beneath.remove(wish.target / record.VERIFIED, wish.target)
-    clear(wish.staging)
+    beneath.remove(request.target / record.VERIFIED, request.target)
+    clear(request.staging)

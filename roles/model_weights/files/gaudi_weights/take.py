@@ -82,7 +82,7 @@ def load(path: Path) -> tuple[Request, Offer]:
         made = record.parse(json.dumps(content["manifest"]))
         # What is there already counts if it is of the revision that is given.
         of_peer = HubSource(peer.name, peer.address, made.repository, made.revision, None, None)
-        wish = Request(
+        request = Request(
             target=Path(content["target"]),
             sources=(of_peer,),
             extra_room=int(content["extra_room"]),
@@ -93,7 +93,7 @@ def load(path: Path) -> tuple[Request, Offer]:
         )
         known = pin_file.binding(content["repositories"], content["kinds"])
         repositories = tuple({**said, "repository": str(said["repository"])} for said in known)
-        return wish, Offer(peer, made, bool(content["relays"]), repositories)
+        return request, Offer(peer, made, bool(content["relays"]), repositories)
     except Refusal:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -120,9 +120,9 @@ def unwritten_since_now(stream: BinaryIO) -> Callable[[], bool]:
 class Take:
     """Files of one model from one peer into the staging folder."""
 
-    def __init__(self, wish: Request, offer: Offer, wanted: Sequence[RecordedFile], progress: Progress) -> None:
-        self.wish, self.offer, self.wanted, self.progress = wish, offer, wanted, progress
-        self.staging, self.incoming = wish.staging, wish.staging / record.INCOMING
+    def __init__(self, request: Request, offer: Offer, wanted: Sequence[RecordedFile], progress: Progress) -> None:
+        self.request, self.offer, self.wanted, self.progress = request, offer, wanted, progress
+        self.staging, self.incoming = request.staging, request.staging / record.INCOMING
         self.arrived = manifest.Arrived(self.staging)
         self.missing = {file.name: file for file in wanted if not self.arrived.has(file.name, file.sha256)}
         self.checks: dict[str, Future[bool | None]] = {}
@@ -171,7 +171,7 @@ class Take:
                 return None
             if manifest.sha256_of(path, self.staging, lambda _count: None) != file.sha256:
                 return self.wrong(path) if ended or unwritten() else None
-            if self.wish.measured_cards:
+            if self.request.measured_cards:
                 measurements.check_measurements(path, self.staging)
             # rsync keeps a file it is writing to itself, and one it continues as it was: nobody else could give it.
             os.fchmod(stream.fileno(), 0o644)
@@ -207,7 +207,7 @@ class Take:
         self.progress.advance(self.here - self.progress.done)
         self.progress.end()
         if wrong:
-            peer, folder = self.offer.peer.name, self.wish.target.name
+            peer, folder = self.offer.peer.name, self.request.target.name
             raise Refusal(
                 "not_as_recorded",
                 f"{peer} gave {len(wrong)} files of {folder} that are not what its record says: {listed(wrong)}. "
@@ -231,7 +231,7 @@ class Take:
             names.append(record.RELAY)
         try:
             rsync.receive(
-                *(self.offer.peer, self.incoming, self.wish.target.name, options, names, limit),
+                *(self.offer.peer, self.incoming, self.request.target.name, options, names, limit),
                 module=self.modules[0],
                 heard=come,
             )
@@ -258,14 +258,14 @@ class Take:
             says = {}
         peer = self.offer.peer.name
         if why := says.get("gave_up"):
-            raise Refusal("peer_gave_up", f"{peer} cannot pass on {self.wish.target.name}: {why}")
+            raise Refusal("peer_gave_up", f"{peer} cannot pass on {self.request.target.name}: {why}")
         seen = (len(self.checks), json.dumps(says))
         if seen != self.seen:
             self.seen, self.alive = seen, time.monotonic()
         if time.monotonic() - self.alive > rsync.SILENCE:
             raise Refusal(
                 "peer_silent",
-                f"{peer} was to pass on {self.wish.target.name} and has shown no sign of life for {rsync.SILENCE} s",
+                f"{peer} was to pass on {self.request.target.name} and has shown no sign of life for {rsync.SILENCE} s",
             )
         time.sleep(LOOK_AGAIN)  # a peer on another node does not announce that it has checked another file
 
@@ -301,40 +301,40 @@ class Take:
                 say(0, gave_up)
 
 
-def take(wish: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
+def take(request: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
     """Bring the complete model to its target: all of it, or the files that are wrong in the present copy.
 
     Raises Refusal, and OSError if the disk is full.
     """
-    result: dict[str, Any] = {"target": str(wish.target), "peer": offer.peer.name, "bytes": offer.made.size}
+    result: dict[str, Any] = {"target": str(request.target), "peer": offer.peer.name, "bytes": offer.made.size}
     result.update(received=0, repaired=[])
-    done = already_whole(wish)
-    if done is not None and not manifest.known_wrong(wish.target, done):
+    done = already_whole(request)
+    if done is not None and not manifest.known_wrong(request.target, done):
         return result
     offer.check_pins()
-    with only_one(wish):
-        done = already_whole(wish)  # another run may have ended since
-        wrong = manifest.known_wrong(wish.target, done) if done is not None else []
+    with only_one(request):
+        done = already_whole(request)  # another run may have ended since
+        wrong = manifest.known_wrong(request.target, done) if done is not None else []
         if done is not None and not wrong:
-            clear(wish.staging)
+            clear(request.staging)
             return result
         if done is not None and done.files != offer.made.files:
             raise Refusal(
                 "other_files",
-                f"{offer.peer.name} has other files under the name {wish.target.name}, so those that are wrong here "
+                f"{offer.peer.name} has other files under the name {request.target.name}, so those that are wrong here "
                 "cannot be taken from it",
             )
         wanted = [file for file in offer.made.files if done is None or file.name in wrong]
-        taking = Take(wish, offer, wanted, progress)
+        taking = Take(request, offer, wanted, progress)
         lacking = taking.size - taking.here
         with taking.relayed():
-            check_room(wish if done is None else replace(wish, extra_room=0), lacking)
+            check_room(request if done is None else replace(request, extra_room=0), lacking)
             beneath.make_folders(taking.incoming, taking.staging)
             taking.all()
         if done is None:
-            publish(wish, offer.made)
+            publish(request, offer.made)
         else:
-            put_right(wish, wrong)
+            put_right(request, wrong)
     return {**result, "received": lacking, "repaired": wrong}
 
 
@@ -342,8 +342,8 @@ def main(arguments: list[str]) -> int:
     """Entry point."""
 
     def begin() -> tuple[Path, Work]:
-        wish, offer = load(Path(arguments[0]))
-        return wish.target, lambda progress: take(wish, offer, progress)
+        request, offer = load(Path(arguments[0]))
+        return request.target, lambda progress: take(request, offer, progress)
 
     return run(begin)
 
