@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.gaudi.driver import kernel_choice
+from ansible.module_utils.gaudi.driver import kernel_pin
 from ansible.module_utils.gaudi.node.driver import next_boot
 
 from tests.unit.driver.made import KERNEL
@@ -39,7 +39,7 @@ def test_a_chosen_kernel_that_waits_for_a_reboot_is_reported(system: System) -> 
     pin = system.root / "pin.cfg"
     system.patch.setattr(next_boot, "PIN", pin)
     assert booting(system).kernel_waits == ""
-    pin.write_text(kernel_choice.render_pin(OLD, "1>2"))
+    pin.write_text(kernel_pin.render_pin(OLD, "1>2"))
     expected = f"Kernel {OLD} is chosen (gaudi_driver_kernel), kernel {KERNEL} runs: reboot the node."
     assert booting(system).kernel_waits == expected
     (system.root / "osrelease").write_text(f"{OLD}\n")
