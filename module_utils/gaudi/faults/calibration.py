@@ -58,7 +58,8 @@ FAULTS = (
         "another number of cards (playbooks/calibrate.yml makes them).",
         "calibrate_model.sh of vllm-hpu-extension 7717587, whose steps go on after a failed one",
         consequence=True,
-        signs=r"cannot stat '[^']*inc_tmp/|No such file or directory: '[^']*(?:inc_tmp|inc_output)",
+        signs=r"cannot stat '[^']*inc_tmp/|No such file or directory: '[^']*(?:inc_tmp|inc_output"
+        r"|maxabs_\w{1,40}\.json|_hooks_\w{1,40}\.json)",
         example="cp: cannot stat 'inc_tmp/llama-3.1-8b-instruct/g2/*': No such file or directory",
     ),
 )

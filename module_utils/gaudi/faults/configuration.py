@@ -36,7 +36,8 @@ FAULTS = (
         "The server refuses what it is asked for.",
         "Correct the request; then run the playbook again.",
         "pydantic, which vllm/config is made of",
-        signs=r"(?:^|\) ) *Value error, |must be divisible by tensor parallel size",
+        signs=r"(?:^|\) ) *Value error, |must be divisible by tensor parallel size"
+        r"|max_num_batched_tokens \(\d{1,9}\) (?:is smaller|must be)|invalid (?:tool call|reasoning) parser",
         example="  Value error, max_model_len is larger than the model takes",
     ),
     Known(

@@ -27,7 +27,10 @@ FAULTS = (
         "The registry has no such image or tag, or does not show it to this account.",
         "Correct the name: the vendor's images are named in catalog/releases. For a private one log in (docker login).",
         "docker's command line and the distribution's API",
-        signs=r"manifest unknown|pull access denied|manifest for \S+ not found",
+        signs=r"manifest unknown|pull access denied|manifest for \S+ not found"
+        r"|failed to resolve reference .{1,300}: not found$"
+        r"|failed to (?:authorize|fetch (?:anonymous|oauth) token)|unauthorized: authentication required"
+        r"|insufficient_scope",
         example="docker: Error response from daemon: manifest for vault.habana.ai/x:1 not found: manifest unknown.",
     ),
     Known(

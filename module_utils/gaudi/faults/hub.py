@@ -40,7 +40,8 @@ FAULTS = (
         "Give the token the right to read it: for a fine-grained one in its settings, gated repositories included. "
         "Then fetch the weights with it (docs/weights.md, Sources), and serve the folder.",
         "huggingface_hub/utils/_http.py",
-        signs=r"403 (?:Client Error: )?Forbidden|fine-grained token settings|token has the correct permissions",
+        signs=r"^(?!.*\b(?:pull|daemon|registry)\b).*\b403 (?:Client Error: )?Forbidden"
+        r"|fine-grained token settings|token has the correct permissions",
         example="huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: Please enable access to public gated "
         "repositories in your fine-grained token settings to view this repository.",
     ),

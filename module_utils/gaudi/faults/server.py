@@ -97,6 +97,7 @@ FAULTS = (
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|Found no NVIDIA driver"
         r"|libcuda\.so\S*: cannot open|No module named 'habana_frameworks"
         r"|module 'torch' has no attribute 'hpu'|Device string must not be empty"
+        r"|Distributed package doesn't have HCCL|ProcessGroupNCCL is only supported with GPUs"
         r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
@@ -119,7 +120,8 @@ FAULTS = (
         "Raise it: docker run --ulimit memlock=-1 (plans of this project do), LimitMEMLOCK=infinity in a unit, or "
         "/etc/security/limits.conf for a login. ulimit -l in the container shows what counts.",
         "ibv_reg_mr(3) of rdma-core: ENOMEM",
-        signs=r"ibv_reg_(?:dmabuf_)?mr\w*\b.{0,200}(?:Cannot allocate memory|errno[ =:]{1,3}12\b|\bENOMEM\b)"
+        signs=r"[Uu]nable to register (?:MR|memory)\b.{0,80}Cannot allocate memory"
+        r"|ibv_reg_(?:dmabuf_)?mr\w*\b.{0,200}(?:Cannot allocate memory|errno[ =:]{1,3}12\b|\bENOMEM\b)"
         r"|Cannot allocate memory.{0,100}ibv_reg_",
         example="hcl_ibverbs.cpp:405(reg_mr): The condition [ ibmr ] failed. ibv_reg_dmabuf_mr() failed: Cannot "
         "allocate memory",
@@ -285,6 +287,8 @@ FAULTS = (
         r"|cannot import name '\w+' from '(?:habana_frameworks|transformers|tokenizers|torch|vllm|vllm_gaudi)\b"
         r"|ModuleNotFoundError: No module named '(?:vllm|vllm_gaudi|transformers|torch)\.(?!_)"
         r"|module '(?:habana_frameworks|vllm_gaudi|vllm|transformers)[\w.]*' has no attribute"
+        # The system of a host or image is older than the one that a library was built on.
+        r"|version .(?:GLIBC|GLIBCXX|CXXABI)_[\d.]{1,12}. not found"
         # A class of vLLM or transformers lacks what another part of the image asks it for.
         r"|AttributeError: '(?:HPU\w{1,60}|\w{1,60}(?:For(?:CausalLM|ConditionalGeneration)|Config|Args"
         r"|Tokenizer(?:Fast)?|Processor))' object has no attribute",
@@ -397,9 +401,20 @@ FAULTS = (
         "The folder of the weights has code of its own, and the server was not told to run it.",
         "Read the code, then set trust_remote_code in the request; or serve a model without code.",
         "transformers/dynamic_module_utils.py",
-        signs=r"contains custom code which must be executed|[Pp]lease (?:pass|set) .{0,40}trust_remote_code=True",
+        signs=r"contains custom code which must be executed|(?:[Pp]lease pass|\bset) .{0,40}trust_remote_code=True",
         example="ValueError: The repository for /models/x contains custom code which must be executed to "
         "correctly load the model.",
+    ),
+    Known(
+        "option-not-for-gaudi",
+        INSTANCES,
+        "",
+        "This release does not have on Gaudi what the line names.",
+        "Leave that option out, or take a release that has it (docs/models.md and the plugin's page of features).",
+        PLUGIN,
+        signs=r"^(?:\w{1,60}\.)*\w{0,60}(?:Error|Exception): .{0,200}\bnot (?:yet |currently )?(?:supported|implemented"
+        r"|available) (?:on|for|by|in|with) (?:the |Intel )?(?i:hpu|gaudi)",
+        example="ValueError: Prompt logprobs are not supported on HPU",
     ),
     Known(
         "pictures-together",

@@ -664,6 +664,37 @@ WHOLE = [
         'unable to get OCI runtime for sandbox "a5b1": no runtime for "habana" is configured\n',
         "runtime-missing",
     ),
+    # What a registry answers is of no hub of models.
+    (
+        'Failed to pull image "vault.habana.ai/x:1": rpc error: code = NotFound desc = failed to pull and unpack image '
+        '"vault.habana.ai/x:1": failed to resolve reference "vault.habana.ai/x:1": vault.habana.ai/x:1: not found\n',
+        "image-not-in-registry",
+    ),
+    (
+        'Failed to pull image "ghcr.io/x": failed to authorize: failed to fetch anonymous token: unexpected status '
+        "from GET request to https://ghcr.io/token: 403 Forbidden\n",
+        "image-not-in-registry",
+    ),
+    # Measurements for FP8 are no weights.
+    (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/models/quant/maxabs_quant_g3.json'\n",
+        "calibration-not-measured",
+    ),
+    ("ValueError: LoRA is not supported on HPU\n", "option-not-for-gaudi"),
+    ("RuntimeError: Distributed package doesn't have HCCL built in\n", "no-plugin"),
+    (
+        "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by "
+        "/usr/lib/habanalabs/libSynapse.so)\n",
+        "software-versions",
+    ),
+    (
+        "ValueError: Loading /models/x requires you to execute the configuration file in that repo on your local "
+        "machine. Make sure you have read the code there to avoid malicious use, then set the option "
+        "`trust_remote_code=True` to remove this error.\n",
+        "code-not-trusted",
+    ),
+    ("ValueError: max_num_batched_tokens (2048) is smaller than max_model_len (8192).\n", "refused-configuration"),
+    ("libfabric:1:efa:core:efa_mr_reg: Unable to register MR: Cannot allocate memory\n", "locked-memory"),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
 ]
