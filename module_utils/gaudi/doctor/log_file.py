@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..base import kernel_log
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..base.server_log import ACCESS, LISTENS, NAMES_OF_REQUEST, ApiServer, Requests, read_line
+from ..base.server_log import ACCESS, LISTENS, NAMES_OF_REQUEST, TRACEBACK, ApiServer, Requests, read_line
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
 from ..fabric import burn_in
@@ -206,17 +206,18 @@ def explain_file(lines: Sequence[str], release: str = "", status: int | None = N
 def _explained(lines: Sequence[str], facts: Facts) -> Cause:
     # A prompt may have the words of any program.
     others = list(_without_requests(lines))
-    text = "\n".join(line[:_LONGEST] for line in others)
+    programs = list(_of_programs(others, served=_begins_late(lines)))
+    text = "\n".join(line[:_LONGEST] for line in programs)
     if _BUILD.search(text):
-        return _of_build(others, text, facts)
+        return _of_build(programs, text, facts)
     found = _of_packages(text) if _PACKAGES.search(text) or build_log.is_make_log(text) else None
     if found is None and _KERNEL.search(text):
-        found = _of_kernel(others, facts)
+        found = _of_kernel(programs, facts)
     if found is None and _HCCL.search(text):
-        found = _of_hccl(others, text, facts)
+        found = _of_hccl(programs, text, facts)
     if found is None and _HL_QUAL.search(text):
         found = _of_hl_qual(text)
-    return found or _of_pip(others) or _of_server(lines, others, facts)
+    return found or _of_pip(programs) or _of_server(lines, others, facts)
 
 
 def _of_build(lines: Sequence[str], text: str, facts: Facts) -> Cause:
@@ -375,6 +376,23 @@ def _without_requests(lines: Sequence[str]) -> Iterator[str]:
         served = served or bool(LISTENS.search(line[:_LONGEST]) or ACCESS.match(line))
 
 
+def _of_programs(lines: Sequence[str], *, served: bool) -> Iterator[str]:
+    """Yield the lines that other programs may have printed: once a server listens, no line of its own.
+
+    What follows an exception of its own may go on with its message, which may be a client's.
+    """
+    inside = False
+    for line in lines:
+        read = read_line(line)
+        raised = read.text.endswith(TRACEBACK) or bool(_RAISED.match(read.text))
+        own = bool(read.process or read.level or raised)
+        inside = served and ((raised or read.level in ("ERROR", "CRITICAL")) if own else inside)
+        if not (served and own) and not inside:
+            yield line
+        served = served or bool(LISTENS.search(line[:_LONGEST]))
+
+
+_RAISED = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception): ")
 _FAILED = re.compile(
     r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b|^E: "
     r"|command not found|segmentation fault|core dumped|: (?:No such file or directory|Permission denied)$"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from signal import Signals
 
+from ..base.server_log import LEFT_OUT
 from .entry import Known
 from .facts import Facts
 from .shared import NOT_ACQUIRED
@@ -149,18 +150,19 @@ def _first(chains: list[Chain]) -> Raised | None:
 def _cause(known: Known, text: str, facts: Facts, first: Raised | None, *, served: bool) -> Cause:
     case = next((name for name in known.remedies if facts.is_so(name)), "") if known.cases else ""
     shown = re.search(known.signs, text) if known.signs else None
-    it = groups(shown) if shown else ""
+    it = LEFT_OUT if served else groups(shown) if shown else ""
     cause, remedy = fill(known, case, it=it, **_checks(text, facts), **facts.words())
-    lines = (_telling(known, text)[:QUOTED] if served else text[:QUOTED],)
+    quoted = _telling(text) if served else text
+    lines = (quoted[:QUOTED],) if quoted else ()
     retry = known.retry or facts.served is True
     exception = "" if known.retry else _signature(first)
     return Cause(known.id, cause, remedy, retry, lines, exception)
 
 
-def _telling(known: Known, text: str) -> str:
-    """Return what may be quoted of a server that listens: a line of the vendor's, or what the entry is known by."""
-    found = next(filter(None, (re.search(signs, text) for signs in (known.signs, known.hints) if signs)), None)
-    return text if found is None or OF_VENDOR.search(text) else found[0]
+def _telling(text: str) -> str:
+    """Return what may be quoted of a server that listens: a line of the vendor's, or the type of an exception."""
+    masked = without_message(text)
+    return text if OF_VENDOR.search(text) else "" if masked == LEFT_OUT else masked
 
 
 def _checks(text: str, facts: Facts) -> dict[str, str]:

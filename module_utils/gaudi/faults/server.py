@@ -406,17 +406,6 @@ FAULTS = (
         "correctly load the model.",
     ),
     Known(
-        "option-not-for-gaudi",
-        INSTANCES,
-        "",
-        "This release does not have on Gaudi what the line names.",
-        "Leave that option out, or take a release that has it (docs/models.md and the plugin's page of features).",
-        PLUGIN,
-        signs=r"^(?:\w{1,60}\.)*\w{0,60}(?:Error|Exception): .{0,200}\bnot (?:yet |currently )?(?:supported|implemented"
-        r"|available) (?:on|for|by|in|with) (?:the |Intel )?(?i:hpu|gaudi)",
-        example="ValueError: Prompt logprobs are not supported on HPU",
-    ),
-    Known(
         "pictures-together",
         INSTANCES,
         "",
@@ -458,6 +447,17 @@ FAULTS = (
         PLUGIN,
         signs=r"Medusa speculative decoding is not supported|Unknown speculative decoding method",
         example="NotImplementedError: Medusa speculative decoding is not supported",
+    ),
+    Known(
+        "option-not-for-gaudi",
+        INSTANCES,
+        "",
+        "This release does not have on Gaudi what the line names.",
+        "Leave that option out, or take a release that has it (docs/models.md and the plugin's page of features).",
+        PLUGIN,
+        signs=r"^(?:\w{1,60}\.)*\w{0,60}(?:Error|Exception): .{0,200}\bnot (?:yet |currently )?(?:supported|implemented"
+        r"|available) (?:on|for|by|in|with) (?:the |Intel )?(?i:hpu|gaudi)",
+        example="ValueError: Prompt logprobs are not supported on HPU",
     ),
     Known(
         "profiled",

@@ -84,7 +84,10 @@ _INSTALLED = re.compile(
 _MARKS = re.compile(r"[\s~^]+")
 # What is quoted within a message, but for single words; lines of the vendor's libraries; what stands before a sign.
 _QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?![\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
-OF_VENDOR = re.compile(r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) ")
+OF_VENDOR = re.compile(
+    r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) "
+    r"|^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
+)
 # What the vendor's libraries print within a request: it is of no client, wherever it is printed.
 _OF_DEVICE = re.compile(
     r"(?:RuntimeError: )?(?:\[Rank:\d{1,4}\] FATAL ERROR :: MODULE:|Check \$HABANA_LOGS/ for details"
@@ -348,7 +351,7 @@ class ServerLog:
 
 def without_message(text: str) -> str:
     """Return an exception's line without its message, which may quote a request."""
-    return f"{text.partition(':')[0]}: {LEFT_OUT}" if _RAISED.match(text) else LEFT_OUT
+    return f"{text.partition(':')[0]}: {LEFT_OUT}" if _NAMED.match(text) else LEFT_OUT
 
 
 def _quotable(line: ServerLine, *, served: bool) -> str:

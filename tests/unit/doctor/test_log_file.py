@@ -1138,6 +1138,18 @@ def test_words_of_a_message_are_no_lines_of_another_program(words: str) -> None:
     assert words not in json.dumps(log_file.document(cause))
 
 
+@pytest.mark.parametrize("prefix", ["", "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [core.py:700] "])
+@pytest.mark.parametrize("words", [*WORDS, "#8 [ 3/12] RUN pip", "nodes are available: 2 Insufficient my/gpu"])
+def test_words_in_an_exception_of_an_engine_are_no_lines_of_another_program(words: str, prefix: str) -> None:
+    lines = [
+        "INFO:     Application startup complete.",
+        *(prefix + line for line in ("ValueError: bad", f"{words}, diary")),
+    ]
+    cause = explained("\n".join(lines), status=1)
+    assert cause.id == "unknown"
+    assert "diary" not in json.dumps(log_file.document(cause))
+
+
 def test_nothing_of_a_request_is_quoted_from_the_end_of_a_log() -> None:
     log = 'INFO:     10.0.0.9:4242 - "POST /v1 HTTP/1.1" 400 Bad Request\nValueError: "messages": [{"my": "diary"}]'
     assert "diary" not in json.dumps(log_file.document(explained(log, status=1)))
