@@ -14,7 +14,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, cast
 
 from ..base.refusal import Refusal
 from . import storage
@@ -137,12 +137,22 @@ def is_folder(path: Path, place: Path) -> bool:
 def all_in(place: Path) -> Iterator[tuple[Path, bool]]:
     """Yield everything beneath a place, with whether it is a folder; a folder comes after its content.
 
-    A link is not a folder. A missing place, or a link in its place, is empty.
+    A link is not a folder. A missing place, or a link in its place, is empty. Any depth is looked at, up to paths of
+    the kernel's length.
     """
-    for folder, folders, files in os.walk(place, topdown=False) if not place.is_symlink() else ():
-        for name in (*files, *folders):
-            path = Path(folder, name)
-            yield path, name in folders and not path.is_symlink()
+    waiting, found = [] if place.is_symlink() else [place], []
+    while waiting:
+        folder = waiting.pop()
+        found.append(folder)
+        listed: list[os.DirEntry[str]] = []
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            listed += entries
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(folder / entry.name)
+            else:
+                yield folder / entry.name, False
+    yield from ((folder, True) for folder in reversed(found[1:]))
 
 
 def remove(path: Path, place: Path) -> None:
@@ -163,16 +173,38 @@ def remove_tree(path: Path, place: Path) -> None:
     Raises Refusal if the folder itself is a link.
     """
     with contextlib.suppress(FileNotFoundError), _holder(path, place) as (folder, name), _named(path, folder, name):
-        os.close(os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder))
-        for _, folders, files, inside in os.fwalk(name, topdown=False, onerror=_stop, dir_fd=folder):
-            for inner in files:
-                os.unlink(inner, dir_fd=inside)
-            for inner in folders:
-                if stat.S_ISLNK(os.stat(inner, dir_fd=inside, follow_symlinks=False).st_mode):
-                    os.unlink(inner, dir_fd=inside)
-                else:
-                    os.rmdir(inner, dir_fd=inside)
+        top = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
         os.rmdir(name, dir_fd=folder)
+
+
+def _empty(top: int) -> None:
+    """Remove what is in an open folder. What is deeper comes up first: no depth takes more descriptors or memory."""
+    waiting = _without_files(top)
+    while waiting:
+        name = waiting.pop()
+        handle = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=top)
+        try:
+            for inner in _without_files(handle):
+                above = secrets.token_hex(16)
+                os.rename(inner, above, src_dir_fd=handle, dst_dir_fd=top)
+                waiting.append(above)
+        finally:
+            os.close(handle)
+        os.rmdir(name, dir_fd=top)
+
+
+def _without_files(handle: int) -> list[str]:
+    """Remove what is no folder from an open folder, and return the names of the others."""
+    with os.scandir(handle) as entries:
+        listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in listed:
+        if not is_folder:
+            os.unlink(name, dir_fd=handle)
+    return [name for name, is_folder in listed if is_folder]
 
 
 def rename(path: Path, place: Path, target: Path, target_place: Path | None = None) -> None:
@@ -236,10 +268,6 @@ def _writers(folder: Path, at: Path, who: str) -> Refusal:
         "others_may_write",
         f"{at} can be written by {who}, who could put anything in the place of {folder}. {storage.owner_advice(at)}",
     )
-
-
-def _stop(error: OSError) -> NoReturn:
-    raise error
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import os
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,6 +145,35 @@ def test_a_tree_goes_and_what_its_links_lead_to_stays(place: Path) -> None:
     beneath.remove_tree(place, place)
     assert not place.exists()
     assert outside(place) == {"victim": VICTIM}
+
+
+@pytest.fixture
+def deep(place: Path) -> Iterator[Path]:
+    """5000 folders in each other, as a container can make them: their paths are longer than the kernel takes."""
+    handle = os.open(place, os.O_RDONLY)
+    for _ in range(5000):
+        os.mkdir("d", dir_fd=handle)
+        inner = os.open("d", os.O_RDONLY, dir_fd=handle)
+        os.close(handle)
+        handle = inner
+    os.close(handle)
+    yield place
+    # Neither pytest nor shutil can remove what a test leaves.
+    subprocess.run(["rm", "-rf", str(place)], check=True)
+
+
+def test_no_depth_ends_who_looks_at_what_lies_beneath(deep: Path) -> None:
+    """More than Python's stack has: a supervisor ended with RecursionError at each start."""
+    seen: set[Path] = set()
+    for path, _ in beneath.all_in(deep):
+        assert path.parent not in seen
+        seen.add(path)
+    assert len(seen) > 1500
+
+
+def test_no_depth_keeps_a_folder_from_being_removed(deep: Path) -> None:
+    beneath.remove_tree(deep, deep)
+    assert not deep.exists()
 
 
 def test_a_name_that_leads_out_is_refused(place: Path) -> None:
