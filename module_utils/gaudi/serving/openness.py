@@ -89,6 +89,12 @@ _PORTS_NOT_CLOSED = "they are not closed"
 ALL_DOMAINS = frozenset({""})
 # The host of a server that only processes of the node reach, and of one whose plan has no host.
 _NODE, _UNKNOWN = "", "an address that the plan does not name"
+# Parts of which more opens more, and what is said of it.
+_PARTS = {
+    "paths": "it answers on further paths",
+    "between_processes": "other machines may reach ports of its own processes",
+    "rights": "its container has more rights",
+}
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,9 @@ class Openness:
     paths: what makes the server answer on further paths. trusted: what makes it run code of its weights, or read what a
     request names or sends. fetched: what it fetches from a hub by itself. logs_requests: whether it may write requests
     to its log. media_domains: the domains of which a request may name pictures, ALL_DOMAINS for all.
-    between_processes: what lets other machines reach ports of the server's own processes. others: options and variables
-    with their values that are not known to open nothing; whatever differs in them may open something.
+    between_processes: what lets other machines reach ports of the server's own processes. rights: what the container
+    may do on the node, and shares with it. others: options and variables with their values that are not known to open
+    nothing; whatever differs in them may open something.
     """
 
     without_key: bool
@@ -114,6 +121,7 @@ class Openness:
     logs_requests: bool
     media_domains: frozenset[str]
     between_processes: frozenset[str]
+    rights: frozenset[str]
     others: frozenset[tuple[str, str]]
 
 
@@ -137,6 +145,7 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         between_processes=frozenset(
             {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}
         ),
+        rights=frozenset(_rights(_mapping(plan.get("container")))),
         others=frozenset(
             {*_other_options(given), *_other_variables(environment), *_domains_twice(plan.get("arguments"))}
         ),
@@ -238,6 +247,16 @@ def _not_local(environment: Mapping[str, Any]) -> Iterable[str]:
             yield f"{name} is {value}"
 
 
+def _rights(container: Mapping[str, Any]) -> Iterable[str]:
+    """Yield what a container may do on the node; without a word about it, shared memory is the node's."""
+    capabilities = container.get("capabilities")
+    yield from (f"capability {name}" for name in (capabilities if isinstance(capabilities, list) else ()))
+    if container.get("ipc") != "private":
+        yield "shared memory of the node"
+    if not container.get("read_only", True):
+        yield "a root that it may write to"
+
+
 def _reached(host: str, other: str) -> bool:
     """Whether a server at the second host is reached at the first one: the same, or all addresses of its version."""
     if host in (_NODE, other):
@@ -260,8 +279,9 @@ def beyond(one: Openness, other: Openness) -> list[str]:
         found.append("it asks for no key")
     if one.host != _NODE and not (_reached(one.host, other.host) and one.port == other.port):
         found.append(f"other machines reach it at {one.host}, port {one.port}")
-    if one.paths - other.paths:
-        found.append(f"it answers on further paths ({', '.join(sorted(one.paths - other.paths))})")
+    for part, said in _PARTS.items():
+        if opened_there := getattr(one, part) - getattr(other, part):
+            found.append(f"{said} ({', '.join(sorted(opened_there))})")
     if one.trusted - other.trusted:
         more = ", ".join(sorted(_without_value(part) for part in one.trusted - other.trusted))
         found.append(f"it runs code of its weights, or reads more that a request names ({more})")
@@ -273,9 +293,6 @@ def beyond(one: Openness, other: Openness) -> list[str]:
     if other.media_domains != ALL_DOMAINS and not one.media_domains <= other.media_domains:
         more = ", ".join(sorted(one.media_domains - other.media_domains)) or "all domains"
         found.append(f"a request may name pictures of more domains ({more})")
-    if one.between_processes - other.between_processes:
-        more = ", ".join(sorted(one.between_processes - other.between_processes))
-        found.append(f"other machines may reach ports of its own processes ({more})")
     if one.others != other.others:
         # A value may be an address with an account.
         more = ", ".join(sorted({name for name, _ in one.others ^ other.others}))

@@ -50,7 +50,15 @@ PLANS = st.fixed_dictionaries(
         "guarded": st.sampled_from([True, False, None]),
         "listen": LISTEN,
         "environment": ENVIRONMENT,
-        "container": st.fixed_dictionaries({}, optional={"environment": ENVIRONMENT}),
+        "container": st.fixed_dictionaries(
+            {},
+            optional={
+                "environment": ENVIRONMENT,
+                "ipc": st.sampled_from(["private", "host"]),
+                "capabilities": st.lists(st.sampled_from(["SYS_NICE", "IPC_LOCK"])),
+                "read_only": st.booleans(),
+            },
+        ),
         "arguments": ARGUMENTS,
     },
 )
@@ -120,6 +128,7 @@ HARMLESS_ENVIRONMENT = {
     **{"VLLM_PROMPT_SEQ_BUCKET_MAX": "2048", "HF_HOME": "/run/gaudi-serving/home", "TOKENIZERS_PARALLELISM": "true"},
 }
 DOMAINS = ["--allowed-media-domains", "a.example", "b.example"]
+BOX = {"ipc": "private", "capabilities": ["SYS_NICE"], "read_only": True}
 # What may stand there after somebody has edited a plan.
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -181,6 +190,10 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
         *(
             (plan(), {**plan(), "environment": {name: "1"}})
             for name in ("VLLM_ALLOW_INSECURE_SERIALIZATION", "VLLM_USE_RUST_FRONTEND")
+        ),
+        *(
+            ({**plan(), "container": BOX}, {**plan(), "container": {**BOX, **more}})
+            for more in ({"ipc": "host"}, {"ipc": None}, {"capabilities": ["SYS_NICE", "X"]}, {"read_only": False})
         ),
         ({**plan(), "environment": {"VLLM_MEDIA_URL_ALLOW_REDIRECTS": "0"}}, plan()),
         ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, plan()),
