@@ -94,6 +94,7 @@ def test_plans_and_refusals_are_written_in_the_order_of_the_requests(tmp_path: P
     requests = [{"model": "qwq-32b"}, {"model": "qwq-33b"}, {"model": "qwen3-8b", "modules": [0, 2]}]
     run = plan(tmp_path, topology_file="node.yml", plan_requests=requests, plan_output="plans.json")
     assert run.returncode == 0, run.stdout + run.stderr
+    assert (tmp_path / "plans.json").stat().st_mode & 0o077 == 0
     first, second, third = json.loads((tmp_path / "plans.json").read_text(encoding="utf-8"))
     assert [module["module_id"] for module in first["modules"]] == [0, 2]
     assert first["cpu_binding"][-1] == "0"
