@@ -12,7 +12,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
-from ansible.module_utils.gaudi.doctor import bundle, findings
+from ansible.module_utils.gaudi.doctor import bundle, findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 
 
@@ -20,13 +20,7 @@ def doctor_findings(
     node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return all findings of a node, from what node_faults_info, gaudi_preflight and host_tuning_info answered."""
-    # What looked closer comes first: of the same sentence, the first counts.
-    found = [
-        *(Finding(**each) for each in node["found"]),
-        *findings.of_preflight(preflight["problems"], preflight["findings"]),
-        *findings.of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"], preflight["allowed"]),
-    ]
-    return [each.as_dict() for each in findings.once(found)]
+    return [each.as_dict() for each in judged.of_node(node, preflight, tuning)]
 
 
 def doctor_report(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:

@@ -9,7 +9,7 @@ short_description: Read the facts from which faults of a serving node are found
 version_added: "0.1.0"
 author: gaudi-serving
 description:
-  - Looks at what neither M(gaudi_preflight) nor M(host_tuning_info) looks at - who holds the cards, the last verdict on
+  - Reads what neither M(gaudi_preflight) nor M(host_tuning_info) reads - who has cards reserved, the last verdict on
     cards and links, the container engine, the driver's errors in the kernel's log, the host's low memory, whether
     what instances need can be written, whether each instance serves what lies on the node, and what its supervisor
     has counted while it served.
@@ -19,15 +19,13 @@ options:
     description: What the inventory calls the node; advice names it.
     type: str
     required: true
-  release:
+  versions:
     description:
-      - The release whose driver the node has, or will have. From 1.24 on corrupted page tables in the kernel's log are
-        the IOMMU's fault where it translates what a card addresses. The driver's own version counts as well.
-    type: str
-    default: ""
-  topology:
-    description: The C(topology) that M(gaudi_topology_info) returned. Without it the cards are read.
-    type: dict
+      - The release whose driver the node has, or will have, and the version of its driver. With one from 1.24 on,
+        corrupted page tables in the kernel's log are the IOMMU's fault where it translates what a card addresses.
+    type: list
+    elements: str
+    default: []
 requirements:
   - root (C(become))
 extends_documentation_fragment: attributes.reads
@@ -45,6 +43,21 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+acceptance:
+  description: The last verdict on cards and links, as the part V(acceptance) of M(node_report).
+  returned: always
+  type: dict
+  sample: {text: null}
+holders:
+  description: The instance that a card is reserved for, by module id.
+  returned: always
+  type: dict
+  sample: {"3": chat}
+running:
+  description: Whether the unit of an instance runs, starts or stops, by instance.
+  returned: always
+  type: dict
+  sample: {chat: false}
 found:
   description:
     - What was found - C(id) for programs, C(seen_in) (the part of the node), C(sentence) (what was seen and what to do)
@@ -53,10 +66,9 @@ found:
   type: list
   elements: dict
   sample:
-    - id: card-used-by-orphaned-container
-      seen_in: cards and links
-      sentence: >-
-        Module 3 is held by container vllm-chat (pid 4242 python3), but the unit vllm-chat.service does not run.
+    - id: stopped
+      seen_in: instances
+      sentence: chat is stopped. Start it with playbooks/start.yml -e instance=chat.
       fault: true
 """
 
@@ -71,23 +83,21 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import findings, while_serving
 from ansible.module_utils.gaudi.doctor.covering import cover_of
 from ansible.module_utils.gaudi.doctor.findings import Finding
-from ansible.module_utils.gaudi.fabric import asked
-from ansible.module_utils.gaudi.faults.entry import CARDS
 from ansible.module_utils.gaudi.faults.words import fault, say
 from ansible.module_utils.gaudi.host.iommu import required
-from ansible.module_utils.gaudi.node import containers, instances, iommu, links, startable, states, weight_folders
+from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states, weight_folders
 from ansible.module_utils.gaudi.node.files import text_of
 from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule
-from ansible.module_utils.gaudi.node.reader import read_containers, read_holders, read_topology
+from ansible.module_utils.gaudi.node.reader import read_containers, read_holders
+from ansible.module_utils.gaudi.node.report import acceptance
 from ansible.module_utils.gaudi.serving import kept as decisions
 from ansible.module_utils.gaudi.serving import unserved
 from ansible.module_utils.gaudi.serving.state import RUNNING
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "host": {"type": "str", "required": True},
-    "release": {"type": "str", "default": ""},
-    "topology": {"type": "dict"},
+    "versions": {"type": "list", "elements": "str", "default": []},
 }
 
 BUDDYINFO = Path("/proc/buddyinfo")
@@ -105,14 +115,7 @@ KERNEL_WARNINGS = [
 ]
 
 
-def of_verdict() -> list[Finding]:
-    """Return the last verdict on cards and links; for a damaged file a sentence about it."""
-    document, damage = links.last_verdict()
-    damaged = [Finding("verdict_damaged", CARDS, asked.damaged(damage))] if damage else []
-    return [*damaged, *findings.of_verdict(document)]
-
-
-def of_kernel(module: AnsibleModule, *versions: str | None) -> list[Finding]:
+def of_kernel(module: AnsibleModule, *versions: str) -> list[Finding]:
     """What the kernel says of its memory and of the driver; ``versions``: the release, and the driver's."""
     _code, out, _err = module.run_command(KERNEL_LOG)
     _code, warnings, _err = module.run_command(KERNEL_WARNINGS)
@@ -181,10 +184,8 @@ def of_engine(module: AnsibleModule, there: bool) -> list[Finding]:
     return [findings.known("engine-unreachable", what=said) for said in complaints]
 
 
-def main() -> None:
-    """Read, return."""
-    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    topology = module.params["topology"] or read_topology(module, links=False)
+def read(module: AnsibleModule) -> dict[str, Any]:
+    """Read the node."""
     holders, _unreadable = read_holders()
     there = instances.read(module, states.installed())
     silent = of_engine(module, bool(there))
@@ -196,16 +197,24 @@ def main() -> None:
         # Without the engine this is unknown.
         each["otherwise"] = [] if silent or not running[name] else otherwise(module, name, plans.get(name))
     found = [
-        *findings.of_topology(topology["findings"]),
-        *of_verdict(),
-        *findings.of_users(topology["cards"], holders, running),
-        *of_kernel(module, module.params["release"], topology.get("driver_version")),
+        *of_kernel(module, *module.params["versions"]),
         *silent,
         *findings.of_room({each["instance"]: startable.lacks_room(each["instance"]) for each in there}),
         *findings.of_instances(there, module.params["host"]),
         *(found for each in there if running[each["instance"]] for found in of_serving(module, each, plans)),
     ]
-    module.exit_json(changed=False, found=[each.as_dict() for each in found])
+    return {
+        "acceptance": acceptance.read(module),
+        "found": [each.as_dict() for each in found],
+        "holders": holders,
+        "running": running,
+    }
+
+
+def main() -> None:
+    """Read, return."""
+    module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module.exit_json(changed=False, **read(module))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import Any
 from ..base.kernel_log import BAD_PAGE_TABLE, CORRUPTED_BY, MISSING_FIRMWARE, MISSING_SYMBOL
 from ..base.printable import printable
 from ..cards.users import describe_user, instance_of, is_own
-from ..fabric import compute
 from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
 from ..faults.words import fault, say, with_id
 from ..host.iommu import Group, case, shown, translating
@@ -92,23 +91,6 @@ def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
         if f"{TUNED} " in said and ", which may set" in said and ("." in key or key == "governor"):
             return Finding(entry.id, entry.part, printable(f"{say(entry.id, **facts)} {said}"))
     return known(entry.id, **facts)
-
-
-def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
-    """Return the fatal faults and wrong numbers of the last verdict, and what is not proved of the numbers as notes.
-
-    Nothing without a verdict.
-    """
-    found = [
-        Finding(str(fault["id"]), CARDS, printable(str(fault["sentence"])))
-        for fault in (verdict["faults"] if verdict else ())
-        if fault["fatal"]
-    ]
-    part: Mapping[str, Any] = (verdict or {}).get("compute_check") or {"rows": []}
-    wrong = compute.failed(part, [module for row in part["rows"] for module in row["modules"]])
-    found += [Finding("wrong-numbers", CARDS, printable(f"{said} {compute.advice(part)}")) for said in wrong]
-    notes = [f"{said} playbooks/accept.yml checks it again." for said in compute.unproved(part)]
-    return found + [Finding("numbers_not_proved", CARDS, printable(said), fault=False) for said in notes]
 
 
 def of_users(

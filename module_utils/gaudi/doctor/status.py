@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from ..base import paths, reported
-from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..cards.findings import finding
 from ..cards.reservations import holders
@@ -16,7 +15,6 @@ from ..cards.text import describe_node
 from ..driver.dkms import Built
 from ..driver.next_boot import NextBoot
 from ..fabric import asked
-from ..fabric.verdict import read_verdict
 from ..faults.words import with_id
 from ..host import document, iommu
 from ..jobs.decisions import unfinished
@@ -25,7 +23,7 @@ from ..preflight.compatibility import remembered
 from ..preflight.site import not_in_inventory
 from ..serving.state import RUNNING
 from ..serving.unserved import no_other_start
-from . import while_serving
+from . import judged, while_serving
 from .covering import Cover
 
 PARTS = ("cards", "reservations", "tuning", "acceptance", "instances", "jobs")
@@ -92,13 +90,9 @@ def _waits(facts: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _acceptance(verdict: Mapping[str, Any]) -> list[str]:
-    try:
-        if "damage" in verdict:
-            raise ValueError(verdict["damage"])
-        said: list[str] = asked.lines(None if verdict["text"] is None else read_verdict(verdict["text"]))
-    except ValueError as why:
-        return [f"cards and links: {asked.damaged(Damaged(paths.ACCEPTANCE, str(why)))}"]
+def _acceptance(reported_verdict: Mapping[str, Any]) -> list[str]:
+    document, damage = judged.verdict(reported_verdict)
+    said: list[str] = [f"cards and links: {damage}"] if damage else asked.lines(document)
     return said
 
 

@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.gaudi.base.places import Room
 from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
-from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor import findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.fabric import static
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
@@ -48,11 +48,11 @@ def links_in_the_verdict() -> list[Finding]:
     faults = static.check(links.topology(), TYPES, down, links.interfaces(), links.ALL)
     made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
     facts: dict[str, Any] = {"made_of": made_of, "results": (), "located": (), "not_measured": "", "nics": None}
-    return findings.of_verdict(new_verdict(node="n", time="now", faults=list(faults), **facts))
+    return judged.of_verdict(new_verdict(node="n", time="now", faults=list(faults), **facts))
 
 
 def wrong_numbers() -> list[Finding]:
-    found = findings.of_verdict({"faults": [], "compute_check": numbers()})
+    found = judged.of_verdict({"faults": [], "compute_check": numbers()})
     return [each for each in found if each.fault]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.kernel_log import CORRUPTED_BY
 from ansible.module_utils.gaudi.cards.users import new_user
-from ansible.module_utils.gaudi.doctor import findings
+from ansible.module_utils.gaudi.doctor import findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS, HOST, INSTANCES
 from ansible.module_utils.gaudi.host.iommu import Group
@@ -41,8 +41,8 @@ def test_a_healthy_node_has_no_fault() -> None:
     healthy = [
         *findings.of_preflight([], []),
         *findings.of_tuning([{"item": "x", "state": "ok"}, {"item": "y", "state": "not here"}], None, []),
-        *findings.of_verdict(None),
-        *findings.of_verdict({"faults": [{"id": "slow", "sentence": "Slow.", "fatal": False}]}),
+        *judged.of_verdict(None),
+        *judged.of_verdict({"faults": [{"id": "slow", "sentence": "Slow.", "fatal": False}]}),
         *findings.of_users([{"module_id": 0, "users": [OWN]}], {0: "tiny"}, {"tiny": True}),
         *findings.of_low_memory(HEALTHY + NORMAL, 4096),
         *findings.of_low_memory("", 4096),
@@ -124,7 +124,7 @@ def test_a_setting_that_tuned_undoes_names_its_profile_and_not_the_playbook_that
 
 
 def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
-    (found,) = findings.of_verdict({"faults": [{"id": "port_down", "sentence": "A port is down.", "fatal": True}]})
+    (found,) = judged.of_verdict({"faults": [{"id": "port_down", "sentence": "A port is down.", "fatal": True}]})
     assert found == Finding("port_down", CARDS, "A port is down.")
 
 
@@ -132,7 +132,7 @@ def test_the_fatal_faults_of_the_verdict_are_faults() -> None:
 def test_numbers_that_are_not_proved_are_a_note(outcome: str, notes: int) -> None:
     said = "The numbers of module 3 could not be checked (it hangs)."
     row = {"modules": [3], "outcome": outcome, "sentence": said}
-    found = findings.of_verdict({"faults": [], "compute_check": {"rows": [row]}})
+    found = judged.of_verdict({"faults": [], "compute_check": {"rows": [row]}})
     assert [(each.fault, each.sentence.startswith(said)) for each in found] == [(False, True)] * notes
 
 

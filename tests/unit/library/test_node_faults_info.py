@@ -16,12 +16,14 @@ from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import Fault
 from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
-from ansible.module_utils.gaudi.node import containers, instances, iommu, links, startable, states
+from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states
 from ansible.module_utils.gaudi.node.containers import Container
 from ansible.module_utils.gaudi.node.kept import InstancePaths
+from ansible.module_utils.gaudi.node.report import acceptance
 from ansible.module_utils.gaudi.serving.counts import Counts
 from ansible.module_utils.gaudi.serving.kept import Back, StartsFrom, serves
 
+from filter_plugins.doctor import doctor_findings
 from library import node_faults_info
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
@@ -48,7 +50,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_rest: "LoadState=loaded\nActiveState=active\n")
     (tmp_path / "run").mkdir()
     monkeypatch.setattr(startable, "RUN", tmp_path / "run")
-    monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
+    monkeypatch.setattr(acceptance, "VERDICT", tmp_path / "acceptance.json")
     monkeypatch.setattr(node_faults_info, "BUDDYINFO", tmp_path / "buddyinfo")
     monkeypatch.setattr(node_faults_info, "read_holders", lambda: ({0: "tiny"}, []))
     monkeypatch.setattr(node_faults_info, "read_containers", lambda _module, _complaints: ({}, {}))
@@ -60,10 +62,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def faults() -> list[tuple[str, str]]:
-    answer = run_main("library.node_faults_info", {"host": "gaudi-01", "topology": TOPOLOGY})
+def faults(*versions: str) -> list[tuple[str, str]]:
+    """What the doctor finds, with a preflight and a tuning that find nothing more."""
+    answer = run_main("library.node_faults_info", {"host": "gaudi-01", "versions": [*versions]})
     assert answer["changed"] is False
-    return [(found["id"], found["sentence"]) for found in answer["found"]]
+    preflight = {"topology": TOPOLOGY, "problems": [], "findings": [], "allowed": []}
+    tuning: dict[str, Any] = {"items": [], "serving_refused": None, "findings": []}
+    return [(found["id"], found["sentence"]) for found in doctor_findings(answer, preflight, tuning)]
 
 
 def test_a_node_that_serves_has_none() -> None:
@@ -173,7 +178,7 @@ def test_the_kernel_is_asked(node: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return (0, "habanalabs: a\n", "") if "--dmesg" in command else (1, "", "")
 
     monkeypatch.setattr(AnsibleModule, "run_command", said)
-    assert [found for found, _ in faults()] == ["low-memory-fragmented", "driver-errors"]
+    assert [found for found, _ in faults()] == ["driver-errors", "low-memory-fragmented"]
 
 
 RECORDED = Path(__file__).resolve().parents[1] / "doctor/recorded"
@@ -204,10 +209,8 @@ def with_kernel_log(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(AnsibleModule, "run_command", journalctl)
 
 
-def blamed(release: str = "1.24", driver: str | None = None) -> list[str]:
-    topology = {**TOPOLOGY, "driver_version": driver}
-    answer = run_main("library.node_faults_info", {"host": "gaudi-01", "topology": topology, "release": release})
-    return [found["sentence"] for found in answer["found"] if found["id"] == "page-tables-overwritten"]
+def blamed(*versions: str) -> list[str]:
+    return [sentence for found, sentence in faults(*versions) if found == "page-tables-overwritten"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +231,7 @@ def test_recorded_page_tables_are_blamed_on_an_iommu_that_translates_and_on_no_o
     assert "tune_host.yml with host_tuning_reboot=if_needed" in sentence
     assert blamed("1.23", "1.24.1-b336d5e") == [sentence]
     assert blamed("1.23", "1.23.0-2eae87a") == []
-    assert blamed("") == []
+    assert blamed() == []
     card.write_text("identity\n")
     assert blamed(release) == []
     card.unlink()
@@ -240,7 +243,7 @@ def test_without_such_a_line_no_page_table_is_corrupted(card: Path, monkeypatch:
     driver = "habanalabs 0000:02:00.0: page tables of context 1 are not empty"
     with_kernel_log(monkeypatch, driver, "BUG: Bad page map in process python3")
     assert card.exists()
-    assert blamed() == []
+    assert blamed("1.24") == []
 
 
 # How aiohttp ends a fetch of vLLM that takes too long (vllm-project/vllm issue 10904), and a retry of 1.24.1 as
