@@ -430,6 +430,7 @@ from ansible.module_utils.gaudi.node import (
 )
 from ansible.module_utils.gaudi.node import listening as sockets
 from ansible.module_utils.gaudi.node import weight_folders as weights_folders
+from ansible.module_utils.gaudi.node.documents import read as read_document
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.node.driver.look import Look, index_of, kernel_is_due
@@ -439,6 +440,7 @@ from ansible.module_utils.gaudi.node.web import ACCESS
 from ansible.module_utils.gaudi.node.weights import pinned
 from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_first, handover, judgement, mounts
 from ansible.module_utils.gaudi.preflight import site as inventory
+from ansible.module_utils.gaudi.serving import keys as serving_keys
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
 from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from ansible.module_utils.gaudi.weights import record as weights
@@ -839,6 +841,15 @@ def package_versions(module: AnsibleModule) -> dict[str, str]:
     return versions
 
 
+def keys_made(instance: str) -> list[str]:
+    """Return names of an instance's keys from playbooks/keys.yml; for a damaged file a sentence about it."""
+    try:
+        held = read_document(Path(paths.INSTANCES) / instance / paths.KEYS_FILE, serving_keys.read) or []
+    except Damaged as damage:
+        return [str(damage)]
+    return [key.name for key in held if key.origin == serving_keys.PLAYBOOK]
+
+
 def look_at_instance(
     params: Mapping[str, Any], engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> judgement.Instance:
@@ -854,7 +865,7 @@ def look_at_instance(
         measured=(
             weights_folders.measurement_files(Path(measurements["path"]), len(plan["modules"])) if measurements else 0
         ),
-        keys=instances.keys_made(plan["instance"]),
+        keys=keys_made(plan["instance"]),
         user=user,
         cut_off=cut_off_users(engine, plan, listeners),
         recipes=folders.recipes_to_be_had(recipe_directory(plan)),

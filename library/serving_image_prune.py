@@ -92,7 +92,7 @@ from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
 from ansible.module_utils.gaudi.image.recipe import LABEL
 from ansible.module_utils.gaudi.image.tidying import leaving, tidied, unlabelled
-from ansible.module_utils.gaudi.jobs.decisions import active_states
+from ansible.module_utils.gaudi.jobs.facts import active_states
 from ansible.module_utils.gaudi.node import engine_config
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import read, read_text

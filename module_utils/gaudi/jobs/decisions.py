@@ -13,6 +13,7 @@ from ..base.places import is_below
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..base.units import human_bytes, human_seconds
+from .facts import HOMES
 
 # Limits of names: 255 characters for a unit and a folder, 128 for a directory of the catalogue.
 KEY = re.compile(r"[a-z0-9]([a-z0-9.-]{0,158}[a-z0-9])?")
@@ -63,10 +64,6 @@ def decide(status_now: str, recorded: str | None, wanted: str, force: bool) -> s
     if status_now == "succeeded" and recorded == wanted and not force:
         return "keep"
     return "start"
-
-
-# Directories that the unit hides from the work unless one of its paths is below them (ProtectHome, systemd.exec(5)).
-HOMES = ("/home", "/root", "/run/user")
 
 
 def paths_dropin(paths: Sequence[str], there: Sequence[str]) -> str:
@@ -132,30 +129,6 @@ def progress_text(progress: Mapping[str, Any], now: float | None = None) -> str:
         text += f", {human_seconds(eta)} to go"
     waiting = progress.get("waiting")
     return f"{text}; waiting: {waiting}" if waiting and now is not None else text
-
-
-def active_states(shown: str) -> dict[str, str]:
-    """State by unit from the output of systemctl show --property=Id,ActiveState, one paragraph a unit."""
-    states: dict[str, str] = {}
-    for paragraph in shown.split("\n\n"):
-        fields = dict(line.split("=", 1) for line in paragraph.splitlines() if "=" in line)
-        if "Id" in fields:
-            states[fields["Id"]] = fields.get("ActiveState", "inactive")
-    return states
-
-
-# Keys of a job's state and of its progress that a report has. It has no log and no result, which may be long.
-SHOWN = ("state", "started", "message")
-PROGRESS = ("phase", "began", "done", "total", "unit", "rate", "eta", "waiting", "message")
-
-
-def finite(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known values of progress, without infinity and NaN, which stalled work may report and JSON lacks."""
-    return {
-        name: progress[name]
-        for name in PROGRESS
-        if name in progress and not (isinstance(progress[name], float) and not math.isfinite(progress[name]))
-    }
 
 
 def described(found: Mapping[str, Any]) -> dict[str, str]:

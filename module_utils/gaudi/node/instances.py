@@ -13,10 +13,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..base import paths
 from ..base.documents import Damaged
-from ..serving import keys, pace
+from ..serving import pace
 from ..serving.state import FORM, RUNNING, SILENT
 from . import states
-from .documents import read as read_document
 from .documents import read_json
 from .folders import no_room, of_instances
 from .module import systemctl
@@ -168,12 +167,3 @@ def let_through(folder: Path) -> list[str]:
     except Damaged as damage:
         return [f"{damage}, so that nobody knows what it was set up with; the next site.yml writes it anew"]
     return list(document["let_through"])
-
-
-def keys_made(instance: str) -> list[str]:
-    """Return names of an instance's keys from playbooks/keys.yml; for a damaged file a sentence about it."""
-    try:
-        held = read_document(states.PLANS / instance / paths.KEYS_FILE, keys.read) or []
-    except Damaged as damage:
-        return [str(damage)]
-    return [key.name for key in held if key.origin == keys.PLAYBOOK]

@@ -17,7 +17,7 @@ from typing import IO, Any
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.refusal import Refusal
-from ..jobs.decisions import HOMES, SHOWN, active_states, finite
+from ..jobs.facts import HOMES, SHOWN, active_states, finite
 from .documents import read_json
 from .files import NotWritten, write_json
 

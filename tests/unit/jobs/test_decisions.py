@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.jobs import decisions as jobs
+from ansible.module_utils.gaudi.jobs import facts
 from ansible.module_utils.gaudi.node import long_work
 from ansible.module_utils.gaudi.node.report import jobs as report
 from hypothesis import example, given
@@ -260,7 +261,7 @@ def test_no_progress_document_crashes_the_follower(document: dict[str, Any]) -> 
 
 def test_states_of_several_units() -> None:
     shown = "Id=gaudi-job@a.service\nActiveState=active\n\nId=gaudi-job@b.service\nActiveState=inactive\n"
-    assert jobs.active_states(shown) == {"gaudi-job@a.service": "active", "gaudi-job@b.service": "inactive"}
+    assert facts.active_states(shown) == {"gaudi-job@a.service": "active", "gaudi-job@b.service": "inactive"}
 
 
 def _load() -> Any:

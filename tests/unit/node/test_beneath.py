@@ -345,7 +345,7 @@ PLACES = {
     "library/driver_kernel_pin.py": SYSTEM_FILES,
     "library/fabric_check.py": f"{OURS}; {SYSTEM_FILES}",
     "library/fetched_key.py": SYSTEM_FILES,
-    "library/gaudi_preflight.py": SYSTEM_FILES,
+    "library/gaudi_preflight.py": f"{OURS}; {SYSTEM_FILES}",
     "library/host_tuning_files.py": SYSTEM_FILES,
     "library/host_tuning_kernel_cmdline.py": SYSTEM_FILES,
     "library/host_tuning_sysctl.py": SYSTEM_FILES,
