@@ -19,7 +19,8 @@ _BLOCK = 1 << 16
 def in_time(reads: Mapping[Name, Callable[[], Any]], seconds: float) -> dict[Name, Any]:
     """Run functions at once, each in a process of its own, and return what each returned, as JSON has it.
 
-    One that did not return in this time is not among the results. Raises RuntimeError for one that raised.
+    One that did not return in this time, or whose process was killed, is not among the results. Raises RuntimeError for
+    one that raised.
     """
     printed: dict[Name, bytearray] = {}
     processes: dict[Name, int] = {}
@@ -39,8 +40,11 @@ def in_time(reads: Mapping[Name, Callable[[], Any]], seconds: float) -> dict[Nam
                 if not block:
                     pipes.unregister(key.fd)
                     os.close(key.fd)
-                    os.waitpid(processes.pop(key.data), 0)
-                    ended[key.data] = _result(bytes(printed[key.data]))
+                    # Without a process to wait for where the caller's parent ignores SIGCHLD.
+                    with suppress(ChildProcessError):
+                        os.waitpid(processes.pop(key.data), 0)
+                    if printed[key.data]:
+                        ended[key.data] = _result(bytes(printed[key.data]))
         for key in [*pipes.get_map().values()]:
             os.close(key.fd)
     for process in processes.values():
@@ -52,7 +56,7 @@ def in_time(reads: Mapping[Name, Callable[[], Any]], seconds: float) -> dict[Nam
 
 
 def _result(printed: bytes) -> Any:
-    result = json.loads(printed or b'{"raised": "It was ended from outside."}')
+    result = json.loads(printed)
     if "raised" in result:
         raise RuntimeError(result["raised"])
     return result["returned"]

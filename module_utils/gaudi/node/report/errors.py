@@ -31,8 +31,8 @@ def _late(name: object) -> dict[str, Any]:
     what = name[-1] if isinstance(name, tuple) else name
     raise Refusal(
         "not_read_in_time",
-        f"Reading {what} takes longer than {SECONDS:g} seconds. Look whether the file system there, or the driver of "
-        "the cards, still answers (findmnt, journalctl --dmesg), then run again.",
+        f"Reading {what} took longer than {SECONDS:g} seconds, or was killed. Look whether the file system there, or "
+        "the driver of the cards, still answers (findmnt, journalctl --dmesg), then run again.",
     )
 
 
