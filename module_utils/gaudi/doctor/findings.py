@@ -5,20 +5,16 @@ A fault must be mended; a note is information. ``seen_in`` is the part of the no
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.kernel_log import BAD_PAGE_TABLE, CORRUPTED_BY, MISSING_FIRMWARE, MISSING_SYMBOL
 from ..base.printable import printable
-from ..cards.users import describe_user, instance_of, is_own
-from ..faults.entry import CARDS, ERROR, HOST, INSTANCES, KERNEL, PARTS
+from ..faults.entry import ERROR, INSTANCES, PARTS
 from ..faults.words import fault, say, with_id
 from ..host.iommu import Group, case, shown, translating
 from ..host.low_memory import free_pieces
-from ..host.state import ABSENT, NO_INSTANCE, OK
-from ..host.tuned import TUNED
 from ..serving.state import WAITS_FOR_LOCK
 from ..serving.unserved import unit_fault
 
@@ -41,86 +37,6 @@ def known(identifier: str, case: str = "", /, **facts: object) -> Finding:
     """Return the finding for an entry of the list of faults, with its sentence filled in; ``case``: which remedy."""
     entry = fault(identifier)
     return Finding(identifier, entry.part, printable(say(identifier, case, **facts)), fault=entry.severity == ERROR)
-
-
-def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str]) -> list[Finding]:
-    """Return preflight's problems as faults and its findings as notes; both as gaudi_preflight returns them."""
-    return [
-        *(Finding(problem["id"], HOST, printable(problem["message"])) for problem in problems),
-        *(Finding("preflight", HOST, printable(sentence), fault=False) for sentence in findings),
-    ]
-
-
-# The check of catalog/compatibility.yml about these kernel arguments, without which serving is refused.
-_IOMMU = "iommu"
-_OF_IOMMU = (_IOMMU, "intel_iommu")
-
-
-def of_tuning(
-    items: Iterable[Mapping[str, Any]],
-    refused: str | None,
-    findings: Iterable[str],
-    allowed: Collection[str] = (),
-) -> list[Finding]:
-    """Return settings that are not in effect, and why serving is refused; input is as host_tuning_info returns it.
-
-    allowed: checks whose mismatches the site allows (preflight_allow_mismatch). What concerns them is a note.
-    """
-    findings, may = list(findings), _IOMMU in allowed
-    missing = [item for item in items if item["state"] not in (OK, ABSENT)]
-    wrong = [replace(_not_in_effect(item, findings), fault=not (may and item["item"] in _OF_IOMMU)) for item in missing]
-    barred = [replace(known("serving-refused", refused=refused), fault=not may)] if refused else []
-    return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
-
-
-def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
-    """Return the finding for one setting; even a right value may not be configured, or belong to no instance yet.
-
-    notes: sentences of the tuning. What TuneD undoes is not set by running the playbook again.
-    """
-    facts = {name: item[name] for name in ("item", "now", "wanted", "after_reboot")}
-    if item["now"] == NO_INSTANCE:
-        return known("not-configured", **facts)
-    if item["now"] == item["wanted"]:
-        return known("not-persistent", **facts)
-    entry, tuned = fault("not-in-effect"), [said for said in notes if said.startswith(TUNED)]
-    key = "governor" if "governor" in item["item"] else item["item"]
-    for said in tuned:
-        if re.search(rf"(?<![\w.]){re.escape(key)}=", said):
-            return Finding(entry.id, entry.part, printable(f"{entry.sentence.format(**facts)} {said}"))
-        if f"{TUNED} " in said and ", which may set" in said and ("." in key or key == "governor"):
-            return Finding(entry.id, entry.part, printable(f"{say(entry.id, **facts)} {said}"))
-    return known(entry.id, **facts)
-
-
-def of_users(
-    cards: Iterable[Mapping[str, Any]], holders: Mapping[int, str], running: Mapping[str, bool]
-) -> list[Finding]:
-    """Return unexpected users of cards.
-
-    holders: the instance that each module id is reserved for. running: for each instance of the node, whether its unit
-    runs.
-    """
-    return [
-        found
-        for card in cards
-        for user in card["users"]
-        if (found := _of_user(card["module_id"], user, holders.get(card["module_id"]), running))
-    ]
-
-
-def _of_user(
-    module: int | None, user: Mapping[str, Any], holder: str | None, running: Mapping[str, bool]
-) -> Finding | None:
-    """Return why a user should not have the card; None if it may."""
-    instance, who = instance_of(user), describe_user(user)
-    if instance is not None and not running.get(instance, False):
-        return known("card-used-by-orphaned-container", module=module, who=who, instance=instance)
-    if instance is not None:
-        return None
-    if holder is not None and not is_own(user, holder):
-        return known("card-used-by-other-process", module=module, who=who, holder=holder)
-    return known("card-in-use", module=module, who=who)
 
 
 def of_instances(instances: Sequence[Mapping[str, Any]], node: str) -> list[Finding]:
@@ -221,18 +137,6 @@ def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Seque
 def of_server_log(instance: str, lines: Sequence[str]) -> list[Finding]:
     """Return a note on failed requests; ``lines`` are the server's log lines that match ``media-fetch-timeout``."""
     return [known("media-fetch-timeout", instance=instance, count=len(lines))] if lines else []
-
-
-def of_topology(topology_findings: Iterable[Mapping[str, str]]) -> list[Finding]:
-    """Return faults of cards and links themselves, in the words of cards/findings.py.
-
-    A link that is down does not stop preflight, so it is a warning in the topology; for the doctor it is a fault.
-    """
-    return [
-        Finding(found["id"], CARDS, printable(found["message"]))
-        for found in topology_findings
-        if found["severity"] == ERROR or found["id"] == "link-down"
-    ]
 
 
 def report(node: str, findings: Sequence[Finding]) -> list[str]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..base import paths
 from ..base.documents import Damaged
 from ..base.printable import printable
+from ..cards.users import describe_user, instance_of, is_own
 from ..fabric import asked, compute
 from ..fabric.verdict import read_verdict
-from ..faults.entry import CARDS
+from ..faults.entry import CARDS, ERROR, HOST, KERNEL
+from ..faults.words import fault, say
+from ..host.state import ABSENT, NO_INSTANCE, OK
+from ..host.tuned import TUNED
 from . import findings
-from .findings import Finding
+from .findings import Finding, known
 
 
 def verdict(reported: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -45,6 +51,98 @@ def of_verdict(verdict: Mapping[str, Any] | None) -> list[Finding]:
     return found + [Finding("numbers_not_proved", CARDS, printable(said), fault=False) for said in notes]
 
 
+def of_topology(topology_findings: Iterable[Mapping[str, str]]) -> list[Finding]:
+    """Return faults of cards and links themselves, in the words of cards/findings.py.
+
+    A link that is down does not stop preflight, so it is a warning in the topology; for the doctor it is a fault.
+    """
+    return [
+        Finding(found["id"], CARDS, printable(found["message"]))
+        for found in topology_findings
+        if found["severity"] == ERROR or found["id"] == "link-down"
+    ]
+
+
+def of_users(
+    cards: Iterable[Mapping[str, Any]], holders: Mapping[int, str], running: Mapping[str, bool]
+) -> list[Finding]:
+    """Return unexpected users of cards.
+
+    holders: the instance that each module id is reserved for. running: for each instance of the node, whether its unit
+    runs.
+    """
+    return [
+        found
+        for card in cards
+        for user in card["users"]
+        if (found := _of_user(card["module_id"], user, holders.get(card["module_id"]), running))
+    ]
+
+
+def _of_user(
+    module: int | None, user: Mapping[str, Any], holder: str | None, running: Mapping[str, bool]
+) -> Finding | None:
+    """Return why a user should not have the card; None if it may."""
+    instance, who = instance_of(user), describe_user(user)
+    if instance is not None and not running.get(instance, False):
+        return known("card-used-by-orphaned-container", module=module, who=who, instance=instance)
+    if instance is not None:
+        return None
+    if holder is not None and not is_own(user, holder):
+        return known("card-used-by-other-process", module=module, who=who, holder=holder)
+    return known("card-in-use", module=module, who=who)
+
+
+def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str]) -> list[Finding]:
+    """Return preflight's problems as faults and its findings as notes; both as gaudi_preflight returns them."""
+    return [
+        *(Finding(problem["id"], HOST, printable(problem["message"])) for problem in problems),
+        *(Finding("preflight", HOST, printable(sentence), fault=False) for sentence in findings),
+    ]
+
+
+# The check of catalog/compatibility.yml about these kernel arguments, without which serving is refused.
+_IOMMU = "iommu"
+_OF_IOMMU = (_IOMMU, "intel_iommu")
+
+
+def of_tuning(
+    items: Iterable[Mapping[str, Any]],
+    refused: str | None,
+    findings: Iterable[str],
+    allowed: Collection[str] = (),
+) -> list[Finding]:
+    """Return settings that are not in effect, and why serving is refused; input is as host_tuning_info returns it.
+
+    allowed: checks whose mismatches the site allows (preflight_allow_mismatch). What concerns them is a note.
+    """
+    findings, may = list(findings), _IOMMU in allowed
+    missing = [item for item in items if item["state"] not in (OK, ABSENT)]
+    wrong = [replace(_not_in_effect(item, findings), fault=not (may and item["item"] in _OF_IOMMU)) for item in missing]
+    barred = [replace(known("serving-refused", refused=refused), fault=not may)] if refused else []
+    return [*barred, *wrong, *(Finding("host_tuning", KERNEL, printable(said), fault=False) for said in findings)]
+
+
+def _not_in_effect(item: Mapping[str, Any], notes: Sequence[str]) -> Finding:
+    """Return the finding for one setting; even a right value may not be configured, or belong to no instance yet.
+
+    notes: sentences of the tuning. What TuneD undoes is not set by running the playbook again.
+    """
+    facts = {name: item[name] for name in ("item", "now", "wanted", "after_reboot")}
+    if item["now"] == NO_INSTANCE:
+        return known("not-configured", **facts)
+    if item["now"] == item["wanted"]:
+        return known("not-persistent", **facts)
+    entry, tuned = fault("not-in-effect"), [said for said in notes if said.startswith(TUNED)]
+    key = "governor" if "governor" in item["item"] else item["item"]
+    for said in tuned:
+        if re.search(rf"(?<![\w.]){re.escape(key)}=", said):
+            return Finding(entry.id, entry.part, printable(f"{entry.sentence.format(**facts)} {said}"))
+        if f"{TUNED} " in said and ", which may set" in said and ("." in key or key == "governor"):
+            return Finding(entry.id, entry.part, printable(f"{say(entry.id, **facts)} {said}"))
+    return known(entry.id, **facts)
+
+
 def of_node(node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mapping[str, Any]) -> list[Finding]:
     """Return all findings of a node, from what node_faults_info, gaudi_preflight and host_tuning_info report.
 
@@ -54,12 +152,12 @@ def of_node(node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mappi
     holders = {int(module): str(instance) for module, instance in node["holders"].items()}
     document, damage = verdict(node["acceptance"])
     found = [
-        *findings.of_topology(topology["findings"]),
+        *of_topology(topology["findings"]),
         *([Finding("verdict_damaged", CARDS, damage)] if damage else []),
         *of_verdict(document),
-        *findings.of_users(topology["cards"], holders, node["running"]),
+        *of_users(topology["cards"], holders, node["running"]),
         *(Finding(**each) for each in node["found"]),
-        *findings.of_preflight(preflight["problems"], preflight["findings"]),
-        *findings.of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"], preflight["allowed"]),
+        *of_preflight(preflight["problems"], preflight["findings"]),
+        *of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"], preflight["allowed"]),
     ]
     return findings.once(found)

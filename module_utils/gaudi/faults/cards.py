@@ -8,6 +8,7 @@ from .shared import (
     DOCTOR,
     FINDINGS,
     GAUDINET,
+    JUDGED,
     LINK,
     LOG_FILE,
     MODULES,
@@ -338,7 +339,7 @@ FAULTS = (
     Known(
         "card-used-by-orphaned-container",
         CARDS,
-        DOCTOR,
+        JUDGED,
         "Module {module} is held by {who}, but the unit vllm-{instance}.service does not run.",
         "If nobody started it by hand, remove the container: docker rm --force vllm-{instance}.",
         "",
@@ -346,7 +347,7 @@ FAULTS = (
     Known(
         "card-used-by-other-process",
         CARDS,
-        DOCTOR,
+        JUDGED,
         "Module {module} is reserved for the instance {holder}, and {who} uses it.",
         "Stop that, or give {holder} other cards.",
         "",
@@ -354,7 +355,7 @@ FAULTS = (
     Known(
         "card-in-use",
         CARDS,
-        DOCTOR,
+        JUDGED,
         "Module {module} is used by {who}, which is no instance.",
         "Nothing, unless an instance is to have this card: stop the process then.",
         "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .entry import HOST, KERNEL, WARNING, Known
-from .shared import CHECKS, COMPACT, COMPATIBILITY, DOCTOR, FLASH, MODULES, PLUGIN, STILL_TRANSLATES, TABLE
+from .shared import CHECKS, COMPACT, COMPATIBILITY, DOCTOR, FLASH, JUDGED, MODULES, PLUGIN, STILL_TRANSLATES, TABLE
 
 FAULTS = (
     # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
@@ -269,7 +269,7 @@ FAULTS = (
     Known(
         "not-in-effect",
         KERNEL,
-        DOCTOR,
+        JUDGED,
         "{item} is {now}, and {wanted} is wanted (after a reboot: {after_reboot}).",
         "playbooks/tune_host.yml sets it.",
         "catalog/host.yml",
@@ -277,7 +277,7 @@ FAULTS = (
     Known(
         "not-persistent",
         KERNEL,
-        DOCTOR,
+        JUDGED,
         "{item} is {now}, as wanted, but nothing of ours keeps it so (after a reboot: {after_reboot}).",
         "playbooks/tune_host.yml sets it.",
         "catalog/host.yml",
@@ -285,7 +285,7 @@ FAULTS = (
     Known(
         "not-configured",
         KERNEL,
-        DOCTOR,
+        JUDGED,
         "{item} is not set to {wanted} yet, for the instances to come.",
         "playbooks/tune_host.yml sets it.",
         "catalog/host.yml",
@@ -293,7 +293,7 @@ FAULTS = (
     Known(
         "serving-refused",
         KERNEL,
-        DOCTOR,
+        JUDGED,
         "Serving is refused. {refused}",
         "Run playbooks/tune_host.yml after that.",
         "catalog/host.yml",

@@ -32,15 +32,15 @@ NEEDED = (Needed("iommu=pt", "correctness", "answers may be wrong without it"),)
 def of_release(**changes: Any) -> list[Finding]:
     """What preflight says of a node against its release, as the doctor has it."""
     problems = compatibility.problems(judge(dataclasses.replace(RIGHT, **changes)))
-    return findings.of_preflight([problem.as_dict() for problem in problems], [])
+    return judged.of_preflight([problem.as_dict() for problem in problems], [])
 
 
 def of_checks(problems: list[checks.Problem]) -> list[Finding]:
-    return findings.of_preflight([problem.as_dict() for problem in problems], [])
+    return judged.of_preflight([problem.as_dict() for problem in problems], [])
 
 
 def no_driver() -> list[Finding]:
-    return findings.of_topology([finding("no-driver", on_pci="8 Gaudi cards", and_hl_smi="")])
+    return judged.of_topology([finding("no-driver", on_pci="8 Gaudi cards", and_hl_smi="")])
 
 
 def links_in_the_verdict() -> list[Finding]:
@@ -58,26 +58,26 @@ def wrong_numbers() -> list[Finding]:
 
 def hugepages() -> list[Finding]:
     items = state.sysctl_items({"vm.nr_hugepages": "1024"}, {"vm.nr_hugepages": "0"}, [], "/etc/sysctl.d/ours.conf")
-    return findings.of_tuning(map(asdict, items), None, [])
+    return judged.of_tuning(map(asdict, items), None, [])
 
 
 def until_a_reboot() -> list[Finding]:
     items = state.sysctl_items({"vm.nr_hugepages": "64"}, {"vm.nr_hugepages": "64"}, [], "/etc/sysctl.d/ours.conf")
-    return findings.of_tuning(map(asdict, items), None, [])
+    return judged.of_tuning(map(asdict, items), None, [])
 
 
 def limits_of_nobody() -> list[Finding]:
-    return findings.of_tuning(map(asdict, state.limit_items({"memlock": "infinity"}, {}, {})), None, [])
+    return judged.of_tuning(map(asdict, state.limit_items({"memlock": "infinity"}, {}, {})), None, [])
 
 
 def governor() -> list[Finding]:
     cpus = [state.Cpu(0, "powersave", {}, ("powersave", "performance"))]
-    return findings.of_tuning(map(asdict, state.cpu_items(cpus, enabled=True, container=False)), None, [])
+    return judged.of_tuning(map(asdict, state.cpu_items(cpus, enabled=True, container=False)), None, [])
 
 
 def kernel_arguments() -> list[Finding]:
     refused = state.serving_refusal(NEEDED, "6.8.0", [], NEEDED, {})
-    return findings.of_tuning([], refused, [])
+    return judged.of_tuning([], refused, [])
 
 
 def disk() -> list[Finding]:
@@ -86,7 +86,7 @@ def disk() -> list[Finding]:
 
 def orphan() -> list[Finding]:
     user = {**new_user(), "pid": 7, "container": "0123456789ab", "container_name": "vllm-tiny"}
-    return findings.of_users([{"module_id": 3, "users": [user]}], {3: "tiny"}, {"tiny": False})
+    return judged.of_users([{"module_id": 3, "users": [user]}], {3: "tiny"}, {"tiny": False})
 
 
 def crash_loop() -> list[Finding]:

@@ -39,11 +39,11 @@ def failed(phase: str, status: str, **reason: Any) -> list[Finding]:
 
 def test_a_healthy_node_has_no_fault() -> None:
     healthy = [
-        *findings.of_preflight([], []),
-        *findings.of_tuning([{"item": "x", "state": "ok"}, {"item": "y", "state": "not here"}], None, []),
+        *judged.of_preflight([], []),
+        *judged.of_tuning([{"item": "x", "state": "ok"}, {"item": "y", "state": "not here"}], None, []),
         *judged.of_verdict(None),
         *judged.of_verdict({"faults": [{"id": "slow", "sentence": "Slow.", "fatal": False}]}),
-        *findings.of_users([{"module_id": 0, "users": [OWN]}], {0: "tiny"}, {"tiny": True}),
+        *judged.of_users([{"module_id": 0, "users": [OWN]}], {0: "tiny"}, {"tiny": True}),
         *findings.of_low_memory(HEALTHY + NORMAL, 4096),
         *findings.of_low_memory("", 4096),
         *findings.of_kernel_log([]),
@@ -56,7 +56,7 @@ def test_a_healthy_node_has_no_fault() -> None:
 
 
 def test_what_keeps_a_node_from_being_set_up_is_a_fault_and_the_rest_a_note() -> None:
-    fault, note = findings.of_preflight([{"id": "clock", "message": "It is late.\x1b[2J"}], ["Docker is old."])
+    fault, note = judged.of_preflight([{"id": "clock", "message": "It is late.\x1b[2J"}], ["Docker is old."])
     assert (fault.id, fault.fault) == ("clock", True)
     assert "\x1b" not in fault.sentence
     assert (note.sentence, note.fault) == ("Docker is old.", False)
@@ -64,7 +64,7 @@ def test_what_keeps_a_node_from_being_set_up_is_a_fault_and_the_rest_a_note() ->
 
 def test_a_setting_that_is_not_in_effect_says_what_is_and_what_should_be() -> None:
     item = {"item": "vm.nr_hugepages", "wanted": "1024", "now": "0", "after_reboot": "0", "state": "wrong"}
-    barred, wrong, note = findings.of_tuning([item], "iommu=pt is missing.", ["tuned runs, too."])
+    barred, wrong, note = judged.of_tuning([item], "iommu=pt is missing.", ["tuned runs, too."])
     assert (barred.id, wrong.id) == ("serving-refused", "not-in-effect")
     assert barred.sentence.startswith("Serving is refused. iommu=pt is missing. ")
     assert wrong.sentence.startswith("vm.nr_hugepages is 0, and 1024 is wanted (after a reboot: 0).")
@@ -75,7 +75,7 @@ def test_what_the_site_allows_of_the_iommu_is_a_note() -> None:
     item = {"item": "iommu", "wanted": "pt", "now": "-", "after_reboot": "pt", "state": "reboot"}
     items = [item, {**item, "item": "intel_iommu", "wanted": "on"}, {**item, "item": "intel_idle.max_cstate"}]
     for allowed, faults in (([], 4), (["driver"], 4), (["iommu"], 1)):
-        found = findings.of_tuning(items, "iommu=pt is missing.", [], allowed)
+        found = judged.of_tuning(items, "iommu=pt is missing.", [], allowed)
         assert len(found) == 4
         assert sum(each.fault for each in found) == faults
     assert next(each for each in found if each.fault).sentence.startswith("intel_idle.max_cstate is -")
@@ -115,11 +115,11 @@ def test_a_setting_that_tuned_undoes_names_its_profile_and_not_the_playbook_that
         "TuneD is set to the profile balanced, which sets kernel.numa_balancing=1 (/etc/tuned/balanced/tuned.conf), "
         "and may do so after this role. Choose a profile that leaves them alone, or switch TuneD off (tuned-adm off)."
     )
-    undone, unset, _ = findings.of_tuning([item, other], None, [note])
+    undone, unset, _ = judged.of_tuning([item, other], None, [note])
     assert undone.sentence == f"kernel.numa_balancing is 1, and 0 is wanted (after a reboot: 0). {note}"
     assert unset.sentence.endswith("playbooks/tune_host.yml sets it.")
     unknown = "TuneD is set to the profile own, which may set the governor and kernel settings after this role (why)."
-    undone, _ = findings.of_tuning([item], None, [unknown])
+    undone, _ = judged.of_tuning([item], None, [unknown])
     assert undone.sentence.endswith(f"playbooks/tune_host.yml sets it. {unknown}")
 
 
@@ -148,7 +148,7 @@ def test_numbers_that_are_not_proved_are_a_note(outcome: str, notes: int) -> Non
 def test_who_holds_a_card_and_should_not_is_named(
     user: dict[str, Any], holders: dict[int, str], running: dict[str, bool], id_: str, fault: bool, says: str
 ) -> None:
-    (found,) = findings.of_users([{"module_id": 0, "users": [user]}], holders, running)
+    (found,) = judged.of_users([{"module_id": 0, "users": [user]}], holders, running)
     assert (found.id, found.fault) == (id_, fault)
     assert says in found.sentence
 
