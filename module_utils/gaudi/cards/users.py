@@ -18,6 +18,7 @@ _DEVICE = re.compile(r"/dev/accel/accel(?:_controlD)?([0-9]{1,4})(?: \(deleted\)
 # the bare id with the cgroupfs driver.
 _CONTAINER = re.compile(r"(?:[a-z][a-z-]*-)?([0-9a-f]{64})(?:\.scope)?")
 _UNIT = re.compile(r"[^/]+\.(?:service|scope)")
+_OF_USERS = "/user.slice/"
 _SHORT_ID = 12
 _INSTANCE = re.compile(r"[a-z0-9-]{1,48}")
 # What an instance is called: its container, and its unit.
@@ -79,7 +80,8 @@ def owner_of(cgroup: str, init_cgroup: str = "") -> tuple[str | None, str | None
 
     Reads the one line of cgroup v2 (``0::/path``) and the many of v1, where systemd's own hierarchy
     knows the unit. init_cgroup is /proc/1/cgroup: on a node that is itself a container, its path stands
-    before every other and says nothing about the process. A container's own scope is not a unit.
+    before every other and says nothing about the process. A container's own scope is not a unit. Below user.slice,
+    whose groups a user names, nothing is a container or an instance.
     """
     base = _init_paths(init_cgroup)
     unit: str | None = None
@@ -89,9 +91,10 @@ def owner_of(cgroup: str, init_cgroup: str = "") -> tuple[str | None, str | None
         root = base.get(controllers, "")
         below = path[len(root) :] if f"{path}/".startswith(f"{root}/") else path
         for part in below.split("/"):
-            if match := _CONTAINER.fullmatch(part):
+            match = _CONTAINER.fullmatch(part)
+            if match and not below.startswith(_OF_USERS):
                 container = container or match.group(1)[:_SHORT_ID]
-            elif _UNIT.fullmatch(part) and part != "init.scope" and unit is None:
+            elif not match and _UNIT.fullmatch(part) and part != "init.scope" and unit is None:
                 unit = _last_unit(below)
     return unit, container
 
@@ -99,6 +102,8 @@ def owner_of(cgroup: str, init_cgroup: str = "") -> tuple[str | None, str | None
 def _last_unit(path: str) -> str | None:
     """Return the innermost unit of a path: app.service of user@1000.service/app.slice/app.service."""
     units = [part for part in path.split("/") if _UNIT.fullmatch(part) and not _CONTAINER.fullmatch(part)]
+    if path.startswith(_OF_USERS):
+        units = [unit for unit in units if not _OF_INSTANCE.fullmatch(unit)]
     return units[-1] if units else None
 
 

@@ -36,6 +36,10 @@ NODE_SERVICE = (
         ("0::/system.slice/vllm-qwen3-8b.service", "vllm-qwen3-8b.service", None),
         ("0::/user.slice/user-1000.slice/session-3.scope", "session-3.scope", None),
         ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/jupyter.service", "jupyter.service", None),
+        # A user names units and groups of his own as he likes, also like an instance and its container.
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/vllm-a.service", "user@1000.service", None),
+        (f"0::/user.slice/user-1000.slice/user@1000.service/docker-{ID}.scope", "user@1000.service", None),
+        (f"4:pids:/user.slice\n1:name=systemd:/user.slice/user-0.slice/session-1.scope/{ID}", "session-1.scope", None),
         (f"0::/system.slice/docker-{ID}.scope", None, ID[:12]),
         (f"0::/docker/{ID}", None, ID[:12]),
         (f"0::/system.slice/docker-{ID}.scope/init", None, ID[:12]),
