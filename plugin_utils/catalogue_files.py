@@ -43,9 +43,9 @@ def close_matches(name: str, known: Iterable[str]) -> str:
 
 # Where a model's file names its repositories.
 _REPOSITORY = re.compile(r"^ +repository: (\S+)$", re.MULTILINE)
-# How alike a name must be, and how much less alike than the best one.
+# Least likeness of a suggestion, and how far it may be below the best.
 _ALIKE, _BESIDE_BEST = 0.82, 0.08
-_LEAST = 3
+_LEAST_LETTERS = 3
 
 
 def near_models(name: str) -> list[str]:
@@ -73,7 +73,7 @@ def _alikeness(name: str, known: str) -> float:
     """How alike two names are, 0 to 1: one that is part of the other is more alike than one with other letters."""
     one, other = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (name, known))
     ratio = difflib.SequenceMatcher(None, one, other).ratio()
-    within = len(one) >= _LEAST and one in other
+    within = len(one) >= _LEAST_LETTERS and one in other
     return 1 - (1 - ratio) / 10 if within else ratio
 
 

@@ -78,7 +78,7 @@ _KEPT = ("log", "MESSAGE", "message")
 _OF_SERVER = re.compile(
     r"\([^()]{1,80}\bpid=\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d |\[rank\d|Traceback \(most recent call last"
 )
-_NUMBER = re.compile(r"\d{1,20}")
+_NUMBERS = re.compile(r"\d+")
 _LONGEST_BEFORE, _SAMPLE, _ALIKE = 100, 1000, 0.6
 
 _BUILD = re.compile(r"^#\d{1,4} \[[^\]]{1,80}\] |gaudi-image refused |failed to solve: ", re.MULTILINE)
@@ -154,8 +154,7 @@ def _before_all(lines: Sequence[str]) -> re.Pattern[str] | None:
     if server is None:
         return None
     first = server.string[: server.start()]
-    shape = r"\d+".join(map(re.escape, _NUMBER.split(first)))
-    before = re.compile(shape)
+    before = re.compile(r"\d+".join(map(re.escape, _NUMBERS.split(first))))
     filled = [line for line in lines if line.strip()]
     alike = sum(bool(before.match(line)) for line in filled[:_SAMPLE])
     return before if alike >= _ALIKE * len(filled[:_SAMPLE]) else None

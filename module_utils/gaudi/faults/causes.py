@@ -205,9 +205,11 @@ def _three_lines(raised: Raised) -> tuple[str, ...]:
 
 def _last_words(log: ServerLog, facts: Facts) -> tuple[str, ...]:
     said = log.before_death if log.died else log.last_error or log.last_words
-    return (
-        (without_message(said) if said and facts.served and not log.served else said.strip()[:QUOTED],) if said else ()
-    )
+    if not said:
+        return ()
+    if facts.served and not log.served:
+        said = without_message(said)
+    return (said.strip()[:QUOTED],)
 
 
 def _signature(raised: Raised | None) -> str:

@@ -82,8 +82,9 @@ _INSTALLED = re.compile(
 )
 # Marks below a line of code, of Python from 3.11 on.
 _MARKS = re.compile(r"[\s~^]+")
-# What is quoted within a message, but for single words; lines of the vendor's libraries; what stands before a sign.
+# Quoted parts of a message, except single words.
 _QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?![\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
+# Lines of the vendor's libraries.
 OF_VENDOR = re.compile(
     r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) "
     r"|^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
@@ -93,6 +94,7 @@ _OF_DEVICE = re.compile(
     r"(?:RuntimeError: )?(?:\[Rank:\d{1,4}\] FATAL ERROR :: MODULE:|Check \$HABANA_LOGS/ for details"
     r"|Graph compile failed\. synStatus|synNodeCreate\w{0,20} failed for node)"
 )
+# What may stand before the sign of a fault: a label such as "ValueError: ".
 _LABEL = re.compile(r"(?:[\w-]{1,30}(?: [\w-]{1,30}){0,2}: )?")
 # C++ ends a process with an exception that nobody caught so, the C library with damaged memory.
 _LAST_WORDS = re.compile(
@@ -321,7 +323,10 @@ class ServerLog:
                     self.telling[known.id, error] = line.text.strip()[:CHARACTERS]
 
     def _tells(self, pattern: re.Pattern[str], text: str, stream: _Stream) -> bool:
-        """Whether a line shows a fault. Of a server that listens its own words begin the line."""
+        """Whether a line shows a fault.
+
+        Once the server listens, a sign counts at the beginning of a line only: further on, the text may be a client's.
+        """
         found = pattern.search(text)
         if found is None or not self.served or OF_VENDOR.search(text):
             return found is not None

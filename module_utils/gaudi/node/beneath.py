@@ -201,10 +201,10 @@ def _without_files(handle: int) -> list[str]:
     """Remove what is no folder from an open folder, and return the names of the others."""
     with os.scandir(handle) as entries:
         listed = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_folder in listed:
-        if not is_folder:
+    for name, folder in listed:
+        if not folder:
             os.unlink(name, dir_fd=handle)
-    return [name for name, is_folder in listed if is_folder]
+    return [name for name, folder in listed if folder]
 
 
 def rename(path: Path, place: Path, target: Path, target_place: Path | None = None) -> None:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 Name = TypeVar("Name")
 _BLOCK = 1 << 16
+# The last byte of a whole result: what is printed by a process that is killed does not have it.
+_END = b"\n"
 
 
 def in_time(reads: Mapping[Name, Callable[[], Any]], seconds: float) -> dict[Name, Any]:
@@ -27,31 +29,33 @@ def in_time(reads: Mapping[Name, Callable[[], Any]], seconds: float) -> dict[Nam
     ended: dict[Name, Any] = {}
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as pipes:
-        for name, read in reads.items():
-            end, begin = os.pipe()
-            processes[name] = _start(read, begin)
-            os.close(begin)
-            printed[name] = bytearray()
-            pipes.register(end, selectors.EVENT_READ, name)
-        while pipes.get_map() and (left := deadline - time.monotonic()) > 0:
-            for key, _ in pipes.select(left):
-                block = os.read(key.fd, _BLOCK)
-                printed[key.data] += block
-                if not block:
-                    pipes.unregister(key.fd)
-                    os.close(key.fd)
-                    # Without a process to wait for where the caller's parent ignores SIGCHLD.
-                    with suppress(ChildProcessError):
-                        os.waitpid(processes.pop(key.data), 0)
-                    if printed[key.data]:
-                        ended[key.data] = _result(bytes(printed[key.data]))
-        for key in [*pipes.get_map().values()]:
-            os.close(key.fd)
-    for process in processes.values():
-        # With the programs that it runs. Nobody waits for its end: the kernel may not let it go before the server
-        # of a mounted folder answers.
-        with suppress(ProcessLookupError):
-            os.killpg(process, signal.SIGKILL)
+        try:
+            for name, read in reads.items():
+                end, begin = os.pipe()
+                processes[name] = _start(read, begin)
+                os.close(begin)
+                printed[name] = bytearray()
+                pipes.register(end, selectors.EVENT_READ, name)
+            while pipes.get_map() and (left := deadline - time.monotonic()) > 0:
+                for key, _ in pipes.select(left):
+                    block = os.read(key.fd, _BLOCK)
+                    printed[key.data] += block
+                    if not block:
+                        pipes.unregister(key.fd)
+                        os.close(key.fd)
+                        # Without a process to wait for where the caller's parent ignores SIGCHLD.
+                        with suppress(ChildProcessError):
+                            os.waitpid(processes.pop(key.data), 0)
+                        if printed[key.data].endswith(_END):
+                            ended[key.data] = _result(bytes(printed[key.data]))
+        finally:
+            for key in [*pipes.get_map().values()]:
+                os.close(key.fd)
+            for process in processes.values():
+                # With the programs that it runs. Nobody waits for its end: the kernel may not let it go before the
+                # server of a mounted folder answers.
+                with suppress(ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)
     return {name: ended[name] for name in reads if name in ended}
 
 
@@ -81,5 +85,5 @@ def _start(read: Callable[[], Any], pipe: int) -> int:
     finally:
         # What was raised ends here too: the rest of the program belongs to the other process.
         with os.fdopen(pipe, "w", encoding="ascii") as result:
-            result.write(answer or json.dumps({"raised": traceback.format_exc()}))
+            result.write((answer or json.dumps({"raised": traceback.format_exc()})) + _END.decode())
         os._exit(0)

@@ -17,7 +17,7 @@ from ..rules.draft import Draft
 from .refusals import one_node_only
 from .subject import Subject
 
-# More than four rounded figures of a plan are wrong by, in GiB.
+# Largest error of a sum of four figures that a plan rounds to two decimals, in GiB.
 ROUNDED = 0.03
 # A card of an idle node uses less than this, in MiB; more is the instance itself, still running.
 IDLE_AT_MOST_MIB = 4096

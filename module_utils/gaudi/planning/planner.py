@@ -110,11 +110,13 @@ def _on_fewest_cards(
         try:
             found = plan(asked, release, entry, cards, node)
         except Refusal as refusal:
+            if tight is not None:
+                # The smaller number holds the model, whatever prevents a larger one.
+                tried[str(count)] = str(refusal)
+                break
             if refusal.id not in TOO_FEW or (count == SIZES[-1] and not tried):
                 raise
             tried[str(count)] = str(refusal)
-            if tight is not None:
-                break
             if refusal.id == "too_few_cards" or count == SIZES[-1]:
                 raise Refusal("fits_on_no_cards", _nowhere(tried)) from refusal
             continue
@@ -141,8 +143,8 @@ def _chosen(found: Mapping[str, Any], count: int, tried: Mapping[str, str]) -> d
         "value": "tensor_parallel_size",
         "result": count,
         "rule": "fewest-cards",
-        "source": "gaudi-serving: the first of 1, 2, 4 and 8 cards whose memory holds the weights and one longest "
-        "request",
+        "source": "gaudi-serving: the first of 1, 2, 4 and 8 cards whose memory holds the weights, one longest request "
+        "and the graphs; if none leaves memory for graphs, the largest that holds the rest",
         "inputs": {number: sentence for number, sentence in tried.items() if int(number) != count},
     }
     return {**found, "explain": [*found["explain"], why]}

@@ -40,7 +40,7 @@ GENERATIONS = ("gaudi2", "gaudi3")
 # Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
 DEEPSEEK_ON_ONE_NODE = 32768
 
-# Remedy where another number of cards is none, with the release and its number.
+# Remedy for a release with a fixed number of cards; filled with the release and that number.
 NO_OTHER_NUMBER = "Release {} always takes {} cards. Serve another model, or use another release."
 
 # What the vendor recommends on these cards; its code calls the smaller sizes suboptimal (README_GAUDI.md).

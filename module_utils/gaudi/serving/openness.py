@@ -89,7 +89,7 @@ _PORTS_NOT_CLOSED = "they are not closed"
 ALL_DOMAINS = frozenset({""})
 # The host of a server that only processes of the node reach, and of one whose plan has no host.
 _NODE, _UNKNOWN = "", "an address that the plan does not name"
-# Parts of which more opens more, and what is said of it.
+# Sets of which a larger one is more open, with the clause for the difference.
 _PARTS = {
     "paths": "it answers on further paths",
     "between_processes": "other machines may reach ports of its own processes",

@@ -141,7 +141,7 @@ class Progress:
             self._begin_again(int(found["total"] or 0))
         elif AGAIN_DONE.search(line):
             if f"{VALIDATION}prompt" not in self.warm_up:
-                # All that the first warm-up had: its bars told nobody which one they were of.
+                # The first warm-up's whole count: its bars do not show which warm-up they belong to.
                 self._expect_again(self._prompts_again() or min(self.warm_up.get("prompt", (0, 0))[1], 2))
             self._complete(again=True)
         elif found := FINISHED.search(line):
@@ -263,7 +263,7 @@ class Progress:
         first = max(self.expected.get(phase, 0), self.warm_up.get(phase, (0, 0))[1])
         again = self.warm_up.get(VALIDATION + phase, (0, 0))[1]
         if self._again and not again and phase == "prompt" and total <= 2 and total < first:
-            # A version that does not say how many takes two prompts.
+            # Releases that announce no number capture at most two prompts again.
             return VALIDATION + phase
         if total in (first, *self._announced.get(phase, ())) and not (self._again and total == again):
             return phase
@@ -282,7 +282,7 @@ class Progress:
         self._again = True
         self._complete(again=False)
         if prompts and (known := self.warm_up.get(f"{VALIDATION}prompt")) is not None:
-            # No count goes back, whatever an engine of another number says.
+            # The count never decreases, even if another engine announces a smaller number.
             self.warm_up[f"{VALIDATION}prompt"] = (known[0], max(known[0], prompts))
         self._expect_again(prompts or self._prompts_again())
 

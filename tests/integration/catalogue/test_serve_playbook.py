@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 # What is beside the weights of each host: its config.json, or None where there is none.
-READ = {"text": b'{"model_type": "qwen2", "by": "J\xc3\xbcrgen {{ x }}"}', "text2": b'{"model_type": {'}
+READ = {"text": b'{"model_type": "qwen2", "by": "J\xc3\xbcrgen {{ x }}"}', "text2": b'{"model_type": {', "empty": b""}
 REFUSED = ("absent", "bytes", "directory", "large", "link")
 TOO_LARGE = b"{}" + b" " * (1 << 20)
 

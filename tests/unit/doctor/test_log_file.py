@@ -1232,3 +1232,9 @@ def test_the_example_of_a_fault_is_explained_by_it(known: Any) -> None:
         # Lines of apt on a node are of its packages.
         alone = explained if not known.example.startswith("E: ") else explained_in_a_build
         assert known.id in FACTS or alone(known.example).id == known.id
+
+
+def test_long_numbers_before_the_lines_of_a_server_are_compared_quickly() -> None:
+    """One number of 90 digits as five of 20 took minutes on each other line of digits."""
+    text = f"{'1' * 90}x INFO 01-01 start\n" * 5 + f"{'1' * 100}\n" * 2
+    assert log_file.read(text.encode())[:5] == ["INFO 01-01 start"] * 5

@@ -14,7 +14,9 @@ from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_refusals import GIB, LLAMA_70B
 
 
-def plan(release: str = "1.22", files: Weights | None = None, **options: Any) -> dict[str, Any]:
+def plan(
+    release: str = "1.22", files: Weights | None = None, reserved: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
     model = options.get("model")
     request = options if model else {"weights": "/models/something", **options}
     answers: list[dict[str, Any]] = plan_all(
@@ -22,6 +24,7 @@ def plan(release: str = "1.22", files: Weights | None = None, **options: Any) ->
         vendor.catalogue(release, model),
         vendor.topology("oam8"),
         weights_root="/data/models",
+        reservations=reserved,
         read_weights=(lambda _path: files) if files is not None else None,
     )
     return answers[0]
@@ -219,6 +222,19 @@ def test_cards_chosen_for_a_model_leave_memory_for_graphs(release: str) -> None:
     # Fewer sequences leave it on two cards.
     few = plan(release, NEXT_FILES, model_config=NEXT, tensor_parallel_size="auto", max_num_seqs=32)
     assert len(few["modules"]) == 2
+
+
+def test_cards_that_others_have_do_not_prevent_the_plan_on_fewer() -> None:
+    made = plan(
+        "1.24.1",
+        NEXT_FILES,
+        {"other": {"cards": [{"module_id": number} for number in range(2, 8)]}},
+        model_config=NEXT,
+        tensor_parallel_size="auto",
+    )
+    assert "refused" not in made
+    assert len(made["modules"]) == 2
+    assert lacking(made)
 
 
 def test_where_no_number_of_cards_leaves_memory_for_graphs_the_plan_says_so() -> None:

@@ -462,8 +462,8 @@ class Look:
             # apt writes the colon of an epoch as %3a.
             if any(Path(place).glob(f"{name.replace('=', '_').replace(':', '%3a')}_*.deb"))
         ]
-        policy = room.space_demands(sizes, comes, self.keep, there, KEPT)
-        return [Room(what, path, *_filesystem(path, size)) for what, path, size in policy]
+        demands = room.space_demands(sizes, comes, self.keep, there, KEPT)
+        return [Room(what, path, *_filesystem(path, size)) for what, path, size in demands]
 
     @property
     def installed(self) -> dict[str, str]:

@@ -24,16 +24,18 @@ SECONDS = 60.0
 def answers(reads: Mapping[Name, Callable[[], dict[str, Any]]]) -> dict[Name, dict[str, Any]]:
     """Return what functions read, all at once; of one that cannot, or does not end, why, and for a refusal its id."""
     found: dict[Name, dict[str, Any]] = in_time({name: partial(_answer, read) for name, read in reads.items()}, SECONDS)
-    return {name: found[name] if name in found else _answer(partial(_late, name)) for name in reads}
+    return {name: found[name] if name in found else _late(name) for name in reads}
 
 
 def _late(name: object) -> dict[str, Any]:
+    """Return the entry of a part, or of a path, that was not read in time."""
     what = name[-1] if isinstance(name, tuple) else name
-    raise Refusal(
+    refusal = Refusal(
         "not_read_in_time",
-        f"Reading {what} took longer than {SECONDS:g} seconds, or was killed. Look whether the file system there, or "
-        "the driver of the cards, still answers (findmnt, journalctl --dmesg), then run again.",
+        f"Reading {what} took longer than {SECONDS:g} seconds, or its process was killed. Check whether the file "
+        "system there, or the driver of the cards, still answers (findmnt, journalctl --dmesg), then run again.",
     )
+    return {"error": str(refusal), "refused_id": refusal.id}
 
 
 def _answer(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
 OF_PATHS: Mapping[str, Callable[[str], dict[str, Any]]] = {"files": files.read, "weights": weights.read}
 
 
-def read_parts(names: Iterable[str], module: AnsibleModule) -> dict[str, Any]:
+def read_parts(names: Sequence[str], module: AnsibleModule) -> dict[str, Any]:
     """Return the report of a node; what cannot be read of it, or does not end, is an entry with its error."""
     whole = {name: partial(PARTS[name], module) for name in names if name in PARTS}
     entries = {
