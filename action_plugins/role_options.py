@@ -23,6 +23,7 @@ from ansible.module_utils.gaudi.preflight.values import (
     landing_faults,
     network_faults,
     push_faults,
+    trust_faults,
     unencrypted,
 )
 
@@ -81,6 +82,9 @@ def judged(
     keyed = ("serving_image_apt_sources", "serving_image_apt_key")
     if not wrong.intersection(keyed):
         problems += [Problem("option", said) for said in key_faults(*(host.read(name).value for name in keyed))]
+    trusted = [f"container_runtime_habana_{name}" for name in ("key", "key_fingerprint", "key_checksum")]
+    if not wrong.intersection(trusted):
+        problems += [Problem("option", said) for said in trust_faults(*(host.read(name).value for name in trusted))]
     if not wrong.intersection(BUILT_FROM + BUILT_BY):
         build, network = (host.read(name).value for name in BUILT_BY)
         addresses = {name: host.read(name).value for name in BUILT_FROM}

@@ -197,7 +197,8 @@ FAULTS = (
         CHECKS,
         "{path} is not on the node, but without it no container gets a card.",
         'Install the package habanalabs-container-runtime (the installer\'s type "base" leaves it out), or set '
-        "container_runtime_habana_repository and container_runtime_habana_key so that it is installed.",
+        "container_runtime_habana_repository, container_runtime_habana_key and "
+        "container_runtime_habana_key_fingerprint so that it is installed.",
         "",
     ),
     Known(

@@ -117,6 +117,17 @@ def key_faults(sources: object, key: object) -> list[str]:
     return []
 
 
+def trust_faults(key: object, fingerprint: object, checksum: object) -> list[str]:
+    """Say that nothing tells the key of the vendor's packages from another, for options of container_runtime."""
+    if not key or fingerprint or checksum:
+        return []
+    return [
+        "container_runtime_habana_key is set without its fingerprint. Whoever can answer in place of that server could "
+        "give another key, and packages that run as root. Set container_runtime_habana_key_fingerprint (gpg "
+        "--show-keys FILE prints it) or container_runtime_habana_key_checksum."
+    ]
+
+
 def network_faults(build: object, network: object, said: Mapping[str, object]) -> list[str]:
     """Say what an image that is built in this network could not be built from.
 

@@ -212,6 +212,16 @@ def test_defaults_that_imported_roles_bring_are_nobodys_values() -> None:
 
 
 @pytest.mark.parametrize(
+    ("known", "refused"), [({}, True), ({"fingerprint": "A" * 40}, False), ({"checksum": "sha256:" + "a" * 64}, False)]
+)
+def test_a_key_of_packages_is_told_from_another(known: dict[str, str], refused: bool) -> None:
+    name = "container_runtime_habana_key"
+    given = {name: "http://mirror.example/key.asc"} | {f"{name}_{key}": value for key, value in known.items()}
+    problems, _, _ = action.judged(role_options.Host(DataLoader(), given))
+    assert [problem.id for problem in problems] == ["option"] * refused
+
+
+@pytest.mark.parametrize(
     ("said", "refused"),
     [
         ({"build": True, "push": True}, True),
