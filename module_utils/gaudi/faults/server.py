@@ -91,14 +91,15 @@ FAULTS = (
         "no-plugin",
         INSTANCES,
         "",
-        "The image has no vllm-gaudi, or none of the vendor's PyTorch.",
+        "The image has no vLLM for Gaudi (the vendor's fork, or vllm-gaudi), or none of the vendor's PyTorch.",
         "Build it (serving_image_build), or name one of the vendor's ready-made ones.",
         PLUGIN,
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|Found no NVIDIA driver"
         r"|libcuda\.so\S*: cannot open|No module named 'habana_frameworks"
         r"|module 'torch' has no attribute 'hpu'|Device string must not be empty"
         r"|Distributed package doesn't have HCCL|ProcessGroupNCCL is only supported with GPUs"
-        r"|No module named 'vllm_gaudi|is detected as neither HPU fork nor CPU upstream",
+        r"|\bvllm: (?:command )?not found|\"vllm\": executable file not found|No module named '?vllm(?:_gaudi|'|$)"
+        r"|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
     Known(

@@ -608,6 +608,15 @@ WHOLE = [
     ),
     ("AttributeError: '_OpNamespace' '_C' object has no attribute 'rms_norm'\n", "operation-missing"),
     ("AssertionError: Torch not compiled with CUDA enabled\n", "operation-missing"),
+    # The vendor's images of PyTorch hold no vLLM.
+    ("/bin/bash: line 1: vllm: command not found\n", "no-plugin"),
+    ("/opt/venv/bin/python: No module named vllm\n", "no-plugin"),
+    ("ModuleNotFoundError: No module named 'vllm'\n", "no-plugin"),
+    (
+        "docker: Error response from daemon: failed to create task for container: OCI runtime create failed: exec: "
+        '"vllm": executable file not found in $PATH: unknown\n',
+        "no-plugin",
+    ),
     (
         "NotImplementedError: Could not run 'aten::_fft_r2c' with arguments from the 'HPU' backend. This could be "
         "because the operator doesn't exist for this backend.\n",
