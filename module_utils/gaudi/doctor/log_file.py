@@ -332,7 +332,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
             *((f"As far as it goes: {progress.text()}.",) if is_server else (_of_figures(others), "figures"))
         )
     entry = fault("unknown")
-    # What may be of a request is in no line of a cause.
+    # A cause quotes no line that may hold a request.
     quotable = not log.served and not found.exception
     said = (_last(errors, QUOTED) if quotable else ()) or found.lines or (() if log.served else _last(others, QUOTED))
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence

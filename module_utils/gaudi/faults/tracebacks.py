@@ -89,7 +89,7 @@ OF_VENDOR = re.compile(
     r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) "
     r"|^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
 )
-# What the vendor's libraries print within a request: it is of no client, wherever it is printed.
+# Lines that the vendor's libraries print during a request. No client can write them, so they may be quoted.
 _OF_DEVICE = re.compile(
     r"(?:RuntimeError: )?(?:\[Rank:\d{1,4}\] FATAL ERROR :: MODULE:|Check \$HABANA_LOGS/ for details"
     r"|Graph compile failed\. synStatus|synNodeCreate\w{0,20} failed for node)"

@@ -541,7 +541,7 @@ WHOLE = [
         "proc(s): {'EngineCore_DP0': 137}\n",
         "process-killed",
     ),
-    # What a process says before it goes is more than that it has gone.
+    # The last line of a process explains more than the line about its end.
     (
         "terminate called after throwing an instance of 'std::runtime_error'\n  what():  nobody has seen this\n"
         "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
@@ -673,7 +673,7 @@ WHOLE = [
         'unable to get OCI runtime for sandbox "a5b1": no runtime for "habana" is configured\n',
         "runtime-missing",
     ),
-    # What a registry answers is of no hub of models.
+    # An answer of an image registry is not blamed on a model hub.
     (
         'Failed to pull image "vault.habana.ai/x:1": rpc error: code = NotFound desc = failed to pull and unpack image '
         '"vault.habana.ai/x:1": failed to resolve reference "vault.habana.ai/x:1": vault.habana.ai/x:1: not found\n',
