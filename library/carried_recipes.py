@@ -214,7 +214,7 @@ def clear(folder: Path) -> bool:
             lock = staging / record.LOCK
             beneath.make_folders(lock.parent, staging)
             try:
-                fcntl.flock(held.enter_context(beneath.open_file(lock, staging, "ab")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(held.enter_context(beneath.open_lock(lock, staging)), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as taken:
                 raise Refusal("recipes_being_taken", f"{folder} is being taken by another run") from taken
         for path in left:

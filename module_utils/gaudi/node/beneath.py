@@ -23,6 +23,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MOST_LINKS = 40  # the kernel's own limit
 # Suffix of a file that is being written, until it gets its final name.
 WRITING = ".writing"
+_LOCK_MODE = 0o600
 _MODES = ("rb", "r+b", "ab", "a+b", "xb")
 
 
@@ -39,6 +40,19 @@ def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int =
         return _stream(path, mode, buffering, lambda _path, _flags: handle)
     with _holder(path, place) as (folder, name):
         return _stream(path, mode, buffering, lambda _path, flags: _opened(folder, name, path, flags))
+
+
+def open_lock(path: Path, place: Path) -> BinaryIO:
+    """Open a file that is there to be locked, and create it where it is missing.
+
+    Only its owner may open it, since whoever can open a file can lock it and so keep us waiting. Raises what open_file
+    does.
+    """
+    stream = open_file(path, place, "ab")
+    # A file system that keeps no permissions refuses this; the lock counts there all the same.
+    with contextlib.suppress(OSError):
+        os.fchmod(stream.fileno(), _LOCK_MODE)
+    return stream
 
 
 def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> BinaryIO:

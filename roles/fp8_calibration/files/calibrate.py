@@ -397,7 +397,7 @@ def only_one(target: Path) -> Iterator[None]:
     beneath.refuse_writers(target.parent)
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.with_name(f".{target.name}.lock")
-    with beneath.open_file(path, path, "ab") as lock:
+    with beneath.open_lock(path, path) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as held:

@@ -176,6 +176,16 @@ def test_no_depth_keeps_a_folder_from_being_removed(deep: Path) -> None:
     assert not deep.exists()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_lock_cannot_be_held_by_another_user_of_the_node(place: Path, there: bool) -> None:
+    lock = place / "lock"
+    if there:
+        lock.touch(mode=0o644)
+    with beneath.open_lock(lock, place) as stream:
+        assert stream.writable()
+    assert lock.stat().st_mode & 0o077 == 0
+
+
 def test_a_name_that_leads_out_is_refused(place: Path) -> None:
     for path in (place / ".." / "outside" / "victim", place.parent / "outside" / "victim", Path("/etc/passwd")):
         with refused("path_leads_out", path):

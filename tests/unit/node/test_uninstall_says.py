@@ -9,27 +9,41 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.module_utils.gaudi.model.headers import CONVERTED
 
 from tests.unit.preflight.test_templates import evaluate
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_weights_are_said_to_stay_only_where_they_are(tmp_path: Path) -> None:
+def uninstall_weights(tmp_path: Path, *arguments: str) -> str:
+    """Run what the playbook does about weights in tmp_path/there and tmp_path/gone; return what it printed."""
     (play,) = yaml.safe_load((ROOT / "playbooks/uninstall.yml").read_text(encoding="utf-8"))
     names = [task["name"] for task in play["tasks"]]
-    last = play["tasks"][names.index("Ensure our folders are gone") + 1 :]
-    play.update(hosts="all", become=False, connection="local", tasks=last)
+    tasks = play["tasks"][names.index("Read which weights there are") :]
+    play.update(hosts="all", become=False, connection="local")
+    play["tasks"] = [task for task in tasks if task["name"] != "Ensure our folders are gone"]
     (tmp_path / "said.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
-    (tmp_path / "there").mkdir()
     command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "there,gone,", str(tmp_path / "said.yml")]
     command += ["-e", f"gaudi_weights_root={tmp_path}/{{{{ inventory_hostname }}}}"]
-    command += ["-e", f"ansible_python_interpreter={sys.executable}"]
+    command += ["-e", f"ansible_python_interpreter={sys.executable}", *arguments]
     ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "Stays: weights" in ran.stdout
-    assert f"{tmp_path}/there" in ran.stdout
-    assert f"{tmp_path}/gone" not in ran.stdout
+    return " ".join(ran.stdout.split())
+
+
+def test_weights_stay_unless_asked_for_and_those_of_others_always_do(tmp_path: Path) -> None:
+    for folder in ("Fetched-7B.partial/.gaudi-serving", "Converted-7B/.gaudi-serving", "Theirs-7B"):
+        (tmp_path / "there" / folder).mkdir(parents=True)
+    (tmp_path / "there/Converted-7B" / CONVERTED).write_text("{}")
+    said = uninstall_weights(tmp_path)
+    assert "Converted-7B, Fetched-7B.partial, Theirs-7B" in said
+    assert "uninstall_weights=true" in said
+    assert f"in {tmp_path}/gone" not in said
+    said = uninstall_weights(tmp_path, "-e", "uninstall_weights=true")
+    assert "Theirs-7B" in said
+    assert "Converted-7B," not in said
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["Theirs-7B"]
 
 
 def tasks_of(path: Path) -> Iterator[dict[str, Any]]:

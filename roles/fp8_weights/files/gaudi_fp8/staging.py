@@ -80,7 +80,7 @@ def only_one(conversion: Conversion, place: Path | None = None) -> Iterator[None
     place = place or conversion.staging
     folder = place / STATE_FOLDER
     beneath.make_folders(folder, place)
-    own, shared = (partial(beneath.open_file, folder / name, place, "ab") for name in LOCKS)
+    own, shared = (partial(beneath.open_lock, folder / name, place) for name in LOCKS)
     with no_empty_folder(folder), own() as lock, shared() as workers:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -73,7 +73,7 @@ def only_one(request: Request) -> Iterator[None]:
     if refused is not None:
         raise refused
     beneath.make_folders(lock.parent, request.staging)
-    with no_empty_folder(request.staging), beneath.open_file(lock, request.staging, "ab") as handle:
+    with no_empty_folder(request.staging), beneath.open_lock(lock, request.staging) as handle:
         if not holds(lock, handle.fileno()):
             raise Refusal(
                 "fetch_in_progress", f"{request.target} is being fetched already, here or on a node that shares it"
