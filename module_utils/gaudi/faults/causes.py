@@ -20,6 +20,8 @@ QUOTED = 300
 # A check of HCL that failed, and is none of those that have an entry; and the code with which its caller ends then.
 HCL_CHECK = "hcl-check-failed"
 CODE = re.compile(NOT_ACQUIRED)
+# How a process ends that raises no exception. The first one is why the second one happened.
+ENDS = ("memory-limit", "process-killed", "crashed")
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
@@ -61,7 +63,7 @@ def explain_log(log: ServerLog, facts: Facts) -> Cause:
         return _cause(*found, facts, first, served=log.served or facts.served is True)
     end = _end(log, facts, first)
     said = _three_lines(first) if first is not None else _last_words(log, facts)
-    if end in ("out-of-host-memory", "container-killed", "process-killed", "crashed"):
+    if end in (*ENDS, "out-of-host-memory", "container-killed", "process-vanished"):
         return Cause(end, *_sentences(end, facts, said), retry=True, lines=said)
     cause = " ".join(_sentences(end, facts, said, "" if said else "silent"))
     return Cause("", cause, "", retry=True, lines=said, exception=_signature(first), end=end)
@@ -97,7 +99,7 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
     specific = next((found for found in of_conditions if found[0].id != HCL_CHECK), None)
     if specific is not None:
         return specific
-    found = _of_chains(chains, first, facts, has_condition=bool(of_conditions))
+    found = _of_an_end(log, chains) or _of_chains(chains, first, facts, has_condition=bool(of_conditions))
     if found is not None:
         return found
     if of_conditions:
@@ -106,10 +108,29 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
         if not error and first is not None and not first.is_consequence:
             return None
         for known, _pattern in SIGNS:
-            text = log.telling.get((known.id, error), "")
+            _, text = log.telling.get((known.id, error), (0, ""))
             if text and recognise(text, facts) is known and not (known.consequence and first is not None):
                 return known, text
     return None
+
+
+def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[Known, str] | None:
+    """Return how a process ended, and the line that shows it, if no exception came before that.
+
+    What its partners raise afterwards follows from it. What crashes after an exception does so while it ends.
+    """
+    roots = ((chain.number, chain.explaining()) for chain in chains)
+    raised = [number for number, root in roots if root is not None and not root.is_consequence]
+    told = [
+        (known.id != ENDS[0], *log.telling[known.id, error], known)
+        for known, _pattern in SIGNS
+        for error in (True, False)
+        if known.id in ENDS and (known.id, error) in log.telling
+    ]
+    if not told:
+        return None
+    _, number, text, known = min(told, key=lambda each: each[:2])
+    return None if any(each < number for each in raised) else (known, text)
 
 
 def _of_chains(
@@ -180,13 +201,15 @@ def _end(log: ServerLog, facts: Facts, first: Raised | None) -> str:
     status = facts.status or 0
     if (facts.kernel_oom or 0) > 0 and (status != 0 or log.died):
         return "out-of-host-memory"
-    vanished = status == 128 + Signals.SIGKILL or (log.vanished and not log.before_death)
-    if vanished and first is None and facts.kernel_oom is None:
+    unknown = first is None and facts.kernel_oom is None
+    if status == 128 + Signals.SIGKILL and unknown:
         return "process-killed"
     if status in (128 + Signals.SIGKILL, 128 + Signals.SIGTERM):
         return "container-killed"
     if status == 128 + Signals.SIGSEGV:
         return "crashed"
+    if log.vanished and not log.before_death and unknown:
+        return "process-vanished"
     if log.died:
         return "engine-died"
     return "container-not-started" if status in DOCKER_REFUSED else "server-ended"

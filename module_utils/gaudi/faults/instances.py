@@ -5,6 +5,15 @@ from __future__ import annotations
 from .entry import CARDS, ENGINE, HOST, INFO, INSTANCES, Known
 from .shared import CAUSES, DOCTOR, PLAN, STILL_TRANSLATES, SUPERVISOR
 
+_KERNEL_LOG = (
+    "Read the kernel's log of that time (dmesg -T | grep -iE 'out of memory|killed process|segfault|habanalabs') and "
+    "docker inspect --format '{{{{.State.OOMKilled}}}}' NAME."
+)
+_FREE_MEMORY = "free host memory, lower vm.nr_hugepages, or raise the container's limit"
+# Who reports the status of a process: vLLM of its workers, docker compose, and a shell of a script.
+_EXIT_CODE = r"(?:Worker \w{1,60} pid \d{1,9} died, |^\S{1,80} )?(?i:\bexit(?:ed with)? ?code[:=]?\s{1,8})(?:"
+_OF_A_SHELL = r"(?:\S{1,80}: line \d{1,6}: +\d{1,9} )?"
+
 FAULTS = (
     # The engine.
     Known(
@@ -278,31 +287,44 @@ FAULTS = (
         CAUSES,
         "A process of the server was ended (signal 9) and could not say why: the first suspect is the kernel, when the "
         "host or the container runs out of memory.",
-        "Read the kernel's log of that time (dmesg -T | grep -iE 'out of memory|killed process') and docker inspect "
-        "--format '{{{{.State.OOMKilled}}}}' NAME. If one shows it, free host memory, lower vm.nr_hugepages, or raise "
-        "the container's limit. If none does, somebody stopped it (journalctl -u docker), or the log lacks the "
-        "process's standard error.",
+        f"{_KERNEL_LOG} If one shows it, {_FREE_MEMORY}. If none does, somebody stopped it (journalctl -u docker), or "
+        "the log lacks the process's standard error.",
         "vllm/v1/executor/multiproc_executor.py and v1/engine/utils.py, which print no more of such an end",
         retry=True,
         consequence=True,
-        signs=r"signaled to shutdown with signal 9\b|terminated with signal SIGKILL|\bSignals\.SIGKILL\b"
-        r"|(?i:\bexit(?:ed with)? ?code[:=]?\s{1,8}(?:-9|137))\b|Failed core proc\(s\): \{[^}]{0,200}: (?:-9|137)\b"
-        r"|^(?:\S{1,80}: line \d{1,6}: +\d{1,9} )?Killed(?:$|\s{2,})",
+        signs=r"signaled to shutdown with signal 9\b|(?:^[\w.]{1,80}: )?process \d{1,6} terminated with signal SIGKILL"
+        rf"|\bSignals\.SIGKILL\b|{_EXIT_CODE}(?:-9|137))\b|Failed core proc\(s\): \{{[^}}]{{0,200}}: (?:-9|137)\b"
+        rf"|^{_OF_A_SHELL}Killed(?:$|\s{{2,}})",
         example="RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
         "{'EngineCore_DP0': -9}",
+    ),
+    Known(
+        "process-vanished",
+        INSTANCES,
+        CAUSES,
+        "A process of the server ended without an exception, and the log does not show how: it was killed, most often "
+        "for want of memory, or it crashed.",
+        f"{_KERNEL_LOG} Killed: {_FREE_MEMORY}. A segfault: check that driver and image are of one release (hl-smi). "
+        "Neither: somebody stopped it (journalctl -u docker), or the log lacks the process's standard error.",
+        "vllm/v1/executor/multiproc_executor.py and v1/engine/core_client.py, which print no more of such an end",
     ),
     Known(
         "crashed",
         INSTANCES,
         CAUSES,
         "The server crashed (SIGSEGV).",
-        "Its last lines are in the journal.",
-        "PyTorch's and Python's handlers of signals",
+        "The lines after it in the log may name the library, and dmesg | grep -iE 'segfault|habanalabs' the process. "
+        "Check that driver and image are of one release (hl-smi). If they are, leave out the option that leads there, "
+        "or serve with another release.",
+        "handlers of signals of PyTorch, Python and Ray; vllm 6823 and 44780, surya 543, public issues",
         retry=True,
         consequence=True,
-        signs=r"Received signal - Segmentation fault|Fatal Python error: Segmentation fault"
-        r"|Segmentation fault \(core dumped\)",
-        example="Internal Error: Received signal - Segmentation fault",
+        signs=r"!{3,9} Segfault encountered !|(?:Received signal - |Fatal Python error: |Signal: )Segmentation fault"
+        r"|(?:^[\w.]{1,80}: )?process \d{1,6} terminated with signal SIGSEGV|(?:traceback : )?Signal 11 \(SIGSEGV\)"
+        rf"|\*\*\* SIGSEGV received|\bSignals\.SIGSEGV\b|{_EXIT_CODE}(?:-11|139))\b"
+        rf"|Failed core proc\(s\): \{{[^}}]{{0,200}}: (?:-11|139)\b|Segmentation fault \(core dumped\)"
+        rf"|^{_OF_A_SHELL}Segmentation fault(?:$|\s{{2,}})",
+        example="!!!!!!! Segfault encountered !!!!!!!",
     ),
     Known(
         "engine-died",

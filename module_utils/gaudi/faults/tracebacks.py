@@ -84,10 +84,10 @@ _INSTALLED = re.compile(
 _MARKS = re.compile(r"[\s~^]+")
 # Quoted parts of a message, except single words.
 _QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?![\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
-# Lines of the vendor's libraries.
+# Lines of the vendor's libraries, and of handlers of signals.
 OF_VENDOR = re.compile(
-    r"^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) "
-    r"|^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
+    r"^!{7} Segfault encountered !{7}$|^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_"
+    r"|^Synapse (?:detected|is) |^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
 )
 # Lines that the vendor's libraries print during a request. No client can write them, so they may be quoted.
 _OF_DEVICE = re.compile(
@@ -267,8 +267,8 @@ class ServerLog:
         self._condition: list[str] = []
         self.conditions: list[str] = []
         """Failed conditions of HCL, the first ones."""
-        self.telling: dict[tuple[str, bool], str] = {}
-        """The first line that shows a known fault, by the fault's id and whether the line is an error."""
+        self.telling: dict[tuple[str, bool], tuple[int, str]] = {}
+        """The first line that shows a known fault, and its place, by the fault's id and whether it is an error."""
         self.last_error = ""
         """The last error, as it may be quoted."""
         self.last_line = ""
@@ -320,7 +320,7 @@ class ServerLog:
         if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
             for known, pattern in SIGNS:
                 if (known.id, error) not in self.telling and self._tells(pattern, line.text, stream):
-                    self.telling[known.id, error] = line.text.strip()[:CHARACTERS]
+                    self.telling[known.id, error] = (self._number, line.text.strip()[:CHARACTERS])
 
     def _tells(self, pattern: re.Pattern[str], text: str, stream: _Stream) -> bool:
         """Whether a line shows a fault.

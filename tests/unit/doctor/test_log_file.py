@@ -526,7 +526,7 @@ WHOLE = [
         "kernel headers for this kernel do not seem to be installed.\n",
         "no_kernel_headers",
     ),
-    # A process that the kernel killed writes nothing: only those that waited for it do.
+    # A process that was killed, or that crashed without a handler, writes nothing: only those that waited for it do.
     (
         "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
         "unexpectedly, shutting down executor.\n"
@@ -534,8 +534,9 @@ WHOLE = [
         "process. See stack trace for root cause.\n"
         "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
         "proc(s): {}\n",
-        "process-killed",
+        "process-vanished",
     ),
+    ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV\n", "crashed"),
     (
         "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
         "proc(s): {'EngineCore_DP0': 137}\n",
@@ -712,6 +713,58 @@ WHOLE = [
 @pytest.mark.parametrize(("text", "identifier"), WHOLE)
 def test_the_line_that_says_most_is_the_cause(text: str, identifier: str) -> None:
     assert explained(text).id == identifier
+
+
+DIED = (
+    "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
+    "unexpectedly, shutting down executor.\n"
+    "(APIServer pid=1) ERROR 11-26 10:00:00 [core_client.py:600] Engine core proc EngineCore_DP0 died unexpectedly, "
+    "shutting down client.\n"
+)
+# vllm 6823 and 44780, surya 543, Python, torch's elastic agent, bash, Docker Compose, and Ray's handler of signals.
+CRASHES = [
+    "!!!!!!! Segfault encountered !!!!!!!",
+    "Fatal Python error: Segmentation fault",
+    "*** SIGSEGV received at time=1764151200 on cpu 3 ***",
+    "traceback : Signal 11 (SIGSEGV) received by PID 4242",
+    "ERROR 07-26 14:50:35 multiproc_worker_utils.py:120] Worker VllmWorkerProcess pid 214281 died, exit code: -11",
+    "/start.sh: line 7:    42 Segmentation fault      (core dumped) vllm serve /model",
+    "vllm-server exited with code 139",
+]
+
+
+@pytest.mark.parametrize("line", CRASHES)
+@pytest.mark.parametrize("before", ["INFO 11-26 10:00:00 [x.py:1] starting", "INFO:     Application startup complete."])
+def test_a_process_that_crashed_is_not_said_to_be_killed(line: str, before: str) -> None:
+    native = '  File "<unknown>", line 0, in synLaunch\n'
+    found = explained(f"{before}\n{line}\n{native}{DIED}")
+    assert found.id == "crashed"
+    assert "signal 9" not in f"{found.cause} {found.remedy}"
+
+
+def test_a_crash_is_quoted_by_its_own_line_even_of_a_server_that_listens() -> None:
+    found = explained(f"INFO:     Application startup complete.\n(Worker_TP1 pid=9) {CRASHES[0]}\n{DIED}")
+    assert found.lines == (CRASHES[0],)
+
+
+def test_of_a_crash_and_an_exception_the_first_one_counts() -> None:
+    other = "(Worker_TP0 pid=8) ERROR 11-26 10:00:00 [x.py:1] ValueError: nobody has seen this"
+    partner = "(Worker_TP0 pid=8) RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"
+    assert explained(f"{CRASHES[0]}\n{other}\n{DIED}").id == "crashed"
+    assert explained(f"{partner}\n{CRASHES[0]}\n{DIED}").id == "crashed"
+    assert "nobody has seen this" in explained(f"{other}\n{CRASHES[0]}\n{DIED}").cause
+
+
+def test_a_process_that_vanished_is_said_to_be_killed_only_where_the_log_shows_it() -> None:
+    for text, status in ((DIED, None), (DIED, 1)):
+        found = explained(text, status=status)
+        assert found.id == "process-vanished"
+        assert "signal 9" not in f"{found.cause} {found.remedy}"
+    assert explained(DIED, status=137).id == "process-killed"
+    assert explained(DIED, status=139).id == "crashed"
+    # Ray names it among what may have happened.
+    raylet = "(raylet) Some common causes include: (3) the worker crashed unexpectedly due to SIGSEGV or another error."
+    assert explained(f"{raylet}\n{DIED}").id == "process-vanished"
 
 
 def test_a_traceback_without_indentation_ends_with_its_exception() -> None:

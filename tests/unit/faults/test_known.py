@@ -195,7 +195,9 @@ def test_the_manuals_advice_is_in_the_list() -> None:
 
 
 def test_a_fault_is_said_with_its_remedy() -> None:
-    assert words.say("crashed") == "The server crashed (SIGSEGV). Its last lines are in the journal."
+    assert words.say("refused-configuration") == (
+        "The server refuses what it is asked for. Correct the request; then run the playbook again."
+    )
     assert "Stop it (systemctl stop vllm-a), or give" in words.say("port-taken", "instance", other="a")
     # What fills a hole is not read again.
     assert words.say("probe", why="{x}").startswith("The supervisor has nothing to ask its server with: {x}. ")
