@@ -321,6 +321,8 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     for line in lines:
         log.add(line)
         progress.hear(line)
+    if facts.filling is None and progress.phase == "loading":
+        facts = replace(facts, filling=progress.filling)
     found = explain_log(log, facts)
     if found.id:
         return found

@@ -58,6 +58,8 @@ def explain_log(log: ServerLog, facts: Facts) -> Cause:
     if facts.served:
         chains = [replace(chain, raised=[replace(each, served=True) for each in chain.raised]) for chain in chains]
     first = _first(chains)
+    if first is not None and first.filling:
+        facts = replace(facts, filling=first.filling)
     found = _known(log, chains, first, facts)
     if found is not None:
         return _cause(*found, facts, first, served=log.served or facts.served is True)

@@ -52,6 +52,21 @@ FAULTS = (
         example="ValueError: The supplied chat template (/t.jinja) looks like a file path, but it cannot be opened.",
     ),
     Known(
+        "rendezvous-port-taken",
+        INSTANCES,
+        "",
+        "Another process has the port at which the processes of this server find each other (torch's rendezvous, "
+        "MASTER_PORT). It is not the port of the API.",
+        "ss -ltnp shows who has it, often a process of an earlier start: end it. Where several servers run on a host "
+        "give each its own port: VLLM_PORT for vLLM, MASTER_PORT for what torchrun or a script starts.",
+        "torch's TCPStore; vllm 39015, torchtune 1025 and FastVideo 575, public issues",
+        retry=True,
+        signs=r"server socket has failed to (?:listen|bind)\b.{0,300}(?:EADDRINUSE|errno: 98\b|already in use)"
+        r"|\b(?:TCPStore|MASTER_PORT|29500)\b.{0,200}(?:EADDRINUSE|already in use)",
+        example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
+        "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+    ),
+    Known(
         "port-taken",
         INSTANCES,
         "",

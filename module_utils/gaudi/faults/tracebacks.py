@@ -67,9 +67,10 @@ WRAPPER = re.compile(
     r"|BrokenProcessPool|(?:Base)?ExceptionGroup|ActorDiedError|RayActorError|RayTaskError\S*|ChildFailedError)\b"
 )
 # Exceptions of a process whose partner has gone, or that waited for it in vain: they explain only where nothing else
-# does.
+# does. One that cannot listen has no partner yet.
 CONSEQUENCE = re.compile(
-    r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistNetworkError|DistBackendError)\b"
+    r"^(?:\w+\.)*(?:BrokenPipeError|ConnectionResetError|EOFError|ZMQError|DistBackendError"
+    r"|DistNetworkError(?!: The server socket has failed to))\b"
     r"|Connection (?:closed|reset) by peer|Timed out waiting for (?:engine|clients)|Broken pipe"
     r"|[Gg]loo connectFullMesh|gloo/transport|client socket has|Timed out initializing process group"
 )
@@ -79,6 +80,12 @@ _SAYS_LITTLE = re.compile(r"^(?:\w+\.)*(?:(?:HTTPError|HTTPStatusError): |(?:Tim
 _INSTALLED = re.compile(
     r'File "/[\w./+-]{0,200}(?:(?:site|dist)-packages|python3\.\d{1,2}|vllm[\w-]{0,30})/[\w./+-]{1,200}\.py", '
     r"line \d{1,7}, in [\w<>]{1,80}"
+)
+# Functions of workers and model loaders, by what fills the device memory while they run: hpu_worker.py of the forks and
+# of vllm-gaudi, vllm/model_executor/model_loader and models.
+_FILLING = re.compile(
+    r", in (?:(?P<weights>load_model|load_weights)|(?P<profiling>profile_run|determine_(?:num_available_blocks"
+    r"|available_memory))|(?P<cache>initialize_(?:cache|from_config)|compile_or_warm_up_model|warmup_model))$"
 )
 # Marks below a line of code, of Python from 3.11 on.
 _MARKS = re.compile(r"[\s~^]+")
@@ -116,6 +123,8 @@ class Raised:
     more: list[str] = field(default_factory=list)
     served: bool = False
     """Whether the server listened by then: the texts may be of a request."""
+    filling: str = ""
+    """What was filling the device memory, as its frames show it: "weights", "profiling", "cache" or ""."""
 
     @property
     def texts(self) -> list[str]:
@@ -193,6 +202,8 @@ class _Stream:
     """Whether the lines that follow are of the last exception's message, and are kept."""
     grouped: bool = False
     """Whether the lines are of a group of exceptions, each behind a bar."""
+    filling: str = ""
+    """As in Raised, by the frames so far."""
     raised: bool = False
     """Whether no traceback has begun since the last exception: what follows may be of its message."""
 
@@ -203,16 +214,20 @@ class _Stream:
             if not self.follows or not self.chains:
                 self._begin(line.process, number)
             self.inside, self.flat, self.goes_on, self.raised, self.frames = True, False, False, False, []
+            self.filling = ""
         elif text.strip() in (_DIRECT, _DURING):
             self.follows = "direct" if text.strip() == _DIRECT else "during"
             self.goes_on = False
         elif text.startswith(" ") or self._is_flat_frame(text):
             if not self._continue(text) and not _MARKS.fullmatch(text):
                 self.frames = [*self.frames[-1:], text.strip()[:CHARACTERS]]
+                found = _FILLING.search(text)
+                self.filling = (found.lastgroup if found else None) or self.filling
         elif (_RAISED if self.inside else _NAMED).match(text):
             if not self.inside:
                 self._begin(line.process, number)
-            self.chains[-1].add(Raised(text[:CHARACTERS], _place(self.frames), self.follows, served=served))
+            raised = Raised(text[:CHARACTERS], _place(self.frames), self.follows, served=served, filling=self.filling)
+            self.chains[-1].add(raised)
             self.inside, self.follows, self.goes_on, self.raised, self.frames = False, "", True, True, []
         else:
             self._continue(text)

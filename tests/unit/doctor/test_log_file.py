@@ -643,6 +643,31 @@ WHOLE = [
         "worker-timeout",
     ),
     ("ERROR 02-19 17:47:49 client.py:300] TimeoutError: Server didn't reply within 10000 ms\n", "worker-timeout"),
+    # vllm 39015, torchtune 1025 and FastVideo 575: the port of torch's rendezvous, in three wordings.
+    (
+        "(Worker_TP1 pid=9) RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer\n"
+        "(Worker_TP0 pid=8) torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+        "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use\n",
+        "rendezvous-port-taken",
+    ),
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The "
+        "server socket has failed to bind to [::]:18071 (errno: 98 - Address already in use).\n",
+        "rendezvous-port-taken",
+    ),
+    (
+        "[W socket.cpp:464] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in "
+        "use).\n[E socket.cpp:500] [c10d] The server socket has failed to listen on any local network address.\n",
+        "rendezvous-port-taken",
+    ),
+    # Time-LLM 158: another reason, of the same store.
+    (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The "
+        "server socket has failed to bind to [::]:98 (errno: 13 - Permission denied).\n",
+        "unknown",
+    ),
+    ("RuntimeError: TCPStore at MASTER_PORT 6000: Address already in use\n", "rendezvous-port-taken"),
+    ("OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): in use\n", "port-taken"),
     # Processes that do not find each other explain only where none of them failed.
     (
         "(Worker_TP1 pid=9) RuntimeError: Gloo connectFullMesh failed with [/gloo/gloo/transport/tcp/pair.cc:144] no "
@@ -765,6 +790,40 @@ def test_a_process_that_vanished_is_said_to_be_killed_only_where_the_log_shows_i
     # Ray names it among what may have happened.
     raylet = "(raylet) Some common causes include: (3) the worker crashed unexpectedly due to SIGSEGV or another error."
     assert explained(f"{raylet}\n{DIED}").id == "process-vanished"
+
+
+NO_MEMORY = "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::234881024 (224)MB"
+
+
+@pytest.mark.parametrize("indent", ["  ", ""])
+@pytest.mark.parametrize(
+    ("functions", "says"),
+    [
+        # vllm-fork 184; worker and model loader of the forks and of vllm-gaudi.
+        (("init_device", "load_model", "to"), "The weights do not fit on the cards."),
+        (("load_model", "load_weights", "weight_loader"), "The weights do not fit on the cards."),
+        (("determine_available_memory", "profile_run", "forward"), "The profiling run"),
+        (("_initialize_kv_caches", "determine_num_available_blocks", "forward"), "The profiling run"),
+        (("initialize_from_config", "compile_or_warm_up_model", "warmup_model"), "beside the KV cache"),
+    ],
+)
+def test_what_fills_the_cards_is_told_by_the_traceback(functions: tuple[str, ...], says: str, indent: str) -> None:
+    at = "(Worker_TP0 pid=8) ERROR 11-26 10:00:00 [core.py:700] "
+    frames = [
+        f'{indent}File "/vllm/worker.py", line 7, in {name}\n{at}{indent * 2}self.{name}_next()' for name in functions
+    ]
+    lines = [f"{at}{line}" for line in ("Traceback (most recent call last):", *frames, NO_MEMORY)]
+    found = explained("\n".join(lines))
+    assert found.id == "out-of-device-memory"
+    assert says in found.remedy
+
+
+def test_what_fills_the_cards_is_told_by_how_far_the_start_came() -> None:
+    shards = "Loading safetensors checkpoint shards:  50% Completed | 4/8 [00:00<00:00,  4.87it/s]"
+    took = "INFO 11-26 10:00:00 [hpu_model_runner.py:9] Loading model weights took 61.1 GiB of device memory"
+    assert "The weights do not fit" in explained(f"{shards}\n{NO_MEMORY}").remedy
+    assert "The profiling run" in explained(f"{shards}\n{took}\n{NO_MEMORY}").remedy
+    assert "beside the KV cache" in explained(NO_MEMORY).remedy
 
 
 def test_a_traceback_without_indentation_ends_with_its_exception() -> None:
