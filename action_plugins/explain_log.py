@@ -68,6 +68,12 @@ def release_of(value: object) -> str:
     return str(value or "")
 
 
+def software_of(version: str) -> dict[str, Any]:
+    """Return what the catalogue has of the software of a release or version; {} of an unknown one."""
+    name = releases.named(version)
+    return dict(releases.read(name)["software"]) if name in releases.names() else {}
+
+
 def status_of(value: object) -> int | None:
     """Return the exit status, or None where none is given. Raises Refusal for anything but 0 to 255."""
     if value in ("", None):
@@ -128,7 +134,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         except Refusal as refusal:
             said = refusal.about(about) if about.startswith("log: ") else refusal
             return {**result, "failed": True, "msg": printable(str(said)), "refused_id": refusal.id}
-        cause = log_file.explain_file(lines, release, status)
+        cause = log_file.explain_file(lines, release, status, software_of)
         document = log_file.document(cause)
         changed = False
         if output is not None:

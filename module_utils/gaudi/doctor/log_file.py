@@ -11,7 +11,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..base import kernel_log
@@ -20,6 +20,7 @@ from ..base.refusal import Refusal
 from ..base.server_log import ACCESS, LISTENS, NAMES_OF_REQUEST, TRACEBACK, ApiServer, Requests, read_line
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
+from ..driver.kernel_choice import listed
 from ..fabric import burn_in
 from ..fabric import output as hccl
 from ..faults.causes import Cause, explain, explain_log, quote
@@ -88,7 +89,8 @@ _HCCL = re.compile(r"HCCL[ _]demo|HCCL_RANK=|\[BENCHMARK\] +hccl|run_hccl_demo",
 _PACKAGES = re.compile(
     r"^(?:[EW]: |Err:\d|dpkg(?:-deb)?: |Setting up |Reading package lists|Error! |Consult /|modprobe: "
     r"|modinfo: |insmod: |dkms\b|Failed to update apt cache|No package matching|DKMS tree already contains"
-    r"|Sub-process )|\bpackage [a-z-]+ script subprocess returned error|update-initramfs: |mkinitramfs: ",
+    r"|Sub-process |The following packages have unmet)|\bpackage [a-z-]+ script subprocess returned error"
+    r"|update-initramfs: |mkinitramfs: ",
     re.MULTILINE,
 )
 _KERNEL = re.compile(
@@ -191,25 +193,33 @@ def _kept(raw: str) -> str:
     return raw
 
 
-def explain_file(lines: Sequence[str], release: str = "", status: int | None = None) -> Cause:
+def explain_file(
+    lines: Sequence[str],
+    release: str = "",
+    status: int | None = None,
+    software: Callable[[str], Mapping[str, object]] = lambda _release: {},
+) -> Cause:
     """Return why the program ended that printed these lines; read() makes them. Secrets in them are masked.
 
-    release: the release that ran, "" if it is not known. status: exit status of the program. The id of a cause that
-    nobody knows is "unknown", of a log without a failure "no-failure".
+    release: the release that ran, "" if it is not known. status: exit status of the program. software: returns what the
+    catalogue has of the software of a release or version, nothing of an unknown one. The id of a cause that nobody
+    knows is "unknown", of a log without a failure "no-failure".
     """
     # People give the result to others, with what apt, pip and servers print of accounts and tokens. A line is masked
     # before it is cut: no pattern finds a part of a secret.
-    return _explained(list(masked_lines(lines)), Facts(release=release or None, status=status))
+    return _explained(list(masked_lines(lines)), Facts(release=release or None, status=status), software)
 
 
-def _explained(lines: Sequence[str], facts: Facts) -> Cause:
+def _explained(lines: Sequence[str], facts: Facts, software: Callable[[str], Mapping[str, object]]) -> Cause:
     # A prompt may have the words of any program.
     others = list(_without_requests(lines))
     programs = list(_of_programs(others, served=_begins_late(lines)))
     text = "\n".join(line[:_LONGEST] for line in programs)
     if _BUILD.search(text):
         return _of_build(programs, text, facts)
-    found = _of_packages(text) if _PACKAGES.search(text) or build_log.is_make_log(text) else None
+    found = None
+    if _PACKAGES.search(text) or build_log.is_make_log(text):
+        found = _of_packages(text, facts.release or "", software)
     if found is None and _KERNEL.search(text):
         found = _of_kernel(programs, facts)
     if found is None and _HCCL.search(text):
@@ -236,12 +246,21 @@ _BUILD_ENDED = re.compile(
 )
 
 
-def _of_packages(text: str) -> Cause | None:
+def _of_packages(text: str, release: str, software: Callable[[str], Mapping[str, object]]) -> Cause | None:
     """Return why packages were not installed, or the driver not built or loaded; None if no pattern matches."""
     kernel, attempt = build_log.last_attempt(text)
-    built = build_log.cause(attempt, kernel or "(the log does not say which)") if build_log.is_make_log(text) else None
-    refusal = built or troubles.recognised(text)
+    failed = kernel or next((found[1] for found in _BUILT_FOR.finditer(text)), "")
+    versions = _VERSION.findall(attempt)
+    family = "rhel" if ".el" in failed else "ubuntu"
+    newest = listed(software(release or (versions[-1] if versions else "")), "", family)
+    named = kernel or "(the log does not say which)"
+    built = build_log.cause(attempt, named, newest=newest) if build_log.is_make_log(text) else None
+    refusal = built or troubles.recognised(text, newest=newest)
     return _of_refusal(refusal, _telling(text.split("\n"), refusal)) if refusal else None
+
+
+_BUILT_FOR = re.compile(r"module build on kernel: (\w\S{0,99})")
+_VERSION = re.compile(r"\bhabanalabs(?:-dkms)?[-/ (]{1,2}(\d{1,3}\.\d{1,3}\.\d{1,3})")
 
 
 def _of_kernel(lines: Sequence[str], facts: Facts) -> Cause | None:
@@ -482,8 +501,9 @@ def _cause(id: str, cause: str, remedy: str, lines: Sequence[str], *, retry: boo
 
 # Lines of a log that a sentence of a refusal may quote.
 _TELLING = re.compile(
-    r"(?i)^(?:E|W|Err:\d+|dpkg|Error!|modprobe|modinfo|fatal)\b|\berror\b|\bfailed\b|not found|cannot|could not"
-    r"|unknown symbol|no space|no such file|locked|already contains|refused|unable"
+    r"(?i)^(?:E|W|Err:\d+|dpkg|Error!|modprobe|modinfo|fatal)\b|\b(?:(?:Pre)?Depends|Breaks|Conflicts): |\berror\b"
+    r"|\bfailed\b|not found|cannot|could not|unknown symbol|no space|no such file|locked|already contains|refused"
+    r"|unable|trying to overwrite"
 )
 
 

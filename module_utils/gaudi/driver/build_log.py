@@ -178,7 +178,7 @@ def _of_kernel(log: str, kernel: str, newest: str) -> Refusal | None:
         return None
     what = f"{error['place']}: {error['what']}" if error else first.group()
     why = ", and warnings count as errors (-Werror)" if warnings else ""
-    tested = f"{newest}, the newest that the release was tested with" if newest else "of the release's list"
+    tested = f"{newest}, the newest that the release was tested with," if newest else "of the release's list"
     differs = "is newer than" if _newer(kernel, newest) or not newest else "differs from"
     return Refusal(
         "kernel_too_new",
@@ -187,6 +187,14 @@ def _of_kernel(log: str, kernel: str, newest: str) -> Refusal | None:
         f"A kernel {tested} is required (docs/compatibility.md). Install it with its headers and boot it "
         "(gaudi_driver_kernel does), or choose a release for this kernel.",
     )
+
+
+def suspect(kernel: str, newest: str) -> str:
+    """Return which kernel may be why a build failed whose log is not known; "" if none. newest: as in cause()."""
+    if not newest:
+        return "a kernel that is newer or older than those that the release was made for (docs/compatibility.md)"
+    older = f"a kernel that is newer than {newest}, the newest that the release was tested with (docs/compatibility.md)"
+    return older if _newer(kernel, newest) else ""
 
 
 def _newer(kernel: str, newest: str) -> bool:

@@ -50,14 +50,14 @@ def flavour(kernel: str) -> str:
     return "-".join(part for place, part in enumerate(parts) if place and not part[:1].isdigit())
 
 
-def listed(software: Mapping[str, object], system: str) -> str:
+def listed(software: Mapping[str, object], system: str, family: str = "ubuntu") -> str:
     """Return the newest kernel of a release's list, such as 6.8; "" if it names none.
 
-    Of a system that the list does not have, such as Debian, the newest that it names for any system with deb packages.
+    Of a system that the list does not have, such as Debian, the newest that it names for any system of a family.
     """
     lists = [_list(software, key) for key in ("kernel_newest", "kernel_minimum")]
     own = next((found[system] for found in lists if found.get(system)), None)
-    others = [version for found in lists for name, version in found.items() if version and name.startswith("ubuntu")]
+    others = [version for found in lists for name, version in found.items() if version and name.startswith(family)]
     return own or max(others, key=sort_key, default="")
 
 

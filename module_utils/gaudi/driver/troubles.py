@@ -18,6 +18,7 @@ from .boot import FREE_BOOT
 # A kernel, or the name or version of a package. Commands in sentences have them, and a text may be anybody's: nothing
 # that a shell would read as more than one word.
 _WORD = r"\w[\w.+~-]{0,99}"
+_PACKAGE = r"\w[\w.+:-]{0,99}(?![^\s;])"
 
 # The lock that all package managers take.
 DATABASE = "dpkg's database"
@@ -61,9 +62,8 @@ _LOCKED = re.compile(
     r"|dpkg: error: dpkg (?:frontend|database) lock (?:is|was) locked by another process(?: with pid (?P<process>\d+))?"
 )
 _INTERRUPTED = re.compile(r"dpkg was interrupted")
-_HELD = re.compile(
-    r"held packages were changed|Unable to correct problems, you have held broken packages", re.IGNORECASE
-)
+_HELD = re.compile(r"held packages were changed", re.IGNORECASE)
+_BROKEN = re.compile(r"Unable to correct problems, you have held broken packages", re.IGNORECASE)
 _NO_SPACE = re.compile(r"No space left on device|You don't have enough free space in (?P<where>/\S+?)\.?(\s|$)")
 # lz4, zstd and gzip of mkinitramfs have their own messages for a file system that is full.
 _BOOT_FULL = re.compile(
@@ -91,24 +91,44 @@ _NO_CANDIDATE = re.compile(
 _NOWHERE = re.compile(
     r"E: (?:Unable to locate package |Package '?)(?P<name>[\w.+:-]{1,100})(?:$|'? has no installation)", re.MULTILINE
 )
-# What apt prints of a dependency before "you have held broken packages", whether a package is on hold or not.
+# What apt prints of dependencies before "you have held broken packages", whether a package is on hold or not. The name
+# of the package stands before the first one only.
 _UNMET = re.compile(
-    r"^ *(?P<name>[\w.+:-]{1,100}) : (?:Pre)?Depends: (?P<needs>[\w.+:-]{1,100}) (?P<what>\([^)]{1,100}\)) but "
-    r"(?P<other>\S{1,100}) is (?:to be )?installed",
+    rf"^ *(?:(?P<name>{_PACKAGE}) : )?(?P<how>(?:Pre)?Depends|Breaks|Conflicts): (?P<needs>{_PACKAGE})"
+    r"(?P<what> \([^)\n]{1,100}\))? but "
+    r"(?:(?P<other>\S{1,100}) is (?:to be )?installed|(?P<but>it is not [a-z ]{1,40}))",
     re.MULTILINE,
 )
+_VERBS = {"Breaks": "breaks", "Conflicts": "conflicts with"}
+# The same of dpkg, for a package that is there in another version. One that is not configured yet follows from what
+# kept it from that.
+_NEEDS = re.compile(
+    rf"^ (?P<name>{_PACKAGE}) depends on (?P<needs>{_PACKAGE})(?P<what> \([^)\n]{{1,100}}\))?; however:\n"
+    r" +Version of \S{1,100} on system is (?P<other>\S{1,100})\.$",
+    re.MULTILINE,
+)
+_SHARED_FILE = re.compile(
+    rf"trying to overwrite (?:shared )?'(?P<path>[^'\n]{{1,300}})',\s+which is (?:also in package (?P<owner>{_PACKAGE})"
+    r"(?P<version> \S{1,100})?|different from other instances)"
+)
+_ARCHIVE = re.compile(r"error processing archive [^\n]{0,300}?(?P<file>[\w.+~%:-]{1,200}\.deb)\b")
 
 
 def recognised(
-    said: str, repository: str = "", ca_file: str = "", denials: Mapping[str, str] | None = None
+    said: str,
+    repository: str = "",
+    ca_file: str = "",
+    denials: Mapping[str, str] | None = None,
+    newest: str = "",
 ) -> Refusal | None:
     """Return the cause of a tool's error; None if no pattern matches. Causes are tested before their consequences.
 
     repository: the address of the driver's, "" if it is not known. ca_file: as in certificates.advice(). denials: what
-    an answer 407 means, by the address of a repository that is reached through a proxy.
+    an answer 407 means, by the address of a repository that is reached through a proxy. newest: as in
+    build_log.cause().
     """
     return (
-        _of_dkms(said)
+        _of_dkms(said, newest)
         or _of_modprobe(said)
         or faults.denied(said, denials or {})
         or faults.redirected(said, repository)
@@ -154,7 +174,7 @@ def others_by_half(names: Iterable[str]) -> Refusal:
     )
 
 
-def _of_dkms(said: str) -> Refusal | None:
+def _of_dkms(said: str, newest: str) -> Refusal | None:
     if match := _LEFT_OVER.search(said):
         return left_over(f"{match['module']}/{match['version']}")
     if match := _UNKNOWN.search(said):
@@ -174,12 +194,12 @@ def _of_dkms(said: str) -> Refusal | None:
         )
     if match := _BAD_BUILD.search(said):
         log = _BUILD_LOG.search(said)
-        return build_log.cause(said, match["kernel"]) or Refusal(
+        suspects = [build_log.suspect(match["kernel"], newest), "a missing compiler", "or incomplete headers"]
+        return build_log.cause(said, match["kernel"], newest=newest) or Refusal(
             "driver_does_not_build",
             f"The driver does not build on kernel {match['kernel']}"
             + (f"; the compiler's messages are in {log['log']}." if log else "."),
-            "Look for its first error: a kernel that is newer or older than those that the release was made for "
-            "(docs/compatibility.md), a missing compiler, or incomplete headers. Then run again.",
+            f"Look for its first error: {', '.join(filter(None, suspects))}. Then run again.",
         )
     return None
 
@@ -272,14 +292,8 @@ def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
             f"The packages do not fit: {match['where'] or 'a file system'} is full.",
             "Free some space (apt-get clean), then run again.",
         )
-    if match := _UNMET.search(said):
-        return Refusal(
-            "dependency_unmet",
-            f"apt cannot install the packages together: {match['name']} needs {match['needs']} {match['what']}, but "
-            f"{match['other']} would be there.",
-            f"Look whether {match['needs']} is on hold (apt-mark showhold; apt-mark unhold {match['needs']}), then "
-            f"which repositories offer it (apt-cache policy {match['needs']}).",
-        )
+    if found := _of_dependencies(said):
+        return found
     if _HELD.search(said):
         return Refusal(
             "held_package_in_the_way",
@@ -287,6 +301,54 @@ def _of_apt(said: str, repository: str, ca_file: str) -> Refusal | None:
             "Run apt-mark showhold, and apt-mark unhold for the one in the way.",
         )
     return _of_repositories(said, repository, ca_file) or _of_scripts(said) or _of_versions(said)
+
+
+def _of_dependencies(said: str) -> Refusal | None:
+    """Return which packages do not go together."""
+    if match := _SHARED_FILE.search(said):
+        before = list(_ARCHIVE.finditer(said, 0, match.start()))
+        archive = before[-1]["file"] if before else "a package"
+        owner = match["owner"] or "of another architecture"
+        return Refusal(
+            "packages_share_a_file",
+            f"dpkg does not unpack {archive}: {match['path']} is also a file of the package {owner}"
+            f"{match['version'] or ''}.",
+            "The two are of different releases or vendors. Remove the one that is not wanted (apt-get remove NAME), "
+            "run apt-get --fix-broken install, then run again. Do not force it: dpkg would mix the files of both.",
+        )
+    unmet, name = [], ""
+    for match in _UNMET.finditer(said):
+        name = match["name"] or name
+        unmet.append((match, name))
+    # Another version says most; what is not going to be installed has a reason of its own.
+    unmet.sort(key=lambda each: (each[0]["other"] is None, each[0]["but"] != "it is not installable"))
+    if unmet:
+        match, name = unmet[0]
+        but = f"{match['other']} would be there" if match["other"] else match["but"].strip()
+        return _unmet(name or "a package", _VERBS.get(match["how"], "needs"), match, but)
+    if match := _NEEDS.search(said):
+        return _unmet(match["name"], "needs", match, f"{match['other']} is installed")
+    if _BROKEN.search(said):
+        return Refusal(
+            "dependency_unmet",
+            "apt cannot install the packages together, and the lines that say why are missing here: those after 'The "
+            "following packages have unmet dependencies'.",
+            "Run the same command again and read them. apt-cache policy NAME shows which versions the repositories "
+            "offer, and apt-mark showhold what is on hold.",
+        )
+    return None
+
+
+def _unmet(name: str, verb: str, match: re.Match[str], but: str) -> Refusal:
+    """Return the refusal for packages that do not go together. match: with the groups needs and what."""
+    needs = match["needs"]
+    return Refusal(
+        "dependency_unmet",
+        f"apt cannot install the packages together: {name} {verb} {needs}{match['what'] or ''}, but {but}.",
+        "Ask for versions that fit (apt-get install NAME=VERSION for each); packages of the driver have to be of one "
+        f"release, which playbooks/driver.yml installs. apt-cache policy {needs} shows what the repositories offer, "
+        "and apt-mark showhold whether it is on hold.",
+    )
 
 
 def _of_versions(said: str) -> Refusal | None:
@@ -338,9 +400,11 @@ def _of_a_repository(said: str) -> Refusal | None:
     if match := _NOT_AS_INDEXED.search(said):
         return Refusal(
             "package_file_not_as_indexed",
-            f"A package repository does not have a file as its index says: {match['where']} ({match['why']}).",
-            "Copy the file there once more, or write the repository's index anew (a mirror: synchronise it), then run "
-            "again.",
+            f"A package repository does not have a file as the node's package lists say: {match['where']} "
+            f"({match['why']}).",
+            "Run apt-get update, then run again: the lists may be older than the repository, which drops files of "
+            "earlier versions. If that does not help, copy the file there once more, or write the repository's index "
+            "anew (a mirror: synchronise it).",
         )
     if match := _UNREACHABLE.search(said):
         return Refusal(

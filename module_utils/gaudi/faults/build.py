@@ -139,6 +139,19 @@ FAULTS = (
         example="E: The repository 'http://mirror:8096 bookworm Release' is not signed.",
     ),
     Known(
+        "package-file-gone",
+        ENGINE,
+        "",
+        "The package source no longer has a file that the lists of this build name: {it}.",
+        "Run apt-get update in the same step as the install, so that no cached step keeps old lists (docker build "
+        "--no-cache); the steps of this project do. Then the source is a mirror that is not synchronised: name another "
+        "one in serving_image_apt_sources.",
+        _APT,
+        retry=True,
+        signs=r"(?:E|W): Failed to fetch (\S+\.deb) +404\b",
+        example="E: Failed to fetch http://archive.ubuntu.com/pool/a_1_amd64.deb  404  Not Found [IP: 10.0.0.1 80]",
+    ),
+    Known(
         "package-source-unreachable",
         ENGINE,
         "",

@@ -124,6 +124,11 @@ def test_every_release_and_none_are_taken() -> None:
     assert [ACTION.release_of(version) for version in ("v1.22.2", "1.24.1-482")] == ["1.22", "1.24.1"]
 
 
+def test_the_software_of_a_release_and_of_a_version_is_known() -> None:
+    assert ACTION.software_of("1.22")["kernel_newest"] == ACTION.software_of("1.22.2")["kernel_newest"]
+    assert [ACTION.software_of(name) for name in ("", "9.9.9")] == [{}, {}]
+
+
 @pytest.mark.parametrize("value", ["one", "-1", "256", "1.5", -1, 256, 1.5, True, ["1"], "\u0661"])
 def test_what_is_no_exit_status_is_refused(value: object) -> None:
     with pytest.raises(Refusal) as refusal:

@@ -792,6 +792,59 @@ def test_a_process_that_vanished_is_said_to_be_killed_only_where_the_log_shows_i
     assert explained(f"{raylet}\n{DIED}").id == "process-vanished"
 
 
+UBUNTU = {"kernel_newest": {"ubuntu24.04": "6.8", "rhel9.6": "5.14"}, "kernel_minimum": {"ubuntu22.04": "5.15"}}
+
+
+def catalogue_of(known: dict[str, Any]) -> Callable[[str], dict[str, Any]]:
+    """What the catalogue has of releases, of which 1.22 is known."""
+    return lambda release: known if release in ("1.22", "1.22.2") else {}
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "DKMS make.log for habanalabs-{version} for kernel {kernel} (x86_64)\n"
+        "/var/lib/dkms/habanalabs/{version}/build/a.c:7:9: error: implicit declaration of function 'f'\n",
+        "Error! Bad return status for module build on kernel: {kernel} (x86_64)\n"
+        "Consult /var/lib/dkms/habanalabs/{version}/build/make.log for more information.\n",
+    ],
+    ids=["make", "apt"],
+)
+@pytest.mark.parametrize(
+    ("kernel", "version", "release", "says"),
+    [
+        ("6.14.0-1-generic", "1.24.1-482", "1.22", "6.8, the newest that the release was tested with"),
+        # Without a release, the version that the log names.
+        ("6.14.0-1-generic", "1.22.2-32", "", "6.8, the newest that the release was tested with"),
+        ("6.1.0-53-amd64", "1.22.2-32", "", ""),
+        ("6.12.0-55.el9.x86_64", "1.22.2-32", "", "5.14, the newest that the release was tested with"),
+        ("6.14.0-1-generic", "1.24.1-482", "", "docs/compatibility.md"),
+    ],
+)
+def test_a_kernel_is_compared_with_those_of_the_release(
+    log: str, kernel: str, version: str, release: str, says: str
+) -> None:
+    found = explained(log.format(kernel=kernel, version=version), release=release, software=catalogue_of(UBUNTU))
+    assert found.id in ("kernel_too_new", "driver_does_not_build")
+    assert says in found.remedy
+    assert not (version.startswith("1.24") and not release and "the newest" in found.remedy)
+
+
+def test_the_versions_that_do_not_fit_are_quoted() -> None:
+    found = explained(
+        "Reading package lists...\nSome packages could not be installed. This may mean that you have\n"
+        "requested an impossible situation\nThe following packages have unmet dependencies:\n"
+        " habanalabs-dkms : Depends: habanalabs-firmware (= 1.22.2-32) but 1.23.0-695 is to be installed\n"
+        "E: Unable to correct problems, you have held broken packages.\n"
+    )
+    assert found.id == "dependency_unmet"
+    assert found.lines == (
+        "habanalabs-dkms : Depends: habanalabs-firmware (= 1.22.2-32) but 1.23.0-695 is to be installed",
+    )
+    alone = "The following packages have unmet dependencies:\n a : Depends: b but it is not going to be installed\n"
+    assert explained(alone).lines == ("a : Depends: b but it is not going to be installed",)
+
+
 NO_MEMORY = "RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::234881024 (224)MB"
 
 

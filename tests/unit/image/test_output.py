@@ -208,6 +208,11 @@ def test_progress_counts_steps_and_names_the_one_that_runs() -> None:
             "package-source-unreachable",
             "http://archive.ubuntu.com/x.deb could not be fetched",
         ),
+        (
+            ["#9 1.0 E: Failed to fetch http://archive.ubuntu.com/x_1_all.deb  404  Not Found [IP: 91.189.91.81 80]"],
+            "package-file-gone",
+            "name: http://archive.ubuntu.com/x_1_all.deb. Run apt-get update in the same step",
+        ),
         # apt of Debian 12, whose update only warns.
         (
             [
