@@ -12,13 +12,28 @@ LOOKED_AT = 1000
 # A line of uvicorn's access log. It contains text from clients, even without a key, but only after the client's
 # address; no message of the server itself begins like this. Format: AccessFormatter in uvicorn/logging.py.
 ACCESS = re.compile(r"(?:\([^)]{0,60}\) *)?INFO: +\S{1,60}:\d{1,5} - \"[A-Za-z]{1,20} ")
+ANSWERED = re.compile(r"\"POST \S{1,900} HTTP/[\d.]{1,3}\" [24]\d\d\b")
+"""In such a line: an answer to a request, or that the request is wrong."""
+
 
 # What vLLM prints of requests: an engine that fails prints what its scheduler had, and a server that logs requests
 # prints their texts (vllm/logging_utils/dump_input.py, v1/core/sched/output.py, entrypoints/logger.py of 0.9 to 0.26).
 _DUMPED = re.compile(
     r"Dumping (?:input data|scheduler)|SchedulerOutput\(|NewRequestData|CachedRequestData|scheduled_new_reqs"
-    r"|SamplingParams\(|PoolingParams\(|Received request|Added request|Generated response"
+    r"|SamplingParams\(|PoolingParams\(|Received request|Added request|Generated response|Request \S{1,200} details: "
 )
+# Those that begin with a text, which may have several lines and anything in them, and what follows that text.
+_BEGINS_TEXT = re.compile(
+    r"(?:Received request|Request) \S{1,200} (?:details: )?prompt: "
+    r"|Generated response \S{1,200} (?:\([^)]{1,40}\): )?output: "
+)
+_ENDS_TEXT = re.compile(
+    r", (?:(?:sampling_|pooling_)?params|(?:prompt|output)_token_ids|prompt_embeds shape|finish_reason|lora_request): "
+    r"|['\"], params\b|(?:Sampling|Pooling)Params\("
+)
+_ADDED = re.compile(r"Added request \S{1,200}$")
+# Lines of a text beyond which its end was lost.
+_MOST_LINES = 10_000
 # Names of what a request holds, which are in lines of a server's code, too.
 NAMES_OF_REQUEST = re.compile(
     r"scheduler_output|num_scheduled_tokens|(?:prompt|token|input|output|block)_ids\b|(?i:\bprompts?['\"]? ?[:=])"
@@ -38,6 +53,13 @@ _API_SERVER = re.compile(r"api_?server", re.IGNORECASE)
 _OF_API_SERVER = re.compile(r"(?:serving(?:_\w{1,60})?|\w{0,60}_parsers?|chat_utils|protocol|run_batch)\.py\b")
 # uvicorn, of an exception that no handler took. Its traceback has no prefix.
 _UNHANDLED = re.compile(r"ERROR: +Exception in ASGI application")
+# Handlers of exceptions of an engine and its workers (vllm/v1/engine/core.py and v1/executor/multiproc_executor.py).
+_ENGINE_FAILED = re.compile(r"(?:EngineCore|WorkerProc) (?:encountered a fatal error|hit an exception|failed to start)")
+# A traceback whose lines lost the prefix of the message above it.
+_OF_TRACEBACK = re.compile(
+    r"Traceback \(most recent call last\):$|\s|File \"|The above exception was|During handling of the above"
+    r"|(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b"
+)
 _OF_UVICORN = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): ")
 
 # The plugin's bars: one for prompts and one for decoding, from every worker, on stderr, separated by carriage returns
@@ -103,11 +125,20 @@ class Requests:
 
     def __init__(self) -> None:
         self._goes_on = False
+        self._left = 0  # of a text whose end is known by its line
 
     def has(self, line: str) -> bool:
         """Read the next line; return whether it is one."""
-        if is_of_request(line):
-            self._goes_on = not ACCESS.match(line)
+        access = bool(ACCESS.match(line))
+        if self._left and not access:
+            self._left = 0 if _ENDS_TEXT.search(line) else self._left - 1
+            self._goes_on = False
+            return True
+        if access or _DUMPED.search(line):
+            text = _BEGINS_TEXT.search(line)
+            ended = bool(text and _ENDS_TEXT.search(line, text.end()))
+            self._left = _MOST_LINES if text and not ended else 0
+            self._goes_on = not (access or ended or _ADDED.search(line))
             return True
         self._goes_on = self._goes_on and not _begins(line)
         return self._goes_on
@@ -124,14 +155,20 @@ class ApiServer:
 
     def __init__(self) -> None:
         self._unhandled = False
+        self._below = False
+        self.of_request = False
+        """Whether the last line that was read is of code that answers a request, or of a traceback below it."""
 
     def has(self, line: ServerLine) -> bool:
         """Read the next line; return whether it is one."""
-        if _API_SERVER.match(line.process) or _OF_API_SERVER.match(line.source):
-            return True
-        if line.process or line.level or _OF_UVICORN.match(line.text):
+        answers = bool(_OF_API_SERVER.match(line.source))
+        if line.process or line.level or _OF_UVICORN.match(line.text) or _ENGINE_FAILED.match(line.text):
             self._unhandled = bool(_UNHANDLED.match(line.text))
-        return self._unhandled
+            self._below = answers and line.level == "ERROR"
+        elif self._below:
+            self._below = bool(_OF_TRACEBACK.match(line.text))
+        self.of_request = answers or self._unhandled or self._below
+        return self.of_request or bool(_API_SERVER.match(line.process))
 
 
 def without_bars(line: str) -> list[str]:

@@ -139,7 +139,7 @@ def _of_chains(
     chains: list[Chain], first: Raised | None, facts: Facts, *, has_condition: bool
 ) -> tuple[Known, str] | None:
     """Return the known fault that an exception shows, and its line; of consequences only where nothing else failed."""
-    of_chains = [raised for chain in chains for raised in _by_weight(chain)]
+    of_chains = [raised for chain in _requests_last(chains) for raised in _by_weight(chain)]
     for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
         alone = first is None or first.is_consequence or first.text == raised.text
         for text in raised.texts:
@@ -148,6 +148,11 @@ def _of_chains(
             if known and (alone or not known.consequence) and not (has_condition and CODE.search(text)):
                 return known, text.strip()
     return None
+
+
+def _requests_last(chains: list[Chain]) -> list[Chain]:
+    """Return the chains, those of code that answers requests last: what fails there fails for one client."""
+    return sorted(chains, key=lambda chain: chain.of_request)
 
 
 def _by_weight(chain: Chain) -> list[Raised]:
@@ -163,7 +168,7 @@ def _first(chains: list[Chain]) -> Raised | None:
 
     The engine of the fork logs an exception's line before its traceback: of the same one that with its place counts.
     """
-    found = [root for chain in chains if (root := chain.explaining()) is not None]
+    found = [root for chain in _requests_last(chains) if (root := chain.explaining()) is not None]
     first = next((root for root in found if not root.is_consequence), found[0] if found else None)
     if first is None or first.frame:
         return first

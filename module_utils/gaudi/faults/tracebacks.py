@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ..base.server_log import (
     ACCESS,
+    ANSWERED,
     LEFT_OUT,
     LISTENS,
     NAMES_OF_REQUEST,
@@ -153,10 +154,14 @@ class Raised:
 
 @dataclass
 class Chain:
-    """The exceptions of one traceback, the earliest first. number: its place in the log."""
+    """The exceptions of one traceback, the earliest first.
+
+    number: its place in the log. of_request: whether it is of code that answers a request.
+    """
 
     process: str
     number: int
+    of_request: bool = False
     raised: list[Raised] = field(default_factory=list)
 
     def explaining(self) -> Raised | None:
@@ -207,8 +212,12 @@ class _Stream:
     raised: bool = False
     """Whether no traceback has begun since the last exception: what follows may be of its message."""
 
-    def read(self, line: ServerLine, number: int, *, served: bool) -> bool:
+    of_request: bool = False
+    """As in Chain, for the line that is read."""
+
+    def read(self, line: ServerLine, number: int, *, served: bool, of_request: bool) -> bool:
         """Read a line as a part of a traceback; return whether it is one. number: its place in the log."""
+        self.of_request = of_request
         text = self._without_bar(line.text)
         if text.endswith(TRACEBACK):
             if not self.follows or not self.chains:
@@ -249,7 +258,12 @@ class _Stream:
 
     def _begin(self, process: str, number: int) -> None:
         """Begin a traceback; of many the first ones and the last one are kept."""
-        self.chains[TRACEBACKS - 1 :] = [Chain(process, number)]
+        self.chains[TRACEBACKS - 1 :] = [Chain(process, number, self.of_request)]
+
+    def forget_served(self) -> None:
+        """Forget the tracebacks that are complete, and that began once the server listened."""
+        self.chains = [chain for chain in self.chains if not (chain.raised and chain.raised[0].served)]
+        self.goes_on = False
 
     def _continue(self, text: str) -> bool:
         """Take a line as one of the last exception's message; return whether it is."""
@@ -304,6 +318,16 @@ class ServerLog:
             elif ACCESS.match(text):
                 # It has answered, and what follows is of something else.
                 self._api_server, self.served = ApiServer(), True
+                self._answer(text)
+
+    def _answer(self, text: str) -> None:
+        """Forget what a client's request raised, as the server answered after that.
+
+        Engines and workers name themselves, and what they raised may overtake an answer that they gave before.
+        """
+        stream = self._streams.get(("", ""))
+        if stream is not None and not self.died and ANSWERED.search(text):
+            stream.forget_served()
 
     def chains(self) -> list[Chain]:
         """Return the tracebacks, in the order in which they began."""
@@ -319,7 +343,8 @@ class ServerLog:
             self.died, self.before_death = line.text, self.last_error
             self.vanished = "unexpectedly" in line.text
         # An error of a request did not end the server, and it may have the client's words.
-        if self.served and self._api_server.has(line) and not _OF_DEVICE.match(line.text):
+        of_api_server = self._api_server.has(line)
+        if self.served and of_api_server and not _OF_DEVICE.match(line.text):
             if line.level == "INFO":
                 self.last_line, self.last_words = line.text[:CHARACTERS], _quotable(line, served=True)
             return
@@ -327,7 +352,10 @@ class ServerLog:
         self.last_line, self.last_words = line.text[:CHARACTERS], _quotable(line, served=self.served)
         self._read_condition(line)
         stream = self._stream(line)
-        in_traceback = line.level not in MINOR and stream.read(line, self._number, served=self.served)
+        of_request = self._api_server.of_request
+        in_traceback = line.level not in MINOR and stream.read(
+            line, self._number, served=self.served, of_request=of_request
+        )
         error = not in_traceback and line.level not in MINOR and not line.text.startswith("    ")
         severe = line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text)
         if severe and not line.text.startswith("   ") and not WRAPPER.search(line.text):

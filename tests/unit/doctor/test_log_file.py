@@ -1304,6 +1304,49 @@ def test_words_of_a_prompt_are_no_lines_of_another_program(words: str) -> None:
     assert "diary" not in json.dumps(log_file.document(cause))
 
 
+BUSY = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
+# What people paste into a prompt: a traceback, lines of a server's log, and what apt printed.
+PASTED = [
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3.10/site-packages/vllm/x.py", line 1, in f',
+    BUSY,
+    f"(EngineCore_DP0 pid=7) ERROR 11-26 09:00:00 [core.py:700] {BUSY}",
+    "INFO 11-26 09:00:00 [x.py:1] starting",
+    "docker: Cannot connect to the Docker daemon",
+    "E: Unable to locate package foo",
+]
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends"),
+    [
+        ("Received request chatcmpl-1: prompt: '{}", "{}', params: SamplingParams(n=1), prompt_token_ids: None"),
+        ("Received request chatcmpl-1: prompt: {}", "{}, params: SamplingParams(n=1), lora_request: None."),
+        ("Request chatcmpl-1 details: prompt: '{}", "{}', prompt_token_ids: [1, 2], prompt_embeds shape: None."),
+        ("Generated response chatcmpl-1: output: '{}", "{}', output_token_ids: [1], finish_reason: stop"),
+    ],
+)
+@pytest.mark.parametrize("pasted", [PASTED, PASTED[2:], PASTED[3:]], ids=["traceback", "exception", "log"])
+def test_a_prompt_of_several_lines_is_no_cause(begins: str, ends: str, pasted: list[str]) -> None:
+    at = "INFO 11-26 10:00:00 [logger.py:43] "
+    first, *inner, last = ["Explain my diary:", *pasted, "Thanks."]
+    asked = [f"{at}{begins.format(first)}", *inner, ends.format(last)]
+    found = explained("\n".join(["INFO:     Application startup complete.", *asked, f"{at}Added request."]))
+    assert found.id == "no-failure"
+    assert "diary" not in json.dumps(log_file.document(found))
+    # What follows is of the server again.
+    after = explained("\n".join(["INFO:     Application startup complete.", *asked, CRASHES[0], DIED]))
+    assert after.id == "crashed"
+
+
+def test_a_prompt_without_an_end_hides_no_more_than_it_can_have() -> None:
+    asked = "INFO 11-26 10:00:00 [logger.py:43] Received request chatcmpl-1: prompt: 'my diary"
+    answered = f'{asked}\nINFO:     10.0.0.9:4242 - "POST /v1 HTTP/1.1" 200 OK\n{CRASHES[0]}\n{DIED}'
+    assert explained(answered).id == "crashed"
+    lines = "\n".join("INFO 11-26 10:00:00 [x.py:1] goes on" for _ in range(20_000))
+    assert explained(f"{asked}\n{lines}\n{CRASHES[0]}\n{DIED}").id == "crashed"
+
+
 @pytest.mark.parametrize("words", WORDS)
 def test_words_of_a_message_are_no_lines_of_another_program(words: str) -> None:
     """Nothing in this part of a log shows that the server listens."""
@@ -1341,6 +1384,50 @@ def test_an_error_of_one_request_is_neither_quoted_nor_a_cause(first: str, text:
     )
     assert found.id == ("unknown" if status else "no-failure")
     assert "diary" not in json.dumps(log_file.document(found))
+
+
+LISTENS = "INFO:     Application startup complete."
+ANSWERED = 'INFO:     10.0.0.9:4242 - "POST /v1/chat/completions HTTP/1.1" '
+ASKED_BADLY = [
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3.12/site-packages/vllm/entrypoints/chat_utils.py", line 9, in apply_template',
+    "    render()",
+    "jinja2.exceptions.TemplateError: Conversation roles must alternate",
+]
+FATAL = [
+    "Traceback (most recent call last):",
+    '  File "/usr/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 7, in step',
+    "    run()",
+    "RuntimeError: nobody has seen this",
+]
+FAILS = "EngineCore encountered a fatal error."
+SERVES, CORE = "ERROR 11-26 10:00:00 [serving_chat.py:200] ", "ERROR 11-26 10:00:00 [core.py:700] "
+PREPARING = f"{SERVES}Error in preprocessing prompt inputs"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [LISTENS, *ASKED_BADLY, f"{ANSWERED}400 Bad Request", *FATAL],
+        [LISTENS, PREPARING, *ASKED_BADLY, f"{ANSWERED}400 Bad Request", FAILS, *FATAL],
+        [LISTENS, f"{ANSWERED}400 Bad Request", PREPARING, *ASKED_BADLY, f"{ANSWERED}200 OK", FAILS, *FATAL],
+        [LISTENS, PREPARING, *ASKED_BADLY, f"{CORE}{FAILS}", *FATAL],
+        [LISTENS, "ERROR:    Exception in ASGI application", *ASKED_BADLY, FAILS, *FATAL],
+        # Of a part of a log nobody knows that the server listens.
+        [*(f"{SERVES}{line}" for line in ASKED_BADLY), f"{CORE}{FAILS}", *FATAL],
+        [PREPARING, *ASKED_BADLY, f"{CORE}{FAILS}", *FATAL],
+        [f"{CORE}{line}" for line in (FAILS, *FATAL)] + [f"{ANSWERED}400 Bad Request"],
+        [LISTENS, *FATAL, f"{CORE}vllm.v1.engine.exceptions.EngineDeadError: See stack trace", f"{ANSWERED}400 Bad"],
+    ],
+)
+def test_an_error_of_a_client_does_not_hide_what_ended_the_engine(lines: list[str]) -> None:
+    found = explained("\n".join(lines), status=1)
+    assert "core.py" in found.lines[0]
+    assert found.lines[-1].startswith("RuntimeError: ")
+
+
+def test_what_crashes_below_an_error_of_a_client_is_read() -> None:
+    assert explained(f"{LISTENS}\n{PREPARING}\n{CRASHES[0]}\n{DIED}").id == "crashed"
 
 
 @pytest.mark.parametrize(
