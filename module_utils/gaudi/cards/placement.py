@@ -200,8 +200,8 @@ def choose(
     if len(free) < count:
         raise Refusal(
             "too_few_free_cards",
-            f"{what} asks for {_cards(count)}, but {_only_free(free)} {_others(allowed)}. "
-            f"Free cards{_how(allowed)} or lower tensor_parallel_size.",
+            f"{what} asks for {_cards(count)}, but {_only_free(free)} {_others(allowed)}. Free cards{_how(allowed)}.",
+            "Or lower tensor_parallel_size.",
         )
     size = count // copies
     kept = [card for card in free if card.module_id in own]
@@ -248,7 +248,7 @@ def _not_joined(asked: str, joined: Joined, copies: int) -> Refusal:
     groups = _and([f"modules {', '.join(map(str, group))}" for group in joined.groups])
     return Refusal(
         "cards_not_joined",
-        f"{asked}, but these cards have links in groups only ({groups}), and nothing joins the groups but host NICs. "
+        f"{asked}, but these cards have links in groups only ({groups}), and nothing joins the groups but host NICs.",
         f"Use cards of one group{each}, so at most {max(map(len, joined.groups))}; or configure host NICs, and have "
         "them measured with fabric_check_host_nics: true for the node.",
     )

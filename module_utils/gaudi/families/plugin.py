@@ -214,8 +214,8 @@ def _check_formats(resolved: ResolvedRequest) -> None:
         raise Refusal(
             "expert_width_not_divisible",
             f"The experts of {resolved.model.name} are {width} wide (moe_intermediate_size), which {cards} cards do "
-            f"not divide into whole {'parts' if block is None else f'blocks of {block} (FP8)'}. Set "
-            f"enable_expert_parallel, or use fewer cards.",
+            f"not divide into whole {'parts' if block is None else f'blocks of {block} (FP8)'}.",
+            "Set enable_expert_parallel, or use fewer cards.",
         )
 
 

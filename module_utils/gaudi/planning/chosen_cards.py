@@ -72,8 +72,9 @@ def place(
         raise Refusal(
             "too_few_cards",
             f"{label} asks for {count} cards, but the node has {len(cards)} "
-            f"(modules {_list([card.module_id for card in cards])}). Lower tensor_parallel_size, or serve it on a node "
-            f"with more cards. {one_node_only(release)}",
+            f"(modules {_list([card.module_id for card in cards])}). {one_node_only(release)} "
+            f"Serve it on a node with more cards.",
+            "Or lower tensor_parallel_size.",
         )
     check_heads(model, size, len(cards), label, release)
     own = node.reservations.modules.get(request.instance or "", ())

@@ -289,7 +289,8 @@ def _measurements(setting: Setting) -> dict[str, object] | None:
         raise Refusal(
             "measured_for_other_cards",
             f"The measurement files of {setting.entry.name} are for {made_for} cards, the instance has "
-            f"{setting.cards}. Measure anew, or use {made_for} cards.",
+            f"{setting.cards}.",
+            f"Use {made_for} cards.",
         )
     if setting.weights is not None and not setting.weights.fits_published:
         raise Refusal(

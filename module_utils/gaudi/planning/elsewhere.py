@@ -10,6 +10,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..request.node import Node
 from .planner import plan
+from .refusals import any_of
 
 # The advice of a refusal that is about its release.
 ADVICE = re.compile(r"(?P<before>,? or |; |\. |^)(?P<use>[Uu]se) (?:another release|a release that knows the model)\.")
@@ -65,8 +66,7 @@ def _named(sentence: str, names: Sequence[str]) -> str:
     """The sentence with these releases in the place of "another release"; without the advice if there are none."""
     if not names:
         return unadvised(sentence)
-    listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
-    return ADVICE.sub(lambda found: f"{found['before']}{found['use']} release {listed}.", sentence)
+    return ADVICE.sub(lambda found: f"{found['before']}{found['use']} release {any_of(names)}.", sentence)
 
 
 def unadvised(sentence: str) -> str:

@@ -19,6 +19,7 @@ from ..serving.last_start import LastStart
 from .chosen_cards import all_modules
 from .elsewhere import asks_for_another, best, serving, with_named_warnings, with_releases
 from .planner import plan
+from .remedies import Site, with_remedy
 from .shared_card import common, share
 
 
@@ -146,10 +147,11 @@ def _made(
     others, cards = catalogue.others, catalogue.cards
     try:
         made = _planned(request, entry, catalogue, node)
-    except Refusal as refusal:
+    except Refusal as refused:
+        refusal = with_remedy(refused, request, Site(catalogue.release, entry, cards, node))
         if not others or not asks_for_another(str(refusal)):
-            raise
-        raise with_releases(refusal, best(serving(request, others, entry, cards, node))) from refusal
+            raise refusal from refused
+        raise with_releases(refusal, best(serving(request, others, entry, cards, node))) from refused
     if not others:
         return made
     return with_named_warnings(made, catalogue.release.name, lambda: serving(request, others, entry, cards, node))

@@ -93,12 +93,13 @@ def memory_part(draft: Draft, subject: Subject, lengths: Lengths) -> dict[str, o
         whole = (total - idle - memory.BRIDGE_MIB) / 1024
         split = memory.split_of_card(whole, whole - (have - per_card), utilization)
     if split.kv_cache <= 0:
+        more = _more_cards(per_card * count, have, count, resolved)
+        beyond = "" if more else f" It needs more or larger cards than one node has. {one_node_only(resolved.release)}"
         raise Refusal(
             "weights_too_large",
             f"{label}: {per_card:.1f} GiB of weights per card ({resolved.dtype}) do not fit: a "
-            f"{resolved.card_name or 'card'} has "
-            f"{have:.1f} GiB beside the driver and the profiling run. "
-            f"{_more_cards(per_card * count, have, count, resolved)}",
+            f"{resolved.card_name or 'card'} has {have:.1f} GiB beside the driver and the profiling run.{beyond}",
+            f"Use {more} cards." if more else "",
         )
     result: dict[str, object] = {
         "card_mib": total,
@@ -161,8 +162,8 @@ def _kv_cache(
         raise Refusal(
             "kv_cache_too_small",
             f"{label}: the KV cache would hold {tokens} tokens ({cache_gib:.1f} GiB per card), but one "
-            f"request may have max_model_len {lengths.shown}. Lower max_model_len, raise "
-            f"gpu_memory_utilization, or use more cards.",
+            f"request may have max_model_len {lengths.shown}.",
+            "Lower max_model_len, raise gpu_memory_utilization, or use more cards.",
         )
     found: dict[str, object] = {**divided, "kv_cache_blocks": blocks, "kv_cache_tokens": tokens}
     if divided:
@@ -295,10 +296,11 @@ def _kv_bytes_per_token(draft: Draft, resolved: ResolvedRequest, count: int) -> 
     )
 
 
-def _more_cards(weights_gib: float, have: float, count: int, resolved: ResolvedRequest) -> str:
+def _more_cards(weights_gib: float, have: float, count: int, resolved: ResolvedRequest) -> int | None:
+    """The number of cards whose memory holds the weights; None if no number of one node's does."""
     heads = resolved.model.shape.num_attention_heads
     for more in (2, 4, 8):
         divides = heads is None or heads % more == 0
         if more > count and divides and weights_gib / more < have:
-            return f"Use {more} cards."
-    return f"It needs more or larger cards than one node has. {one_node_only(resolved.release)}"
+            return more
+    return None

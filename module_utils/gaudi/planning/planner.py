@@ -67,6 +67,7 @@ TOO_FEW = (
     "scales_not_divisible",
     "expert_width_not_divisible",
     "too_few_cards",
+    "measured_for_other_cards",
 )
 
 
@@ -99,10 +100,14 @@ def _on_fewest_cards(
 ) -> dict[str, Any]:
     """The plan on the fewest cards that hold the model, one longest request, and what a start takes beside them.
 
-    If no number leaves the last, the largest that holds the rest is the plan, with its warning.
+    If no number leaves the last, the largest that holds the rest is the plan, with its warning. A release that always
+    takes the same number is planned with it.
 
     Raises the Refusal of the largest number that was tried where none does, and where the memory is not known.
     """
+    fixed = release.constants.get("tensor_parallel_size")
+    if fixed is not None:
+        return plan({**request, "tensor_parallel_size": fixed}, release, entry, cards, node)
     tried: dict[str, str] = {}
     tight: tuple[int, dict[str, Any]] | None = None
     for count in SIZES:
@@ -118,7 +123,11 @@ def _on_fewest_cards(
                 raise
             tried[str(count)] = str(refusal)
             if refusal.id == "too_few_cards" or count == SIZES[-1]:
-                raise Refusal("fits_on_no_cards", _nowhere(tried)) from refusal
+                raise Refusal(
+                    "fits_on_no_cards",
+                    f"tensor_parallel_size is auto, but no number of cards will do. {refusal.cause}",
+                    refusal.remedy,
+                ) from refusal
             continue
         if found["memory"] is None:
             raise Refusal(
@@ -148,11 +157,6 @@ def _chosen(found: Mapping[str, Any], count: int, tried: Mapping[str, str]) -> d
         "inputs": {number: sentence for number, sentence in tried.items() if int(number) != count},
     }
     return {**found, "explain": [*found["explain"], why]}
-
-
-def _nowhere(tried: Mapping[str, str]) -> str:
-    """Why no number of cards will do, by the last one that was planned."""
-    return f"tensor_parallel_size is auto, but no number of cards will do. {list(tried.values())[-1]}"
 
 
 def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:

@@ -40,8 +40,6 @@ GENERATIONS = ("gaudi2", "gaudi3")
 # Tokens of one request of DeepSeek-R1 or -V3 on eight cards (start_vllm.sh of vllm-fork 016b6bd20, help of -l).
 DEEPSEEK_ON_ONE_NODE = 32768
 
-# Remedy for a release with a fixed number of cards; filled with the release and that number.
-NO_OTHER_NUMBER = "Release {} always takes {} cards. Serve another model, or use another release."
 
 # What the vendor recommends on these cards; its code calls the smaller sizes suboptimal (README_GAUDI.md).
 RECOMMENDED_BLOCK_SIZE = 128
@@ -279,7 +277,7 @@ def check_quantization(resolved: ResolvedRequest) -> None:
         raise Refusal(
             "unsupported_quantization",
             f"{model.name} is stored in {method} as {shown(model.quant_format)}, but release {resolved.release.name} "
-            f"serves {_or(formats)} of it. Serve other weights, or use another release.",
+            f"serves {any_of(formats)} of it. Serve other weights, or use another release.",
         )
     _check_schemes(resolved)
     if model.known_from == "name":
@@ -335,7 +333,7 @@ def check_head_size(resolved: ResolvedRequest) -> None:
         raise Refusal(
             "unsupported_head_size",
             f"{resolved.model.name} has attention heads of {size} (head_dim), but release {resolved.release.name} "
-            f"serves {_or(sizes)}. Serve another model, or use another release.",
+            f"serves {any_of(sizes)}. Serve another model, or use another release.",
         )
 
 
@@ -356,8 +354,8 @@ def check_rows(resolved: ResolvedRequest, cards: int) -> None:
                 "scales_not_divisible",
                 f"tensor_parallel_size is {resolved.cards}, but the rows of {model.name} are {length} weights long "
                 f"({key}), with a scale for each {group}: {resolved.cards} cards would cut through what has one scale, "
-                f"and the server ends while it loads. {f'Use {_or(fits)}, or other' if fits else 'Serve other'} "
-                f"weights.",
+                f"and the server ends while it loads.",
+                f"{f'Use {any_of(fits)}, or other' if fits else 'Serve other'} weights.",
             )
 
 
@@ -389,12 +387,12 @@ def check_block_size(resolved: ResolvedRequest, draft: Draft) -> None:
         if parser is None or parser.wrong(str(size)) is not None:
             raise Refusal(
                 "unsupported_block_size",
-                f"block_size is {size}, but release {resolved.release.name} takes {_or(allowed)}. "
+                f"block_size is {size}, but release {resolved.release.name} takes {any_of(allowed)}. "
                 f"{RECOMMENDED_BLOCK_SIZE} is what the vendor recommends.",
             )
         draft.warn(
-            f"block_size is {size}, which the server takes; nobody is known to have tried another than {_or(allowed)} "
-            f"on these cards. {RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
+            f"block_size is {size}, which the server takes; nobody is known to have tried another than "
+            f"{any_of(allowed)} on these cards. {RECOMMENDED_BLOCK_SIZE} is what the vendor recommends."
         )
     if size < RECOMMENDED_BLOCK_SIZE:
         draft.warn(
@@ -444,7 +442,7 @@ def check_validated(
     own = entry.defaults.get("tensor_parallel_size") if release.name in entry.releases else None
     if listed and resolved.cards not in (*listed, own):
         draft.warn(
-            f"The README of release {release.name} lists {entry.title} on {_or(listed)} cards, not on "
+            f"The README of release {release.name} lists {entry.title} on {any_of(listed)} cards, not on "
             f"{resolved.cards}: what it does not list may or may not work."
         )
     if family.validated_models is None:
@@ -499,24 +497,29 @@ def check_heads(model: ModelFacts, count: int, cards: int, label: str, release: 
     # Latent attention keeps one compressed vector that is not divided among the cards.
     most = heads if model.shape.kv_lora_rank is not None else shared
     fits = [n for n in range(1, cards + 1) if heads % n == 0 and (most % n == 0 or n % most == 0)]
-    remedy = f"Use {_or(fits)}." if _fixed_cards(release) is None else NO_OTHER_NUMBER.format(release.name, count)
+    fixed, remedy = "", f"Use {any_of(fits)}."
+    if _fixed_cards(release) is not None:
+        fixed, remedy = f" Release {release.name} always takes {count} cards.", "Serve another model."
     if heads % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {heads} attention heads "
-            f"(num_attention_heads), which {count} does not divide. {remedy}",
+            f"(num_attention_heads), which {count} does not divide.{fixed}",
+            remedy,
         )
     if count < most and most % count:
         raise Refusal(
             "heads_not_divisible",
             f"{label}: tensor_parallel_size is {count}, but {model.name} has {most} key-value heads "
-            f"(num_key_value_heads), which {count} does not divide. {remedy}",
+            f"(num_key_value_heads), which {count} does not divide.{fixed}",
+            remedy,
         )
     if count > most and count % most:
         raise Refusal(
             "more_cards_than_heads",
             f"{label}: tensor_parallel_size is {count}, above the {shared} key-value heads (num_key_value_heads) of "
-            f"{model.name}, and no multiple of them. {remedy}",
+            f"{model.name}, and no multiple of them.{fixed}",
+            remedy,
         )
 
 
@@ -525,7 +528,8 @@ def _fixed_cards(release: ReleaseEntry) -> object:
     return release.constants.get("tensor_parallel_size")
 
 
-def _or(these: Sequence[object]) -> str:
+def any_of(these: Sequence[object]) -> str:
+    """Several values in words, each of which will do."""
     words = [str(this) for this in these]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
@@ -538,14 +542,16 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
         raise Refusal(
             "max_model_len_beyond_node",
             f"max_model_len is {lengths.shown}, but one node serves {model.name} with {most} tokens at most (the help "
-            f"of the DeepSeek releases' own script). Lower it. {TWO_NODES.sentence}",
+            f"of the DeepSeek releases' own script). {TWO_NODES.sentence}",
+            f"Set max_model_len to {most} at most.",
         )
     chunks = family_of(resolved.release).chunks_prefill and resolved.request.enable_chunked_prefill is not False
     if length is not None and tokens is not None and tokens < length and not chunks:
         raise Refusal(
             "batch_below_longest_request",
             f"max_num_batched_tokens is {tokens}, below max_model_len {lengths.shown}: without chunked prefill the "
-            f"longest request must fit into one batch. Set max_num_batched_tokens to {length} at least.",
+            f"longest request must fit into one batch.",
+            f"Set max_num_batched_tokens to {length} at least, or lower max_model_len.",
         )
     if tokens is not None and tokens < lengths.max_num_seqs:
         raise Refusal(
@@ -562,7 +568,11 @@ def check_lengths(lengths: Lengths, resolved: ResolvedRequest, draft: Draft) -> 
     if resolved.request.extra_environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "").lower() in ("1", "true"):
         draft.warn(f"{beyond} ({positions.because}). VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it: answers may be nonsense.")
         return
-    raise Refusal("max_model_len_beyond_model", f"{beyond} ({positions.because}). Lower max_model_len or the ranges.")
+    raise Refusal(
+        "max_model_len_beyond_model",
+        f"{beyond} ({positions.because}).",
+        f"Set max_model_len to {positions.longest} at most, or lower the ranges.",
+    )
 
 
 def _most_on_one_node(resolved: ResolvedRequest) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,27 +17,10 @@ from ..model.size import loaded_bytes
 from ..request.node import Node
 from .chosen_cards import card_name
 from .elsewhere import unadvised
-from .planner import AUTO, SIZES, plan
+from .planner import AUTO
 from .refusals import about_record
+from .remedies import HELPED, Site, first_way, with_remedy
 
-# Refusals that a shorter max_model_len may help against, and the lengths that are tried, in tokens.
-TOO_LONG = (
-    "max_model_len_beyond_node",
-    "max_model_len_beyond_model",
-    "batch_below_longest_request",
-    "kv_cache_too_small",
-    "fits_on_no_cards",
-)
-LENGTHS = (32768, 16384, 8192)
-# Refusals that an option helps against, which is the site's to decide.
-DECISIONS: Mapping[str, tuple[str, object]] = {
-    "remote_code_undecided": ("trust_remote_code", True),
-    "expert_width_not_divisible": ("enable_expert_parallel", True),
-    "cards_not_joined": ("fabric_check_host_nics", True),
-}
-HOST_NICS = "fabric_check_host_nics"
-# The refusal of releases that always take the cards of a whole node.
-FIXED_CARDS = "card_count_fixed"
 # Of models whose config.json names no class.
 NO_CLASS = "It names no architectures: whether the release has a class for it is not known."
 FP8_BITS = 8
@@ -77,7 +60,7 @@ def every_release(
     """
     name = request.get("model")
     entry = entries.get(name) if isinstance(name, str) else None
-    asked = {"tensor_parallel_size": AUTO, **request}
+    asked, decided = {"tensor_parallel_size": AUTO, **request}, frozenset(request)
     config = request.get("model_config")
     like = [] if entry is None else [entry]
     if entry is None and isinstance(config, Mapping):
@@ -86,63 +69,29 @@ def every_release(
         if size is not None and node.read_weights is None:
             files = Weights(bytes=size, code=code_of(config))
             node = replace(node, read_weights=lambda _path: files)
-    return [_answer(asked, release, entry, like, cards, node) for release in releases]
+    return [_answer(asked, Site(release, entry, cards, node), like, decided) for release in releases]
 
 
-def _answer(
-    request: Mapping[str, object],
-    release: ReleaseEntry,
-    entry: ModelEntry | None,
-    like: Sequence[ModelEntry],
-    cards: Mapping[str, CardType],
-    node: Node,
-) -> Answer:
-    kind = card_name(node.topology)
-    options: dict[str, object] = {}
-    lengths = iter(() if "max_model_len" in request else _shorter(request, entry))
-    too_long: Refusal | None = None
-    while True:
-        asked = {**request, **{name: value for name, value in options.items() if name != HOST_NICS}}
-        there = replace(node, host_nics=True) if HOST_NICS in options else node
-        try:
-            made, count = _planned(asked, release, entry, cards, there)
-        except Refusal as refusal:
-            if refusal.id in TOO_LONG:
-                too_long = too_long or refusal
-            option = _missing(refusal, {**request, **options}, lengths)
-            if option is None:
-                # Where no length helps, the longest one says most.
-                said = too_long if too_long is not None and refusal.id in TOO_LONG else refusal
-                return Answer(release.name, kind, REFUSED, None, unadvised(str(said)), refused_id=said.id)
-            options.update([option])
-            continue
-        standing = {each.title: _standing(each, release, kind, cards, count) for each in like}
-        if entry is None:
-            standing = {title: (status, f"like {title}: {why}") for title, (status, why) in standing.items()}
-        # Of several models with these figures the one that most is known of.
-        status, because = min(standing.values(), key=lambda said: KNOWN_MOST.index(said[0]), default=UNLIKE)
-        notes = [] if _classes(entry, request.get("model_config")) else [NO_CLASS]
-        # All releases answer: no warning need advise another, or repeat what is known of the model.
-        record = about_record(entry) if entry is not None else None
-        notes += [unadvised(said) for said in made["warnings"] if record is None or not said.startswith(record)]
-        return Answer(release.name, kind, status, count, because, options, tuple(notes))
-
-
-def _missing(refusal: Refusal, request: Mapping[str, object], lengths: Iterator[int]) -> tuple[str, object] | None:
-    """The option that may help against a refusal, with its value; None where none is left to try."""
-    cause = refusal.__cause__ if isinstance(refusal.__cause__, Refusal) else refusal
-    decision = DECISIONS.get(cause.id)
-    if decision is not None and decision[0] not in request:
-        return decision
-    length = next(lengths, None) if refusal.id in TOO_LONG else None
-    return None if length is None else ("max_model_len", length)
-
-
-def _shorter(request: Mapping[str, object], entry: ModelEntry | None) -> list[int]:
-    """The lengths to try where a release's own does not do, none above the model's."""
-    config = request.get("model_config")
-    longest = facts("", entry, config if isinstance(config, Mapping) else None, {}).positions.longest
-    return list(dict.fromkeys(length if longest is None else min(length, longest) for length in LENGTHS))
+def _answer(request: Mapping[str, object], site: Site, like: Sequence[ModelEntry], decided: Collection[str]) -> Answer:
+    kind, release = card_name(site.node.topology), site.release
+    try:
+        way = first_way(request, site, decided)
+    except Refusal as refusal:
+        # Of an own number of cards, others may help; else all that may help was tried.
+        said = with_remedy(refusal, request, site) if "tensor_parallel_size" in decided else refusal
+        because = str(said) if said.id not in HELPED or said is not refusal else said.cause
+        return Answer(release.name, kind, REFUSED, None, unadvised(because), refused_id=said.id)
+    least = way.cards if way.known else None
+    standing = {each.title: _standing(each, release, kind, site.cards, least) for each in like}
+    if site.entry is None:
+        standing = {title: (status, f"like {title}: {why}") for title, (status, why) in standing.items()}
+    # Of several models with these figures the one that most is known of.
+    status, because = min(standing.values(), key=lambda said: KNOWN_MOST.index(said[0]), default=UNLIKE)
+    notes = [] if _classes(site.entry, request.get("model_config")) else [NO_CLASS]
+    # All releases answer: no warning need advise another, or repeat what is known of the model.
+    record = about_record(site.entry) if site.entry is not None else None
+    notes += [unadvised(said) for said in way.made["warnings"] if record is None or not said.startswith(record)]
+    return Answer(release.name, kind, status, least, because, way.options, tuple(notes))
 
 
 def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
@@ -150,42 +99,6 @@ def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
     if isinstance(config, Mapping):
         return code_of(config).architectures
     return entry.architectures if entry is not None else ()
-
-
-def _planned(
-    request: Mapping[str, object],
-    release: ReleaseEntry,
-    entry: ModelEntry | None,
-    cards: Mapping[str, CardType],
-    node: Node,
-) -> tuple[dict[str, Any], int | None]:
-    """The plan, and the cards that it takes.
-
-    Where the size of the weights is not known, those of the model's file; without any, the plan is for as many cards
-    as possible, and how many it takes is not known.
-    """
-    try:
-        made = plan(request, release, entry, cards, node)
-        return made, len(made["modules"])
-    except Refusal as refusal:
-        if request.get("tensor_parallel_size") != AUTO or refusal.id not in (FIXED_CARDS, "auto_without_size"):
-            raise
-        if refusal.id == FIXED_CARDS:
-            made = plan({**request, "tensor_parallel_size": SIZES[-1]}, release, entry, cards, node)
-            return made, len(made["modules"])
-    own = entry.defaults.get("tensor_parallel_size") if entry is not None else None
-    if isinstance(own, int):
-        return plan({**request, "tensor_parallel_size": own}, release, entry, cards, node), own
-    *smaller, largest = SIZES
-    try:
-        return plan({**request, "tensor_parallel_size": largest}, release, entry, cards, node), None
-    except Refusal:
-        for count in reversed(smaller):
-            try:
-                return plan({**request, "tensor_parallel_size": count}, release, entry, cards, node), None
-            except Refusal:
-                continue
-        raise
 
 
 def _standing(

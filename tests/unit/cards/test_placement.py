@@ -310,8 +310,8 @@ def test_a_renamed_instance_is_told_to_remove_its_former_name() -> None:
     )
     small = node([([0, 1], "0-7")])
     (full,) = several(small, HELD, {"instance": "c"})
-    assert (
-        "Free cards (playbooks/remove.yml --limit NODE -e instance=NAME frees those of a and b) or" in full["refused"]
+    assert full["refused"].endswith(
+        "Free cards (playbooks/remove.yml --limit NODE -e instance=NAME frees those of a and b)."
     )
     (one,) = several(small, reservation(a=[(0, "AN00000000")]), {"instance": "c", "tensor_parallel_size": 2})
     assert "-e instance=a frees those of a)" in one["refused"]
@@ -459,7 +459,7 @@ def test_copies_of_a_model_with_experts_talk_to_each_other() -> None:
 def test_copies_that_no_quad_holds_are_refused_without_host_nics() -> None:
     answer = copies(busy=[0, 1, 2, 7], tensor_parallel_size=2)
     assert answer["refused_id"] == "cards_not_joined"
-    assert "Use cards of one group for each copy of the model" in answer["refused"]
+    assert "Set tensor_parallel_size to 1, or have host NICs configured and measured" in answer["refused"]
     assert modules(copies(busy=[0, 1, 2, 7], tensor_parallel_size=2, verified=True)) == [3, 4, 5, 6]
     assert copies(tensor_parallel_size=8, data_parallel_size=1)["refused_id"] == "cards_not_joined"
     assert copies(modules=[0, 1, 2, 4, 3, 5, 6, 7])["refused_id"] == "cards_not_joined"

@@ -155,9 +155,9 @@ def test_a_release_that_always_takes_eight_cards_advises_no_other_number() -> No
     found = answers(request)["deepseek-r1"]
     assert found.refused_id == "heads_not_divisible"
     assert "Use " not in found.because
-    assert found.because.endswith("Serve another model.")
+    assert found.because.endswith("always takes 8 cards.")
     # A number is advised where a request says it.
-    assert answers({**request, "tensor_parallel_size": 8})["1.22"].because.endswith("Use 1, 2 or 4.")
+    assert answers({**request, "tensor_parallel_size": 8})["1.22"].because.endswith("to 2 or 4.")
 
 
 def test_a_model_is_validated_on_the_cards_that_the_list_names() -> None:
