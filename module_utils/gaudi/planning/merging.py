@@ -22,7 +22,7 @@ def merged(
 
     Options that belong together are replaced together: a length that is asked for drops the default ranges (where the
     release can plan by length) and the default token budget, ranges that are asked for drop a default length.
-    Variables and further arguments add up.
+    Variables and further arguments add up. A default number of cards is for releases that leave the choice.
     """
     said = mapping(request, "A request")
     wanted = {name: value for name, value in said.items() if value is not None}
@@ -44,6 +44,8 @@ def merged(
         dropped = {"max_num_batched_tokens"} | (ranges if by_length else set())
     elif ranges & set(wanted) and by_length:
         dropped = {"max_model_len", "max_num_batched_tokens"}
+    if release.constants.get("tensor_parallel_size") is not None:
+        dropped = {*dropped, "tensor_parallel_size"}
     kept = {name: value for name, value in defaults.items() if name not in dropped}
     return {**kept, **_added(kept, wanted)}
 

@@ -25,6 +25,17 @@ def test_what_a_script_opens_to_everybody_is_on_loopback(release: str) -> None:
     assert plan["listen"].items() >= {"host": "127.0.0.1", "port": 8688}.items()
 
 
+@pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
+def test_a_release_with_a_number_of_its_own_takes_that_for_every_model(release: str) -> None:
+    """The number in a model's file, or the fewest cards, are for releases that leave the choice."""
+    for asked in ({}, {"tensor_parallel_size": "auto"}):
+        plan = vendor.plan_request(release, {"model": "bge-m3", **asked})
+        assert len(plan["modules"]) == 8
+    assert vendor.plan_request(release, {"model": "bge-m3", "tensor_parallel_size": 1})["refused_id"] == (
+        "card_count_fixed"
+    )
+
+
 # Those of the vendor's document; a further one may be warmed up otherwise.
 POOLING = (
     "bge-large-zh-v1.5",
