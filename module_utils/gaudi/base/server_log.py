@@ -33,7 +33,7 @@ _ENDS_TEXT = re.compile(
 )
 _ADDED = re.compile(r"Added request \S{1,200}$")
 # Lines of a text beyond which its end was lost.
-_MOST_LINES = 10_000
+_MOST_LINES = 2_000
 # Names of what a request holds, which are in lines of a server's code, too.
 NAMES_OF_REQUEST = re.compile(
     r"scheduler_output|num_scheduled_tokens|(?:prompt|token|input|output|block)_ids\b|(?i:\bprompts?['\"]? ?[:=])"
@@ -55,7 +55,7 @@ _OF_API_SERVER = re.compile(r"(?:serving(?:_\w{1,60})?|\w{0,60}_parsers?|chat_ut
 _UNHANDLED = re.compile(r"ERROR: +Exception in ASGI application")
 # Handlers of exceptions of an engine and its workers (vllm/v1/engine/core.py and v1/executor/multiproc_executor.py).
 _ENGINE_FAILED = re.compile(r"(?:EngineCore|WorkerProc) (?:encountered a fatal error|hit an exception|failed to start)")
-# A traceback whose lines lost the prefix of the message above it.
+# The lines of a traceback, which may have lost the prefix of the message above it.
 _OF_TRACEBACK = re.compile(
     r"Traceback \(most recent call last\):$|\s|File \"|The above exception was|During handling of the above"
     r"|(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b"

@@ -17,7 +17,15 @@ from dataclasses import replace
 from ..base import kernel_log
 from ..base.printable import printable
 from ..base.refusal import Refusal
-from ..base.server_log import ACCESS, LISTENS, NAMES_OF_REQUEST, TRACEBACK, ApiServer, Requests, read_line
+from ..base.server_log import (
+    ACCESS,
+    LISTENS,
+    NAMES_OF_REQUEST,
+    TRACEBACK,
+    ApiServer,
+    Requests,
+    read_line,
+)
 from ..cards.hl_smi import parse_table
 from ..driver import build_log, troubles
 from ..driver.kernel_choice import listed
@@ -95,8 +103,8 @@ _PACKAGES = re.compile(
 )
 _KERNEL = re.compile(
     rf"{kernel_log.WARNINGS}|{kernel_log.PAGE_TABLES}"
-    r"|(?i:out of memory: killed process)|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14}| (?:hl"
-    r"|accel)\d{1,3})?(?: hbl_\d+)?: "
+    r"|(?i:out of memory: killed process)|\bhabanalabs(?:_\w{2,8})?(?: [0-9a-f:.]{7,14})?(?: (?:hl"
+    r"|accel)\d{1,3})?(?: hbl_\d+)?: |\baccel accel\d{1,3}: "
 )
 _KERNEL_ERROR = re.compile(r"(?i)\b(?:error|failed|failure|fatal|cannot|unable|not usable|timeout|timed out|stuck)\b")
 _PAGE_TABLES = re.compile(kernel_log.PAGE_TABLES)
@@ -333,6 +341,8 @@ def _of_pip(lines: Sequence[str]) -> Cause | None:
 
 def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cause:
     """Return why a server ended, or that nothing failed. others: the lines that show nothing of a request."""
+    if stopped := _of_stop(others, facts):
+        return stopped
     log, progress = ServerLog(served=_begins_late(lines)), Progress()
     if facts.command is None:
         facts = replace(facts, command=tuple(line for line in others if _ARGUMENTS in line) or None)
@@ -358,6 +368,45 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     said = (_last(errors, QUOTED) if quotable else ()) or found.lines or (() if log.served else _last(others, QUOTED))
     cause = f"{entry.sentence} {quote(said[-1])}" if said else entry.sentence
     return _cause(entry.id, cause, entry.remedy, said, retry=found.retry)
+
+
+# Ctrl-C on a terminal, Python's and vLLM's handlers of signals, and uvicorn.
+_STOPPED = re.compile(
+    r"^\^C|^KeyboardInterrupt\b|\b(?i:received|caught|got|due to)\b.{0,30}\bSIG(?:TERM|INT)\b"
+    r"|^Shutting down FastAPI HTTP server|^INFO: +Shutting down$"
+)
+
+
+def _of_stop(lines: Sequence[str], facts: Facts) -> Cause | None:
+    """Return that a program was stopped on purpose; None where nothing asked it to, or where it had failed before."""
+    texts = [read_line(line).text for line in lines]
+    at, found = next(((at, found) for at, found in enumerate(map(_STOPPED.search, texts)) if found), (0, None))
+    if found is None:
+        return None
+    at = _begin_of_traceback(texts, at)
+    if _of_server(lines[:at], lines[:at], replace(facts, status=None)).id not in ("no-failure", "not-warmed-up"):
+        return None
+    entry = fault("stopped-on-purpose")
+    return _cause(entry.id, *fill(entry), [found[0]], retry=True)
+
+
+def _begin_of_traceback(texts: Sequence[str], at: int) -> int:
+    """Return where the traceback begins whose exception is at a place, with those it came from; the place without one.
+
+    Marks of a chain of exceptions stand between blank lines.
+    """
+
+    def above(place: int, *, frames: bool) -> int:
+        while place and (not texts[place - 1].strip() or (frames and texts[place - 1].startswith(" "))):
+            place -= 1
+        return place - 1
+
+    while (begin := above(at, frames=True)) >= 0 and texts[begin].endswith(TRACEBACK):
+        at, mark = begin, above(begin, frames=False)
+        if mark < 1 or not texts[mark].startswith(("During handling of", "The above exception was")):
+            break
+        at = max(0, above(mark, frames=False))
+    return at
 
 
 def _with_versions(facts: Facts, lines: Sequence[str]) -> Facts:
@@ -543,7 +592,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(printable(text), WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-_NO_END = ("no-failure", "unknown")
+_NO_END = ("no-failure", "unknown", "stopped-on-purpose")
 _LISTED = frozenset(known.id for known in FAULTS)
 
 

@@ -56,10 +56,12 @@ FAULTS = (
         "In a calibration, the step that measures failed and the script went on: read the first error above "
         "this line. Of a server, QUANT_CONFIG names another folder or card type, or the measurements are of "
         "another number of cards (playbooks/calibrate.yml makes them).",
-        "calibrate_model.sh of vllm-hpu-extension 7717587, whose steps go on after a failed one",
+        "calibrate_model.sh of vllm-hpu-extension 7717587, whose steps go on after a failed one; optimum-habana 1684 "
+        "and neural-compressor 2223, public reports",
         consequence=True,
-        signs=r"cannot stat '[^']*inc_tmp/|No such file or directory: '[^']*(?:inc_tmp|inc_output"
-        r"|maxabs_\w{1,40}\.json|_hooks_\w{1,40}\.json)",
+        signs=r"cannot stat '[^']*inc_tmp/|(?:No such file or directory: '|Failed to load file )[^'\s]{0,200}(?:inc_tmp"
+        r"|inc_output|maxabs_\w{1,60}\.(?:json|npz)|_hooks_\w{1,60}\.(?:json|npz))"
+        r"|was not quantized because no measures were supplied",
         example="cp: cannot stat 'inc_tmp/llama-3.1-8b-instruct/g2/*': No such file or directory",
     ),
 )

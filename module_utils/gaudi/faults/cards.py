@@ -18,6 +18,9 @@ from .shared import (
     WRITE_GAUDINET,
 )
 
+# What stands before a line of the driver in the kernel's log.
+_DRIVER = r"(?:\bhabanalabs\b|\baccel accel\d).{0,80}?"
+
 FAULTS = (
     # Cards and links, as hl-smi, the driver and the PCI bus show them.
     Known(
@@ -312,6 +315,31 @@ FAULTS = (
         "{path} lacks {count} addresses of the cards here, {first} first.",
         WRITE_GAUDINET,
         "HCL, which reads it",
+    ),
+    Known(
+        "pci-link-lost",
+        CARDS,
+        "",
+        "The host lost the PCI link of a card.",
+        "Compare lspci -d 1da3: with the cards that there should be, and read the lines of pcieport and AER in dmesg. "
+        "Power the machine off and on: a reset of the card does not bring the link back. If it is lost again, have the "
+        "card, its slot and its power checked.",
+        "is_pci_link_healthy in drivers/accel/habanalabs/common/device.c",
+        signs=rf"{_DRIVER}(?i:PCIe? link (?:is )?(?:broken|down|lost))",
+        example="accel accel0: Device heartbeat failed! PCI link is broken",
+    ),
+    Known(
+        "card-without-heartbeat",
+        CARDS,
+        "",
+        "A card stopped answering the driver (its heartbeat failed).",
+        "The driver resets it: check that hl-smi lists it again, then start what used it. If it happens again, compare "
+        "the card's firmware with that of the driver's release (hl-smi, docs/compatibility.md), read power and "
+        "temperature in the BMC's log, and have the card checked (playbooks/accept.yml).",
+        "hl_device_heartbeat in drivers/accel/habanalabs/common/device.c",
+        retry=True,
+        signs=rf"{_DRIVER}(?i:heartbeat (?:event )?(?:failed|lost|timeout|was not received))",
+        example="habanalabs 0000:33:00.0: Device heartbeat failed! PCI link is healthy",
     ),
     Known(
         "card-not-initialised",

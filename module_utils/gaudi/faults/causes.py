@@ -20,6 +20,8 @@ QUOTED = 300
 # A check of HCL that failed, and is none of those that have an entry; and the code with which its caller ends then.
 HCL_CHECK = "hcl-check-failed"
 CODE = re.compile(NOT_ACQUIRED)
+# What its line alone does not decide; a line of its own that says more does.
+AMBIGUOUS = "card-not-acquired"
 # How a process ends that raises no exception. The first one is why the second one happened.
 ENDS = ("memory-limit", "process-killed", "crashed")
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
@@ -102,18 +104,18 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
     if specific is not None:
         return specific
     found = _of_an_end(log, chains) or _of_chains(chains, first, facts, has_condition=bool(of_conditions))
-    if found is not None:
+    if found is not None and found[0].id != AMBIGUOUS:
         return found
     if of_conditions:
         return of_conditions[0]
     for error in (True, False):
-        if not error and first is not None and not first.is_consequence:
-            return None
+        if not error and (found is not None or (first is not None and not first.is_consequence)):
+            return found
         for known, _pattern in SIGNS:
             _, text = log.telling.get((known.id, error), (0, ""))
             if text and recognise(text, facts) is known and not (known.consequence and first is not None):
                 return known, text
-    return None
+    return found
 
 
 def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[Known, str] | None:

@@ -216,6 +216,22 @@ FAULTS = (
         example="libnuma: Warning: cpu argument 56-69 is out of range",
     ),
     Known(
+        "shared-memory-full",
+        ENGINE,
+        "",
+        "The shared memory of the container (/dev/shm) is full or too small.",
+        "Docker gives 64 MiB where nothing else is set: docker run --shm-size=16g or --ipc=host, shm_size in Compose, "
+        "an emptyDir with medium: Memory at /dev/shm in Kubernetes. Instances of this project have 16 GiB; with ipc: "
+        "host in the request they have the node's, where the release's manual uses it. df -h /dev/shm in the container "
+        "shows how much is used.",
+        "Python's multiprocessing, PyTorch and Ray; Megatron-LM 878, hopsworks 1557, gpustack 5014 and vllm-ascend "
+        "3519, public issues",
+        signs=r"Insufficient space in /dev/shm|exceeds memory available in /dev/shm"
+        r"|[Nn]o space left on device.{0,200}'/(?:psm_|torch_|dev/shm/)"
+        r"|[Uu]nable to (?:allocate shared memory|write to file </torch_)|\bout of shared memory|\bBus error\b",
+        example="OSError: [Errno 28] No space left on device: '/psm_1b2c3d4e'",
+    ),
+    Known(
         "disk-full",
         HOST,
         "",
@@ -224,8 +240,8 @@ FAULTS = (
         "removes what builds have cached.",
         "PyTorch, and the C library",
         retry=True,
-        signs=r"Insufficient space in /dev/shm|[Nn]o space left on device|Bus error",
-        example="RuntimeError: Insufficient space in /dev/shm",
+        signs=r"[Nn]o space left on device",
+        example="OSError: [Errno 28] No space left on device",
     ),
     Known(
         "mount",

@@ -44,10 +44,12 @@ FAULTS = (
         "Driver ({driver}) and software of the image ({image}) are of two releases.",
         "Install the driver of the image's release (playbooks/driver.yml), or serve with an image of the driver's.",
         "vllm-fork 484, a public issue: the vendor's image of the driver's release cured it",
+        # LKD is the driver in HCL's sources.
+        signs=r"[Ii]ncompatible LKD version",
         hints=f"{NOT_ACQUIRED}|Graph compile failed|synNodeCreate\\w* failed for node",
         when="releases_differ",
         check="hl-smi and the image are of two releases: install the driver of the image's (playbooks/driver.yml)",
-        example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
+        example="Incompatible LKD version",
     ),
     Known(
         "engine-ready-timeout",
@@ -95,12 +97,24 @@ FAULTS = (
         "Build it (serving_image_build), or name one of the vendor's ready-made ones.",
         PLUGIN,
         signs=r"running on UnspecifiedPlatform|Failed to infer device type|Found no NVIDIA driver"
-        r"|libcuda\.so\S*: cannot open|No module named 'habana_frameworks"
+        r"|lib(?:cuda|cudart|cublas|cudnn|nvrtc|torch_cuda)\.so\S*: cannot open|No module named 'habana_frameworks"
         r"|module 'torch' has no attribute 'hpu'|Device string must not be empty"
         r"|Distributed package doesn't have HCCL|ProcessGroupNCCL is only supported with GPUs"
         r"|\bvllm: (?:command )?not found|\"vllm\": executable file not found|No module named '?vllm(?:_gaudi|'|$)"
         r"|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
+    ),
+    Known(
+        "system-library-missing",
+        INSTANCES,
+        "",
+        "The image lacks a library of the operating system: {it}.",
+        "Install its package in the image (apt-file search NAME names it): libGL.so.1 is in libgl1, libglib-2.0 and "
+        "libgthread-2.0 in libglib2.0-0, libsndfile in libsndfile1. For pictures opencv-python-headless in place of "
+        "opencv-python needs no libGL.",
+        "the dynamic linker; mmocr 90 and FireForm 184, public issues",
+        signs=r"(?:ImportError|OSError): (lib[\w.+-]{1,60}\.so[.\d]{0,10}): cannot open shared object file",
+        example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
     ),
     Known(
         "context-not-created",
@@ -517,6 +531,22 @@ FAULTS = (
         cases=True,
         signs=FULL,
         example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
+    ),
+    Known(
+        "hcl-port-down",
+        CARDS,
+        "",
+        "A port between the cards is down, so that HCL cannot use it.",
+        "playbooks/accept.yml names the ports that are down, hl-smi -n link -i with a card's bus id those of one card. "
+        "Internal ports: read dmesg | grep habanalabs, and load the driver's modules again; if one stays down, power "
+        "the machine off and on, then have the card and its neighbours on the board checked. External ports are for "
+        "other servers: check cable and switch.",
+        "hcl_idevice.cpp and hcl_device.cpp of HCL 1.21 for a NIC that is down",
+        retry=True,
+        signs=r"\b[Pp]orts?(?:\(s\))? (?:[\d, ]{1,60} )?(?:(?:is|are) )?not (?:UP\b|up:)|\bNic\(\d{1,3}\) is DOWN\b"
+        r"|\b(?:NIC|[Pp]ort) \d{1,3} is (?:down|DOWN)\b",
+        example="hcl_idevice.cpp:497(allocateQp): The condition [ isNicUp(port) ] failed. Nic(9) is DOWN, can't "
+        "allocate connection",
     ),
     Known(
         "hcl-check-failed",

@@ -29,6 +29,17 @@ FAULTS = (
         INFO,
         remedies={"figures": "Nothing. If something failed beside it, give the log of that."},
     ),
+    Known(
+        "stopped-on-purpose",
+        INSTANCES,
+        LOG_FILE,
+        "The program was asked to stop (Ctrl-C, docker stop, or a signal of what manages it), and nothing had failed "
+        "before.",
+        "Start it again if it is to run. If nobody meant to stop it, journalctl -u docker, kubectl describe pod or the "
+        "time limit of the job shows who did.",
+        "vllm/entrypoints/launcher.py and uvicorn",
+        INFO,
+    ),
     # Messages of a server about a request, after which it goes on.
     Known(
         "media-fetch-timeout",

@@ -450,6 +450,15 @@ ACQUIRE = "In function initDevice(): synDeviceAcquire(&handle, nullptr) failed w
 REFUSED = (
     "requests.exceptions.HTTPError: {} Client Error: Forbidden for url: https://huggingface.co/a/b/resolve/main/c.json"
 )
+DIED = (
+    "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
+    "unexpectedly, shutting down executor.\n"
+    "(APIServer pid=1) ERROR 11-26 10:00:00 [core_client.py:600] Engine core proc EngineCore_DP0 died unexpectedly, "
+    "shutting down client.\n"
+)
+LISTENS = "INFO:     Application startup complete."
+ANSWERED = 'INFO:     10.0.0.9:4242 - "POST /v1/chat/completions HTTP/1.1" '
+BUSY = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
 WHOLE = [
     # hccl_demo 44 and 46, optimum-habana 1611: HCL says more than the code of its caller.
     (
@@ -668,6 +677,81 @@ WHOLE = [
     ),
     ("RuntimeError: TCPStore at MASTER_PORT 6000: Address already in use\n", "rendezvous-port-taken"),
     ("OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): in use\n", "port-taken"),
+    # Megatron-LM 878, hopsworks 1557 and gpustack 5014, and Python's and PyTorch's own words.
+    ("OSError: [Errno 28] No space left on device: '/psm_1b2c3d4e'\n", "shared-memory-full"),
+    ("OSError: [Errno 28] No space left on device: 'a/tensor0' -> '/dev/shm/tmpeq5bn6yp'\n", "shared-memory-full"),
+    (
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)\n",
+        "shared-memory-full",
+    ),
+    ("RuntimeError: unable to write to file </torch_739_1_4>: No space left on device (28)\n", "shared-memory-full"),
+    (f"Fatal Python error: Bus error\n\n{DIED}", "shared-memory-full"),
+    (
+        "RuntimeError: DataLoader worker (pid 729) is killed by signal: Bus error. It is possible that dataloader's "
+        "workers are out of shared memory. Please try to raise your shared memory limit.\n",
+        "shared-memory-full",
+    ),
+    (
+        "[2026-03-25 05:44:29,435 W 39 39] (raylet) store_runner.cc:83: System memory request exceeds memory available "
+        "in /dev/shm. The request is for 10200547328 bytes, and the amount available is 9663676416 bytes.\n",
+        "shared-memory-full",
+    ),
+    ("OSError: [Errno 28] No space left on device: '/root/.cache/x'\n", "disk-full"),
+    # HCL of 1.21, and the driver's own words.
+    (
+        hcl("hcl_idevice.cpp:497(allocateQp)", "isNicUp(port)", "Nic(9) is DOWN, can't allocate connection"),
+        "hcl-port-down",
+    ),
+    (
+        hcl("hcl_device.cpp:9(checkPorts)", "up", "port(s) not UP: 8, 9")
+        + "RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\n",
+        "hcl-port-down",
+    ),
+    ("[10:29:11][HCL][error][tid:1] NIC 9 is down\nRuntimeError: a collective failed\n", "hcl-port-down"),
+    ("ERROR: module 3: ports 8, 9 are not UP\nRuntimeError: a collective failed\n", "hcl-port-down"),
+    *(
+        (f"[  900.0] {at}: {said}\n[  901.0] {at}: Going to reset device\n", identifier)
+        for at in ("habanalabs 0000:33:00.0", "habanalabs 0000:33:00.0 accel0", "accel accel0", "habanalabs hl0")
+        for said, identifier in (
+            ("Device heartbeat failed! PCI link is healthy", "card-without-heartbeat"),
+            ("EQ heartbeat event was not received!", "card-without-heartbeat"),
+            ("heartbeat lost", "card-without-heartbeat"),
+            ("Device heartbeat failed! PCI link is broken", "pci-link-lost"),
+            ("PCI link DOWN", "pci-link-lost"),
+        )
+    ),
+    # optimum-habana 1684 and neural-compressor 2223, and the layout of a set of measurements.
+    ("FileNotFoundError: Failed to load file ./hqt_output/measure_hooks_maxabs_6_8.npz\n", "calibration-not-measured"),
+    (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/q/inc_measure_output_hooks_maxabs_0_8.npz'\n",
+        "calibration-not-measured",
+    ),
+    (
+        "FileNotFoundError: [Errno 2] No such file or directory: '/q/inc_measure_output_hooks_maxabs_0_8_mod_list.json'"
+        "\n",
+        "calibration-not-measured",
+    ),
+    (
+        "Exception: Error - Layer 'lm_head' was called but was not quantized because no measures were supplied.\n",
+        "calibration-not-measured",
+    ),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/data/x.npz'\n", "unknown"),
+    # mmocr 90 and FireForm 184.
+    ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory\n", "system-library-missing"),
+    (
+        "ImportError: libgthread-2.0.so.0: cannot open shared object file: No such file or directory\n",
+        "system-library-missing",
+    ),
+    (
+        "OSError: libcudart.so.12: cannot open shared object file: No such file or directory\n",
+        "no-plugin",
+    ),
+    (
+        "ERROR: Incompatible LKD version\nRuntimeError: synStatus=2 [Generic failure] Device acquire failed.\n",
+        "other-release",
+    ),
+    # Of another device.
+    ("[    0.7] brcm-pcie 1000110000.pcie: link down\n[    0.8] habanalabs: loading driver\n", "no-failure"),
     # Processes that do not find each other explain only where none of them failed.
     (
         "(Worker_TP1 pid=9) RuntimeError: Gloo connectFullMesh failed with [/gloo/gloo/transport/tcp/pair.cc:144] no "
@@ -740,12 +824,6 @@ def test_the_line_that_says_most_is_the_cause(text: str, identifier: str) -> Non
     assert explained(text).id == identifier
 
 
-DIED = (
-    "(EngineCore_DP0 pid=7) ERROR 11-26 10:00:00 [multiproc_executor.py:230] Worker proc VllmWorker-1 died "
-    "unexpectedly, shutting down executor.\n"
-    "(APIServer pid=1) ERROR 11-26 10:00:00 [core_client.py:600] Engine core proc EngineCore_DP0 died unexpectedly, "
-    "shutting down client.\n"
-)
 # vllm 6823 and 44780, surya 543, Python, torch's elastic agent, bash, Docker Compose, and Ray's handler of signals.
 CRASHES = [
     "!!!!!!! Segfault encountered !!!!!!!",
@@ -1009,10 +1087,10 @@ OTHER_LOGS = [
         "hcclInternalError",
     ),
     (
-        "hcl_topology.cpp:120(checkPort): The condition [ portUp ] failed. Port 3 is down\n"
+        "hcl_topology.cpp:120(checkSwitch): The condition [ found ] failed. No such switch: 3\n"
         "terminate called after throwing an instance of 'hcl::VerifyException'\n",
         "hcl-check-failed",
-        "Port 3 is down",
+        "No such switch: 3",
     ),
     ("docker: Bind for 0.0.0.0:8000 failed: port is already allocated.\n", "port-taken", "0.0.0.0:8000"),
     ("bash: line 1: hl-smi: command not found\n", "unknown", "hl-smi"),
@@ -1125,6 +1203,49 @@ def test_a_recorded_log_is_explained(path: str, identifier: str, word: str) -> N
     found = log_file.explain_file(log_file.read((TESTS / "unit" / path).read_bytes()))
     assert found.id == identifier
     assert word in " ".join((found.cause, found.remedy, *found.lines))
+
+
+CTRL_C = [
+    "^CTraceback (most recent call last):",
+    '  File "/usr/lib/python3.12/asyncio/runners.py", line 118, in run',
+    "    return self._loop.run_until_complete(task)",
+    "asyncio.exceptions.CancelledError",
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+    "Traceback (most recent call last):",
+    '  File "/usr/bin/vllm", line 10, in <module>',
+    "    sys.exit(main())",
+    "KeyboardInterrupt",
+]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        CTRL_C,
+        [line.removeprefix("^C") for line in CTRL_C],
+        [LISTENS, f"{ANSWERED}200 OK", "INFO:     Shutting down", "INFO:     Application shutdown complete."],
+        [LISTENS, "KeyboardInterrupt: terminated", DIED],
+        ["(APIServer pid=1) INFO 11-26 10:00:00 [launcher.py:80] Shutting down FastAPI HTTP server.", DIED],
+        ["INFO 11-26 10:00:00 [core.py:80] Received signal SIGTERM, shutting down", DIED],
+        ["[2026-01-01 10:00:00] Caught SIGINT", DIED],
+    ],
+)
+@pytest.mark.parametrize("status", [None, 0, 130, 143])
+def test_what_was_stopped_on_purpose_is_no_fault(lines: list[str], status: int | None) -> None:
+    found = explained("\n".join(["INFO 11-26 10:00:00 [x.py:1] starting", *lines]), status=status)
+    assert (found.id, found.retry) == ("stopped-on-purpose", True)
+    assert any(word in found.lines[0] for word in ("^C", "KeyboardInterrupt", "hutting down", "SIG"))
+
+
+@pytest.mark.parametrize(
+    "before", [BUSY, "ERROR 11-26 10:00:00 [core.py:1] ValueError: nobody has seen this", DIED, CRASHES[0]]
+)
+def test_what_failed_before_it_was_stopped_is_the_cause(before: str) -> None:
+    lines = "\n".join([before, "INFO:     Shutting down", *CTRL_C])
+    assert explained(lines).id != "stopped-on-purpose"
+    assert explained(lines).id == explained(before).id
 
 
 def test_a_status_without_a_reason_is_no_success() -> None:
@@ -1304,7 +1425,6 @@ def test_words_of_a_prompt_are_no_lines_of_another_program(words: str) -> None:
     assert "diary" not in json.dumps(log_file.document(cause))
 
 
-BUSY = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
 # What people paste into a prompt: a traceback, lines of a server's log, and what apt printed.
 PASTED = [
     "Traceback (most recent call last):",
@@ -1343,7 +1463,7 @@ def test_a_prompt_without_an_end_hides_no_more_than_it_can_have() -> None:
     asked = "INFO 11-26 10:00:00 [logger.py:43] Received request chatcmpl-1: prompt: 'my diary"
     answered = f'{asked}\nINFO:     10.0.0.9:4242 - "POST /v1 HTTP/1.1" 200 OK\n{CRASHES[0]}\n{DIED}'
     assert explained(answered).id == "crashed"
-    lines = "\n".join("INFO 11-26 10:00:00 [x.py:1] goes on" for _ in range(20_000))
+    lines = "\n".join("INFO 11-26 10:00:00 [x.py:1] goes on" for _ in range(2_000))
     assert explained(f"{asked}\n{lines}\n{CRASHES[0]}\n{DIED}").id == "crashed"
 
 
@@ -1386,8 +1506,6 @@ def test_an_error_of_one_request_is_neither_quoted_nor_a_cause(first: str, text:
     assert "diary" not in json.dumps(log_file.document(found))
 
 
-LISTENS = "INFO:     Application startup complete."
-ANSWERED = 'INFO:     10.0.0.9:4242 - "POST /v1/chat/completions HTTP/1.1" '
 ASKED_BADLY = [
     "Traceback (most recent call last):",
     '  File "/usr/lib/python3.12/site-packages/vllm/entrypoints/chat_utils.py", line 9, in apply_template',

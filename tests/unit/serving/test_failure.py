@@ -141,7 +141,7 @@ def test_the_same_message_later_is_no_news(first: str, again: str) -> None:
         ("docker: Error response from daemon: Unknown runtime specified habana.", "runtime-missing"),
         ("libnuma: Warning: cpu argument 56-69 is out of range", "cpu-binding"),
         ("<0-7,8-15> is invalid", "cpu-binding"),
-        ("RuntimeError: Insufficient space in /dev/shm", "disk-full"),
+        ("RuntimeError: Insufficient space in /dev/shm", "shared-memory-full"),
         ("OSError: [Errno 30] Read-only file system: '/root/.cache'", "mount"),
         (
             'docker: Error response from daemon: invalid mount config for type "bind": bind source path does not exist',
