@@ -70,9 +70,9 @@ class ActionModule(Following):
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         options = dict(self._task.args)
-        wish = str(options.get("state", "finished"))
+        state = str(options.get("state", "finished"))
         begun = self._execute_module(module_name="node_job", module_args=options, task_vars=variables)
-        if begun.get("failed") or self._task.check_mode or wish not in ("finished", "followed"):
+        if begun.get("failed") or self._task.check_mode or state not in ("finished", "followed"):
             return {**result, **begun}
         host = str(variables.get("inventory_hostname", "node"))
         voice = Voice(host, str(options["key"]), int(options.get("interval", 30)))
@@ -103,7 +103,7 @@ class ActionModule(Following):
             left = looked["job"]["state"].get("result") or {}
             result.update(
                 failed=True,
-                msg=failure(host, looked["job"], wish == "finished"),
+                msg=failure(host, looked["job"], state == "finished"),
                 refused_id=str(left.get("refused_id", "")),
             )
         return result

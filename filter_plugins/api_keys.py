@@ -26,11 +26,11 @@ def api_keys(given: Any, instance: str) -> list[dict[str, str | None]]:
     'inventory-1'
     """
     try:
-        wished = keys.wished(given, str(instance))
+        given_keys = keys.for_instance(given, str(instance))
     except Refusal as refusal:
         # Its cause would be shown, too.
         raise AnsibleFilterError(refusal.message_with_id) from None
-    return [{name: value for name, value in asdict(key).items() if name != "origin"} for key in wished]
+    return [{name: value for name, value in asdict(key).items() if name != "origin"} for key in given_keys]
 
 
 def api_keys_digests(given: Any, instances: list[str]) -> dict[str, str]:
@@ -40,7 +40,7 @@ def api_keys_digests(given: Any, instances: list[str]) -> dict[str, str]:
     dict_keys(['chat'])
     """
     try:
-        return {str(name): keys.digest_of_inventory(keys.wished(given, str(name))) for name in instances}
+        return {str(name): keys.digest_of_inventory(keys.for_instance(given, str(name))) for name in instances}
     except Refusal as refusal:
         raise AnsibleFilterError(refusal.message_with_id) from None
 

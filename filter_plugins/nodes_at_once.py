@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-WISH = "gaudi_nodes_at_once"
+OPTION = "gaudi_nodes_at_once"
 AUTO = "auto"
 ALL = "100%"
 # An empty list would mean every host.
@@ -13,17 +13,17 @@ NOBODY = "all:!all"
 
 
 def nodes_at_once(nodes: Mapping[str, Mapping[str, Any]]) -> int | str:
-    """Return the value of a play's serial: the site's wish, else one where a node could stop serving, else all of them.
+    """Return the value of a play's serial: the site's, else one where a node could stop serving, else all nodes.
 
     A node could stop serving if it gets a driver, or if one of its running instances has to change.
 
     nodes: the variables of each host, after the preflight; one that is not in this run has not been looked at. Where
-    hosts wish otherwise than others, the first one that says something is followed.
+    hosts have different values, the first one that says something is followed.
     """
     found = [nodes[name] for name in nodes]
-    wish = next((node[WISH] for node in found if node.get(WISH, AUTO) != AUTO), AUTO)
-    if wish != AUTO:
-        return str(wish) if str(wish).endswith("%") else int(wish)
+    value = next((node[OPTION] for node in found if node.get(OPTION, AUTO) != AUTO), AUTO)
+    if value != AUTO:
+        return str(value) if str(value).endswith("%") else int(value)
     return 1 if any(gets_driver(node) or restarts(node) for node in found) else ALL
 
 

@@ -73,7 +73,7 @@ def summary_lines(
     release: str,
     instances: Sequence[Mapping[str, Any]],
     answers: Mapping[str, Mapping[str, str]],
-    wished: Sequence[str],
+    named: Sequence[str],
     let_through: Sequence[str] = (),
     pins: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
@@ -92,7 +92,7 @@ def summary_lines(
     ]
     for found in instances:
         lines += instance_lines(found, answers, (pins or {}).get(str(found["instance"]), ()))
-    lines += not_in_inventory(host, [str(found["instance"]) for found in instances], wished)
+    lines += not_in_inventory(host, [str(found["instance"]) for found in instances], named)
     return [*map(printable, lines), *([] if instances else ["No instances are installed."])]
 
 

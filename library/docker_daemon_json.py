@@ -57,16 +57,17 @@ options:
     description: Lists to append to, by key, such as C(registry-mirrors). Nothing is removed from them.
     type: dict
     default: {}
-  wish:
-    description: Data for the record of the wish, by which a run detects at its end that another run has written since.
+  desired:
+    description: >-
+      Data for the record of the desired state, by which a run detects at its end that another run has written since.
     type: dict
     suboptions:
       record:
-        description: Path of the record. It is rewritten if it belongs to another wish, or is damaged.
+        description: Path of the record. It is rewritten if it belongs to another desired state, or is damaged.
         type: path
         required: true
       of:
-        description: Name of the wished settings, as the beginning of a sentence.
+        description: Name of the settings, as the beginning of a sentence.
         type: str
         required: true
       by:
@@ -74,7 +75,7 @@ options:
         type: str
         required: true
       asked:
-        description: Further wishes that are not in files.
+        description: Further settings that are not in files.
         type: dict
         default: {}
   settings_record:
@@ -84,7 +85,7 @@ options:
     type: path
   beside:
     description:
-      - The text of other files that belong to the O(wish), by path; empty for one that is to be absent. It is in no
+      - The text of other files that belong to the O(desired), by path; empty for one that is to be absent. It is in no
         log.
     type: dict
     default: {}
@@ -190,9 +191,10 @@ validated:
   returned: when the file changed
   type: bool
   sample: true
-wish:
-  description: Data that M(node_wished) compares with the node at the end of the run. It contains digests, no text.
-  returned: with O(wish)
+desired:
+  description: >-
+    Data that M(desired_state_check) compares with the node at the end of the run. It contains digests, no text.
+  returned: with O(desired)
   type: dict
   sample:
     {"of": "The settings of the container engine", "record": "/var/lib/gaudi-serving/container_runtime_wish.json",
@@ -232,7 +234,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "log_options": {"type": "dict", "default": {}},
     "runtimes": {"type": "dict", "default": {}},
     "additions": {"type": "dict", "default": {}},
-    "wish": tuning.WISH,
+    "desired": tuning.DESIRED_OPTION,
     "settings_record": {"type": "path"},
     # The addresses of proxies may hold a password.
     "beside": {"type": "dict", "default": {}, "no_log": True},
@@ -385,14 +387,14 @@ def write(
 
 
 def note(module: AnsibleModule, desired: dict[str, Any], path: str, after: str, *, changed: bool) -> dict[str, Any]:
-    """Keep the record of the wish; return data for the result. after: the text of the file.
+    """Keep the record of the desired state; return data for the result. after: the text of the file.
 
     Written last, so that settings which the engine refuses do not replace the record of another run.
     """
     files = module.params["beside"]
     content = {"files": files, "daemon": desired}
-    noted, wish = tuning.note(module.params["wish"], content, {**files, path: after}, {}, module.check_mode)
-    return {"changed": changed or noted, "wish": wish}
+    noted, desired = tuning.note(module.params["desired"], content, {**files, path: after}, {}, module.check_mode)
+    return {"changed": changed or noted, "desired": desired}
 
 
 def put(module: AnsibleModule, target: str, text: str) -> None:
@@ -499,7 +501,7 @@ def merge(module: AnsibleModule) -> dict[str, Any]:
             changed = {key: decision.merged[key] for key in keys}
             waits = docker_daemon.needs_restart([*keys, *late])
             result.update(write(module, engine, file, after.encode(), waits, changed))
-    if module.params["wish"]:
+    if module.params["desired"]:
         text = after if keys else file.raw.decode("utf-8")
         result.update(note(module, decision.desired, str(file.target), text, changed=bool(keys)))
     return result

@@ -152,15 +152,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def reached_at(topology: Any, wished: str, preferred: Sequence[str] = ()) -> tuple[str | None, str, int]:
+def reached_at(topology: Any, asked: str, preferred: Sequence[str] = ()) -> tuple[str | None, str, int]:
     """Return the address at which other nodes reach this one, its interface, and a free port there.
 
-    wished: fabric_check_address. preferred: addresses that the inventory has for the node; the node need not have them.
+    asked: fabric_check_address. preferred: addresses that the inventory has for the node; the node need not have them.
     Raises Refusal for an address that the node does not have.
     """
     pairs = outside(read_addresses(topology["addresses"]))
     found = {address: interface for interface, address in pairs if ":" not in address}
-    address = wished or next((each for each in (*preferred, *found) if each in found), None)
+    address = asked or next((each for each in (*preferred, *found) if each in found), None)
     if address is None:
         return None, "", 0
     try:

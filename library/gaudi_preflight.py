@@ -179,7 +179,7 @@ options:
   driver:
     description:
       - Where the role gaudi_driver follows, what it is to do - C(facts), the content of C(catalog/driver.yml),
-        C(suite), the C(fingerprint) of its repository's key, and the wishes C(replace), C(take_over), C(drain) and
+        C(suite), the C(fingerprint) of its repository's key, and the options C(replace), C(take_over), C(drain) and
         C(no_way_back), as M(gaudi_driver_info) has them.
       - Without it a node without a driver is refused.
     type: dict
@@ -1035,11 +1035,11 @@ def look_at_driver(
 ) -> driver_first.DriverFirst:
     """Say what the driver of a node needs, if the role gaudi_driver follows and may have something to do."""
     params, foreseen = module.params, bool(seen.topology.get("foreseen"))
-    wishes, lacks_runtime = params["driver"], bool(judgement.runtime_problems(params, seen))
-    kernel = bool(wishes) and kernel_is_due(wishes.get("kernel", ""), reboots=wishes.get("reboots", False))
-    if not wishes or not driver_first.may_be_due(foreseen, wishes["replace"], mismatches, lacks_runtime, kernel):
+    options, lacks_runtime = params["driver"], bool(judgement.runtime_problems(params, seen))
+    kernel = bool(options) and kernel_is_due(options.get("kernel", ""), reboots=options.get("reboots", False))
+    if not options or not driver_first.may_be_due(foreseen, options["replace"], mismatches, lacks_runtime, kernel):
         return driver_first.DriverFirst()
-    given = {**wishes, "software": params["software"], "repository": params["driver_repository"]}
+    given = {**options, "software": params["software"], "repository": params["driver_repository"]}
     given.update({name: params[name] for name in ("http_proxy", "https_proxy", "no_proxy", "certificates")})
     try:
         look = Look(
@@ -1061,13 +1061,13 @@ def look_at_driver(
         kernel_packages,
         stopped,
         foreseen=foreseen,
-        replace=wishes["replace"],
+        replace=options["replace"],
         kernel=look.kernel_sentence() if kernel else "",
     )
     # Packages, images and weights may share a file system.
     told = replace(told, rooms=tuple(look.rooms), findings=(*told.findings, *reported)) if told.first else told
     # The reboot into another kernel stops all instances.
-    booted = kernel and told.first and wishes.get("reboots", False)
+    booted = kernel and told.first and options.get("reboots", False)
     return replace(told, stops=look.found.instances) if booted else told
 
 

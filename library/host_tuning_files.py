@@ -43,16 +43,17 @@ options:
           else's: the module fails, with everything as it was.
         type: bool
         default: false
-  wish:
-    description: Data for the record of the wish, by which a run detects at its end that another run has written since.
+  desired:
+    description: >-
+      Data for the record of the desired state, by which a run detects at its end that another run has written since.
     type: dict
     suboptions:
       record:
-        description: Path of the record. It is rewritten if it belongs to another wish, or is damaged.
+        description: Path of the record. It is rewritten if it belongs to another desired state, or is damaged.
         type: path
         required: true
       of:
-        description: Name of the wished settings, as the beginning of a sentence.
+        description: Name of the settings, as the beginning of a sentence.
         type: str
         required: true
       by:
@@ -60,15 +61,15 @@ options:
         type: str
         required: true
       asked:
-        description: Further wishes that are not in files.
+        description: Further settings that are not in files.
         type: dict
         default: {}
   held:
-    description: The text of further files that belong to the O(wish), by path; empty for one that is to be absent.
+    description: The text of further files that belong to the O(desired), by path; empty for one that is to be absent.
     type: dict
     default: {}
   kernel:
-    description: Values that belong to the O(wish) and that the kernel runs with, by name.
+    description: Values that belong to the O(desired) and that the kernel runs with, by name.
     type: dict
     default: {}
 extends_documentation_fragment: attributes.node
@@ -97,14 +98,15 @@ library_changed:
   returned: always
   sample: false
 written:
-  description: Paths that were, or would be, written or taken away; not the record of the wish.
+  description: Paths that were, or would be, written or taken away; not the record of the desired state.
   type: list
   elements: str
   returned: always
   sample: ["/etc/systemd/system/gaudi-host-tuning.service"]
-wish:
-  description: Data that M(node_wished) compares with the node at the end of the run. It contains digests, no text.
-  returned: with O(wish)
+desired:
+  description: >-
+    Data that M(desired_state_check) compares with the node at the end of the run. It contains digests, no text.
+  returned: with O(desired)
   type: dict
   sample:
     {"of": "The settings of the host", "record": "/var/lib/gaudi-serving/host_tuning_wish.json", "digest": "5b3a",
@@ -123,7 +125,7 @@ from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
-    "wish": tuning.WISH,
+    "desired": tuning.DESIRED_OPTION,
     "held": {"type": "dict", "default": {}},
     "kernel": {"type": "dict", "default": {}},
     "files": {
@@ -170,13 +172,13 @@ def _refuse(module: AnsibleModule) -> None:
 
 
 def _note(module: AnsibleModule, *, changed: bool) -> dict[str, Any]:
-    """Keep the record of the wish, where there is one: these files, and those that the role has held before."""
+    """Keep the record of the desired state, if there is one: these files, and those that the role held before."""
     params = module.params
-    if not params["wish"]:
+    if not params["desired"]:
         return {"changed": changed}
     files = {**params["held"], **{file["path"]: file["content"] or "" for file in params["files"]}}
-    noted, wish = tuning.note(params["wish"], files, files, params["kernel"], module.check_mode)
-    return {"changed": changed or noted, "wish": wish}
+    noted, desired = tuning.note(params["desired"], files, files, params["kernel"], module.check_mode)
+    return {"changed": changed or noted, "desired": desired}
 
 
 def main() -> None:

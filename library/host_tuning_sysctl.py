@@ -74,7 +74,7 @@ held:
   type: dict
   sample: {"/etc/sysctl.d/zz-gaudi-serving.conf": "..."}
 kernel:
-  description: Settings that the kernel runs with as they are wished. One that it does not let us change is not here.
+  description: Settings that the kernel runs with as desired. One that it does not let us change is not here.
   returned: success
   type: dict
   sample: {"kernel.numa_balancing": "0", "vm.nr_hugepages": "15000"}
@@ -187,7 +187,7 @@ def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str,
 
 
 def _found(path: str, plan: sysctl.Plan, before: dict[str, str], wanted: dict[str, str]) -> dict[str, Any]:
-    """Return findings, and what a run compares at its end: the drop-in, and the values that are as wished."""
+    """Return findings, and what a run compares at its end: the drop-in, and the values that are as desired."""
     after = {**before, **plan.todo}
     return {
         "findings": plan.findings,

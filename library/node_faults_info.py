@@ -155,7 +155,7 @@ def otherwise(module: AnsibleModule, instance: str, plan: dict[str, Any] | None)
         after = waits_for(instance)
         return [say("not-as-planned", "going-back" if after else "", instance=instance, plan=after)]
     try:
-        containers.wished(module, plan, container.plan or "")
+        containers.check_container(module, plan, container.plan or "")
     except Refusal as refusal:
         return [str(refusal)]
     lost = unserved.no_other_start(instance, startable.lost_image(module, plan))

@@ -165,7 +165,7 @@ def look(path: Path) -> PathState:
     return PathState(kind, f"{seen.st_uid}:{seen.st_gid} {stat.S_IMODE(seen.st_mode):04o}", content)
 
 
-def wish(file: dict[str, Any]) -> PathState:
+def desired_state(file: dict[str, Any]) -> PathState:
     """What is to lie at a path."""
     if file["state"] == "absent":
         return PathState("absent", "", b"")
@@ -265,9 +265,9 @@ def hold(module: AnsibleModule, file: dict[str, Any], before: PathState, after: 
     own(path, mode)
 
 
-def wishes(files: list[dict[str, Any]], here: dict[str, PathState]) -> dict[str, PathState]:
+def desired_states(files: list[dict[str, Any]], here: dict[str, PathState]) -> dict[str, PathState]:
     """Return the wanted state of each path; a file that follows another one changes only if that one does."""
-    wanted = {file["path"]: wish(file) for file in files}
+    wanted = {file["path"]: desired_state(file) for file in files}
     for file in files:
         before, other = here[file["path"]], file["follows"]
         if other and before.state == "file" and here[other].content == wanted[other].content:
@@ -285,7 +285,7 @@ def main() -> None:
         )
     files = module.params["files"]
     here = {file["path"]: look(Path(file["path"])) for file in files}
-    wanted = wishes(files, here)
+    wanted = desired_states(files, here)
     refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]], here))]
     if refusals:
         module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")

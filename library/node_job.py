@@ -332,11 +332,11 @@ def main() -> None:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     if os.geteuid() != 0:
         module.fail_json(msg="Work on a node is root's: run this with become: true.")
-    wish = module.params["state"]
+    state = module.params["state"]
     changed = False
-    if wish in ("finished", "started"):
+    if state in ("finished", "started"):
         changed = request(module)
-    elif wish == "cancelled":
+    elif state == "cancelled":
         changed = cancel(module)
     answer(module, changed)
 

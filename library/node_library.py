@@ -121,7 +121,7 @@ def install(folder: Path, digest: str, files: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Compare what is there with what is wished, then change it unless in check mode."""
+    """Compare what is there with what it has to be, then change it unless in check mode."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     wanted, before = module.params["digest"], current_digest(FOLDER)
     users = paths.owners_of_programs(path.name for path in FOLDER.iterdir()) if FOLDER.is_dir() else set()

@@ -199,7 +199,7 @@ ENGINES_OWN = "runc"
 LAST = 2000
 # Exit status of timeout(1) when it stopped the program.
 _TIMED_OUT = 124
-# Number of checked wishes to remember: those of the plans that an instance keeps, and of some that failed.
+# Number of checked requests to remember: those of the plans that an instance keeps, and of some that failed.
 MOST_CHECKED = 10
 
 

@@ -327,7 +327,7 @@ def made_of(params: dict[str, Any]) -> MadeOf:
 
 
 def compared(module: AnsibleModule, wanted: MadeOf, state: Mapping[str, Any]) -> tuple[str | None, bool, list[str]]:
-    """The label of what runs or starts, whether it is that of the wish, and what the container has outlived since."""
+    """The label of what runs or starts, whether it is the desired one, and what the container has outlived since."""
     container = containers.look(module, f"vllm-{module.params['instance']}")
     # Before there is a container, its supervisor has read a plan already.
     if container is None or not container.running:

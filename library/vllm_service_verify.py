@@ -415,7 +415,7 @@ def main() -> None:
     params, plan = module.params, module.params["plan"]
     model = plan["served_model_name"]
     try:
-        container = containers.wished(module, plan, params["label"])
+        container = containers.check_container(module, plan, params["label"])
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
     await_supervisor(module, plan["instance"])

@@ -34,7 +34,7 @@ PROBE = "probe"
 KEPT = "plans"
 """Below an instance's state: each plan that served, or failed, under its digest."""
 BACK = "back.json"
-"""Below an instance's state: which plan it went back from, and to which; absent where it runs what was wished last."""
+"""Below an instance's state: which plan it went back from, and to which; absent where it runs a run's last plan."""
 PACE = "pace.json"
 """Below an instance's state: how quickly it wrote with each plan, the best and the last."""
 JOBS = f"{STATE}/jobs"
@@ -66,13 +66,13 @@ DRIVER_KEPT = f"{STATE}/driver_before"
 """The files of the packages that were replaced."""
 RUNTIME_PROOF = f"{STATE}/runtime_proof.json"
 """What engine, runtime and cards were when a container last got all cards."""
-ENGINE_WISH = f"{STATE}/container_runtime_wish.json"
-"""What the last run wished for the container engine, as a digest, and who ran it."""
+ENGINE_SETTINGS_RECORD = f"{STATE}/container_runtime_wish.json"
+"""The desired settings of the container engine from the last run, as a digest, and who ran it."""
 ENGINE_SETTINGS = f"{STATE}/container_runtime_settings.json"
 """What this project set in the engine's configuration file, and whether it created that file."""
 HOST_TUNING = f"{STATE}/host_tuning.json"
 """Whether the kernel may serve, and what waits for a reboot."""
-HOST_WISH = f"{STATE}/host_tuning_wish.json"
+HOST_SETTINGS_RECORD = f"{STATE}/host_tuning_wish.json"
 """The same for the host."""
 UNITS = "/etc/systemd/system"
 """Where systemd finds the units of instances."""
@@ -172,7 +172,7 @@ TABLE = (
     Owned(f"{BENCHMARKS}/*/*.json", "bench.py", "0600"),
     Owned(BROUGHT, "brought_packages", "0644"),
     Owned(ENGINE_SETTINGS, "container_runtime", "0600"),
-    Owned(ENGINE_WISH, "container_runtime", "0600"),
+    Owned(ENGINE_SETTINGS_RECORD, "container_runtime", "0600"),
     Owned(DRIVER_BEFORE, "driver_before", "0600"),
     Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
@@ -183,7 +183,7 @@ TABLE = (
     Owned(f"{RESERVATIONS}.guard", "card_reservation", "0600"),
     Owned(HOST_TUNING, "host_tuning", "0644"),
     Owned(f"{STATE}/host_tuning_before.json", "host_tuning", "0644"),
-    Owned(HOST_WISH, "host_tuning", "0600"),
+    Owned(HOST_SETTINGS_RECORD, "host_tuning", "0600"),
     Owned(IMAGE_RECORD, "serving_image", "0644"),
     Owned(INSTANCE_STATES, "vllm_service", "0700"),
     Owned(f"{INSTANCE_STATES}/*", "vllm_supervisor.py", "0700"),

@@ -57,4 +57,4 @@ def space_demands(
         ("what they unpack to", UNPACKED, sum(of(sizes, name).unpacked for name in comes)),
         ("the packages that they replace", keep, sum(of(sizes, name).file for name in kept if name not in here)),
     )
-    return [wish for wish in asked if wish[2]]
+    return [need for need in asked if need[2]]

@@ -9,18 +9,18 @@ from typing import Any
 def calibration_round(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return which nodes measure and which take; none repeats what a node of its site has measured or is measuring.
 
-    Input of each node: wish (identifies model and settings of the measurement), site (nodes of one site reach each
+    Input of each node: digest (identifies model and settings of the measurement), site (nodes of one site reach each
     other), storage (equal for nodes that share the weights root), has (the measurements exist there), running (they are
     being made there).
     Returns measure: the nodes that measure; and take: the seed of each node that takes, one node of each storage.
 
-    >>> node = {"wish": "1", "site": "one", "has": False, "running": False}
+    >>> node = {"digest": "1", "site": "one", "has": False, "running": False}
     >>> calibration_round({name: {**node, "storage": name} for name in "ab"})
     {'measure': ['a'], 'take': {'b': 'a'}}
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(said):
-        groups.setdefault((str(said[name]["site"]), str(said[name]["wish"])), []).append(name)
+        groups.setdefault((str(said[name]["site"]), str(said[name]["digest"])), []).append(name)
     measure: list[str] = []
     take: dict[str, str] = {}
     for names in groups.values():

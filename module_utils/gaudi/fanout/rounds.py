@@ -150,7 +150,7 @@ def weights_storage(said: Mapping[str, Any], name: str) -> str:
 
 
 def weights_writer(said: Mapping[str, Mapping[str, Any] | None], name: str) -> str:
-    """Return the node that works on ``target`` for its storage: the first by name; None marks a node without a wish."""
+    """Return the node that works on ``target`` for its storage: the first by name. None: the node wants nothing."""
 
     def place(other: str) -> tuple[str, str] | None:
         words = said[other]

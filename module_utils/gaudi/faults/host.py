@@ -167,7 +167,7 @@ FAULTS = (
         "disk",
         HOST,
         CHECKS,
-        "{free} are free on {filesystem}, but {wishes} are needed.",
+        "{free} are free on {filesystem}, but {needs} are needed.",
         "Free {lacking}, or put them on another file system.",
         "",
     ),

@@ -76,7 +76,7 @@ def look(module: AnsibleModule, name: str) -> Container | None:
     return Container(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)
 
 
-def wished(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Container:
+def check_container(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Container:
     """Return the container of an instance.
 
     Raises Refusal unless the container and the files on the node are those of this run. label: the label of a container

@@ -554,7 +554,7 @@ def boot() -> str:
 
 
 def policy(given: Mapping[str, Any]) -> verdict.Policy:
-    """Return what the site wishes."""
+    """Return what the site asks for."""
     return verdict.Policy(given["required"], given["override"])
 
 

@@ -260,7 +260,7 @@ def closed_ports(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def between_cards(request: Request, node: Node) -> str | None:
-    """The interface over which cards find each other: the one that is wished, else the first that leaves the node."""
+    """The interface over which cards find each other: the one asked for, else the first that leaves the node."""
     found = outside(read_addresses(node.topology.get("addresses")))
     by_address = {address: interface for interface, address in found}
     if request.network_interface is not None or request.node_address in by_address:

@@ -144,12 +144,12 @@ def check_room(rooms: Sequence[Room]) -> list[Problem]:
     for room in rooms:
         by_filesystem.setdefault(room.filesystem, []).append(room)
     problems = []
-    for filesystem, wishes in by_filesystem.items():
-        wanted, free = sum(room.wanted for room in wishes), wishes[0].free
+    for filesystem, rooms in by_filesystem.items():
+        wanted, free = sum(room.wanted for room in rooms), rooms[0].free
         if wanted > free:
             size = telling_apart(free, wanted)
-            list_of = " and ".join(f"{size(room.wanted)} for {room.what} ({room.path})" for room in wishes)
-            facts = {"free": size(free), "filesystem": filesystem, "wishes": list_of, "lacking": size(wanted - free)}
+            list_of = " and ".join(f"{size(room.wanted)} for {room.what} ({room.path})" for room in rooms)
+            facts = {"free": size(free), "filesystem": filesystem, "needs": list_of, "lacking": size(wanted - free)}
             problems.append(Problem("disk", say("disk", **facts)))
     return problems
 

@@ -37,7 +37,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SpaceNeed:
     """Bytes that something will need below a path."""
 
     what: str
@@ -159,7 +159,7 @@ class Seen:
     held_back: Sequence[Answer] = ()
     """Why the verdict on cards and links keeps plans from starting."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """By path, for each of ``wishes`` and ``recipe_wishes``."""
+    """By path, for each of ``space_needs`` and ``recipe_space``."""
     lost: Mapping[str, str] = field(default_factory=dict)
     """Of the weights that plans on the node have, those that are not there: the file system that their path is on."""
     unmounted: Sequence[Problem] = ()
@@ -498,24 +498,24 @@ def absent_images(asked: Mapping[str, Any], seen: Seen) -> list[str]:
     return sorted({plan["image"] for plan in servable(asked["plans"])} - seen.engine.images)
 
 
-def wishes(asked: Mapping[str, Any], seen: Seen) -> list[Wish]:
+def space_needs(asked: Mapping[str, Any], seen: Seen) -> list[SpaceNeed]:
     """Return the space that missing images and weights need; without images if their directory is not known."""
     root, folder = asked["weights_root"].rstrip("/"), seen.data_root
     absent = absent_images(asked, seen) if folder else []
     # Images that are built here share most of their layers.
     counted = absent[:1] if asked["image_built"] else absent
-    found = [Wish(f"image {image}", folder, asked["image_bytes"]) for image in counted]
+    found = [SpaceNeed(f"image {image}", folder, asked["image_bytes"]) for image in counted]
     brought = _coming_paths(asked, seen)
     for plan in servable(asked["plans"]):
         path, size = plan["requires"]["weights_path"], plan["requires"].get("weights_bytes")
         if path and size and path not in brought and path not in seen.weights:
-            found.append(Wish(f"the weights of {plan['instance']}", path, size))
+            found.append(SpaceNeed(f"the weights of {plan['instance']}", path, size))
     for coming in seen.coming:
         name = begins_in(coming.source)
         size = source_plan.room(coming.source, coming.begun, coming.made)
-        found.append(Wish(f"the weights in {name}", f"{root}/{name}", size))
+        found.append(SpaceNeed(f"the weights in {name}", f"{root}/{name}", size))
     if any(coming.source["fetch"] for coming in seen.coming):
-        found.append(Wish("the reserve (model_weights_reserve)", asked["weights_root"], asked["weights_reserve"]))
+        found.append(SpaceNeed("the reserve (model_weights_reserve)", asked["weights_root"], asked["weights_reserve"]))
     return found
 
 
@@ -523,18 +523,18 @@ def _skips_warm_up(plan: Mapping[str, Any]) -> bool:
     return str(plan.get("environment", {}).get("VLLM_SKIP_WARMUP", "")).lower() in ("true", "1")
 
 
-def recipe_wishes(plan: Mapping[str, Any]) -> Iterator[Wish]:
+def recipe_space(plan: Mapping[str, Any]) -> Iterator[SpaceNeed]:
     """Yield the space that an instance's recipe cache needs."""
     size = int(plan["requires"].get("disk_bytes") or 0)
     for mount in plan["container"].get("mounts", []) if size else ():
         if not mount["read_only"]:
-            yield Wish(f"{plan['instance']}: the recipe cache", mount["source"], size)
+            yield SpaceNeed(f"{plan['instance']}: the recipe cache", mount["source"], size)
 
 
 def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
     """Return the paths whose free space must be read before ``judge``."""
-    recipes = {wish.path for plan in servable(asked["plans"]) for wish in recipe_wishes(plan)}
-    return recipes | {wish.path for wish in wishes(asked, seen)}
+    recipes = {need.path for plan in servable(asked["plans"]) for need in recipe_space(plan)}
+    return recipes | {need.path for need in space_needs(asked, seen)}
 
 
 def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
@@ -548,21 +548,21 @@ def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
     for plan in plans:
         weights = (plan["requires"]["weights_path"], *plan["requires"].get("weights_beside", []))
         beside = {path: f"weights of {plan['instance']}" for path in weights if path and not is_below(path, root)}
-        writes = {wish.path: f"recipes of {plan['instance']}" for wish in recipe_wishes(plan)}
+        writes = {need.path: f"recipes of {plan['instance']}" for need in recipe_space(plan)}
         found.update({path: use for path, use in {**beside, **writes}.items() if not is_below(path, paths.STATE)})
     return found
 
 
-def _room(wish: Wish, seen: Seen) -> Room:
-    space = seen.space[wish.path]
-    return Room(wish.what, wish.path, space.filesystem, wish.bytes, space.free)
+def _room(need: SpaceNeed, seen: Seen) -> Room:
+    space = seen.space[need.path]
+    return Room(need.what, need.path, space.filesystem, need.bytes, space.free)
 
 
 def _of_space(asked: Mapping[str, Any], seen: Seen, others: Sequence[Room]) -> list[Problem]:
     """Whether the engine can be configured; and whether there is disk space for missing images and weights, and for
     others.
     """
-    room = checks.check_room([*others, *(_room(wish, seen) for wish in wishes(asked, seen))])
+    room = checks.check_room([*others, *(_room(need, seen) for need in space_needs(asked, seen))])
     return [*seen.engine_problems, *room]
 
 
@@ -587,5 +587,5 @@ def _plan_findings(
         findings += checks.media_findings(plan)
         if plan["instance"]:  # One without a name is refused by _of_plan, and nobody looked at it.
             findings += checks.cut_off_findings(plan, seen.instances[plan["instance"]].cut_off)
-        findings += checks.room_findings([_room(wish, seen) for wish in recipe_wishes(plan)])
+        findings += checks.room_findings([_room(need, seen) for need in recipe_space(plan)])
     return findings

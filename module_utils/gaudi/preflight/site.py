@@ -162,16 +162,16 @@ def check_hugepages(inventory: Inventory, meminfo: str, cpuinfo: str) -> list[Pr
     return [Problem("hugepages", str(refusal))] if refusal else []
 
 
-def not_in_inventory(host: str, installed: Sequence[str], wished: Sequence[str] | None) -> list[str]:
+def not_in_inventory(host: str, installed: Sequence[str], named: Sequence[str] | None) -> list[str]:
     """Say which instances on a node are not in its inventory, and how to remove each.
 
-    ``wished``: the inventory's names; None if it has no list.
+    ``named``: the inventory's names; None if it has no list.
     """
-    if wished is None:
+    if named is None:
         return []
     return [
         f"{name} is on {host}, but not in {INSTANCES}: site.yml leaves it as it is. Name it there, or end it with "
         f"ansible-playbook playbooks/remove.yml --limit {host} -e instance={name}"
         for name in installed
-        if name not in wished
+        if name not in named
     ]

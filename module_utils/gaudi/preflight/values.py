@@ -1,4 +1,4 @@
-"""Options whose value lands in a file of the system, and the form that keeps it one word there; and wishes of a
+"""Options whose value lands in a file of the system, and the form that keeps it one word there; and options of a
 measurement, read as the role reads them that comes when much is done already."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FORMS: Mapping[str, values.Reader] = {
     "vllm_service_python": values.program,
 }
 # By option; each raises Refusal for what no node can do.
-WISHES: Mapping[str, Callable[[Any], object]] = {
+READERS: Mapping[str, Callable[[Any], object]] = {
     "fabric_check_burn_in": burn_in.requested_tests,
     "fabric_check_floors": classes.read_floors,
     "fabric_check_tests": runs.check_tests,
@@ -75,8 +75,8 @@ def landing_faults(name: str, value: object) -> Iterator[str]:
     try:
         if name in FORMS and value != "":
             FORMS[name](value, name)
-        if name in WISHES:
-            WISHES[name](value)
+        if name in READERS:
+            READERS[name](value)
     except Refusal as refusal:
         yield str(refusal)
 

@@ -1,4 +1,4 @@
-"""A request: what somebody wishes to have served. Every option has a type and a range; unknown options are refused."""
+"""A request: what somebody wants served. Every option has a type and a range; unknown options are refused."""
 
 from __future__ import annotations
 

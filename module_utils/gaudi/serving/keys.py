@@ -118,7 +118,7 @@ def with_guard(request: object, given: object) -> object:
     return {**request, "guarded": True}
 
 
-def wished(given: object, instance: str) -> list[Key]:
+def for_instance(given: object, instance: str) -> list[Key]:
     """Return an instance's inventory keys, each once. Raises Refusal, without the value, for a wrong entry."""
     found: dict[str, Key] = {}
     for number, said in enumerate(of_instance(given, instance), 1):
@@ -172,7 +172,7 @@ def digest_of_inventory(keys: Sequence[Key]) -> str:
 
 
 def with_inventory(held: Sequence[Key], wanted: Sequence[Key]) -> list[Key]:
-    """Replace the inventory's keys by the wished ones; keys of the playbook stay."""
+    """Replace the inventory's keys by the given ones; keys of the playbook stay."""
     return [*wanted, *(key for key in held if key.origin != INVENTORY)]
 
 

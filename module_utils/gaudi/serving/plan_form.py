@@ -29,7 +29,7 @@ def check_plan(plan: Mapping[str, Any], api_keys: object) -> None:
             f"The plan of {plan.get('instance')} is not one of the action serving_plan (schema {SCHEMA}): an instance "
             "name is at most 48 of a-z, 0-9 and -, a path is absolute, and no name or value has a line break.",
         )
-    if keys.wished(api_keys, plan["instance"]) and not plan["guarded"]:
+    if keys.for_instance(api_keys, plan["instance"]) and not plan["guarded"]:
         raise Refusal(
             "keys_not_asked_for",
             f"vllm_service_api_keys has keys for {plan['instance']}, but its plan asks for none. Plan it with guarded: "

@@ -29,8 +29,8 @@ def how_to_get(entry: Mapping[str, Any], directory: str) -> str:
     if not commands:
         return f"They are published nowhere; catalog/models/{entry['name']}.yml says where they come from."
     fetch = f"ansible-playbook playbooks/fetch_weights.yml -e model={entry['name']}; by hand: "
-    wish = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
-    begin = wish if source_plan.source_plan(entry, name) else "Get them with: "
+    fetched = "Set gaudi_weights_fetch: true to have them brought in the same run, or get them with: "
+    begin = fetched if source_plan.source_plan(entry, name) else "Get them with: "
     more = f" Then convert {target} to {directory} with playbooks/convert_weights.yml." if conversion else ""
     measured = entry.get("measurements")
     if measured:

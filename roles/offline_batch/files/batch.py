@@ -438,7 +438,7 @@ def number_at_once(text: str) -> int:
     return number
 
 
-def read_wish(arguments: list[str]) -> BatchOptions:
+def read_options(arguments: list[str]) -> BatchOptions:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="batch.py", description="Ask a running instance all requests of a file.")
     parser.add_argument("folder", type=Path)
@@ -453,7 +453,7 @@ def read_wish(arguments: list[str]) -> BatchOptions:
 
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
-    options = read_wish(arguments)
+    options = read_options(arguments)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)
     try:

@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.base import values
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import daemon
 from ansible.module_utils.gaudi.engine.openpgp import fingerprints
-from ansible.module_utils.gaudi.preflight.values import FORMS, WISHES, landing_faults
+from ansible.module_utils.gaudi.preflight.values import FORMS, READERS, landing_faults
 from ansible.parsing.dataloader import DataLoader
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -111,15 +111,15 @@ def test_the_defaults_of_the_roles_have_their_forms() -> None:
         ("vllm_service_firewall_sources", ["10.20.0.0/16", "gateway"], "gateway"),
     ],
 )
-def test_a_wish_is_refused_before_a_node_is_changed(name: str, value: object, words: str) -> None:
+def test_an_option_is_refused_before_a_node_is_changed(name: str, value: object, words: str) -> None:
     (said,) = landing_faults(name, value)
     assert words in said
     assert said.endswith(".")
 
 
-def test_wishes_of_a_measurement_that_can_be_are_left_alone() -> None:
+def test_options_of_a_measurement_that_can_be_are_left_alone() -> None:
     declared = role_options.declared()
-    for name in WISHES:
+    for name in READERS:
         assert list(landing_faults(name, declared.defaults[name])) == []
     tests = ["all2all", {"collective": "all_reduce", "size": "1g", "loop": 5}]
     assert list(landing_faults("fabric_check_tests", tests)) == []

@@ -341,10 +341,10 @@ def test_merge_byte_order_mark_is_read_where_the_engine_reads_it(merge: Merge, f
 def test_merge_settled_file_with_a_byte_order_mark_stays(merge: Merge, file: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbf" + json.dumps({"runtimes": RUNTIME}).encode())
     before = file.read_bytes()
-    wish = {"record": str(file.with_name("wish.json")), "of": "The settings", "by": "here"}
-    ran = merge(docker_info(ServerVersion="28.2.2"), wish=wish)
+    desired = {"record": str(file.with_name("desired.json")), "of": "The settings", "by": "here"}
+    ran = merge(docker_info(ServerVersion="28.2.2"), desired=desired)
     assert file.read_bytes() == before
-    assert ran["wish"]["files"].keys() == {str(file)}
+    assert ran["desired"]["files"].keys() == {str(file)}
 
 
 @pytest.mark.report("E10")

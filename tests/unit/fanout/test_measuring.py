@@ -8,8 +8,8 @@ import pytest
 from ansible.module_utils.gaudi.fanout.measuring import calibration_round
 
 
-def node(state: str = "", wish: str = "w", site: str = "one", storage: str = "") -> dict[str, Any]:
-    return {"wish": wish, "site": site, "storage": storage, "has": state == "has", "running": state == "running"}
+def node(state: str = "", digest: str = "w", site: str = "one", storage: str = "") -> dict[str, Any]:
+    return {"digest": digest, "site": site, "storage": storage, "has": state == "has", "running": state == "running"}
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def node(state: str = "", wish: str = "w", site: str = "one", storage: str = "")
         ({"a": node(), "b": node("has")}, [], {"a": "b"}),
         ({"a": node(), "b": node("running")}, ["b"], {"a": "b"}),
         ({"a": node("has"), "b": node("running")}, ["b"], {}),
-        ({"a": node(), "b": node(wish="other")}, ["a", "b"], {}),
+        ({"a": node(), "b": node(digest="other")}, ["a", "b"], {}),
         ({"a": node("has"), "b": node(site="two"), "c": node(site="two")}, ["b"], {"c": "b"}),
         ({}, [], {}),
         # Of those that share a weights root, one writes, and nobody takes from himself.

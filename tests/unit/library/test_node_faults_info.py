@@ -58,7 +58,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, _command, **_options: (1, "", ""))
     monkeypatch.setattr(containers, "look", lambda _module, _name: Container(True, "label", {}))
     monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: True)
-    monkeypatch.setattr(containers, "wished", lambda _module, _plan, _label: None)
+    monkeypatch.setattr(containers, "check_container", lambda _module, _plan, _label: None)
     return tmp_path
 
 
@@ -132,10 +132,10 @@ def test_who_went_back_without_a_start_is_told_what_starts_it(node: Path, monkey
 
 
 def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wished(_module: object, _plan: object, _label: object) -> None:
+    def check_container(_module: object, _plan: object, _label: object) -> None:
         raise Refusal("outlived", "tiny has another image.")
 
-    monkeypatch.setattr(containers, "wished", wished)
+    monkeypatch.setattr(containers, "check_container", check_container)
     assert faults() == [("not-as-planned", "tiny has another image.")]
 
 

@@ -484,16 +484,16 @@ def test_refusals_of_all_images_are_published_together(check: bool, pulled: Any,
 
 
 def test_what_comes_last_for_the_refused_is_said_in_one_place() -> None:
-    """Where nothing else of the role ran, too: the sentence, and the id of the refusal, are those of node_wished."""
+    """Where nothing else of the role ran, too: the sentence and the id of the refusal are of desired_state_check."""
     (task,) = load(ROOT / "playbooks/tasks/all_served.yml")
     for refused in REFUSING.values():
         due = bool(refused.get("serving_image_refused"))
         assert evaluate("serving_image", f"{{{{ {task['when']} }}}}", **refused) is due
     assert (
-        evaluate("serving_image", task["node_wished"]["unserved"], **REFUSING["two"])
+        evaluate("serving_image", task["desired_state_check"]["unserved"], **REFUSING["two"])
         == (REFUSING["two"]["serving_image_refused"])
     )
-    assert set(task["node_wished"]) == {"unserved"}
+    assert set(task["desired_state_check"]) == {"unserved"}
 
 
 def test_a_node_serves_the_instances_that_are_not_refused() -> None:
@@ -506,7 +506,7 @@ def test_a_node_serves_the_instances_that_are_not_refused() -> None:
     # Its image stays wanted: nothing of a refused instance goes.
     prune = next(task for task in brought_up["tasks"] if task["name"].startswith("Remove images"))
     assert prune["vars"]["serving_image_plans"] == "{{ preflight_serving.plans }}"
-    wished = next(task for task in brought_up["tasks"] if "wished for" in task["name"])
+    wished = next(task for task in brought_up["tasks"] if "desired state" in task["name"])
     assert wished["vars"]["vllm_service_unserved"] == "{{ serving_image_refused | default({}) }}"
 
 

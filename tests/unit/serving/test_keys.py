@@ -53,7 +53,7 @@ NOW = "2026-11-23T05:00:00Z"
     ],
 )
 def test_what_an_inventory_may_say(given: Any, found: list[Key]) -> None:
-    assert keys.wished(given, "chat") == found
+    assert keys.for_instance(given, "chat") == found
     assert all(str(key["digest"]) and CLEAR not in str(key) for key in api_keys(given, "chat"))
 
 
@@ -80,7 +80,7 @@ WRONG: list[Any] = [
 @pytest.mark.parametrize("given", WRONG)
 def test_what_is_no_key_is_refused_without_being_shown(given: Any) -> None:
     with pytest.raises(Refusal) as refused:
-        keys.wished(given, "chat")
+        keys.for_instance(given, "chat")
     entry = next(iter(given.values())) if isinstance(given, dict) else given
     text = str(entry[0] if isinstance(entry, list) else entry)
     assert DIGEST not in str(refused.value)
@@ -100,7 +100,7 @@ def test_what_is_no_key_is_refused_without_being_shown(given: Any) -> None:
 )
 def test_whatever_an_inventory_says_is_keys_or_a_sentence(anything: Any) -> None:
     try:
-        found = keys.wished(anything, "chat")
+        found = keys.for_instance(anything, "chat")
     except Refusal as refused:
         assert str(refused).endswith(".")
     else:
@@ -164,7 +164,7 @@ def test_only_the_playbooks_keys_get_another_end() -> None:
 
 def test_what_is_exported_is_an_entry_of_the_inventory() -> None:
     for key in (*HELD, Key("bob", PLAYBOOK, DIGEST, "2027-01-31T23:59:59Z")):
-        (read,) = keys.wished([keys.written(key)], "chat")
+        (read,) = keys.for_instance([keys.written(key)], "chat")
         assert (read.name, read.digest, read.ends) == (key.name, key.digest, key.ends)
 
 

@@ -359,7 +359,7 @@ def test_only_what_others_are_to_reach_is_tried_from_the_controller(
     hosts: list[str], checking: bool, tries: bool
 ) -> None:
     plans = [{**PLAN, "listen": {"host": host, "port": 1}} for host in hosts]
-    (task,) = [task for task in tasks("wished.yml") if "vllm_service_reach" in task]
+    (task,) = [task for task in tasks("final_check.yml") if "vllm_service_reach" in task]
     found = [
         evaluate(f"{{{{ {one} }}}}", PLAN, ansible_check_mode=checking, vllm_service_plans=plans)
         for one in task["when"]

@@ -1,6 +1,6 @@
-"""Read how a host is tuned, and keep records of what runs wished for its settings; host/ interprets the facts.
+"""Read how a host is tuned, and keep records of the settings that runs want; host/ interprets the facts.
 
-And what runs wish for a node's settings: a role that sets something keeps a record of its wish beside its files, and at
+And what settings runs want: a role that sets something keeps a record of its desired state beside its files, and at
 its end a run compares record, files and kernel with what it had set. So of two runs at once, the one that was
 overwritten notices it.
 """
@@ -66,11 +66,11 @@ _WHOLE_SECONDS = 2.0
 # What our unit runs.
 _RUN = ("unit", "program")
 RECORD = {"salt": str, "digest": str, "written": {"by": str, "at": str}}
-# A file or a wish may contain a proxy's password, so both are private.
+# A file or a setting may contain a proxy's password, so both are private.
 _MODE = 0o600
 
 # The option of modules that keep a record.
-WISH: dict[str, Any] = {
+DESIRED_OPTION: dict[str, Any] = {
     "type": "dict",
     "options": {
         "record": {"type": "path", "required": True},
@@ -433,28 +433,28 @@ def obstacle(path: Path) -> str | None:
 
 
 def note(
-    wish: Mapping[str, Any], content: Any, files: Mapping[str, str], kernel: Mapping[str, str], check: bool
+    desired: Mapping[str, Any], content: Any, files: Mapping[str, str], kernel: Mapping[str, str], check: bool
 ) -> tuple[bool, dict[str, Any]]:
-    """Record this run's wish; return whether the record changed, and the data that gone() compares.
+    """Record this run's desired state; return whether the record changed, and the data that gone() compares.
 
-    content: the wish as JSON data. files: the text of each file that implements it, "" for a missing one. kernel:
-    values of the running kernel. Only digests of the texts are returned, with a salt from the record, as a text may
-    contain a password.
+    content: the desired state as JSON data. files: the text of each file that implements it, "" for a missing one.
+    kernel: values of the running kernel. Only digests of the texts are returned, with a salt from the record, as a text
+    may contain a password.
     """
-    path, text = Path(wish["record"]), json.dumps([wish["asked"], content], sort_keys=True)
+    path, text = Path(desired["record"]), json.dumps([desired["asked"], content], sort_keys=True)
     said = _record(path)
-    # The salt stays, so that two runs with the same wish compute the same digests.
+    # The salt stays, so that two runs with the same desired state compute the same digests.
     salt = said["salt"] if said else secrets.token_hex(32)
     changed = said is None or said["digest"] != _digest(salt, text)
     if said is None or changed:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        said = {"salt": salt, "digest": _digest(salt, text), "written": {"by": wish["by"], "at": at}}
+        said = {"salt": salt, "digest": _digest(salt, text), "written": {"by": desired["by"], "at": at}}
         if not check:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             make_room(path)
             write_json(path, said, mode=_MODE)
     return changed, {
-        "of": wish["of"],
+        "of": desired["of"],
         "record": str(path),
         "digest": said["digest"],
         "files": {name: text and _digest(salt, text) for name, text in files.items()},
@@ -463,23 +463,23 @@ def note(
     }
 
 
-def gone(wished: Mapping[str, Any]) -> tuple[str, Path | None] | None:
+def gone(desired: Mapping[str, Any]) -> tuple[str, Path | None] | None:
     """Compare a node with the result of note(): None if everything is there, else what differs, and the foreign record.
 
     The record is None if it is this run's own; then no other run is named. Kernel values are compared only until the
     next boot, which applies the files. Raises Refusal as running_settings does.
     """
-    path = Path(wished["record"])
+    path = Path(desired["record"])
     said = _record(path)
-    ours = said is not None and said["digest"] == wished["digest"]
-    differs = [name for name, digest in wished["files"].items() if _seen(Path(name), said) != digest] if ours else []
-    if wished["boot"] == _boot_id():
-        running = running_settings(PROC / "sys", wished["kernel"])
-        differs += [key for key, value in wished["kernel"].items() if running.get(key) != str(value)]
+    ours = said is not None and said["digest"] == desired["digest"]
+    differs = [name for name, digest in desired["files"].items() if _seen(Path(name), said) != digest] if ours else []
+    if desired["boot"] == _boot_id():
+        running = running_settings(PROC / "sys", desired["kernel"])
+        differs += [key for key, value in desired["kernel"].items() if running.get(key) != str(value)]
     if ours and not differs:
         return None
     where = f" ({', '.join(differs)})" if differs else ""
-    what = f"{wished['of']} are not on the node as this run has written them{where}"
+    what = f"{desired['of']} are not on the node as this run has written them{where}"
     return what, None if ours else path
 
 

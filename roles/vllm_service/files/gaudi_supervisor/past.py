@@ -48,7 +48,7 @@ class PlanHistory:
         paths = supervisor.paths
         self.boss = supervisor
         self.place = InstancePaths(supervisor.instance, supervisor.directory, paths.etc / "instances", paths.units)
-        # The way back that this start is the end of; None where the instance runs what was wished last.
+        # The way back that this start is the end of; None where the instance runs the last plan of a run.
         self.back: Back | None = None
         self.files: dict[str, str] = {}
         self._starts_from: StartsFrom | None = None

@@ -1,20 +1,21 @@
 #!/usr/bin/python
-"""Compare a node with a run's wishes once more at its end, to detect that another run has overwritten it."""
+"""Compare a node with a run's desired state once more at its end, to detect that another run has overwritten it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: node_wished
-short_description: Fail unless instances and settings of a node are what a run wished for
+module: desired_state_check
+short_description: Fail unless instances and settings of a node are in the desired state of a run
 version_added: "0.1.0"
 author: The gaudi-serving authors
 description:
   - Runs last, when each instance has served. While the run went on with the next one, another run may have changed the
     first, or what engine and host are set to.
   - Of each instance, plan, environment and guard on the node, its container, the directories that this sees, its image,
-    and the keys that the inventory has for it are what the run wished for. Else the module fails and says who wrote
+    and the keys that the inventory has for it are in the desired state. Else the module fails and says who wrote
     last, and when.
-  - Of settings, the record of the wish, the files and the values of the running kernel are what the run has left.
+  - Of settings, the record of the desired state, the files and the values of the running kernel are what the run has
+    left.
   - All are looked at, and all that is wrong is said.
 options:
   plans:
@@ -29,7 +30,7 @@ options:
     default: {}
   unserved:
     description:
-      - Instances that the run wished for and left as they were, by name, each with a sentence that says why
+      - Instances of the run that it left as they were, by name, each with a sentence that says why
         (C(refused)) and its id (C(refused_id)).
     type: dict
     default: {}
@@ -38,7 +39,7 @@ options:
     type: dict
     default: {}
   settings:
-    description: What the roles that ran have set, as RV(docker_daemon_json#module:wish) has it.
+    description: What the roles that ran have set, as RV(docker_daemon_json#module:desired) has it.
     type: list
     elements: dict
     default: []
@@ -50,18 +51,18 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Compare what runs with what was wished
-  node_wished:
+- name: Compare what runs with the desired state
+  desired_state_check:
     plans: "{{ serving.plans }}"
     labels: {chat: "{{ changes.label }}"}
     keys: "{{ vllm_service_api_keys | api_keys_digests(['chat']) }}"
-    settings: ["{{ engine.wish }}"]
+    settings: ["{{ engine.desired }}"]
   become: true
 """
 
 RETURN = r"""
 instances:
-  description: The instances that are as wished.
+  description: The instances that are in the desired state.
   returned: success
   type: list
   elements: str
@@ -92,24 +93,24 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def check_keys(instance: str, wished: str) -> None:
-    """Raise Refusal unless the inventory's keys on the node are the wished ones; no key is named."""
+def check_keys(instance: str, digest: str) -> None:
+    """Raise Refusal unless the inventory's keys on the node have this digest; no key is named."""
     file = Path(paths.INSTANCES) / instance / paths.KEYS_FILE
     try:
         held = read(file, keys.read)
     except Damaged:
         held = None
-    if held is None or keys.digest_of_inventory(held) != wished:
+    if held is None or keys.digest_of_inventory(held) != digest:
         raise containers.overwritten(
             f"The keys that open {instance} are not those of this run's inventory", "file of keys", file
         )
 
 
 def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
-    """Return differences between an instance and its wish."""
+    """Return differences between an instance and its desired state."""
     found, instance = [], plan["instance"]
     try:
-        containers.wished(module, plan, module.params["labels"][instance])
+        containers.check_container(module, plan, module.params["labels"][instance])
     except Refusal as refusal:
         found.append(refusal)
     if plan["guarded"]:
@@ -120,17 +121,17 @@ def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
     return found
 
 
-def wrong_settings(wished: dict[str, Any]) -> list[Refusal]:
-    """Return differences between a layer's settings and its wish."""
+def wrong_settings(desired: dict[str, Any]) -> list[Refusal]:
+    """Return differences between a layer's settings and their desired state."""
     try:
-        gone = tuning.gone(wished)
+        gone = tuning.gone(desired)
     except Refusal as refusal:
         return [refusal]
     return [containers.overwritten(gone[0], "record of them", gone[1])] if gone else []
 
 
 def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
-    """Return one refusal with all reasons why instances were not served as wished, under the first one's id."""
+    """Return one refusal with all reasons why instances are not in the desired state, under the first one's id."""
     why = [Refusal.from_keys(each) for each in unserved.values()]
     said = "\n".join(dict.fromkeys(each.message_with_id for each in why))
     return Refusal(
@@ -142,7 +143,7 @@ def main() -> None:
     """Look at each, report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     plans, unserved = module.params["plans"], module.params["unserved"]
-    found = [refusal for wished in module.params["settings"] for refusal in wrong_settings(wished)]
+    found = [refusal for desired in module.params["settings"] for refusal in wrong_settings(desired)]
     found += [refusal for plan in plans for refusal in wrong(module, plan)]
     if unserved:
         found.append(left_as_it_was(unserved))

@@ -1,6 +1,6 @@
-"""node_wished: at the end of a run, all its instances against its wish, however long ago each was verified.
+"""desired_state_check: at the end of a run, all instances against the desired state, whenever each was verified.
 
-tests/unit/node/test_wishes.py has what it says of settings.
+tests/unit/node/test_two_runs.py has what it says of settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from filter_plugins.api_keys import api_keys, api_keys_digests
-from library import node_wished
+from library import desired_state_check
 from tests.unit.host.modules import run_main
 from tests.unit.preflight.test_contracts import ROOT
 from tests.unit.vllm_service.made import guarded, make_plan
@@ -32,7 +32,7 @@ OTHER = "controller-2"
 
 
 class Run:
-    """A node on which a run has served two guarded instances, and what the run wished for."""
+    """A node on which a run has served two guarded instances, and its desired state."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -72,7 +72,7 @@ class Run:
         """The end of the run."""
         names = [plan["instance"] for plan in self.plans]
         digests = api_keys_digests(KEYS, names)
-        return run_main("library.node_wished", {"plans": self.plans, "labels": self.labels, "keys": digests})
+        return run_main("library.desired_state_check", {"plans": self.plans, "labels": self.labels, "keys": digests})
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: Ru
     said = "c, d: the image cannot import vLLM."
     nobody, lacks = Refusal("image_without_server", said), Refusal("image_lacks_part", "e: the image lacks audio.")
     unserved = {"c": nobody.as_keys(), "d": nobody.as_keys(), "e": lacks.as_keys()}
-    answer = run_main("library.node_wished", {"plans": [], "labels": {}, "keys": {}, "unserved": unserved})
+    answer = run_main("library.desired_state_check", {"plans": [], "labels": {}, "keys": {}, "unserved": unserved})
     assert answer["refused_id"] == "image_without_server"
     assert answer["msg"].splitlines()[:2] == [f"{said} [image_without_server]", f"{lacks} [image_lacks_part]"]
     assert answer["msg"].count("[image_without_server]") == 1
@@ -106,10 +106,10 @@ def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: Ru
 
 
 def test_documented_is_taken() -> None:
-    documented = yaml.safe_load(node_wished.DOCUMENTATION)["options"]
+    documented = yaml.safe_load(desired_state_check.DOCUMENTATION)["options"]
     real = {
         name: {key: value for key, value in option.items() if key != "no_log"}
-        for name, option in node_wished.ARGUMENT_SPEC.items()
+        for name, option in desired_state_check.ARGUMENT_SPEC.items()
     }
     assert {name: {key: said[key] for key in said if key != "description"} for name, said in documented.items()} == real
 
@@ -127,7 +127,7 @@ def test_an_instance_that_another_run_changed_after_it_was_verified_is_told(ran:
     assert "b " not in said
 
 
-def test_a_container_of_another_wish_is_told(ran: Run) -> None:
+def test_a_container_of_another_run_is_told(ran: Run) -> None:
     ran.start("b", "another")
     assert ran.end()["msg"].startswith("b does not run with what this run has written: ")
 
@@ -175,7 +175,7 @@ def test_keys_that_another_run_replaced_are_told_without_a_digest(ran: Run, chan
         assert str(key["digest"]) not in whole
 
 
-def test_keys_of_the_playbook_are_nobodys_wish(ran: Run) -> None:
+def test_keys_of_the_playbook_are_not_compared(ran: Run) -> None:
     added = {"instance": "a", "add": {"name": "alice", "digest": "1" * 64}, "by": OTHER}
     assert run_main("library.instance_keys", added)["changed"] is True
     assert ran.end()["instances"] == ["a", "b"]
@@ -205,11 +205,11 @@ def test_every_run_that_serves_ends_with_it(file: str) -> None:
         for role in [task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role")]
         if role
     ]
-    last = roles.index(("vllm_service", "wished"))
+    last = roles.index(("vllm_service", "final_check"))
     assert roles[last - 1] == ("vllm_service", "main")
-    # What follows serves nothing; and no image goes for a wish that was overwritten.
+    # What follows serves nothing; and no image goes for settings that were overwritten.
     assert set(roles[last + 1 :]) <= {("serving_image", "prune"), ("summary", "main")}
-    assert "node_wished" in yaml.safe_load((ROOT / "roles/vllm_service/tasks/wished.yml").read_text())[-1]
+    assert "desired_state_check" in yaml.safe_load((ROOT / "roles/vllm_service/tasks/final_check.yml").read_text())[-1]
 
 
 def end_of(file: str) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def end_of(file: str) -> dict[str, Any]:
         task
         for play in yaml.safe_load((ROOT / file).read_text())
         for task in play["tasks"]
-        if task.get("ansible.builtin.import_role", {}).get("tasks_from") == "wished"
+        if task.get("ansible.builtin.import_role", {}).get("tasks_from") == "final_check"
     ]
     return dict(task)
 
@@ -232,9 +232,9 @@ def asked_of(task: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("engine", "host", "answers", "settings", "plans"),
     [
-        ({"wish": {"of": "engine"}}, {"wish": {"of": "host"}}, {}, ["engine", "host"], ["a"]),
+        ({"desired": {"of": "engine"}}, {"desired": {"of": "host"}}, {}, ["engine", "host"], ["a"]),
         # A run of one layer compares that layer.
-        (None, {"wish": {"of": "host"}}, None, ["host"], []),
+        (None, {"desired": {"of": "host"}}, None, ["host"], []),
         (None, None, {}, [], ["a"]),
     ],
 )
@@ -252,7 +252,8 @@ def test_the_site_compares_what_its_layers_have_set(
 
 
 @pytest.mark.parametrize(
-    ("engine", "settings"), [({"container_runtime_daemon": {"wish": {"of": "engine"}}}, [{"of": "engine"}]), ({}, [])]
+    ("engine", "settings"),
+    [({"container_runtime_daemon": {"desired": {"of": "engine"}}}, [{"of": "engine"}]), ({}, [])],
 )
 def test_who_serves_one_model_compares_the_engine_too(engine: dict[str, Any], settings: list[dict[str, str]]) -> None:
     given = {"preflight_serving": {"plans": [{"instance": "a"}]}, **engine}
@@ -266,10 +267,10 @@ def test_who_serves_one_model_compares_the_engine_too(engine: dict[str, Any], se
         ("host_tuning", "host_tuning_files", "host_tuning_written"),
     ],
 )
-def test_each_layer_has_its_wish_recorded(role: str, module: str, register: str) -> None:
+def test_each_layer_has_its_desired_state_recorded(role: str, module: str, register: str) -> None:
     folder = ROOT / "roles" / role
     tasks = [task for file in (folder / "tasks").glob("*.yml") for task in yaml.safe_load(file.read_text())]
-    (task,) = [task for task in tasks if "wish" in (task.get(module) or {})]
+    (task,) = [task for task in tasks if "desired" in (task.get(module) or {})]
     assert (task["register"], "when" in task) == (register, False)
-    wish = yaml.safe_load((folder / "vars/main.yml").read_text())[f"__{role}_wish"]
-    assert wish["record"] == {"host_tuning": paths.HOST_WISH}.get(role, paths.ENGINE_WISH)
+    desired = yaml.safe_load((folder / "vars/main.yml").read_text())[f"__{role}_desired"]
+    assert desired["record"] == {"host_tuning": paths.HOST_SETTINGS_RECORD}.get(role, paths.ENGINE_SETTINGS_RECORD)

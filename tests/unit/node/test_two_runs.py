@@ -1,4 +1,4 @@
-"""Two runs at once that wish other settings of a node: the one that was overwritten finds out, and names the other."""
+"""Two runs at once that want other settings of a node: the one that was overwritten finds out, and names the other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Host:
             self.kernel.write_text(f"{pages}\n")
             self.beside.write_text(f"vm.nr_hugepages = {pages}\n")
         asked = {
-            "wish": {"record": str(self.record), "of": "The settings of the host", "by": by},
+            "desired": {"record": str(self.record), "of": "The settings of the host", "by": by},
             "held": {str(self.beside): f"vm.nr_hugepages = {pages}\n", str(self.root / "gone"): ""},
             "kernel": {"vm.nr_hugepages": pages},
             "files": [{"path": str(self.file), "content": "unit\n"}],
@@ -46,7 +46,7 @@ class Host:
 
 def end(held: dict[str, Any]) -> dict[str, Any]:
     """The end of a run."""
-    return run_main("library.node_wished", {"settings": [held["wish"]]})
+    return run_main("library.desired_state_check", {"settings": [held["desired"]]})
 
 
 @pytest.fixture
@@ -71,12 +71,12 @@ def test_of_two_runs_the_one_that_was_overwritten_names_the_other(host: Host) ->
     assert "(vm.nr_hugepages)" in answer["msg"]
     assert "controller-2 at 20" in answer["msg"]
     assert end(second)["changed"] is False
-    # Whoever comes back to a wish comes to the same digest.
+    # Whoever comes back to a setting comes to the same digest.
     assert host.hold("controller-3", "64")["changed"] is True
     assert end(first)["changed"] is False
 
 
-def test_two_that_wish_the_same_are_both_right(host: Host) -> None:
+def test_two_that_want_the_same_are_both_right(host: Host) -> None:
     first, second = host.hold("controller-1", "64"), host.hold("controller-2", "64")
     assert "msg" not in end(first)
     assert "msg" not in end(second)
@@ -138,7 +138,7 @@ def daemon(host: Host, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> di
     asked = {
         "path": str(host.file),
         "additions": {"registry-mirrors": list(mirrors)},
-        "wish": {"record": str(host.record), "of": "The settings of the container engine", "by": by},
+        "desired": {"record": str(host.record), "of": "The settings of the container engine", "by": by},
         "beside": {str(host.beside): proxy},
     }
     return run_main("library.docker_daemon_json", asked)
@@ -164,7 +164,7 @@ def test_another_mirror_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> 
     assert daemon(host, "controller-2", "", ("https://mirror-2",))["changed"] is False
 
 
-def test_a_wish_that_the_engine_refuses_is_nobody_s(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_the_engine_refuses_is_nobody_s(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(module: AnsibleModule, *_: object) -> bool:
         module.fail_json(msg="The installed engine refuses it.")
         return False
