@@ -53,11 +53,11 @@ def path_between(
         return CardPath(host_nics=False)
     parameters, figure = model.shape.parameters, card_type.fabric.over_host()
     if model.stored_fp8 and parameters and parameters > LARGE_FP8_PARAMETERS:
-        return CardPath(
-            True,
+        warning = (
             f"{model.name} is an FP8 model above 300 B parameters on PCIe cards: host NICs with libfabric must be "
-            f"verified before it starts.",
+            f"verified before it starts (fabric_check_host_nics: true)."
         )
+        return CardPath(True, "" if node.host_nics else warning)
     apart = f"The {resolved.card_name} cards {', '.join(map(str, modules))} have links of their own in groups only"
     if node.host_nics or figure is None:
         return CardPath(

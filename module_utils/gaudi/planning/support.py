@@ -18,8 +18,8 @@ from ..request.node import Node
 from .chosen_cards import card_name
 from .elsewhere import unadvised
 from .planner import AUTO
-from .refusals import about_record
-from .remedies import HELPED, Site, first_way, with_remedy
+from .refusals import about_record, any_of
+from .remedies import HELPED, HOST_NICS, Site, Way, first_way, with_remedy
 
 # Of models whose config.json names no class.
 NO_CLASS = "It names no architectures: whether the release has a class for it is not known."
@@ -34,7 +34,8 @@ class Answer:
     """Whether a release serves a model on one node: ``status``, and the cards it takes, None if that is not known.
 
     because: why (not), in one sentence. options: what must be set so that it does. notes: what else the plan warns of.
-    refused_id: the id of the refusal, "" without one.
+    refused_id: the id of the refusal, "" without one. least: the fewest cards that hold it, where ``cards`` is the
+    number that the status is known of, and larger.
     """
 
     release: str
@@ -45,6 +46,7 @@ class Answer:
     options: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     refused_id: str = ""
+    least: int | None = None
 
 
 def every_release(
@@ -75,23 +77,31 @@ def every_release(
 def _answer(request: Mapping[str, object], site: Site, like: Sequence[ModelEntry], decided: Collection[str]) -> Answer:
     kind, release = card_name(site.node.topology), site.release
     try:
-        way = first_way(request, site, decided)
+        fewest = first_way(request, site, decided)
     except Refusal as refusal:
         # Of an own number of cards, others may help; else all that may help was tried.
         said = with_remedy(refusal, request, site) if "tensor_parallel_size" in decided else refusal
         because = str(said) if said.id not in HELPED or said is not refusal else said.cause
         return Answer(release.name, kind, REFUSED, None, unadvised(because), refused_id=said.id)
-    least = way.cards if way.known else None
-    standing = {each.title: _standing(each, release, kind, site.cards, least) for each in like}
+    found = [_standing(each, site, request, fewest, decided) for each in like]
     if site.entry is None:
-        standing = {title: (status, f"like {title}: {why}") for title, (status, why) in standing.items()}
+        found = [(status, f"like {each.title}: {why}", way) for each, (status, why, way) in zip(like, found)]
     # Of several models with these figures the one that most is known of.
-    status, because = min(standing.values(), key=lambda said: KNOWN_MOST.index(said[0]), default=UNLIKE)
+    status, because, way = min(found, key=lambda said: KNOWN_MOST.index(said[0]), default=(*UNLIKE, fewest))
     notes = [] if _classes(site.entry, request.get("model_config")) else [NO_CLASS]
     # All releases answer: no warning need advise another, or repeat what is known of the model.
     record = about_record(site.entry) if site.entry is not None else None
     notes += [unadvised(said) for said in way.made["warnings"] if record is None or not said.startswith(record)]
-    return Answer(release.name, kind, status, least, because, way.options, tuple(notes))
+    return Answer(
+        release.name,
+        kind,
+        status,
+        way.cards if way.known else None,
+        because,
+        way.options,
+        tuple(notes),
+        least=fewest.cards if way.cards > fewest.cards else None,
+    )
 
 
 def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
@@ -101,22 +111,61 @@ def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
     return entry.architectures if entry is not None else ()
 
 
-def _standing(
-    entry: ModelEntry, release: ReleaseEntry, kind: str, cards: Mapping[str, CardType], count: int | None
-) -> tuple[str, str]:
-    """What is known of a model on a release and cards, and where from."""
-    said, known = entry.validated, cards.get(kind)
-    generation = known.generation if known is not None else None
-    listed = said is not None and release.name in said.releases
-    file = family_of(release).validated_models
-    if said is not None and listed and generation in said.generations:
-        sizes = said.tensor_parallel_size
-        other = f" with {' or '.join(map(str, sizes))} cards" if count is not None and count not in sizes else ""
-        return VALIDATED, f"named by {file} of the release{other}"
-    where = f", on {' and '.join(said.generations)} alone ({file})" if said is not None and listed else ""
+@dataclass(frozen=True)
+class Record:
+    """What is known of a model on a release and cards: ``status``, and where from.
+
+    sizes: the numbers of cards that it is known of; none where no number is named.
+    """
+
+    status: str
+    because: str
+    sizes: tuple[int, ...] = ()
+
+
+def _record(entry: ModelEntry, site: Site, request: Mapping[str, object]) -> Record:
+    """What is known of a model on a release and the cards of a node."""
+    said, release, card_type = entry.validated, site.release, site.cards.get(card_name(site.node.topology))
+    if said is not None and release.name in said.releases:
+        file = family_of(release).validated_models
+        if card_type is None or card_type.generation not in said.generations:
+            return Record(PLANNED, f"{file} names it on {' and '.join(said.generations)} alone")
+        asked = request.get("dtype") or entry.defaults.get("dtype", entry.dtype)
+        dtype = "fp8" if entry.dtype.startswith("float8") else asked
+        if dtype not in said.dtype:
+            return Record(PLANNED, f"{file} names it in {' and '.join(said.dtype)} alone")
+        return Record(VALIDATED, f"named by {file} of the release", said.tensor_parallel_size)
+    listed = release.listed_cards.get(entry.name, ())
     if release.name in entry.releases:
-        return REPORTED, f"known to be served with it{where}"
-    return PLANNED, f"nobody is known to have tried it{' on these cards' if where else ''}"
+        own = {**entry.defaults, **entry.release_defaults.get(release.name, {})}.get("tensor_parallel_size")
+        return Record(REPORTED, "known to be served with it", (*((own,) if isinstance(own, int) else ()), *listed))
+    if listed:
+        return Record(REPORTED, "listed by the README of the release", listed)
+    return Record(PLANNED, "nobody is known to have tried it")
+
+
+def _standing(
+    entry: ModelEntry, site: Site, request: Mapping[str, object], fewest: Way, decided: Collection[str]
+) -> tuple[str, str, Way]:
+    """What is known of a model on a release and cards, where from, and the plan with a number of cards it is known of.
+
+    A number that the request decides stays, and so does the fewest where each known number needs host NICs for it.
+    """
+    record = _record(entry, site, request)
+    if not record.sizes or fewest.cards in record.sizes:
+        return record.status, record.because, fewest
+    numbers = f"{record.because} with {any_of(record.sizes)} cards"
+    if not fewest.known:
+        return record.status, numbers, fewest
+    sizes = () if "tensor_parallel_size" in decided else record.sizes
+    for size in sorted({*sizes}, key=lambda size: (size < fewest.cards, size)):
+        try:
+            way = first_way({**request, "tensor_parallel_size": size}, site, decided)
+        except Refusal:
+            continue
+        if HOST_NICS in fewest.options or HOST_NICS not in way.options:
+            return record.status, record.because, way
+    return PLANNED, f"{numbers} alone", fewest
 
 
 def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> list[ModelEntry]:
@@ -143,6 +192,8 @@ def _stored(model: ModelFacts) -> str | None:
 
 # How a page calls what all machines say alike.
 ANY = "any"
+# Stands for the name of a node's cards in a sentence, which several may share.
+CARD = "\0"
 
 
 def as_text(answers: Sequence[Answer]) -> list[str]:
@@ -163,7 +214,7 @@ def as_text(answers: Sequence[Answer]) -> list[str]:
 
 
 class _Notes:
-    """Sentences with their numbers; the same sentence of several releases has one."""
+    """Sentences with their numbers; the same sentence of several releases, or about several cards, has one."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self._kinds = kinds
@@ -172,15 +223,18 @@ class _Notes:
     def number(self, sentence: str, answer: Answer) -> int:
         """Return the number of a sentence of an answer."""
         about = re.sub(rf"\b([Rr]elease) {re.escape(answer.release)}(?![\w-]|\.\w)", _this, sentence)
+        about = re.sub(rf"(?<![\w-]){re.escape(answer.cards_of)}(?![\w-])", CARD, about)
         kinds = self._said.setdefault(about, [])
         if answer.cards_of not in kinds:
             kinds.append(answer.cards_of)
         return list(self._said).index(about) + 1
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each sentence, with the cards it is of unless it is of all."""
-        for number, (sentence, kinds) in enumerate(self._said.items(), 1):
-            yield f"[{number}] {'' if kinds == self._kinds else ', '.join(kinds) + ': '}{sentence}"
+        """Yield a line for each sentence, with the cards it is of unless it is of all, or has their names."""
+        for number, (sentence, named) in enumerate(self._said.items(), 1):
+            kinds = [kind for kind in self._kinds if kind in named]
+            about = "" if kinds == self._kinds or CARD in sentence else f"{', '.join(kinds)}: "
+            yield f"[{number}] {about}{sentence.replace(CARD, any_of(kinds))}"
 
 
 def _this(found: re.Match[str]) -> str:
@@ -206,12 +260,16 @@ def _rows(answers: Sequence[Answer], kinds: Sequence[str], notes: _Notes) -> Ite
 
 def _cards(answers: Sequence[Answer], kinds: Sequence[str]) -> str:
     """Which cards answers are for, and how many of them."""
-    counts: dict[int | None, list[str]] = {}
+    counts: dict[tuple[int | None, int | None], list[str]] = {}
     for answer in answers:
-        counts.setdefault(answer.cards, []).append(answer.cards_of)
+        counts.setdefault((answer.cards, answer.least), []).append(answer.cards_of)
     if answers[0].status == REFUSED:
-        return "-" if counts[None] == kinds else "/".join(counts[None])
-    return ", ".join(f"{count or '?'} {ANY if names == kinds else '/'.join(names)}" for count, names in counts.items())
+        (names,) = counts.values()
+        return "-" if names == kinds else "/".join(names)
+    return ", ".join(
+        f"{count or '?'} {ANY if names == kinds else '/'.join(names)}{f' (at least {least})' if least else ''}"
+        for (count, least), names in counts.items()
+    )
 
 
 def _word(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,9 +13,11 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ansible.module_utils.gaudi.model.size import loaded_bytes, parameters
 from ansible.module_utils.gaudi.planning.elsewhere import asks_for_another
+from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.planning.support import NO_CLASS, Answer, alike, as_text, every_release
 from ansible.module_utils.gaudi.request.node import Node
 
+from action_plugins.model_support import DESCRIBED, MACHINES, topologies
 from plugin_utils import releases
 from tests.golden.serving_cases import vendor
 from tests.unit.model.test_kernels import MISTRAL, SPARSE
@@ -164,8 +167,10 @@ def test_a_model_is_validated_on_the_cards_that_the_list_names() -> None:
     request = {"model": "qwen2.5-14b-instruct"}
     assert {answer.status for answer in answers(request, card="HL-325").values()} >= {"validated", "planned only"}
     assert answers(request, card="HL-325")["1.24.1"].status == "validated"
+    # What is known of other cards says nothing of these.
     gaudi2 = answers(request)["1.24.1"]
-    assert gaudi2.status == "reported"
+    assert gaudi2.status == "planned only"
+    assert gaudi2.because.endswith("on gaudi3 alone")
 
 
 def page(request: dict[str, Any], *kinds: str) -> list[str]:
@@ -192,12 +197,15 @@ def test_the_page_is_a_table_with_numbered_notes() -> None:
 def test_the_page_is_short_for_every_model_of_the_catalogue(subtests: pytest.Subtests) -> None:
     for model in ("llama-4-scout-17b-16e-instruct", "deepseek-r1-0528", "qwen3-8b", "granite-4.0-h-small"):
         with subtests.test(model=model):
-            lines = page({"model": model}, "HL-225", "HL-325")
+            lines = page({"model": model}, "HL-225", "HL-288E", "HL-325", "HL-338")
             table = [line for line in lines if not line.startswith("[")]
-            assert len(table) <= 2 + 2 * len(releases.names())
+            assert len(table) <= 2 + 3 * len(releases.names())
             assert max(map(len, table)) <= 140
             notes = [line.partition("] ")[2] for line in lines if line.startswith("[")]
             assert len(set(notes)) == len(notes) <= 10
+            # Nor is a sentence repeated for the name of each card.
+            unnamed = [re.sub(r"HL-\w+(, HL-\w+)*:? ?", "", note) for note in notes]
+            assert len(set(unnamed)) == len(notes)
             assert not [line for line in lines if "this release this" in line.lower()]
 
 
@@ -264,7 +272,7 @@ def test_a_model_of_unknown_size_takes_the_cards_of_its_file() -> None:
 
 def test_what_is_known_of_a_model_is_told_once() -> None:
     """A model that was validated with other cards is not called unvalidated beside that."""
-    for card, status in (("HL-225", "reported"), ("HL-325", "validated")):
+    for card, status in (("HL-225", "planned only"), ("HL-325", "validated")):
         found = answers({"model": "llama-4-scout-17b-16e-instruct"}, card=card)["1.24.1"]
         assert found.status == status
         assert ("gaudi3 alone" in found.because) is (card == "HL-225")
@@ -272,24 +280,80 @@ def test_what_is_known_of_a_model_is_told_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "listed"),
-    [("qwen2.5-72b-instruct", "with 4 or 8 cards"), ("gpt-oss-120b", "with 4 cards"), ("qwen3-8b", None)],
+    ("model", "release", "status", "cards", "least"),
+    [
+        ("qwen2.5-72b-instruct", "1.24.1", "validated", 4, 2),
+        ("gpt-oss-120b", "1.24.1", "validated", 4, 2),
+        ("qwen2.5-14b-instruct", "1.24.1", "validated", 1, None),
+        # The number of the manual's command, and those that a README lists.
+        ("qwq-32b", "1.22", "reported", 2, 1),
+        ("qwen2-72b-instruct", "1.22", "reported", 4, 2),
+        ("qwen2.5-72b-instruct", "1.22", "reported", 8, 2),
+        ("qwen2.5-72b-instruct", "1.16", "planned only", 2, None),
+        # On eight cards that nothing but host NICs joins nobody has served it.
+        ("qwen3-235b-a22b", "1.24.1", "reported", 8, 4),
+    ],
 )
-def test_a_number_of_cards_that_nobody_validated_is_told(model: str, listed: str | None) -> None:
-    found = answers({"model": model}, card="HL-325")
-    for answer in [answer for answer in found.values() if answer.status == "validated"]:
-        sizes = ENTRIES[model].validated
-        assert sizes is not None
-        assert (answer.cards in sizes.tensor_parallel_size) is (listed is None)
-        assert answer.because.endswith(listed or "of the release")
-    assert listed is None or found["1.24.1"].status == "validated"
+def test_the_number_of_cards_is_the_one_that_is_known(
+    model: str, release: str, status: str, cards: int, least: int | None
+) -> None:
+    found = answers({"model": model}, card="HL-325")[release]
+    assert (found.status, found.cards, found.least) == (status, cards, least), found
+    (line,) = [
+        line for line in page({"model": model}, "HL-325") if re.match(rf"(\S+, )*{re.escape(release)}(,| )", line)
+    ]
+    assert f"{cards} any" in line
+    assert ("at least" in line) is (least is not None)
+
+
+def test_cards_that_no_link_joins_are_not_those_that_a_model_is_known_on() -> None:
+    found = answers({"model": "qwen3-235b-a22b"}, card="HL-338")["1.24.1"]
+    assert (found.status, found.cards, found.options) == ("planned only", 4, {})
+    assert "8 cards" in found.because
+
+
+def test_what_was_validated_in_another_data_type_is_not_called_validated() -> None:
+    found = answers({"model": "deepseek-r1-distill-llama-70b"}, card="HL-325")["1.24.1"]
+    assert found.status == "planned only"
+    assert "fp8" in found.because
+
+
+def test_host_nics_that_a_start_needs_are_named() -> None:
+    found = {card: answers({"model": "deepseek-r1-0528"}, card=card)["deepseek-r1"] for card in ("HL-225", "HL-288E")}
+    assert found["HL-225"].options == {}
+    assert found["HL-288E"].options == {"fabric_check_host_nics": True}
+    # The row has it: no note is needed.
+    assert not [note for answer in found.values() for note in answer.notes if "host NICs" in note]
+
+
+NODES = [topologies(str(MACHINES / f"{name}.yml"))[0] for name in DESCRIBED]
+
+
+def test_a_plan_of_what_a_row_says_is_what_the_row_says(subtests: pytest.Subtests) -> None:
+    """Of each fifth model on one machine: with the row's number of cards and options, and nothing else."""
+    for place, (model, entry) in enumerate(sorted(ENTRIES.items())[::5]):
+        topology = NODES[place % len(NODES)]
+        for answer in every_release({"model": model}, KNOWN, ENTRIES, CARDS, Node(topology=topology)):
+            catalogue = dataclasses.replace(vendor.catalogue(answer.release), models={model: entry})
+            nics = bool(answer.options.get("fabric_check_host_nics"))
+            said = {name: value for name, value in answer.options.items() if name != "fabric_check_host_nics"}
+            number = {} if answer.cards is None else {"tensor_parallel_size": answer.cards}
+            with subtests.test(model=model, release=answer.release, cards=answer.cards_of):
+                (made,) = plan_all(
+                    [{"model": model, **said, **number}], catalogue, topology, weights_root="/w", host_nics=nics
+                )
+                assert ("refused" in made) is (answer.status == "not supported"), (answer, made.get("refused"))
+                if "refused" not in made:
+                    assert len(made["modules"]) == answer.cards
+                    # A start needs nothing that the row does not name.
+                    assert made["requires"]["host_nics"] is nics
 
 
 def test_a_size_that_is_not_known_leaves_the_number_of_cards_open() -> None:
     config = {key: value for key, value in MISTRAL.items() if key != "vocab_size"}
     for card in ("HL-225", "HL-338"):
         answer = answers({"weights": "/data/models/x", "model_config": config}, card=card)["1.24.1"]
-        assert (answer.status, answer.cards) == ("reported" if card == "HL-225" else "validated", None)
+        assert (answer.status, answer.cards) == ("planned only" if card == "HL-225" else "validated", None)
     assert [line for line in page({"weights": "/data/models/x", "model_config": config}, "HL-225") if " ? any" in line]
 
 
