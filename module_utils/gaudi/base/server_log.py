@@ -134,7 +134,7 @@ class Requests:
             self._left = 0 if _ENDS_TEXT.search(line) else self._left - 1
             self._goes_on = False
             return True
-        if access or _DUMPED.search(line):
+        if is_of_request(line):
             text = _BEGINS_TEXT.search(line)
             ended = bool(text and _ENDS_TEXT.search(line, text.end()))
             self._left = _MOST_LINES if text and not ended else 0
