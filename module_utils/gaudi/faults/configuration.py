@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .entry import INSTANCES, Known
+from .shared import START_AGAIN
 
 FAULTS = (
     Known(
@@ -10,7 +11,8 @@ FAULTS = (
         INSTANCES,
         "",
         "This release does not know, or does not take, what it was given.",
-        "Plan and image are of different releases, or extra_args or extra_environment is wrong.",
+        "Correct it or leave it out: options differ between releases. For an instance of this project plan and image "
+        "are of different releases, or extra_args or extra_environment is wrong.",
         "argparse, and vLLM's own words",
         signs=r"error: .* knows no |error: unrecognized arguments|error: argument \S+: "
         r"|error: the following arguments|(?i:unknown|unrecognized|unsupported) (?:argument|option"
@@ -34,7 +36,7 @@ FAULTS = (
         INSTANCES,
         "",
         "The server refuses what it is asked for.",
-        "Correct the request; then run the playbook again.",
+        "Correct the option that the line names, " + START_AGAIN,
         "pydantic, which vllm/config is made of",
         signs=r"(?:^|\) ) *Value error, |must be divisible by tensor parallel size"
         r"|max_num_batched_tokens \(\d{1,9}\) (?:is smaller|must be)|invalid (?:tool call|reasoning) parser",
@@ -45,8 +47,7 @@ FAULTS = (
         INSTANCES,
         "",
         "The server cannot read the chat template.",
-        "Put the template where the container sees it, beside the weights, or correct chat_template; then "
-        "run the playbook again.",
+        "Put the template where the container sees it, beside the weights, or correct chat_template, " + START_AGAIN,
         "load_chat_template in vllm/entrypoints or vllm/renderers/chat_utils.py",
         signs=r"The supplied chat template .*(?:path-like|looks like a file path), but",
         example="ValueError: The supplied chat template (/t.jinja) looks like a file path, but it cannot be opened.",
@@ -99,7 +100,7 @@ FAULTS = (
         "",
         "The server may not read or write a path that it was given.",
         "Give it to the user who runs the server, and mount it for writing where the server writes there (its cache: "
-        "HF_HOME). Plans of this project name the places; run the playbook again.",
+        "HF_HOME), " + START_AGAIN,
         "the kernel: EACCES",
         signs=r"PermissionError: \[Errno 13\]",
         example="PermissionError: [Errno 13] Permission denied: '/data/hub'",

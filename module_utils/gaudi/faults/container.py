@@ -135,7 +135,8 @@ FAULTS = (
         ENGINE,
         "",
         "The serving image is not on this node.",
-        "Run the playbook again, which pulls it.",
+        "Pull it (docker pull), or bring it as a file (docker load); for an instance of this project run the playbook "
+        "again, which pulls it.",
         "docker's command line",
         signs=r"No such image|Unable to find image",
         example="docker: Error response from daemon: No such image: gaudi-serving/vllm:1.",
@@ -145,7 +146,9 @@ FAULTS = (
         ENGINE,
         "",
         "The container engine does not know the runtime.",
-        "Run the playbook again (role container_runtime).",
+        "Install habanalabs-container-runtime, name it under runtimes in /etc/docker/daemon.json, and restart Docker; "
+        "in Kubernetes create the RuntimeClass. For a node of this project run the playbook again (role "
+        "container_runtime).",
         "docker's command line",
         signs=r"[Uu]nknown (?:or invalid )?runtime (?:specified|name)"
         r"|no runtime for \W{0,3}\w{1,40}\W{0,3} is configured|RuntimeClass \W{0,3}\w{1,40}\W{0,3} not found",
@@ -209,8 +212,9 @@ FAULTS = (
         "cpu-binding",
         INSTANCES,
         "",
-        "The planned CPU binding does not fit this node's CPUs any more.",
-        "Run the playbook again, which makes another plan.",
+        "The CPU binding does not fit this node's CPUs.",
+        "Name CPUs and NUMA nodes that it has (lscpu), or leave the binding out. For an instance of this project run "
+        "the playbook again, which makes another plan.",
         "numactl and libnuma",
         signs=r"^libnuma: Warning: (?:cpu|node) argument|^<[^>]*> is invalid$|^usage: numactl",
         example="libnuma: Warning: cpu argument 56-69 is out of range",
@@ -248,7 +252,8 @@ FAULTS = (
         INSTANCES,
         "",
         "A directory the server needs is missing or not writable.",
-        "Run the playbook again, which makes it.",
+        "Create it, or correct the path and how it is mounted (docker run -v); for an instance of this project run the "
+        "playbook again, which creates it. dmesg says why a disk became read-only.",
         "docker's command line",
         signs=r"invalid mount config|bind source path does not exist|Read-only file system",
         example='docker: Error response from daemon: invalid mount config for type "bind": bind source path does '

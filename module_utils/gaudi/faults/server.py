@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .entry import CARDS, ENGINE, HOST, INSTANCES, Known
-from .shared import COMPACT, FULL, MANUAL, NOT_ACQUIRED, PLUGIN
+from .shared import COMPACT, FULL, MANUAL, NOT_ACQUIRED, PLUGIN, START_AGAIN
 
 FAULTS = (
     # Instances, by a line of the server's log or of docker's. The order matters: of all entries with a match among the
@@ -28,8 +28,8 @@ FAULTS = (
         ENGINE,
         "",
         "The driver offers the cards, but the container had no device of module {not_passed}.",
-        "Run the playbook again (role container_runtime). With docker run by hand give --runtime=habana, and name "
-        "every card of the server in HABANA_VISIBLE_DEVICES.",
+        "Give --runtime=habana, and name every card of the server in HABANA_VISIBLE_DEVICES. For an instance of this "
+        "project run the playbook again (role container_runtime).",
         "habana-container-runtime, which passes the devices that HABANA_VISIBLE_DEVICES names",
         hints=NOT_ACQUIRED,
         when="card_not_passed",
@@ -159,7 +159,8 @@ FAULTS = (
         ENGINE,
         "",
         "The module habanalabs_ib is loaded, but /dev/infiniband is not there.",
-        "Load ib_uverbs, and run the playbook again (role container_runtime): its runtime passes /dev/infiniband on.",
+        "Load ib_uverbs, then start the container with --runtime=habana, which passes /dev/infiniband on. For an "
+        "instance of this project run the playbook again (role container_runtime).",
         "habana-container-runtime",
         hints=r"ibv initialization failed|failed to find matching Habana IB device",
         when="verbs_not_passed",
@@ -489,8 +490,8 @@ FAULTS = (
         INSTANCES,
         "",
         "Too little device memory is left for the KV cache.",
-        "Raise gpu_memory_utilization, lower max_model_len or the ranges, or raise tensor_parallel_size; "
-        "then run the playbook again.",
+        "Raise gpu_memory_utilization, lower max_model_len or the ranges, or raise tensor_parallel_size, "
+        + START_AGAIN,
         "the workers and kv_cache_utils.py of vLLM",
         signs=r"No available memory for the cache blocks|can be stored in KV cache"
         r"|KV cache is needed, which is larger",
@@ -503,7 +504,7 @@ FAULTS = (
         "Too little device memory is left beside the KV cache, and a large picture takes much of it: one of 7952x5304 "
         "was seen to take too much.",
         "Lower gpu_memory_utilization (0.6 to 0.7 was seen to help), or have pictures made smaller "
-        "(mm_processor_kwargs with max_pixels); then run the playbook again.",
+        "(mm_processor_kwargs with max_pixels), " + START_AGAIN,
         MANUAL,
         retry=True,
         asked='"image"',
@@ -517,16 +518,14 @@ FAULTS = (
         "",
         "The cards' memory is full.",
         "Too little of it is left beside the KV cache, for graphs and requests. Lower gpu_memory_utilization, raise "
-        "graph_reserved_mem where the release reads it, or lower "
-        "max_num_seqs or max_num_batched_tokens; the last resort is enforce_eager, which makes no graphs. Then run the "
-        "playbook again.",
+        "graph_reserved_mem where the release reads it, or lower max_num_seqs or max_num_batched_tokens (the last "
+        "resort is enforce_eager, which makes no graphs), " + START_AGAIN,
         "docs/features/quantization/calibration.md of vllm-gaudi, and public issues",
         remedies={
-            "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8; then "
-            "run the playbook again.",
+            "weights": "The weights do not fit on the cards. Raise tensor_parallel_size, or serve weights in FP8, "
+            + START_AGAIN,
             "profiling": "The profiling run, a batch of the longest prompts, does not fit beside the weights. Lower "
-            "max_model_len or the ranges, and max_num_batched_tokens, or raise tensor_parallel_size; then run the "
-            "playbook again.",
+            "max_model_len or the ranges, and max_num_batched_tokens, or raise tensor_parallel_size, " + START_AGAIN,
         },
         cases=True,
         signs=FULL,

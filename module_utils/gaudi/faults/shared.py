@@ -44,6 +44,7 @@ STILL_TRANSLATES = (
     "The kernel was started with iommu=pt, but the IOMMU still translates; dmesg | grep -i iommu shows why, for "
     "example a setting of the firmware"
 )
+START_AGAIN = "then start it again (for an instance of this project run the playbook again)."
 FULL = (
     r"MODULE:PT_DEVMEM|Allocation failed for size|(?<!ray\.exceptions\.)\bOutOfMemory"
     r"|(?<!cgroup )[Oo]ut of (?:device )?memory(?!: Killed)"

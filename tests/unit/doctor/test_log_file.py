@@ -1613,6 +1613,12 @@ def test_the_example_of_a_fault_is_explained_by_it(known: Any) -> None:
         assert known.id in FACTS or alone(known.example).id == known.id
 
 
+@pytest.mark.parametrize("known", [each for each in FAULTS if each.example], ids=lambda known: known.id)
+def test_a_remedy_holds_for_a_container_that_this_project_did_not_start(known: Any) -> None:
+    for remedy in (known.remedy, *known.remedies.values()):
+        assert not re.search("(?i)run the playbook|run site.yml", remedy) or "of this project" in remedy
+
+
 def test_long_numbers_before_the_lines_of_a_server_are_compared_quickly() -> None:
     """One number of 90 digits as five of 20 took minutes on each other line of digits."""
     text = f"{'1' * 90}x INFO 01-01 start\n" * 5 + f"{'1' * 100}\n" * 2

@@ -195,8 +195,9 @@ def test_the_manuals_advice_is_in_the_list() -> None:
 
 
 def test_a_fault_is_said_with_its_remedy() -> None:
-    assert words.say("refused-configuration") == (
-        "The server refuses what it is asked for. Correct the request; then run the playbook again."
+    assert words.say("profiled") == (
+        "A server that is told to profile ends when it has done so. Leave VLLM_PROFILE_PROMPT, VLLM_PROFILE_DECODE and "
+        "VLLM_PT_PROFILE out of extra_environment."
     )
     assert "Stop it (systemctl stop vllm-a), or give" in words.say("port-taken", "instance", other="a")
     # What fills a hole is not read again.
