@@ -531,11 +531,20 @@ def test_an_option_without_effect_is_refused_as_an_argument_too(release: str, wo
     sentence("scheduler_steps", "without effect", release=release, extra_args=words)
 
 
+def test_no_reason_denies_what_another_model_is_served_with() -> None:
+    """Qwen3-Coder-480B is served by measurement files on 1.22."""
+    for release in ("1.22", "1.22-2025.11"):
+        coder = vendor.plan_request(release, {"model": "qwen3-coder-480b-a35b-instruct-fp8"})
+        assert coder["requires"]["measurements"]["files"] == 24
+        reasons = [vendor.content("models", model).get("unsupported", {}).get(release, "") for model in vendor.MODELS]
+        assert not [reason for reason in reasons if "no measurement files" in reason]
+
+
 @pytest.mark.parametrize(
     ("model", "release", "why"),
     [
-        ("deepseek-r1-0528", "1.22", "measurement files"),
-        ("deepseek-r1-671b", "1.22-2025.11", "measurement files"),
+        ("deepseek-r1-0528", "1.22", "does not read VLLM_REQUANT_FP8_INC"),
+        ("deepseek-r1-671b", "1.22-2025.11", "does not read VLLM_REQUANT_FP8_INC"),
         ("qwen3-coder-480b-a35b-instruct-fp8", "deepseek-r1", "has no Qwen3MoeForCausalLM"),
         ("qwq-32b-long-context", "1.22", "partial warm-up"),
         ("qwen3-vl-30b-a3b-instruct-fp8-g2-dynamic", "1.22", "reads no quant_scheme and takes the scales for those"),
