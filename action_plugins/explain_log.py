@@ -7,16 +7,19 @@ import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from plugin_utils import brain, releases
 
 brain.on_path(nodes=False)
 
+from ansible.module_utils.gaudi.base.checks import meant
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import log_file
@@ -26,8 +29,25 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "release": {"type": "raw", "default": ""},
     "status": {"type": "raw", "default": ""},
     "output": {"type": "raw", "default": ""},
+    "variables": {"type": "list", "elements": "str", "default": []},
 }
 HIGHEST_STATUS = 255
+
+
+def check_variables(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse variables of the command line that nothing reads: what they were to say would be left out.
+
+    known: the names that are read; of none nothing is refused.
+    """
+    names = sorted(known)
+    strange = [name for name in given if name not in names and not name.startswith("ansible_")] if names else []
+    if strange:
+        asked = meant(strange[0].lower(), names, "")
+        raise Refusal(
+            "unknown_extra_variable",
+            f"There is no variable {strange[0]}.{' ' if asked else ''}{asked}",
+            f"The playbook reads {', '.join(names)}: correct the name, or leave it out.",
+        )
 
 
 def path_of(value: object, option: str) -> Path:
@@ -121,8 +141,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         """Read the log, explain it, and write the result where it is asked for."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         _, given = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
-        about = "log"
+        about = ""
         try:
+            check_variables(load_extra_vars(self._loader), given["variables"])
             log = path_of(given["log"], "log")
             release, status = release_of(given["release"]), status_of(given["status"])
             about = f"log: {log}"

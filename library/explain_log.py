@@ -30,6 +30,13 @@ options:
     description: File for the result as JSON. Without it nothing is written.
     type: raw
     default: ""
+  variables:
+    description:
+      - Names that the playbook reads from the command line (C(-e)). Others are refused, except those that begin with
+        C(ansible_). Without any name nothing is refused.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     description: Explains, and does not write O(output).
@@ -102,4 +109,5 @@ ARGUMENT_SPEC = {
     "release": {"type": "raw", "default": ""},
     "status": {"type": "raw", "default": ""},
     "output": {"type": "raw", "default": ""},
+    "variables": {"type": "list", "elements": "str", "default": []},
 }

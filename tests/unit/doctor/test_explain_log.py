@@ -80,6 +80,29 @@ def test_an_unknown_cause_is_no_failure_of_the_run_and_a_missing_log_is(tmp_path
         assert "-e log=FILE" in done.stdout or "exit status" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (("-e", "log=server.log", "-e", "relase=1.22"), "no variable relase. Did you mean release?"),
+        (("-e", '{"log": "server.log", "Status": 1}'), "no variable Status. Did you mean status?"),
+        (("-e", "log=server.log", "-e", "driver=1.22"), "no variable driver. The playbook reads"),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path, typed: tuple[str, ...], meant: str) -> None:
+    (tmp_path / "server.log").write_text(BUSY)
+    done = run(tmp_path, *typed)
+    assert done.returncode == 2
+    assert meant in " ".join(done.stdout.split())
+    assert "log, output, release, status" in " ".join(done.stdout.split())
+
+
+def test_variables_of_ansible_and_of_an_inventory_are_nobodys_mistake(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(BUSY)
+    (tmp_path / "hosts").write_text("localhost relase=1.22\n")
+    python = f"ansible_python_interpreter={sys.executable}"
+    assert run(tmp_path, "-i", "hosts", "-e", "log=server.log", "-e", python).returncode == 0
+
+
 @pytest.mark.parametrize("value", ["", "  ", None, 5, True, ["a"], {"a": 1}, "a\0b"])
 def test_what_names_no_file_is_refused(value: object) -> None:
     with pytest.raises(Refusal) as refusal:
