@@ -318,7 +318,7 @@ WORKED, NOT_MADE = "WorkerProc hit an exception.", "WorkerProc failed to start."
             "Value error, max_num_batched_tokens (512)",
             "refused-configuration",
         ),
-        ("1.24.1", ["--quantization", "awq"], {}, "", "Value error, awq quantization", "refused-configuration"),
+        ("1.24.1", ["--quantization", "awq"], {}, "", "Value error, awq quantization", "quantization-not-for-card"),
         ("1.24", [], {"VLLM_PLUGINS": "lora"}, "", "RuntimeError: Failed to infer device type", "no-plugin"),
         (
             "1.24.1",
