@@ -31,6 +31,8 @@ _ENDS_TEXT = re.compile(
     r", (?:(?:sampling_|pooling_)?params|(?:prompt|output)_token_ids|prompt_embeds shape|finish_reason|lora_request): "
     r"|['\"], params\b|(?:Sampling|Pooling)Params\("
 )
+# A message whose value stands in the lines below.
+_OPEN = re.compile(r"[:{\[(,]\s{0,9}$")
 _ADDED = re.compile(r"Added request \S{1,200}$")
 # Lines of a text beyond which its end was lost.
 _MOST_LINES = 2_000
@@ -127,8 +129,8 @@ class Requests:
         self._goes_on = False
         self._left = 0  # of a text whose end is known by its line
 
-    def has(self, line: str) -> bool:
-        """Read the next line; return whether it is one."""
+    def has(self, line: str, *, served: bool = False) -> bool:
+        """Read the next line; return whether it is one. served: whether the server listens."""
         access = bool(ACCESS.match(line))
         if self._left and not access:
             self._left = 0 if _ENDS_TEXT.search(line) else self._left - 1
@@ -141,6 +143,10 @@ class Requests:
             self._goes_on = not (access or ended or _ADDED.search(line))
             return True
         self._goes_on = self._goes_on and not _begins(line)
+        if served and not self._goes_on and _OPEN.search(line):
+            # The line itself may say more; what stands below it is what a client sent.
+            self._goes_on = read_line(line).level in ("DEBUG", "INFO", "WARNING")
+            return False
         return self._goes_on
 
 

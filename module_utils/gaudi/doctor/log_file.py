@@ -439,7 +439,7 @@ def _without_requests(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines that show nothing of a request, nor why one failed."""
     served, api_server, requests = _begins_late(lines), ApiServer(), Requests()
     for line in lines:
-        of_request = requests.has(line) or NAMES_OF_REQUEST.search(line)
+        of_request = requests.has(line, served=served) or NAMES_OF_REQUEST.search(line)
         if not of_request and not (served and api_server.has(read_line(line))):
             yield line
         served = served or bool(LISTENS.search(line[:_LONGEST]) or ACCESS.match(line))

@@ -321,7 +321,9 @@ FAULTS = (
         consequence=True,
         signs=r"!{3,9} Segfault encountered !|(?:Received signal - |Fatal Python error: |Signal: )Segmentation fault"
         r"|(?:^[\w.]{1,80}: )?process \d{1,6} terminated with signal SIGSEGV|(?:traceback : )?Signal 11 \(SIGSEGV\)"
-        rf"|\*\*\* SIGSEGV received|\bSignals\.SIGSEGV\b|{_EXIT_CODE}(?:-11|139))\b"
+        rf"|\*\*\* (?:SIGSEGV received|Received signal 11\b)|\bSIGSEGV\b(?! or )|{_EXIT_CODE}(?:-11|139))\b"
+        r"|\bstatus=11/SEGV\b"
+        r"|\b(?:python[\d.]{0,6}|(?i:vllm|ray|EngineCore|Worker)[\w:-]{0,30})\[\d{1,9}\]: segfault at "
         rf"|Failed core proc\(s\): \{{[^}}]{{0,200}}: (?:-11|139)\b|Segmentation fault \(core dumped\)"
         rf"|^{_OF_A_SHELL}Segmentation fault(?:$|\s{{2,}})",
         example="!!!!!!! Segfault encountered !!!!!!!",

@@ -90,12 +90,13 @@ _FILLING = re.compile(
 )
 # Marks below a line of code, of Python from 3.11 on.
 _MARKS = re.compile(r"[\s~^]+")
-# Quoted parts of a message, except single words.
-_QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?![\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
+# Quoted parts of a message, except single words and names of shared memory.
+_QUOTED = re.compile(r"""(?<!\w)(?:(?P<mark>['"`])(?!/?[\w.-]{1,60}(?P=mark))(?:(?!(?P=mark)).)*(?:(?P=mark)|$))""")
 # Lines of the vendor's libraries, and of handlers of signals.
 OF_VENDOR = re.compile(
-    r"^!{7} Segfault encountered !{7}$|^\[Rank:\d{1,4}\] FATAL ERROR|\bsynStatus\b|\bMODULE:PT_"
-    r"|^Synapse (?:detected|is) |^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
+    r"^(?:!{7} Segfault encountered !{7}|Fatal Python error: Segmentation fault)$|^\[Rank:\d{1,4}\] FATAL ERROR"
+    r"|\bsynStatus\b|\bMODULE:PT_|^Synapse (?:detected|is) "
+    r"|^[\w./-]{1,200}\.(?:cpp|cc|h|hpp)::?\d{1,6}\(\w{1,80}\): *The condition \["
 )
 # Lines that the vendor's libraries print during a request. No client can write them, so they may be quoted.
 _OF_DEVICE = re.compile(
@@ -313,7 +314,7 @@ class ServerLog:
     def add(self, raw: str) -> None:
         """Read one line. Lines of requests are left out."""
         for text in without_bars(raw) or [raw]:
-            if not self._requests.has(text):
+            if not self._requests.has(text, served=self.served):
                 self._read(text)
             elif ACCESS.match(text):
                 # It has answered, and what follows is of something else.

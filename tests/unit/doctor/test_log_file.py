@@ -546,6 +546,13 @@ WHOLE = [
         "process-vanished",
     ),
     ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV\n", "crashed"),
+    (f"(Worker_TP1 pid=9) *** Received signal 11 (SIGSEGV) ***\n{DIED}", "crashed"),
+    (f"Worker exit: signal: SIGSEGV (core dumped)\n{DIED}", "crashed"),
+    ("vllm.service: Main process exited, code=dumped, status=11/SEGV\n", "crashed"),
+    (
+        "[ 1234.567890] python3[4242]: segfault at 0 ip 00007f0a1b2c sp 00007ffc error 4 in libSynapse.so[7f0a+1000]\n",
+        "crashed",
+    ),
     (
         "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core "
         "proc(s): {'EngineCore_DP0': 137}\n",
@@ -697,6 +704,7 @@ WHOLE = [
         "shared-memory-full",
     ),
     ("OSError: [Errno 28] No space left on device: '/root/.cache/x'\n", "disk-full"),
+    (f"{LISTENS}\nOSError: [Errno 28] No space left on device: '/psm_1b2c3d4e'\n{DIED}", "shared-memory-full"),
     # HCL of 1.21, and the driver's own words.
     (
         hcl("hcl_idevice.cpp:497(allocateQp)", "isNicUp(port)", "Nic(9) is DOWN, can't allocate connection"),
@@ -1457,6 +1465,16 @@ def test_a_prompt_of_several_lines_is_no_cause(begins: str, ends: str, pasted: l
     # What follows is of the server again.
     after = explained("\n".join(["INFO:     Application startup complete.", *asked, CRASHES[0], DIED]))
     assert after.id == "crashed"
+
+
+@pytest.mark.parametrize(
+    "asked", ["DEBUG 11-26 10:00:00 [x.py:1] POST body:", "INFO 11-26 10:00:00 [x.py:1] messages=["]
+)
+def test_a_body_of_several_lines_is_no_cause(asked: str) -> None:
+    lines = [LISTENS, asked, "{", ' "content": "my diary', BUSY, *PASTED[-2:], '"}]', f"{ANSWERED}200 OK"]
+    found = explained("\n".join(lines))
+    assert found.id == "no-failure"
+    assert explained("\n".join([*lines, CRASHES[0], DIED])).id == "crashed"
 
 
 def test_a_prompt_without_an_end_hides_no_more_than_it_can_have() -> None:
