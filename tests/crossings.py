@@ -188,7 +188,8 @@ CROSSINGS = (
         "verdict of a node",
         "modules fabric_check and fabric_pair_info",
         "page on the controller, at a path of the operator, under the node's name in the inventory",
-        "form of a verdict and of its compute check, at most 32 levels, finite numbers; another one is left out with a "
+        "form of a verdict and of its compute check, at most 32 levels, 128 measurements of at most 32 cards and 20 "
+        "earlier verdicts, links of two cards, finite numbers; another one is left out with a "
         "warning. What the program of that check prints is bounded before it is in a verdict (fabric/compute.py)",
         ("filter_plugins/acceptance.py", "reported.document("),
         {

@@ -217,7 +217,7 @@ def _node(verdict: Mapping[str, Any], place: int) -> Html:
 
 def _groups(verdict: Mapping[str, Any]) -> list[Group]:
     """Return the drawings: each group measured over its own links, then the cards outside such groups."""
-    modules = {int(module) for module in verdict["made_of"]["serials"] if module.isdigit()}
+    modules = {int(module) for module in verdict["made_of"]["serials"] if module.isdecimal()}
     groups: dict[tuple[int, ...], Mapping[str, Any]] = {}
     for each in verdict["measurements"]:
         key = tuple(each["modules"])

@@ -24,6 +24,8 @@ SCHEMA = 1
 ACCEPTED, FAILED, NOT_MEASURED = "accepted", "failed", "not_measured"
 # Earlier verdicts that a document keeps; one a month makes a year and a half.
 MOST_HISTORY = 20
+# Above those of any node: cards of a run, of which a page joins any two with a line, and measurements at a time.
+MOST_CARDS, MOST_MEASUREMENTS = 32, 128
 
 _NONE = type(None)
 _NUMBER = (int, float)
@@ -259,12 +261,24 @@ def read_verdict(text: str) -> dict[str, Any]:
         raise ValueError("it has no known state")
     if any(each["class"] not in CLASSES for each in document["measurements"]):
         raise ValueError("it has a measurement of no known class")
+    _check_bounds(document)
     for key, form in (("host_nics", _HOST_NICS), ("burn_in", _BURN_IN)):
         if document[key] is not None and misfit(document[key], form):
             raise ValueError(f"it has no {key}, or of another type")
     if "compute_check" in document:
         compute.read(document["compute_check"])
     return document
+
+
+def _check_bounds(document: Mapping[str, Any]) -> None:
+    """Check what a page draws; the time for it grows faster than these numbers. Raises ValueError."""
+    measured = [document["measurements"], *(each["measurements"] for each in document["history"])]
+    if len(document["history"]) > MOST_HISTORY or any(len(each) > MOST_MEASUREMENTS for each in measured):
+        raise ValueError("it has more measurements than any node")
+    if any(len(run["modules"]) > MOST_CARDS for each in measured for run in each):
+        raise ValueError("it has a measurement of more cards than any node")
+    if any(each["kind"] == "link" and len(each["modules"]) != 2 for each in document["located"]):
+        raise ValueError("it has a link that does not join two cards")
 
 
 def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...]:

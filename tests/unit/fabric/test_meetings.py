@@ -303,6 +303,8 @@ PLACES = [(number, path) for number, each in enumerate(VERDICTS) for path in pla
 @example((0, ("measurements", 0, "class")), "")
 @example((0, ("state",)), "")
 @example((0, ("history", 1, "state")), "")
+@example((4, ("located", 0, "modules")), [5])
+@example((0, ("made_of", "serials")), {"\N{SUPERSCRIPT TWO}": "AM00000001"})
 def test_a_page_shows_a_node_under_its_own_name_whatever_it_reports(
     place: tuple[int, tuple[Any, ...]], value: Any
 ) -> None:
@@ -310,6 +312,25 @@ def test_a_page_shows_a_node_under_its_own_name_whatever_it_reports(
     page = acceptance.acceptance_page({"gaudi-01": replaced(VERDICTS[number], path, value)}, "2026-01-01T00:00:00Z")
     assert "somebody" not in page
     assert (path, value) != (("node",), "pair-2") or ("gaudi-01" in page and "pair-2" not in page)
+
+
+MEASURED = VERDICTS[0]["measurements"][0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("measurements", 0, "modules"), list(range(33))),
+        (("measurements",), [MEASURED] * 129),
+        (("history", 0, "measurements"), [MEASURED] * 129),
+        (("history",), VERDICTS[0]["history"] * 6),
+    ],
+)
+def test_a_page_leaves_out_a_node_that_reports_more_than_any_node_has(path: tuple[Any, ...], value: Any) -> None:
+    verdicts = {"gaudi-01": replaced(VERDICTS[0], path, value), "gaudi-02": VERDICTS[0]}
+    page = acceptance.acceptance_page(verdicts, "2026-01-01T00:00:00Z")
+    assert "gaudi-02" in page
+    assert "gaudi-01" not in page
 
 
 def test_a_bad_pair_of_four_nodes_is_named() -> None:
