@@ -12,6 +12,8 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import bundle, findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 
@@ -20,7 +22,10 @@ def doctor_findings(
     node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return all findings of a node, from what node_faults_info, gaudi_preflight and host_tuning_info answered."""
-    return [each.as_dict() for each in judged.of_node(node, preflight, tuning)]
+    try:
+        return [each.as_dict() for each in judged.of_node(node, preflight, tuning)]
+    except Refusal as refusal:
+        raise AnsibleFilterError(refusal.message_with_id) from None
 
 
 def doctor_report(found: Sequence[Mapping[str, Any]], node: str) -> list[str]:

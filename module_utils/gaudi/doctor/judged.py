@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..base import paths
+from ..base.checks import sequence
 from ..base.documents import Damaged
 from ..base.printable import printable
+from ..base.reported import sentence
 from ..cards.users import describe_user, instance_of, is_own
 from ..fabric import asked, compute
 from ..fabric.verdict import read_verdict
@@ -101,6 +103,8 @@ def of_preflight(problems: Iterable[Mapping[str, str]], findings: Iterable[str])
     ]
 
 
+# Each setting is looked for in each note.
+MOST_SETTINGS = 512
 # The check of catalog/compatibility.yml about these kernel arguments, without which serving is refused.
 _IOMMU = "iommu"
 _OF_IOMMU = (_IOMMU, "intel_iommu")
@@ -148,6 +152,8 @@ def of_node(node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mappi
 
     What read a thing more closely comes first: of the same sentence, the first counts.
     """
+    for key in ("items", "findings"):
+        sequence(tuning[key], f"The {key} of the host's settings", MOST_SETTINGS)
     topology = preflight["topology"]
     holders = {int(module): str(instance) for module, instance in node["holders"].items()}
     document, damage = verdict(node["acceptance"])
@@ -158,6 +164,6 @@ def of_node(node: Mapping[str, Any], preflight: Mapping[str, Any], tuning: Mappi
         *of_users(topology["cards"], holders, node["running"]),
         *(Finding(**each) for each in node["found"]),
         *of_preflight(preflight["problems"], preflight["findings"]),
-        *of_tuning(tuning["items"], tuning["serving_refused"], tuning["findings"], preflight["allowed"]),
+        *of_tuning(tuning["items"], tuning["serving_refused"], map(sentence, tuning["findings"]), preflight["allowed"]),
     ]
     return findings.once(found)

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..base import paths, reported
+from ..base import paths, reported, values
+from ..base.checks import sequence
 from ..base.refusal import Refusal
 from ..cards.findings import finding
+from ..cards.given import reported_topology
 from ..cards.reservations import holders
 from ..cards.text import describe_node
 from ..driver.dkms import Built
@@ -27,6 +29,8 @@ from . import judged, while_serving
 from .covering import Cover
 
 PARTS = ("cards", "reservations", "tuning", "acceptance", "instances", "jobs")
+# Each argument is looked for among all words. Linux on x86 reads 2048 bytes (COMMAND_LINE_SIZE).
+MOST_ARGUMENTS, MOST_WORDS = 64, 1024
 
 
 def lines(report: object, host: str, wanted: Sequence[str] | None) -> list[str]:
@@ -57,13 +61,15 @@ def lines(report: object, host: str, wanted: Sequence[str] | None) -> list[str]:
     return [reported.sentence(line) for text in dict.fromkeys(found) if text for line in text.splitlines()]
 
 
-def _cards(kept: Any, topology: Mapping[str, Any]) -> Iterator[str]:
-    damage = kept.get("damage")
+def _cards(kept: Any, said: Mapping[str, Any]) -> Iterator[str]:
+    # A picture is as wide as its longest cell, in each line.
+    topology, damage = reported_topology(said), kept.get("damage")
     if "error" in kept:
         damage = f"{paths.RESERVATIONS} does not show who has which card: {kept['error']}"
     unreadable = [finding("unreadable", what=damage)] if damage else []
     findings = [*topology["findings"], *unreadable]
-    yield describe_node({**topology, "findings": findings}, holders(kept.get("reservations", {})))
+    held = {name: cards for name, cards in kept.get("reservations", {}).items() if values.INSTANCE.fullmatch(name)}
+    yield describe_node({**topology, "findings": findings}, holders(held))
 
 
 def _tuning(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -77,12 +83,16 @@ def _tuning(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _waits(facts: Mapping[str, Any]) -> list[str]:
     state, running = facts["state"], facts["command_line"]
+    sequence(running, "The words of the command line", MOST_WORDS)
+    sequence(facts["groups"], "The groups of cards", reported.MOST_CARDS)
     try:
         if "damage" in state:
             raise ValueError(state["damage"])
         if state["text"] is None:
             return []
         recorded = document.parse(state["text"])
+        for key in ("kernel_arguments", "leaving"):
+            sequence(recorded[key], key, MOST_ARGUMENTS)
     except ValueError as why:
         return [document.damaged(paths.HOST_TUNING, str(why))]
     cards = iommu.translating([iommu.Group(**each) for each in facts["groups"]], running)

@@ -9,6 +9,8 @@ from ..base.printable import printable
 from ..base.reported import UNREADABLE, document
 from .decisions import described
 
+# Characters of a key, which is the name of a folder. A table is as wide as the longest one, in each line.
+_LONGEST_KEY = 255
 _FORM = {"jobs": [{"key": str, "active": str, "state": dict, "progress": dict, "now": (int, float)}]}
 
 
@@ -17,6 +19,6 @@ def jobs_in(part: object) -> list[dict[str, str]]:
     found = document({"jobs": part})["jobs"]
     if isinstance(found, Mapping) and "error" in found:
         raise ValueError(printable(str(found["error"])))
-    if misfit(found, _FORM):
+    if misfit(found, _FORM) or any(len(job["key"]) > _LONGEST_KEY for job in found["jobs"]):
         raise ValueError(f"the node {UNREADABLE}")
     return [described(job) for job in found["jobs"]]

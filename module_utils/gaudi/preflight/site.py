@@ -6,6 +6,7 @@ A wrong value gives a sentence with the variable's name and the expected form. A
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -171,7 +172,7 @@ def not_in_inventory(host: str, installed: Sequence[str], named: Sequence[str] |
         return []
     return [
         f"{name} is on {host}, but not in {INSTANCES}: site.yml leaves it as it is. Name it there, or end it with "
-        f"ansible-playbook playbooks/remove.yml --limit {host} -e instance={name}"
+        f"ansible-playbook playbooks/remove.yml --limit {host} -e instance={shlex.quote(name)}"
         for name in installed
         if name not in named
     ]

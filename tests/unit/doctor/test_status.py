@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.cards.document import new_card
 from ansible.module_utils.gaudi.doctor import status
 from ansible.module_utils.gaudi.driver.dkms import Built
 from ansible.module_utils.gaudi.driver.next_boot import NextBoot
@@ -266,6 +268,45 @@ def test_a_part_of_another_form_ends_no_other_part(part: str, hostile: Any) -> N
     said = f"{shown}: the node reports nothing that can be read"
     expected = [said] if shown == "cards" else [*NOTHING, said]
     assert status.lines({**EMPTY, part: hostile}, "n1", ["a"]) == expected
+
+
+CARD = new_card(0, 0)
+
+
+@pytest.mark.parametrize("cards", [[CARD] * 257, [CARD | {"serial": "x" * 5000}], [CARD | {"module_id": "x" * 9}]])
+def test_cards_that_no_node_has_are_not_drawn(cards: list[dict[str, Any]]) -> None:
+    lines = status.lines({**EMPTY, "cards": {**TOPOLOGY, "cards": cards}}, "n1", [])
+    assert lines == ["cards: the node reports nothing that can be read"]
+
+
+def test_a_card_is_for_no_instance_whose_name_no_instance_has() -> None:
+    held = {"x" * 49: {"cards": [{"module_id": 0, "serial": None}]}}
+    lines = status.lines(
+        {**EMPTY, "cards": {**TOPOLOGY, "cards": [CARD]}, "reservations": {"reservations": held}}, "n1", []
+    )
+    assert any(line.rstrip(" |").endswith("free") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("key", "many"),
+    [
+        (
+            "state",
+            {"text": json.dumps({"schema": 2, **document([Needed(f"a{n}=1", "speed", "y") for n in range(65)])})},
+        ),
+        ("command_line", ["quiet"] * 1025),
+        ("groups", [asdict(Group("0000:33:00.0", "1", "identity", 3, "habanalabs"))] * 257),
+    ],
+)
+def test_settings_that_no_kernel_has_are_not_compared(key: str, many: Any) -> None:
+    (said,) = status.lines({**EMPTY, "tuning": {**EMPTY["tuning"], key: many}}, "n1", [])[1:]
+    assert "cannot be read" in said or said == "tuning: the node reports nothing that can be read"
+
+
+def test_the_command_that_removes_an_instance_has_its_name_as_one_word() -> None:
+    found = {"instance": "a $(id)", "active": "inactive", "drop_ins": [], "let_through": [], "state": {}}
+    (said,) = status.lines({**EMPTY, "instances": {**EMPTY["instances"], "instances": [found]}}, "n1", [])[1:]
+    assert said.endswith("-e instance='a $(id)'")
 
 
 def test_a_part_that_could_not_be_read_says_why_once() -> None:

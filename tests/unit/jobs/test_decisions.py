@@ -237,7 +237,16 @@ def test_no_phase_lasts_longer_than_the_work(
     assert job["text"] in job_table([job])[0]
 
 
-@pytest.mark.parametrize("part", [None, 7, {"jobs": [{"key": "k"}]}, {"error": "no systemd"}, {"jobs": [{}] * 30_000}])
+JOB: dict[str, Any] = {"key": "k", "active": "active", "state": {}, "progress": {}, "now": 0}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(None, 7, {"jobs": [{"key": "k"}]}, {"error": "no systemd"}, {"jobs": [{}] * 30_000}),
+        {"jobs": [JOB, JOB | {"key": "k" * 256}]},
+    ],
+)
 def test_a_node_that_cannot_tell_its_jobs_has_not_none(part: object) -> None:
     """idle.yml takes away what running work needs."""
     with pytest.raises(AnsibleFilterError, match="Which long work the node has is not known: "):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleFilterError
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.findings import finding
@@ -69,6 +70,13 @@ def faults(*versions: str) -> list[tuple[str, str]]:
     preflight = {"topology": TOPOLOGY, "problems": [], "findings": [], "allowed": []}
     tuning: dict[str, Any] = {"items": [], "serving_refused": None, "findings": []}
     return [(found["id"], found["sentence"]) for found in doctor_findings(answer, preflight, tuning)]
+
+
+@pytest.mark.parametrize("key", ["items", "findings"])
+def test_more_settings_than_a_host_has_are_not_compared(key: str) -> None:
+    tuning: dict[str, Any] = {"items": [], "serving_refused": None, "findings": [], key: ["x"] * 513}
+    with pytest.raises(AnsibleFilterError, match="has 513 entries, the limit is 512"):
+        doctor_findings({}, {}, tuning)
 
 
 def test_a_node_that_serves_has_none() -> None:
