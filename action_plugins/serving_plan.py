@@ -212,7 +212,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
             sentences = dict.fromkeys(str(refusal) for refusal in refused.values())
             raise Refusal(next(iter(refused.values())).id, " ".join(sentences))
         left = [request for position, request in enumerate(requests) if position not in refused]
-        catalogue = Catalogue.from_mappings(release, plain(models), cards)
+        beside = {other: load_checked("model", resolve("models", "model", other)) for other in self._beside(models)}
+        catalogue = Catalogue.from_mappings(release, plain({**beside, **models}), cards)
         make = partial(
             plan_all,
             left,
@@ -443,6 +444,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 except Refusal as refusal:
                     refused[position] = refusal
         return models, refused
+
+    @staticmethod
+    def _beside(models: Mapping[str, Any]) -> set[str]:
+        """The models that may be other weights of some: a refusal names those that are served."""
+        return {other for name in models for other in catalogue_files.of_same_name(name)}
 
     @staticmethod
     def _refusal(request: object, refusal: Refusal) -> dict[str, Any]:

@@ -41,6 +41,12 @@ def close_matches(name: str, known: Iterable[str]) -> str:
     return question(difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6))
 
 
+def of_same_name(name: str) -> list[str]:
+    """The other models of the catalogue whose names begin with this one, or begin it: other weights of it may be."""
+    stems = sorted(path.stem for path in (CATALOG / "models").glob("*.yml"))
+    return [stem for stem in stems if stem.startswith(f"{name}-") or name.startswith(f"{stem}-")]
+
+
 # Where a model's file names its repositories.
 _REPOSITORY = re.compile(r"^ +repository: (\S+)$", re.MULTILINE)
 # Least likeness of a suggestion, and how far it may be below the best.

@@ -1,4 +1,4 @@
-"""The same request on other releases: which of them serve it."""
+"""The same request on other releases, or with other weights of its model: which of them are served."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ from .refusals import any_of
 
 # The advice of a refusal that is about its release.
 ADVICE = re.compile(r"(?P<before>,? or |; |\. |^)(?P<use>[Uu]se) (?:another release|a release that knows the model)\.")
+
+
+# The advice of a refusal that is about how the weights are stored.
+WEIGHTS = re.compile(r"\b(?P<serve>[Ss]erve) other weights\b")
+# What weights of one model have in common, however they are stored.
+FIGURES = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 
 
 def asks_for_another(sentence: str) -> bool:
@@ -51,6 +57,37 @@ def with_named_warnings(
             _named(warning, without(warning)) if asks_for_another(warning) else warning for warning in made["warnings"]
         ],
     }
+
+
+def of_same_model(entry: ModelEntry, entries: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """Other weights of a model: its figures are the same, and one name begins with the other."""
+    own = entry.architecture
+    return [
+        other
+        for other in entries
+        if f"{other.name}-".startswith(f"{entry.name}-") is not f"{entry.name}-".startswith(f"{other.name}-")
+        and all(getattr(own, name, None) == getattr(other.architecture, name, None) for name in FIGURES)
+    ]
+
+
+def with_weights(
+    sentence: str,
+    request: Mapping[str, object],
+    release: ReleaseEntry,
+    entries: Iterable[ModelEntry],
+    cards: Mapping[str, CardType],
+    node: Node,
+) -> str:
+    """The sentence with the models that the release serves in the place of "other weights", where there are any.
+
+    ``entries``: other weights of the request's model.
+    """
+    if WEIGHTS.search(sentence) is None:
+        return sentence
+    names = [
+        other.name for other in entries if serving({**request, "model": other.name}, [release], other, cards, node)
+    ]
+    return WEIGHTS.sub(lambda found: f"{found['serve']} {any_of(names)}", sentence) if names else sentence
 
 
 def _subject(warning: str, release: str) -> str:

@@ -17,7 +17,15 @@ from ..request.node import Node
 from ..request.options import Request, check_options, name_of
 from ..serving.last_start import LastStart
 from .chosen_cards import all_modules
-from .elsewhere import asks_for_another, best, serving, with_named_warnings, with_releases
+from .elsewhere import (
+    asks_for_another,
+    best,
+    of_same_model,
+    serving,
+    with_named_warnings,
+    with_releases,
+    with_weights,
+)
 from .planner import plan
 from .remedies import Site, with_remedy
 from .shared_card import common, share
@@ -149,6 +157,10 @@ def _made(
         made = _planned(request, entry, catalogue, node)
     except Refusal as refused:
         refusal = with_remedy(refused, request, Site(catalogue.release, entry, cards, node))
+        if entry is not None:
+            like = of_same_model(entry, catalogue.models.values())
+            sentence = with_weights(str(refusal), request, catalogue.release, like, cards, node)
+            refusal = Refusal(refusal.id, sentence)
         if not others or not asks_for_another(str(refusal)):
             raise refusal from refused
         raise with_releases(refusal, best(serving(request, others, entry, cards, node))) from refused

@@ -16,7 +16,7 @@ from ..model.remote_code import code_of
 from ..model.size import loaded_bytes
 from ..request.node import Node
 from .chosen_cards import card_name
-from .elsewhere import unadvised
+from .elsewhere import FIGURES, of_same_model, unadvised, with_weights
 from .planner import AUTO
 from .refusals import about_record, any_of
 from .remedies import HELPED, HOST_NICS, Site, Way, first_way, with_remedy
@@ -65,16 +65,24 @@ def every_release(
     asked, decided = {"tensor_parallel_size": AUTO, **request}, frozenset(request)
     config = request.get("model_config")
     like = [] if entry is None else [entry]
+    others = [] if entry is None else of_same_model(entry, entries.values())
     if entry is None and isinstance(config, Mapping):
         like = alike(config, entries.values())
         size = loaded_bytes(config)
         if size is not None and node.read_weights is None:
             files = Weights(bytes=size, code=code_of(config))
             node = replace(node, read_weights=lambda _path: files)
-    return [_answer(asked, Site(release, entry, cards, node), like, decided) for release in releases]
+    return [_answer(asked, Site(release, entry, cards, node), like, others, decided) for release in releases]
 
 
-def _answer(request: Mapping[str, object], site: Site, like: Sequence[ModelEntry], decided: Collection[str]) -> Answer:
+def _answer(
+    request: Mapping[str, object],
+    site: Site,
+    like: Sequence[ModelEntry],
+    others: Sequence[ModelEntry],
+    decided: Collection[str],
+) -> Answer:
+    """``like``: models whose record counts; ``others``: other weights of the model."""
     kind, release = card_name(site.node.topology), site.release
     try:
         fewest = first_way(request, site, decided)
@@ -82,6 +90,7 @@ def _answer(request: Mapping[str, object], site: Site, like: Sequence[ModelEntry
         # Of an own number of cards, others may help; else all that may help was tried.
         said = with_remedy(refusal, request, site) if "tensor_parallel_size" in decided else refusal
         because = str(said) if said.id not in HELPED or said is not refusal else said.cause
+        because = with_weights(because, request, release, others, site.cards, site.node)
         return Answer(release.name, kind, REFUSED, None, unadvised(because), refused_id=said.id)
     found = [_standing(each, site, request, fewest, decided) for each in like]
     if site.entry is None:
@@ -176,10 +185,8 @@ def alike(config: Mapping[str, object], entries: Iterable[ModelEntry]) -> list[M
         if entry.architecture is None or (classes and classes.isdisjoint(entry.architectures)):
             continue
         known = facts("", entry, None, {})
-        same = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-        if all(getattr(found.shape, key) == getattr(known.shape, key) for key in same) and (
-            _stored(found) == _stored(known)
-        ):
+        same = all(getattr(found.shape, key) == getattr(known.shape, key) for key in FIGURES)
+        if same and _stored(found) == _stored(known):
             models.append(entry)
     return models
 

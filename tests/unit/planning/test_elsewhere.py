@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from ansible.module_utils.gaudi.planning.elsewhere import (
     with_releases,
 )
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
+from ansible.module_utils.gaudi.planning.support import every_release
+from ansible.module_utils.gaudi.request.node import Node
 
 from plugin_utils import releases
+from tests.golden import canonical_plans
 from tests.golden.serving_cases import vendor
 from tests.unit.model.test_kernels import DELTA, MISTRAL, QWEN, SPARSE
 from tests.unit.model.test_schemes import INT8
@@ -132,6 +136,44 @@ def test_every_catalogue_model_that_a_release_refuses_names_one_that_serves_it(s
                 assert not UNNAMED.search(said.partition("se release ")[0])
                 for other in others[:2]:
                     assert named(model, other)[0] == ""
+
+
+SERVE = re.compile(r"[Ss]erve ([a-z0-9][a-z0-9.-]*[a-z0-9])")
+
+
+def with_weights(model: str, release: str, beside: Sequence[str]) -> str:
+    """The refusal of a catalogue model on Gaudi 3 by a call that knows these models beside it."""
+    catalogue = Catalogue.from_mappings(
+        releases.read(release),
+        {name: vendor.content("models", name) for name in (model, *beside)},
+        vendor.content("", "cards"),
+    )
+    topology = canonical_plans.topology("HL-325")
+    (answer,) = plan_all([{"model": model}], catalogue, topology, weights_root="/data/models")
+    return str(answer.get("refused", ""))
+
+
+@pytest.mark.parametrize("release", ["1.22", "1.22-2025.11"])
+@pytest.mark.parametrize("size", ["20b", "120b"])
+def test_other_weights_of_a_model_are_named_where_they_are_served(size: str, release: str) -> None:
+    other = f"gpt-oss-{size}-bf16"
+    said = with_weights(f"gpt-oss-{size}", release, [other, "qwen3-8b"])
+    assert f"Serve {other}, or use another release." in said
+    assert with_weights(other, release, []) == ""
+    # Of every release, too.
+    answers = every_release(
+        {"model": f"gpt-oss-{size}"}, KNOWN, ENTRIES, CARDS, Node(topology=canonical_plans.topology("HL-325"))
+    )
+    (found,) = [answer for answer in answers if answer.release == release]
+    assert found.because.endswith(f"Serve {other}.")
+
+
+def test_a_model_that_a_file_advises_is_served(subtests: pytest.Subtests) -> None:
+    for model, entry in sorted(ENTRIES.items()):
+        for release, reason in entry.unsupported.items():
+            for named_model in ENTRIES.keys() & SERVE.findall(reason):
+                with subtests.test(model=model, release=release):
+                    assert with_weights(named_model, release, []) == ""
 
 
 def test_advice_that_leads_nowhere_is_not_given() -> None:
