@@ -119,7 +119,11 @@ def check_ranges(
     given: bool,
     draft: Draft,
 ) -> None:
-    """Check that the model length holds the longest input and output; warn if no room is left for a chat template."""
+    """Check that the model length holds the longest input and output; warn if no room is left for a chat template.
+
+    ``given``: the request has the ranges. A length that follows from the default ones is warned of where no bucket
+    holds its inputs.
+    """
     need, said = input_range[1] + output_range[1], length_in_words(asked, max_model_len)
     if max_model_len < need and given:
         raise Refusal(
@@ -132,7 +136,7 @@ def check_ranges(
             f"max_model_len {said} is below what the release's default ranges reach ({need} tokens): more is "
             f"warmed up than can be used. Set input_range and output_range to what the clients send."
         )
-    elif max_model_len == need:
+    elif max_model_len == need and given:
         draft.warn(
             f"max_model_len {max_model_len} leaves nothing beyond the longest input and output "
             f"({input_range[1]} + {output_range[1]}): a chat template's own tokens do not fit. "

@@ -77,6 +77,15 @@ def test_ranges_that_fill_the_length_they_make_are_said(release: str) -> None:
     assert not any("chat template" in sentence for sentence in loose["warnings"])
 
 
+@pytest.mark.parametrize("release", ["1.21", "1.22", "1.22-2025.11"])
+@pytest.mark.parametrize("asked", [{}, {"max_model_len": 4096}])
+def test_a_length_of_the_defaults_has_one_advice(release: str, asked: dict[str, int]) -> None:
+    """One sentence to raise it and one to lower it leave a reader with neither."""
+    for weights in ("/models/QwQ-32B", "/models/x"):
+        plan = vendor.plan_request(release, {"weights": weights, **asked})
+        assert len([sentence for sentence in plan["warnings"] if sentence.startswith("max_model_len")]) <= 1
+
+
 @pytest.mark.parametrize("release", ["deepseek-r1", "deepseek-r1-2025.11"])
 def test_a_padding_limit_counts_on_the_deepseek_releases(release: str) -> None:
     """The extension that goes with the fork's commit reads it (pull request 379)."""
