@@ -20,7 +20,7 @@ from plugin_utils import brain, releases
 brain.on_path()
 
 from ansible.module_utils.gaudi.base.absent import absent
-from ansible.module_utils.gaudi.base.checks import question
+from ansible.module_utils.gaudi.base.checks import HUB_ID, question
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.extends import extended, file_of
 from ansible.module_utils.gaudi.families.registry import FAMILIES
@@ -54,16 +54,32 @@ _ALIKE, _BESIDE_BEST = 0.82, 0.08
 _LEAST_LETTERS = 3
 
 
+# For an id of a hub that no model's file has.
+OF_HUB = (
+    "Give weights: ID in place of model, or ask every release about its config.json (-e every_release=true "
+    "-e model_config=FILE); docs/models.md shows both."
+)
+
+
+def _called() -> dict[str, list[str]]:
+    """What each model of the catalogue is called: its name, and the ids that hubs have it under."""
+    return {
+        path.stem: [path.stem, *_REPOSITORY.findall(path.read_text(encoding="utf-8"))]
+        for path in sorted((CATALOG / "models").glob("*.yml"))
+    }
+
+
+def _exact(name: str, known: Mapping[str, list[str]]) -> list[str]:
+    return [stem for stem, called in known.items() if name.lower() in (each.lower() for each in called)]
+
+
 def near_models(name: str) -> list[str]:
     """The models of the catalogue that a name, a hub id or a part of one may mean; the likeliest first, three at most.
 
     A hub id of a model's file means that model alone.
     """
-    known = {
-        path.stem: [path.stem, *_REPOSITORY.findall(path.read_text(encoding="utf-8"))]
-        for path in sorted((CATALOG / "models").glob("*.yml"))
-    }
-    exact = [stem for stem, called in known.items() if name.lower() in (each.lower() for each in called)]
+    known = _called()
+    exact = _exact(name, known)
     last = name.rpartition("/")[2]
     alike = {
         stem: max(_alikeness(last, each.rpartition("/")[2]) for each in called)
@@ -244,5 +260,7 @@ def resolve(folder: str, word: str, name: object) -> Path:
     # Far too many for a sentence.
     every = " docs/models.md lists them." if folder == "models" else f" Known: {', '.join(known)}."
     near = question(near_models(text[:100])) if folder == "models" else close_matches(text[:100], known)
+    if folder == "models" and HUB_ID.fullmatch(text) and not _exact(text, _called()):
+        near = f"{near} {OF_HUB}"
     hint = f" {sentence}" if sentence else near or every
     raise Refusal("not_in_catalogue", f"There is no {word} {cut(name)} in catalog/{folder}.{hint}")

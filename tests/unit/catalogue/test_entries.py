@@ -178,6 +178,23 @@ def test_an_unknown_model_is_answered_with_near_names(name: str, hint: str) -> N
         resolve("models", "model", name)
 
 
+@pytest.mark.parametrize(
+    ("name", "of_hub"),
+    [
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", True),
+        # One that is near a model's may be meant as it is.
+        ("someone/qwen3-8b-tuned", True),
+        ("Qwen/Qwen3-8B", False),
+        ("qwen3-9b", False),
+    ],
+)
+def test_an_unknown_id_of_a_hub_is_answered_with_the_options_that_take_it(name: str, *, of_hub: bool) -> None:
+    with pytest.raises(Refusal) as caught:
+        resolve("models", "model", name)
+    for option in ("weights", "model_config=FILE", "docs/models.md"):
+        assert (option in str(caught.value)) is of_hub
+
+
 def test_an_unknown_release_is_answered_with_all_names() -> None:
     with pytest.raises(Refusal, match=r"There is no release \"9\" in catalog/releases\. Known: 1\.16, 1\.18"):
         resolve("releases", "release", "9")
