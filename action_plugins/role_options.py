@@ -44,6 +44,14 @@ BUILT_FROM = (
     "serving_image_https_proxy",
 )
 BUILT_BY = ("serving_image_build", "serving_image_build_network")
+# Keys of packages that root installs, and what tells each from another key.
+TRUSTED = {
+    "container_runtime_habana_key": (
+        "container_runtime_habana_key_fingerprint",
+        "container_runtime_habana_key_checksum",
+    ),
+    "container_runtime_rhel_key": ("container_runtime_rhel_key_fingerprint",),
+}
 
 
 def judged(
@@ -82,9 +90,10 @@ def judged(
     keyed = ("serving_image_apt_sources", "serving_image_apt_key")
     if not wrong.intersection(keyed):
         problems += [Problem("option", said) for said in key_faults(*(host.read(name).value for name in keyed))]
-    trusted = [f"container_runtime_habana_{name}" for name in ("key", "key_fingerprint", "key_checksum")]
-    if not wrong.intersection(trusted):
-        problems += [Problem("option", said) for said in trust_faults(*(host.read(name).value for name in trusted))]
+    for key, beside in TRUSTED.items():
+        if not wrong.intersection((key, *beside)):
+            told = {name: host.read(name).value for name in (key, *beside)}
+            problems += [Problem("option", said) for said in trust_faults(key, told)]
     if not wrong.intersection(BUILT_FROM + BUILT_BY):
         build, network = (host.read(name).value for name in BUILT_BY)
         addresses = {name: host.read(name).value for name in BUILT_FROM}

@@ -165,9 +165,10 @@ def check_fingerprint(content: bytes, fingerprint: str) -> None:
     if found != [required]:
         raise Refusal(
             "another_key",
-            f"The file of the vendor's key holds the keys {', '.join(found)}, but this site names {fingerprint}. The "
-            "file was not installed. Ask the vendor which key is right, then correct container_runtime_habana_key and "
-            "its fingerprint (gaudi_driver_key for the repository of the driver).",
+            f"The file of the key holds the keys {', '.join(found)}, but this site names {fingerprint}. The file was "
+            "not installed. Ask whose packages they are which key is right, then correct container_runtime_habana_key "
+            "and its fingerprint (gaudi_driver_key for the driver's repository, container_runtime_rhel_key for the "
+            "engine's).",
         )
 
 

@@ -28,6 +28,7 @@ FORMS: Mapping[str, values.Reader] = {
     "container_runtime_https_proxy": values.engine_proxy,
     "container_runtime_no_proxy": values.no_proxy,
     "container_runtime_rhel_key": values.index,
+    "container_runtime_rhel_key_fingerprint": values.fingerprint,
     "container_runtime_rhel_repository": values.index,
     "gaudi_driver_key": values.index,
     "gaudi_driver_key_fingerprint": values.fingerprint,
@@ -117,14 +118,17 @@ def key_faults(sources: object, key: object) -> list[str]:
     return []
 
 
-def trust_faults(key: object, fingerprint: object, checksum: object) -> list[str]:
-    """Say that nothing tells the key of the vendor's packages from another, for options of container_runtime."""
-    if not key or fingerprint or checksum:
+def trust_faults(key: str, said: Mapping[str, object]) -> list[str]:
+    """Say that nothing tells the key of packages from another one.
+
+    key: its option. said: values of this option and of those that tell the key from others, by option.
+    """
+    known = [name for name in said if name != key]
+    if not said[key] or any(said[name] for name in known):
         return []
     return [
-        "container_runtime_habana_key is set without its fingerprint. Whoever can answer in place of that server could "
-        "give another key, and packages that run as root. Set container_runtime_habana_key_fingerprint (gpg "
-        "--show-keys FILE prints it) or container_runtime_habana_key_checksum."
+        f"{key} is set without its fingerprint. Whoever can answer in place of that server could give another key, and "
+        f"packages that run as root. Set {' or '.join(known)} (gpg --show-keys FILE prints a fingerprint)."
     ]
 
 

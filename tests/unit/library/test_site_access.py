@@ -275,11 +275,20 @@ def test_a_file_with_any_other_key_than_the_sites_is_refused(tmp_path: Path) -> 
     assert answered(Foreign, "")["changed"] is True
 
 
-def test_the_role_fetches_the_vendors_key_with_the_sites_fingerprint() -> None:
-    tasks = yaml.safe_load((ROLES / "container_runtime/tasks/vendor_source.yml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("file", "option"), [("vendor_source", "container_runtime_habana_key"), ("engine", "container_runtime_rhel_key")]
+)
+def test_the_role_fetches_the_vendors_key_with_the_sites_fingerprint(file: str, option: str) -> None:
+    tasks = yaml.safe_load((ROLES / f"container_runtime/tasks/{file}.yml").read_text(encoding="utf-8"))
     (fetched,) = [task["fetched_key"] for task in tasks if "fetched_key" in task]
-    given = {"container_runtime_habana_key_fingerprint": FINGERPRINT}
-    assert evaluate("container_runtime", fetched["fingerprint"], **given) == FINGERPRINT
+    assert (
+        evaluate("container_runtime", fetched["fingerprint"], **{f"{option}_fingerprint": FINGERPRINT}) == FINGERPRINT
+    )
+    # Packages are trusted by that file, and by nothing that is fetched elsewhere.
+    trusted = [task["ansible.builtin.yum_repository"] for task in tasks if "ansible.builtin.yum_repository" in task]
+    facts = {"ansible_facts": {"os_family": "RedHat"}}
+    path = evaluate("container_runtime", fetched["dest"], **facts)
+    assert [evaluate("container_runtime", each["gpgkey"], **facts) for each in trusted] == [f"file://{path}"]
 
 
 def test_a_key_may_be_a_file_of_the_node(tmp_path: Path) -> None:

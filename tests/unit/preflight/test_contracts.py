@@ -390,6 +390,7 @@ NO_SECRETS = {
     "container_runtime_habana_suite": "a word of the distribution",
     "container_runtime_habana_key_checksum": "a checksum",
     "container_runtime_habana_key_fingerprint": "a fingerprint",
+    "container_runtime_rhel_key_fingerprint": "a fingerprint",
     "gaudi_driver_suite": "a word of the distribution",
     "gaudi_no_proxy": "hosts",
     "fabric_check_demo": "an address without an account; one that has any is refused",

@@ -212,10 +212,18 @@ def test_defaults_that_imported_roles_bring_are_nobodys_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "refused"), [({}, True), ({"fingerprint": "A" * 40}, False), ({"checksum": "sha256:" + "a" * 64}, False)]
+    ("name", "known", "refused"),
+    [
+        ("container_runtime_habana_key", {}, True),
+        ("container_runtime_habana_key", {"fingerprint": "A" * 40}, False),
+        ("container_runtime_habana_key", {"checksum": "sha256:" + "a" * 64}, False),
+        # A mirror of Docker has Docker's own key.
+        ("container_runtime_rhel_key", {}, False),
+        ("container_runtime_rhel_key", {"fingerprint": ""}, True),
+        ("container_runtime_rhel_key", {"fingerprint": "A" * 40}, False),
+    ],
 )
-def test_a_key_of_packages_is_told_from_another(known: dict[str, str], refused: bool) -> None:
-    name = "container_runtime_habana_key"
+def test_a_key_of_packages_is_told_from_another(name: str, known: dict[str, str], refused: bool) -> None:
     given = {name: "http://mirror.example/key.asc"} | {f"{name}_{key}": value for key, value in known.items()}
     problems, _, _ = action.judged(role_options.Host(DataLoader(), given))
     assert [problem.id for problem in problems] == ["option"] * refused
