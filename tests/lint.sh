@@ -14,5 +14,7 @@ run mypy
 run yamllint --strict .
 mapfile -t scripts < <(files '*.sh' '.ci/run')
 run shellcheck "${scripts[@]}"
-# It has Ansible check the syntax of every playbook, too.
-run ansible-lint --strict
+# It has Ansible check the syntax of every playbook, too: 2 to 3 s for each that serves a model. Those have one text but
+# for the model (tests/unit/catalogue/test_contracts.py), so that one of them speaks for all.
+mapfile -t serve < <(files 'playbooks/serve_*.yml')
+run ansible-lint --strict --exclude "${serve[@]:1}"

@@ -89,22 +89,22 @@ TEST = (
     Part("unit", (*PYTEST, "-n", "2", "--ignore=tests/integration")),
     Part("integration", (*PYTEST, "-n", "2", "tests/integration")),
     scenario("default"),
-    scenario("weights"),
     scenario("vm"),
     scenario("changes"),
-    scenario("host_tuning"),
     scenario("refusals"),
     scenario("bare"),
     scenario("lived_in"),
     Part("readme", (sys.executable, "tests/readme.py"), nodes=True),
     scenario("topology"),
     scenario("fabric"),
-    scenario("fabric_pairs"),
     Part("torch", (*PYTEST, "tests/fp8_torch.py", "tests/compute_torch.py")),
 )
 
 # The long loops of what runs in test as a sample, and the proof that tests of promises can fail.
 MORE = (
+    scenario("weights"),
+    scenario("host_tuning"),
+    scenario("fabric_pairs"),
     scenario("bare_faults"),
     scenario("fanout"),
     scenario("calibration"),

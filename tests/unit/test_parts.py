@@ -165,7 +165,7 @@ def test_runs_are_cut_off_at_tasks_that_exist() -> None:
     files = sorted(ROOT.glob("molecule/**/*.yml"))
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     wanted = re.findall(r"^ +KILL_AT: ([^\"\n]+)$", text, re.MULTILINE)
-    (play,) = yaml.safe_load((ROOT / "molecule/default/interrupted.yml").read_text(encoding="utf-8"))
+    (play,) = yaml.safe_load((ROOT / "molecule/interrupted/two_places.yml").read_text(encoding="utf-8"))
     wanted += play["vars"]["places"]
     assert len(wanted) > 5
     assert [name for name in wanted if not any(task.endswith(name) for task in names)] == []

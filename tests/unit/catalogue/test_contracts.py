@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from plugin_utils import releases
 from tests.unit.catalogue.documentation import PLAYBOOKS, ROOT, cards, models, playbook_name, table, table_in
@@ -50,10 +47,17 @@ CARDS = {
 }
 
 
-def load_play(path: Path) -> list[dict[str, Any]]:
-    plays = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert isinstance(plays, list)
-    return plays
+# All of them have this text: tests/lint.sh lints one of them.
+PLAYBOOK = """---
+- name: Serve {}
+  ansible.builtin.import_playbook: serve.yml
+  vars:
+    serve_model: {}
+"""
+RELEASE = """\
+    # The catalogue entry is for this release, whatever the inventory says.
+    gaudi_release: {}
+"""
 
 
 def test_every_model_of_the_manuals_is_there() -> None:
@@ -65,15 +69,10 @@ def test_every_model_has_its_playbook(subtests: pytest.Subtests) -> None:
         with subtests.test(name=name):
             path = PLAYBOOKS / playbook_name(name)
             assert path.is_file(), f"playbooks/{playbook_name(name)} is missing"
-            (play,) = load_play(path)
-            assert play["ansible.builtin.import_playbook"] == "serve.yml"
-            assert play["vars"]["serve_model"] == name
             # Only a release the inventory's default could not stand in for is written down, and then the entry's best.
             served = MODELS[name]["releases"]
-            assert play["vars"].get("gaudi_release") == (None if "1.22" in served else served[0]), (
-                f"playbooks/{playbook_name(name)}: gaudi_release is the first of the model's releases, and is left out "
-                "where 1.22 is one of them"
-            )
+            release = "" if "1.22" in served else RELEASE.format(served[0] if served[0].islower() else f'"{served[0]}"')
+            assert path.read_text(encoding="utf-8") == PLAYBOOK.format(MODELS[name]["title"], name) + release
 
 
 def test_every_playbook_has_its_model() -> None:
