@@ -10,6 +10,7 @@ from typing import Any
 
 from ..base.command_line import hub_ids
 from ..base.printable import printable
+from ..base.refusal import with_id
 from ..base.values import without_accounts
 from ..cards.text import WIDTH, describe_node
 from ..serving.plan import OFFLINE, kept_offline
@@ -102,7 +103,8 @@ def _overview(plans: Sequence[Mapping[str, Any]], titles: Sequence[str]) -> str:
 
 
 def _refusal(plan: Mapping[str, Any], title: str) -> str:
-    lines = textwrap.wrap(printable(plan["refused"]), WIDTH - 2, break_on_hyphens=False)
+    sentence = with_id(str(plan["refused"]), str(plan.get("refused_id", "")))
+    lines = textwrap.wrap(printable(sentence), WIDTH - 2, break_on_hyphens=False)
     return "\n\n".join([_heading(f"{title}: refused"), _indented(lines)])
 
 

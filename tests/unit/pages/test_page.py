@@ -188,6 +188,7 @@ def test_an_ipv6_address_is_one_in_its_url() -> None:
 def test_a_page_without_a_node_is_only_refusals() -> None:
     text = page([{"instance": "x", "refused": "No.\x1b[31m"}], None)
     assert text.startswith("x: refused\n==========\n\n  No.")
+    assert page([{"instance": "x", "refused": "No.", "refused_id": "not_so"}], None).endswith("  No. [not_so]")
     assert "\x1b" not in text
 
 
