@@ -386,13 +386,15 @@ def write(
     return report
 
 
-def note(module: AnsibleModule, desired: dict[str, Any], path: str, after: str, *, changed: bool) -> dict[str, Any]:
-    """Keep the record of the desired state; return data for the result. after: the text of the file.
+def note(module: AnsibleModule, daemon: dict[str, Any], path: str, after: str, *, changed: bool) -> dict[str, Any]:
+    """Keep the record of the desired state; return data for the result.
+
+    daemon: the settings that the file has to have. after: the text of the file.
 
     Written last, so that settings which the engine refuses do not replace the record of another run.
     """
     files = module.params["beside"]
-    content = {"files": files, "daemon": desired}
+    content = {"files": files, "daemon": daemon}
     noted, desired = tuning.note(module.params["desired"], content, {**files, path: after}, {}, module.check_mode)
     return {"changed": changed or noted, "desired": desired}
 

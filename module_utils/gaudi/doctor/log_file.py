@@ -209,9 +209,9 @@ def explain_file(
 ) -> Cause:
     """Return why the program ended that printed these lines; read() makes them. Secrets in them are masked.
 
-    release: the release that ran, "" if it is not known. status: exit status of the program. software: returns what the
-    catalogue has of the software of a release or version, nothing of an unknown one. The id of a cause that nobody
-    knows is "unknown", of a log without a failure "no-failure".
+    release: the release that ran, "" if it is not known. status: exit status of the program. software: returns the
+    catalogue's entry for the software of a release or version, {} for an unknown one. The id of an unknown cause is
+    "unknown", that of a log without a failure "no-failure".
     """
     # People give the result to others, with what apt, pip and servers print of accounts and tokens. A line is masked
     # before it is cut: no pattern finds a part of a secret.

@@ -91,8 +91,8 @@ _NO_CANDIDATE = re.compile(
 _NOWHERE = re.compile(
     r"E: (?:Unable to locate package |Package '?)(?P<name>[\w.+:-]{1,100})(?:$|'? has no installation)", re.MULTILINE
 )
-# What apt prints of dependencies before "you have held broken packages", whether a package is on hold or not. The name
-# of the package stands before the first one only.
+# apt prints these lines before "you have held broken packages", also where no package is on hold. Only the first line
+# of a package has its name.
 _UNMET = re.compile(
     rf"^ *(?:(?P<name>{_PACKAGE}) : )?(?P<how>(?:Pre)?Depends|Breaks|Conflicts): (?P<needs>{_PACKAGE})"
     r"(?P<what> \([^)\n]{1,100}\))? but "

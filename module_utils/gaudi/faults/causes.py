@@ -20,7 +20,7 @@ QUOTED = 300
 # A check of HCL that failed, and is none of those that have an entry; and the code with which its caller ends then.
 HCL_CHECK = "hcl-check-failed"
 CODE = re.compile(NOT_ACQUIRED)
-# What its line alone does not decide; a line of its own that says more does.
+# Several causes print this line. A line that another cause alone prints decides between them.
 AMBIGUOUS = "card-not-acquired"
 # How a process ends that raises no exception. The first one is why the second one happened.
 ENDS = ("memory-limit", "process-killed", "crashed")

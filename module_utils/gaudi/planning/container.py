@@ -142,14 +142,14 @@ def ipc_of(setting: Setting) -> str:
     The release's manual is the upper limit. Raises Refusal for a request beyond it.
     """
     most = setting.release.container.ipc
-    wished = setting.request.ipc or ("host" if setting.host_nics and most == "host" else "private")
-    if wished == "host" and most != "host":
+    chosen = setting.request.ipc or ("host" if setting.host_nics and most == "host" else "private")
+    if chosen == "host" and most != "host":
         raise Refusal(
             "more_than_the_manual",
             f"ipc is host, but the manual of release {setting.release.name} does not ask for the node's shared memory. "
             f"Leave ipc out.",
         )
-    return wished
+    return chosen
 
 
 def container(setting: Setting, said: Mapping[str, str]) -> dict[str, Any]:

@@ -14,11 +14,9 @@ from .refusals import any_of
 
 # The advice of a refusal that is about its release.
 ADVICE = re.compile(r"(?P<before>,? or |; |\. |^)(?P<use>[Uu]se) (?:another release|a release that knows the model)\.")
-
-
 # The advice of a refusal that is about how the weights are stored.
 WEIGHTS = re.compile(r"\b(?P<serve>[Ss]erve) other weights\b")
-# What weights of one model have in common, however they are stored.
+# Two sets of weights are of one model if these figures are equal. The format in which they are stored may differ.
 FIGURES = ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 
 

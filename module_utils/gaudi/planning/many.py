@@ -129,11 +129,11 @@ def _named_modules(requests: Sequence[object], topology: Mapping[str, Any]) -> d
     for request in requests:
         given = request if isinstance(request, Mapping) else {}
         try:
-            wish = Request.from_mapping({key: given.get(key) for key in ("instance", "modules")})
+            partial_request = Request.from_mapping({key: given.get(key) for key in ("instance", "modules")})
         except Refusal:
             continue
-        if wish.instance is not None and wish.modules is not None:
-            named.setdefault(wish.instance, wish.modules or all_modules(topology))
+        if partial_request.instance is not None and partial_request.modules is not None:
+            named.setdefault(partial_request.instance, partial_request.modules or all_modules(topology))
     return named
 
 

@@ -1462,7 +1462,7 @@ def test_a_prompt_of_several_lines_is_no_cause(begins: str, ends: str, pasted: l
     found = explained("\n".join(["INFO:     Application startup complete.", *asked, f"{at}Added request."]))
     assert found.id == "no-failure"
     assert "diary" not in json.dumps(log_file.document(found))
-    # What follows is of the server again.
+    # The server wrote the lines after that.
     after = explained("\n".join(["INFO:     Application startup complete.", *asked, CRASHES[0], DIED]))
     assert after.id == "crashed"
 

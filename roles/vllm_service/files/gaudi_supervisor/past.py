@@ -48,7 +48,7 @@ class PlanHistory:
         paths = supervisor.paths
         self.boss = supervisor
         self.place = InstancePaths(supervisor.instance, supervisor.directory, paths.etc / "instances", paths.units)
-        # The way back that this start is the end of; None where the instance runs the last plan of a run.
+        # The way back that this start is the end of; None where the instance runs the inventory's plan.
         self.back: Back | None = None
         self.files: dict[str, str] = {}
         self._starts_from: StartsFrom | None = None
