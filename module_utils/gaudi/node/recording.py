@@ -76,6 +76,13 @@ def run_command(command: Sequence[str], separate_errors: bool = False) -> Comman
     )
 
 
+def support_bundle() -> str:
+    """Return a support bundle as one text, secrets masked. What cannot be read says why."""
+    found = {str(file): text_of(file) for file in (*map(Path, bundle.FILES), *files_of_instances())}
+    found.update({" ".join(command): run_command(command).text for command in bundle.COMMANDS})
+    return bundle.page(found)
+
+
 def files_of_instances() -> Iterator[Path]:
     """Return the paths of the instances' files in a bundle, existing or not."""
     for name in states.installed():

@@ -1,4 +1,4 @@
-"""node_bundle_info: what is read is masked, and what cannot be read says why."""
+"""node_record_info, of a support bundle: what is read is masked, and what cannot be read says why."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(bundle, "COMMAND_SECONDS", 0.5)
     commands = (("echo", f"HF_TOKEN={HIDDEN}"), ("no-such-program-here",), ("sleep", "60"))
     monkeypatch.setattr(bundle, "COMMANDS", commands)
-    text = str(run_main("library.node_bundle_info", {})["text"]).replace(f"{tmp_path}/", "")
+    text = str(run_main("library.node_record_info", {"bundle": True})["text"]).replace(f"{tmp_path}/", "")
     sections = [section.partition("\n") for section in text.removeprefix("==== ").split("\n==== ")]
     return {bundle.masked_text(name).strip(): said for name, _, said in sections}
 
