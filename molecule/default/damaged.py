@@ -145,6 +145,8 @@ def main(folder: Path) -> int:
     before, found = serves(), []
     for row, looks in LOOKS.items():
         file = place(row)
+        made = not file.parent.exists()  # An open instance has no guard, and one that was guarded before may have one.
+        file.parent.mkdir(mode=0o700, exist_ok=True)
         kept = (file.read_bytes(), file.stat().st_mode & 0o777) if file.exists() else None
         for kind in DAMAGES:
             for look in looks:
@@ -157,6 +159,8 @@ def main(folder: Path) -> int:
         if kept:
             file.write_bytes(kept[0])
             file.chmod(kept[1])
+        if made:
+            file.parent.rmdir()
     shutil.rmtree(Path(JOBS) / JOB)
     after = serves()
     if before != after:
