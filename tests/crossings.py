@@ -158,7 +158,7 @@ CROSSINGS = (
     ),
     Crossing(
         "whether a node has measurements for static FP8, or makes them",
-        "module node_job, and module calibration_plan, of whose answer the controller makes a digest",
+        "module node_job, and the plan of an instance, of which the controller makes a digest",
         "which node of a site measures, and which one gives: nodes with one digest count as asking for the same, so a "
         "node can claim that, and send what it measured (SECURITY.md)",
         "two truth values; a SHA-256; the storage as above",

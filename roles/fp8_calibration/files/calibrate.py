@@ -3,7 +3,7 @@
 
     calibrate.py DESCRIPTION [--again]
 
-DESCRIPTION is a JSON document of the module calibration_plan. The tool writes into TARGET.partial/measured, and into
+DESCRIPTION is a JSON document of the role fp8_calibration. The tool writes into TARGET.partial/measured, and into
 nothing else of the node. When it has ended, its files are not trusted: links and pipes are refused, the wanted files
 are moved out, and the rest is removed. Then an earlier TARGET is kept under a dated name and the new one takes its
 place. Earlier measurements are never deleted and stay where they are until then, whatever happens.
@@ -524,7 +524,7 @@ def refusal_of(error: Refusal | OSError) -> Refusal:
 def main(arguments: list[str]) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(prog="calibrate.py", description="Measure a model for static FP8.")
-    parser.add_argument("description", type=Path, help="document of the module calibration_plan")
+    parser.add_argument("description", type=Path, help="document of the role fp8_calibration")
     parser.add_argument("--again", action="store_true", help="measure even what is measured already")
     given = parser.parse_args(arguments)
     # Measurements are for the server to read, and for other nodes to take.

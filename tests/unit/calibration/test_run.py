@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ansible.errors import AnsibleError
 from ansible.module_utils.gaudi.base.measured import measured_files
 from ansible.module_utils.gaudi.base.places import is_below
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.planning.many import plan_all
 
-from library import calibration_plan as module
 from tests.golden.serving_cases import vendor
+from tests.unit.preflight.test_templates import evaluate
 
 CODER = "qwen3-coder-480b-a35b-instruct-fp8"
 OPTIONS = calibration.Options(512, "", "/opt/vllm-hpu-extension/calibration")
+DOCUMENT = "{{ __fp8_calibration_document }}"
 SCRATCH = "/tmp"  # noqa: S108 - a tmpfs of the container's own
 FORK = "/opt/vllm-fork"
 MEASUREMENTS = f"{FORK}/scripts/nc_workspace_measure_kvcache"
@@ -248,10 +248,18 @@ def test_a_hub_id_is_refused() -> None:
         calibration.describe(made, OPTIONS)
 
 
-def test_documentation_and_arguments_of_the_module_agree() -> None:
-    documented = yaml.safe_load(module.DOCUMENTATION)["options"]
-    assert set(documented) == set(module.ARGUMENT_SPEC)
-    for name, spec in module.ARGUMENT_SPEC.items():
-        assert documented[name]["type"] == spec["type"]
-        assert documented[name].get("default") == spec.get("default")
-    assert Path(module.__file__).name == "calibration_plan.py"
+def test_the_role_makes_the_document_of_its_options() -> None:
+    made = plan("qwen3-8b", "1.22", dtype="fp8", tensor_parallel_size=2)
+    own = calibration.Options(512, "/data/pile-10k", "/opt/extension")
+    given = {
+        "fp8_calibration_prompts": "512",
+        "fp8_calibration_dataset": own.dataset,
+        "fp8_calibration_extension_directory": own.extension_directory,
+    }
+    document = evaluate("fp8_calibration", DOCUMENT, fp8_calibration_plan=made, **given)
+    assert document == json.loads(json.dumps(calibration.describe(made, own)))
+
+
+def test_the_role_refuses_with_the_id_of_the_refusal() -> None:
+    with pytest.raises(AnsibleError, match=r"served without measurements(?s:.*)\[served_without_measurements\]"):
+        evaluate("fp8_calibration", DOCUMENT, fp8_calibration_plan=plan("qwen3-8b", "1.22"))

@@ -1,0 +1,36 @@
+"""What a measurement for static FP8 runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from plugin_utils import brain
+
+brain.on_path()
+
+from ansible.module_utils.gaudi.base.refusal import Refusal
+from ansible.module_utils.gaudi.calibration import run
+
+
+def calibration_document(
+    plan: Mapping[str, Any], prompts: int | str, dataset: str, extension_directory: str
+) -> dict[str, Any]:
+    """Return the document of calibrate.py for a plan and the options of the role fp8_calibration."""
+    try:
+        return run.describe(plan, run.Options(int(prompts), dataset, extension_directory))
+    except Refusal as refusal:
+        raise AnsibleFilterError(refusal.message_with_id) from None
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., dict[str, Any]]]:
+        """Name the filters."""
+        return {"calibration_document": calibration_document}
