@@ -233,11 +233,11 @@ class Phases(Printable):
         left = [host for host, turn in turns.items() if turn == phases.NOT_REACHED]
         return phases.went_no_further(turns, {host: self._restarts(host) for host in left})
 
-    def _restarts(self, host: str) -> list[str]:
+    def _restarts(self, host: str) -> object:
         """The instances of a host that run and were to change, as its preflight registered them."""
         manager = self._play.get_variable_manager()
         known = manager.get_vars(play=self._play, host=manager._inventory.get_host(host), include_hostvars=False)
-        return list((known.get("preflight_node") or {}).get("restarts", []))
+        return (known.get("preflight_node") or {}).get("restarts")
 
     def _say(self, result: Any) -> None:
         """Print what a task says to people, line by line; after the host's name where others may say something too."""

@@ -82,7 +82,7 @@ def rows(node: str, instances: object) -> list[tuple[str, ...]]:
     for found in instances[: reported.MOST_ENTRIES]:
         try:
             lines.append(row(node, found))
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
             lines.append(unreadable)
     return lines
 

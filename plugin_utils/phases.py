@@ -16,6 +16,7 @@ from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.module_utils.gaudi.base import reported
 from ansible.module_utils.gaudi.base.refusal import with_id
 
 # The play of site.yml that goes through its roles node by node, and what people call these parts of it.
@@ -189,12 +190,12 @@ def failure(host: str, task: str, result: Mapping[str, Any], lines: int = COMMAN
     return [f"  ✗ {host}: {task}", *textwrap.indent(sentence(result, lines), "      ").splitlines()]
 
 
-def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, Sequence[str]]) -> list[str]:
+def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, object]) -> list[str]:
     """Say what became of each node where a run that takes them one after the other ended before the last.
 
     turns: DONE, FAILED or NOT_REACHED of each node, in the order of the play; runs_on: by node the instances that run
-    and were to change. There is nothing to say unless one failed and another was not
-    reached.
+    and were to change, as the node reports them: it may report anything. There is nothing to say unless one failed and
+    another was not reached.
     """
     failed = [node for node, turn in turns.items() if turn == FAILED]
     if not failed or NOT_REACHED not in turns.values():
@@ -202,7 +203,9 @@ def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, Sequence[str
     width = max(map(len, turns))
     lines = [f"  {names(failed)} failed, so the run went no further."]
     for node, turn in turns.items():
-        here = runs_on.get(node, ()) if turn == NOT_REACHED else ()
+        said = runs_on.get(node) if turn == NOT_REACHED else None
+        named = said if isinstance(said, list) else []
+        here = reported.instances({"instances": [{"instance": name} for name in named]})
         goes_on = f": {', '.join(here)} {'goes' if len(here) == 1 else 'go'} on with what ran before" if here else ""
         lines.append(f"    {node:<{width}}  {turn}{goes_on}")
     return [

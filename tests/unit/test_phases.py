@@ -173,3 +173,11 @@ def test_a_run_that_reached_every_node_has_no_list_of_them() -> None:
     assert went_no_further({"n1": "done", "n2": "failed"}, {}) == []
     # Ansible has localhost in no batch where no inventory names it.
     assert went_no_further({"localhost": "not reached"}, {}) == []
+
+
+@pytest.mark.parametrize("said", [7, [["a"]], "chat", {"chat": 1}, [None, "\x1b[2J"], None])
+def test_a_node_that_reports_something_odd_ends_no_list_of_nodes(said: object) -> None:
+    turns = {"n1": "failed", "evil": "not reached", "good": "not reached"}
+    lines = went_no_further(turns, {"evil": said, "good": ["chat"]})
+    assert [line.split()[-2:] for line in lines[2:4]] == [["not", "reached"], ["ran", "before"]]
+    assert lines[3].split()[:4] == ["good", "not", "reached:", "chat"]

@@ -287,6 +287,14 @@ def test_the_table_names_the_last_failure_of_what_serves_again_by_its_id() -> No
     assert said == f"{SERVING['status']} (last failure 2026-01-31T07:00:00Z: [card-busy])"
 
 
+def nested() -> list[Any]:
+    """Lists in one another, deeper than Python writes them out."""
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -298,7 +306,9 @@ def test_the_table_names_the_last_failure_of_what_serves_again_by_its_id() -> No
         [found(state={**SERVING, "cards": 7})],
         [found(state={**SERVING, "warm_up_seconds": 10**400})],
         [found(state={**SERVING, "load": [1]})],
+        [found(instance=nested())],
     ],
+    ids=range(9),
 )
 def test_a_report_of_another_form_ends_no_table_of_other_nodes(hostile: Any) -> None:
     _, *lines = vllm_service_table.vllm_service_table({"evil": hostile, "good": [found()]})
