@@ -12,6 +12,8 @@ description:
   - Says of each instance what systemd says of its unit and what its supervisor wrote last
     (C(/var/lib/gaudi-serving/instances/NAME/state.json)).
   - On request waits until something has changed, so that a follower on the controller needs few connections.
+  - On request reads the last five plans that served, and as many that failed, which the supervisor of an instance
+    keeps. The value of a variable or an option whose name looks like a secret's is never returned.
 options:
   instances:
     description: The instances to read. Without it all that are installed on the node.
@@ -29,10 +31,15 @@ options:
     description: Whether also to look if the instances could start once more (RV(lacking)).
     type: bool
     default: false
+  history:
+    description: Whether also to read which plans the installed ones among the instances had (RV(history), RV(lines)).
+    type: bool
+    default: false
 requirements:
   - root (C(become))
 extends_documentation_fragment: attributes.reads
 seealso:
+  - module: vllm_service_rollback
   - module: vllm_service_wait
 """
 
@@ -45,6 +52,13 @@ EXAMPLES = r"""
 - name: Show the states
   ansible.builtin.debug:
     msg: "{{ services.instances | map(attribute='instance') | zip(services.instances | map(attribute='active')) }}"
+
+- name: Read the plans of an instance
+  vllm_service_info:
+    instances: [qwq-32b]
+    history: true
+  become: true
+  register: services
 """
 
 RETURN = r"""
@@ -151,9 +165,28 @@ lacking:
   type: list
   elements: str
   sample: ["qwen3-8b could not start again: /data/models/Qwen3-8B has no config.json."]
+history:
+  description: The plans by the name of the instance, the last first, and in what each differs from the one on the node.
+  returned: if O(history)
+  type: dict
+  sample:
+    qwq-32b:
+      - plan: 3f2a91c07d1e
+        current: true
+        image: registry.example/vllm:1.22
+        image_id: sha256:0d599f0ec05c
+        served: "2026-01-31T08:00:00Z"
+        failed:
+        differs: []
+lines:
+  description: The same as lines of text.
+  returned: if O(history)
+  type: list
+  elements: str
+  sample: ["qwq-32b:", " * 3f2a91c07d1e  served at 2026-01-31T08:00:00Z, image registry.example/vllm:1.22"]
 digest:
   description: >-
-    Stands for all of the above but RV(instances[].said), and for the phase of each state; the same as long as none of
+    Stands for RV(instances) but for RV(instances[].said), and for the phase of each state; the same as long as none of
     that changes.
   returned: always
   type: str
@@ -161,12 +194,16 @@ digest:
 """
 
 import time
+from collections.abc import Collection
 from typing import Any
 
+from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.node.instances import digest, read, said_last, strangers
+from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.startable import why_not
 from ansible.module_utils.gaudi.node.states import installed
+from ansible.module_utils.gaudi.pages import history
 from ansible.module_utils.gaudi.serving.unserved import no_other_start
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -174,10 +211,29 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "seen": {"type": "str", "default": ""},
     "wait": {"type": "int", "default": 0},
     "again": {"type": "bool", "default": False},
+    "history": {"type": "bool", "default": False},
 }
 
 # Seconds between two looks; a warm-up step takes longer.
 INTERVAL = 1.0
+
+
+def history_of(names: Collection[str]) -> dict[str, Any]:
+    """Return the plans that installed instances had, by name, and the same as lines."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    lines: list[str] = []
+    for name in installed():
+        if name in names:
+            place = InstancePaths.of(name)
+            kept, damaged = place.kept()
+            back = None
+            try:
+                back = place.back()
+            except Damaged as damage:
+                damaged = [*damaged, str(damage)]
+            told[name] = history.entries(kept, place.files())
+            lines += history.lines(name, told[name], back, damaged)
+    return {"history": told, "lines": lines}
 
 
 def main() -> None:
@@ -192,7 +248,7 @@ def main() -> None:
         current = digest(instances)
         if current != module.params["seen"] or time.monotonic() >= deadline:
             instances = [{**found, "said": said_last(module, found)} for found in instances]
-            more = {}
+            more: dict[str, Any] = history_of(names) if module.params["history"] else {}
             if module.params["again"]:
                 more["lacking"] = [
                     no_other_start(name, why) for name in sorted(names) if (why := why_not(module, name))

@@ -42,7 +42,7 @@ attributes:
     description: Says in words what differs, without a diff.
     support: none
 seealso:
-  - module: vllm_service_history
+  - module: vllm_service_info
 """
 
 EXAMPLES = r"""

@@ -116,14 +116,14 @@ HOSTILE: tuple[Any, ...] = ([{"x": 1}], "qwen", {"instance": 1}, [None, 7, [{"in
 
 
 def test_a_node_vetoes_no_command_for_an_instance_of_other_nodes(nodes: Nodes) -> None:
-    shown = {"vllm_service_history": {"lines": ["the plans of qwen"]}}
+    shown = {"lines": ["the plans of qwen"]}
     evil: dict[str, Any] = {
-        f"evil{n}": {"vllm_service_info": {"instances": each}, **shown} for n, each in enumerate(HOSTILE)
+        f"evil{n}": {"vllm_service_info": {"instances": each, **shown}} for n, each in enumerate(HOSTILE)
     }
-    answers: dict[str, Any] = {**evil, "good1": {"vllm_service_info": {"instances": [GOOD]}, **shown}}
+    answers: dict[str, Any] = {**evil, "good1": {"vllm_service_info": {"instances": [GOOD], **shown}}}
     said, failed = nodes.run("history.yml", answers, instance="qwen")
     assert failed["good1"] == 0, said
-    assert nodes.asked("good1", "vllm_service_history") == [{"instance": "qwen"}]
+    assert nodes.asked("good1", "vllm_service_info") == [{}, {"instances": ["qwen"], "history": True}]
 
 
 def test_a_node_vetoes_no_measurement_of_an_instance_of_other_nodes(nodes: Nodes) -> None:

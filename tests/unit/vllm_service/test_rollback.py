@@ -19,7 +19,7 @@ from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.testing import patch_module_args
 
 from action_plugins import vllm_service_wait
-from library import vllm_service_history, vllm_service_rollback
+from library import vllm_service_info, vllm_service_rollback
 from tests.unit.jobs.test_following import follow
 
 START = StartsFrom("sha256:1", "", "")
@@ -58,7 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstancePaths:
     units = tmp_path / "units/vllm-tiny.service.d"
     units.mkdir(parents=True)
     (units / "50-plan.conf").write_text(plan["mounts"])
-    for module in (vllm_service_history, vllm_service_rollback):
+    for module in (vllm_service_info, vllm_service_rollback):
         monkeypatch.setattr(module.InstancePaths, "of", classmethod(lambda _cls, _name: found))
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "etc"))
     monkeypatch.setattr(states, "installed", lambda: ["tiny"])
@@ -230,18 +230,21 @@ def test_nothing_is_touched_where_another_instance_has_a_card_of_the_plan(place:
     assert (lies_there(place), lock.read_text()) == ("3", before)
 
 
-def test_the_history_of_a_node(place: InstancePaths) -> None:
+def test_the_history_of_a_node(place: InstancePaths, monkeypatch: pytest.MonkeyPatch) -> None:
     run(vllm_service_rollback, instance="tiny", by="admin")
     (place.state / "plans" / f"{'0' * 64}.json").write_text("")
-    answer = run(vllm_service_history)
-    assert len(answer["instances"]["tiny"]) == 3
+    monkeypatch.setattr(vllm_service_info, "installed", lambda: ["tiny"])
+    monkeypatch.setattr(vllm_service_info, "read", lambda _module, _names: [])
+    answer = run(vllm_service_info, history=True)
+    assert len(answer["history"]["tiny"]) == 3
     text = "\n".join(answer["lines"])
     assert "taken back by admin at " in text
     assert "--max-num-seqs 2 -> 1" in text
     assert "is damaged: it is empty, and is passed over." in text
     (place.state / "back.json").write_text("{")
-    assert "back.json is damaged" in "\n".join(run(vllm_service_history, instance="tiny")["lines"])
-    assert run(vllm_service_history, instance="other")["lines"] == []
+    assert "back.json is damaged" in "\n".join(run(vllm_service_info, instances=["tiny"], history=True)["lines"])
+    assert run(vllm_service_info, instances=["other"], history=True)["lines"] == []
+    assert "lines" not in run(vllm_service_info)
 
 
 def test_the_cards_of_a_former_plan_are_reserved_once() -> None:
