@@ -17,6 +17,7 @@ brain.on_path()
 
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.batch import lines
+from ansible.module_utils.gaudi.node.long_work import lines_of
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "input": {"type": "path", "required": True},
@@ -48,8 +49,9 @@ def count_kept(asked: lines.Input, output: Path) -> int:
     """How many of its requests an output answers, none where there is no output."""
     if not output.exists():
         return 0
-    with output.open(encoding="utf-8", errors="replace") as there:
-        return lines.kept(asked, there)
+    # An earlier run has it from a node, which may have sent a line without end.
+    with output.open("rb") as there:
+        return lines.kept(asked, lines_of(there, lines.LONGEST_LINE))
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no types

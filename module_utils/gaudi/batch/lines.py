@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..base.checks import shown
+from ..base.documents import DEEPEST, deeper
 from ..base.printable import printable
 from ..base.refusal import Refusal
 
@@ -24,9 +26,13 @@ ENDPOINTS: Mapping[str, Sequence[str]] = {
 """What a server answers, by the task of its model."""
 URLS = tuple(dict.fromkeys(url for urls in ENDPOINTS.values() for url in urls))
 OK = 200
+LONGEST_LINE = 1 << 29
+"""Bytes of an output line. An answer has half of them (roles/offline_batch/files/batch.py), and escapes need some."""
 # Failed or wrong lines that a sentence names.
 NAMED = 5
 _SHORT = 80
+# Characters of a reason.
+_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -170,13 +176,23 @@ def unanswered(request: Request, code: str, message: str) -> dict[str, Any]:
 def failure(line: Mapping[str, Any]) -> str:
     """Return why an output line counts as failed; "" for a successful answer."""
     if line["error"] is not None:
-        return str(line["error"]["message"])
+        return _reason(line["error"]["message"])
     status, body = line["response"]["status_code"], line["response"]["body"]
     if status == OK and isinstance(body, dict):
         return ""
     told = body.get("error", body) if isinstance(body, dict) else body
     message = told.get("message", told) if isinstance(told, dict) else told
-    return f"status {status}: {printable(str(message))[:300]}"
+    return f"status {status}: {_reason(message)}"
+
+
+def _reason(message: object) -> str:
+    """Return the beginning of a message, which may be as long as an answer, and of any type."""
+    return printable(message[:_REASON] if isinstance(message, str) else shown(message, _REASON))
+
+
+def is_storable(body: object) -> bool:
+    """Whether an answer can be written and read again: Python reads documents that it cannot write."""
+    return not deeper(body, DEEPEST)
 
 
 def read_line(text: str) -> dict[str, Any] | None:

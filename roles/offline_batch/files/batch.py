@@ -25,6 +25,7 @@ import http.client
 import json
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
@@ -40,6 +41,7 @@ from typing import Any
 from gaudi.base import paths
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
+from gaudi.base.units import human_bytes
 from gaudi.batch import lines
 from gaudi.node import documents, listening, long_work, reservations
 from gaudi.node.files import sync_folder
@@ -181,10 +183,11 @@ class Instance:
             )
         finally:
             connection.close()
-        try:
-            return status, json.loads(said)
-        except (ValueError, RecursionError):
-            return status, said.decode("utf-8", "replace")
+        with contextlib.suppress(ValueError, RecursionError):
+            document = json.loads(said)
+            if lines.is_storable(document):
+                return status, document
+        return status, said.decode("utf-8", "replace")
 
 
 @dataclass
@@ -196,18 +199,22 @@ class Answers:
     ids: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     end: int = 0
+    # Bytes that the file may have.
+    most: int = 0
     synced: float = 0.0
 
     def __post_init__(self) -> None:
         """Read the answers of earlier runs; a line that an interruption left half written is removed."""
         self.path.touch(mode=0o600)
         with self.path.open("rb") as there:
-            for text in there:
+            while text := there.readline(lines.LONGEST_LINE):
                 line = lines.read_line(text.decode("utf-8", "replace")) if text.endswith(b"\n") else None
                 if line is None:
                     break
                 self._take(line, len(text))
         os.truncate(self.path, self.end)
+        # Of the free disk space at most half is used: the output, in order, is as large as this file.
+        self.most = self.end + shutil.disk_usage(self.path.parent).free // 4
         self._out = self.path.open("ab", buffering=0)
 
     def _take(self, line: dict[str, Any], length: int) -> None:
@@ -224,8 +231,19 @@ class Answers:
         return self.ids.get(request.custom_id) == request.id and request.custom_id not in self.failed
 
     def add(self, line: dict[str, Any]) -> None:
-        """Keep an answer. Raises OSError, and the file ends as before."""
+        """Keep an answer. Raises OSError, and Refusal for too much disk space; the file ends as before."""
         text = json.dumps(line).encode() + b"\n"
+        if len(text) > lines.LONGEST_LINE:
+            why = f"the answer takes {human_bytes(len(text))}, and at most {human_bytes(lines.LONGEST_LINE)} are kept"
+            line = {**line, "response": None, "error": {"code": "too_long", "message": why}}
+            text = json.dumps(line).encode() + b"\n"
+        if self.end + len(text) > self.most:
+            raise Refusal(
+                "batch_answers_too_large",
+                f"the answers take more than the {human_bytes(self.most)} that they may have in {self.path.parent}, so "
+                "that half of the disk space stays free. Free disk space, or divide the requests into several files. "
+                "Answers are kept; run this again, which asks the rest",
+            )
         try:
             written = self._out.write(text)
             if written != len(text):

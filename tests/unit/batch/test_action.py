@@ -56,3 +56,17 @@ def test_answers_of_before_are_counted_as_they_are_asked_now(tmp_path: Path) -> 
     more = LINE.replace('"custom_id": "', '"custom_id": "another-')
     assert batch_input.count_kept(lines.Input.read([LINE, more]), output) == 1
     assert batch_input.count_kept(lines.Input.read([LINE.replace('"body": {', '"body": {"seed": 1, ')]), output) == 0
+
+
+def test_a_line_without_end_is_no_answer_and_is_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is from a node, in an earlier run."""
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
+    output, another = tmp_path / "out.jsonl", LINE.replace('"custom_id": "', '"custom_id": "another-')
+    long, short = (lines.answered(lines.read_request(LINE), 200, {"text": text}) for text in ("x" * 5000, "x"))
+    other = lines.answered(lines.read_request(another), 200, {})
+    asked = lines.Input.read([LINE, another])
+    for first, count in ((long, 1), (short, 2)):
+        output.write_text(f"{json.dumps(first)}\n{json.dumps(other)}\n")
+        assert batch_input.count_kept(asked, output) == count

@@ -30,7 +30,8 @@ def parts_of(text: bytes, length: int) -> Callable[[int], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("length", [1, 7, len(TEXT) - 1, len(TEXT), len(TEXT) + 1])
-def test_parts_are_put_together(tmp_path: Path, length: int) -> None:
+def test_parts_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(batch_answers, "PART", length)
     target = tmp_path / "out.jsonl"
     batch_answers.bring(parts_of(TEXT, length), len(TEXT), hashlib.sha256(TEXT).hexdigest(), target)
     assert target.read_bytes() == TEXT
@@ -54,6 +55,19 @@ def test_a_part_that_unpacks_to_more_than_was_asked_for_is_refused(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_node_that_sends_a_byte_at_a_time_is_not_asked_again(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def ask(offset: int) -> dict[str, Any]:
+        asked.append(offset)
+        return parts_of(TEXT, 1)(offset)
+
+    with pytest.raises(ValueError, match="changed while it was read"):
+        batch_answers.bring(ask, len(TEXT), hashlib.sha256(TEXT).hexdigest(), tmp_path / "out.jsonl")
+    assert asked == [0]
+    assert not list(tmp_path.iterdir())
+
+
 def test_no_node_fills_the_disk_of_the_controller(tmp_path: Path) -> None:
     def ask(offset: int) -> dict[str, Any]:
         pytest.fail(f"asks for a part at {offset}")
@@ -64,7 +78,10 @@ def test_no_node_fills_the_disk_of_the_controller(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_link_at_a_name_that_can_be_guessed_is_not_followed_and_others_cannot_read(tmp_path: Path) -> None:
+def test_a_link_at_a_name_that_can_be_guessed_is_not_followed_and_others_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_answers, "PART", 100)
     victim = tmp_path / "victim"
     victim.write_text("of others")
     (tmp_path / ".out.jsonl.writing").symlink_to(victim)

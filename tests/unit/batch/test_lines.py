@@ -92,6 +92,31 @@ def test_a_failure_is_told_in_the_words_of_the_server() -> None:
     assert lines.failure(lines.unanswered(request, "timeout", "no answer\x1b")) == "no answer?"
 
 
+class Unwritten(dict[str, Any]):
+    """An answer that nobody writes out as a whole."""
+
+    def __str__(self) -> str:
+        raise AssertionError("the whole answer is written out")
+
+    __repr__ = __str__
+
+
+class Long(str):
+    """A text of which nobody reads more than its beginning."""
+
+    def __str__(self) -> str:
+        raise AssertionError("the whole text is copied")
+
+
+def test_a_failure_is_cut_before_it_is_written_out() -> None:
+    request = lines.read_request(line())
+    for body in (Unwritten(a=["x" * 1000] * 1000), {"error": Unwritten(a=1)}, [Unwritten()], Long("x" * 10**6)):
+        said = lines.failure(lines.answered(request, 400, body))
+        assert said.startswith("status 400: ")
+        assert len(said) < 400
+    assert len(lines.failure({**lines.unanswered(request, "c", ""), "error": {"message": Long("x" * 10**6)}})) < 400
+
+
 def test_what_came_of_it_is_told() -> None:
     assert lines.told(1, {}) == "The request is answered."
     assert lines.told(3, {}) == "All 3 requests are answered."

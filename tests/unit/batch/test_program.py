@@ -6,6 +6,7 @@ import http.server
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from gaudi.base import paths
 from gaudi.base.listeners import Listener
 from gaudi.base.refusal import Refusal
+from gaudi.batch import lines
 from gaudi.node import listening
 
 PROGRAM = Path(batch.__file__)
@@ -33,6 +35,8 @@ class Server(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         self.tokens: set[str] = set()
         self.answers: dict[str, list[int]] = {}
+        # Whole answers by word.
+        self.bodies: dict[str, str] = {}
         # How many more it answers; all others wait. None: all.
         self.permits: int | None = None
         self.lock = threading.Condition()
@@ -66,7 +70,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             statuses = self.server.answers.get(word, [])
             status = statuses.pop(0) if len(statuses) > 1 else (statuses or [200])[0]
         self.server.enter()
-        body = json.dumps(
+        body = self.server.bodies.get(word) or json.dumps(
             {"id": f"cmpl-{word}", "text": word.upper()} if status == 200 else {"error": {"message": "no"}}
         )
         self.send_response(status)
@@ -316,6 +320,40 @@ def test_a_full_disk_keeps_what_is_whole(node: Node) -> None:
     node.server.asked.clear()
     assert batch.work(node.options())["failed"] == 0
     assert not set(kept) & set(node.server.asked)
+
+
+def test_answers_that_are_nested_too_deeply_are_failures_and_end_no_batch(node: Node) -> None:
+    """Python reads some of them, and does not write them out."""
+    deep = {f"w{levels}": '{"a": ' * levels + "1" + "}" * levels for levels in (50, *range(900, 1010))}
+    node.server.bodies.update(deep)
+    node.ask("good", *deep)
+    result = batch.work(node.options(at_once=1))
+    assert (result["requests"], result["failed"]) == (len(deep) + 1, len(deep))
+    assert node.output()[0]["response"]["body"]["text"] == "GOOD"
+
+
+def test_answers_leave_half_of_the_disk_free(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.ask(*(f"w{number}" for number in range(20)))
+    usage = shutil.disk_usage(node.folder)
+    # Answers are there twice: as they came, and in order.
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage._replace(free=4000))
+    with pytest.raises(Refusal) as refused:
+        batch.work(node.options(at_once=1))
+    assert refused.value.id == "batch_answers_too_large"
+    assert 0 < (node.folder / "answered.jsonl").stat().st_size <= 1000
+    kept = node.answered()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
+    node.server.asked.clear()
+    assert batch.work(node.options())["failed"] == 0
+    assert not set(kept) & set(node.server.asked)
+
+
+def test_an_answer_whose_line_nobody_would_read_is_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
+    node.server.bodies["long"] = json.dumps({"text": "x" * 2000})
+    node.ask("long", "good")
+    assert batch.work(node.options())["failed"] == 1
+    assert [line["response"] is None for line in node.output()] == [True, False]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
