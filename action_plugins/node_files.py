@@ -11,5 +11,3 @@ from plugin_utils.node_library import WithLibrary
 
 class ActionModule(WithLibrary):
     """The module node_files, with the library before it."""
-
-    MODULE = "node_files"

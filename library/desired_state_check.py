@@ -70,6 +70,7 @@ instances:
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.node.documents import read
-from ansible.module_utils.gaudi.node.host import tuning
+from ansible.module_utils.gaudi.node.host import desired_record
+from ansible.module_utils.gaudi.node.host.kernel_settings import running_settings
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import keys
 
@@ -124,7 +126,7 @@ def wrong(module: AnsibleModule, plan: dict[str, Any]) -> list[Refusal]:
 def wrong_settings(desired: dict[str, Any]) -> list[Refusal]:
     """Return differences between a layer's settings and their desired state."""
     try:
-        gone = tuning.gone(desired)
+        gone = desired_record.gone(desired, partial(running_settings, desired_record.PROC / "sys"))
     except Refusal as refusal:
         return [refusal]
     return [containers.overwritten(gone[0], "record of them", gone[1])] if gone else []

@@ -224,7 +224,7 @@ from ansible.module_utils.gaudi.node import engine_config
 from ansible.module_utils.gaudi.node.documents import make_room, read_json
 from ansible.module_utils.gaudi.node.engine_look import last_messages, unit_properties
 from ansible.module_utils.gaudi.node.files import text_of, write_json
-from ansible.module_utils.gaudi.node.host import tuning
+from ansible.module_utils.gaudi.node.host import desired_record
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -234,7 +234,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "log_options": {"type": "dict", "default": {}},
     "runtimes": {"type": "dict", "default": {}},
     "additions": {"type": "dict", "default": {}},
-    "desired": tuning.DESIRED_OPTION,
+    "desired": desired_record.OPTION,
     "settings_record": {"type": "path"},
     # The addresses of proxies may hold a password.
     "beside": {"type": "dict", "default": {}, "no_log": True},
@@ -395,7 +395,9 @@ def note(module: AnsibleModule, daemon: dict[str, Any], path: str, after: str, *
     """
     files = module.params["beside"]
     content = {"files": files, "daemon": daemon}
-    noted, desired = tuning.note(module.params["desired"], content, {**files, path: after}, {}, module.check_mode)
+    noted, desired = desired_record.note(
+        module.params["desired"], content, {**files, path: after}, {}, module.check_mode
+    )
     return {"changed": changed or noted, "desired": desired}
 
 

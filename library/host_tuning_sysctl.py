@@ -94,7 +94,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.node.host import tuning
+from ansible.module_utils.gaudi.node.host import kernel_settings, tuning
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -112,7 +112,7 @@ def _proc(key: str) -> Path:
 
 
 def _running(settings: dict[str, str]) -> dict[str, str]:
-    values: dict[str, str] = tuning.running_settings(PROC / "sys", settings)
+    values: dict[str, str] = kernel_settings.running_settings(PROC / "sys", settings)
     return values
 
 

@@ -47,11 +47,46 @@ options:
           Another path of this list. Where this file is there, its content is left as it is for as long as that of the
           other one is as it is to be.
         type: path
+      mark:
+        description: >-
+          What a file of this project begins with there. One at this path that does not is somebody else's: the module
+          fails, with everything as it was.
+        type: str
+        default: ""
       empty_up_to:
         description: >-
           With V(absent), a directory above the path. It is removed as well if it is empty then, and so is each
           directory between the two.
         type: path
+  desired:
+    description: >-
+      Data for the record of the desired state, by which a run detects at its end that another run has written since.
+    type: dict
+    suboptions:
+      record:
+        description: Path of the record. It is rewritten if it belongs to another desired state, or is damaged.
+        type: path
+        required: true
+      of:
+        description: Name of the settings, as the beginning of a sentence.
+        type: str
+        required: true
+      by:
+        description: The name of the controller.
+        type: str
+        required: true
+      asked:
+        description: Further settings that are not in files.
+        type: dict
+        default: {}
+  held:
+    description: The text of further files that belong to the O(desired), by path; empty for one that is to be absent.
+    type: dict
+    default: {}
+  kernel:
+    description: Values that belong to the O(desired) and that the kernel runs with, by name.
+    type: dict
+    default: {}
 extends_documentation_fragment: attributes.node
 attributes:
   check_mode:
@@ -85,11 +120,21 @@ library_changed:
   returned: always
   sample: false
 written:
-  description: Paths that were, or would be, made, written or removed, or whose rights were changed.
+  description: >-
+    Paths that were, or would be, made, written or removed, or whose rights were changed; not the record of the desired
+    state.
   type: list
   elements: str
   returned: always
   sample: ["/etc/systemd/system/example.service"]
+desired:
+  description: >-
+    Data that M(desired_state_check) compares with the node at the end of the run. It contains digests, no text.
+  returned: with O(desired)
+  type: dict
+  sample:
+    {"of": "The settings of the host", "record": "/var/lib/gaudi-serving/host_tuning_wish.json", "digest": "5b3a",
+     "files": {}, "kernel": {"vm.nr_hugepages": "15000"}, "boot": "1c"}
 """
 
 import errno
@@ -104,10 +149,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gaudi.host.files import foreign
+from ansible.module_utils.gaudi.node.files import unwritable
+from ansible.module_utils.gaudi.node.host import desired_record
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
+    "desired": desired_record.OPTION,
+    "held": {"type": "dict", "default": {}},
+    "kernel": {"type": "dict", "default": {}},
     "files": {
         "type": "list",
         "elements": "dict",
@@ -119,6 +170,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "secret": {"type": "str", "no_log": True},
             "mode": {"type": "str", "default": "0644"},
             "follows": {"type": "path"},
+            "mark": {"type": "str", "default": ""},
             "empty_up_to": {"type": "path"},
         },
         "mutually_exclusive": [("content", "secret")],
@@ -181,6 +233,10 @@ def obstacle(path: str, file: dict[str, Any], found: PathState, ours: Collection
         return f"{wrong} is a link that leads to no directory. Remove it ({shlex.join(['rm', wrong])}), then run again."
     if file["state"] == "file" and file["content"] is None and file["secret"] is None:
         return f"{path} is to be a file, but has neither content nor secret."
+    if file["mark"] and found.state != "absent":
+        theirs = foreign({path: found.content.decode(errors="replace")}, file["mark"])
+        if theirs:
+            return theirs[0]
     if file["state"] in ("absent", found.state) or found.state == "absent":
         return None
     aside = shlex.join(["mv", path, f"{path}.moved-away"])
@@ -275,6 +331,41 @@ def desired_states(files: list[dict[str, Any]], here: dict[str, PathState]) -> d
     return wanted
 
 
+def read_only(wanted: dict[str, PathState], here: dict[str, PathState]) -> list[str]:
+    """Return a sentence for each path that differs and lies in a folder that cannot be written."""
+    touched = [Path(path) for path in wanted if wanted[path] != here[path]]
+    above = {path: next(folder for folder in path.parents if folder.is_dir()) for path in touched}
+    return [said for path, folder in above.items() if (said := unwritable(folder, path))]
+
+
+def record(module: AnsibleModule, *, changed: bool) -> dict[str, Any]:
+    """Keep the record of the desired state, if there is one: these files, and those that the role held before."""
+    params = module.params
+    if not params["desired"]:
+        return {"changed": changed}
+    texts = {file["path"]: desired_state(file).content.decode() for file in params["files"]}
+    held = {**params["held"], **texts}
+    noted, desired = desired_record.note(params["desired"], held, held, params["kernel"], module.check_mode)
+    return {"changed": changed or noted, "desired": desired}
+
+
+def apply(
+    module: AnsibleModule, here: dict[str, PathState], wanted: dict[str, PathState]
+) -> tuple[list[str], list[dict[str, str]]]:
+    """Make what differs unless in check mode; return the paths, and what --diff shows of them."""
+    written: list[str] = []
+    diff: list[dict[str, str]] = []
+    for file in module.params["files"]:
+        path, before, after = file["path"], here[file["path"]], wanted[file["path"]]
+        if before == after:
+            continue
+        written.append(path)
+        diff += difference(file, before, after)
+        if not module.check_mode:
+            hold(module, file, before, after)
+    return written, diff
+
+
 def main() -> None:
     """Compare, then make what differs unless in check mode."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -287,19 +378,11 @@ def main() -> None:
     here = {file["path"]: look(Path(file["path"])) for file in files}
     wanted = desired_states(files, here)
     refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]], here))]
+    refusals = refusals or read_only(wanted, here)
     if refusals:
         module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")
-    written: list[str] = []
-    diff: list[dict[str, str]] = []
-    for file in files:
-        path, before, after = file["path"], here[file["path"]], wanted[file["path"]]
-        if before == after:
-            continue
-        written.append(path)
-        diff += difference(file, before, after)
-        if not module.check_mode:
-            hold(module, file, before, after)
-    module.exit_json(changed=bool(written), written=written, diff=diff)
+    written, diff = apply(module, here, wanted)
+    module.exit_json(written=written, diff=diff, **record(module, changed=bool(written)))
 
 
 if __name__ == "__main__":

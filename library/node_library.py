@@ -11,8 +11,7 @@ description:
     that is named after their content; one rename makes it current, so that no program ever sees half of it.
   - It goes with the last role whose programs are on the node; what lies there is read, and nothing is remembered.
   - What is on the node is read and compared, not remembered, so that a file changed by hand is put right.
-  - The modules node_files and host_tuning_files hold it in the same task as the programs, with their option
-    C(library_for).
+  - The module node_files holds it in the same task as the programs, with its option C(library_for).
   - The action of the same name adds O(digest) and, where the node lacks it, O(files).
 author: gaudi-serving
 options:

@@ -24,14 +24,13 @@ def files() -> dict[str, str]:
 
 
 class WithLibrary(ActionBase):  # type: ignore[misc]  # ansible-core carries no types
-    """The action of a module that writes programs. Its option library_for names the role whose programs they are.
+    """The action of node_files. Its option library_for names the role whose programs are among the files.
 
     One task holds the library first and the programs after it, so that no program is there before what it imports.
     The node's log names neither call: it would have the text of every file.
     """
 
     TRANSFERS_FILES = False
-    MODULE = ""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Hold the library where library_for is given, then call the module.
@@ -44,7 +43,7 @@ class WithLibrary(ActionBase):  # type: ignore[misc]  # ansible-core carries no 
         library = self.hold({"user": role}, task_vars) if role else {}
         if library.get("failed"):
             return library
-        answer = self._call(self.MODULE, arguments, task_vars)
+        answer = self._call("node_files", arguments, task_vars)
         changed = bool(library.get("changed"))
         diff = [library["diff"]] if changed else []
         mine = answer.get("diff") or []

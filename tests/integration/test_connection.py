@@ -31,7 +31,7 @@ def test_modules_run_from_a_noexec_file_system_with_a_narrow_umask(tmp_path: Pat
                 "ansible_remote_tmp": f"{temporary}/ansible",
                 "ansible_python_interpreter": sys.executable,
             },
-            "tasks": [{"node_files": {"files": [SECRET]}}, {"host_tuning_files": {"files": [SOURCE]}}],
+            "tasks": [{"node_files": {"files": [SECRET]}}, {"node_files": {"files": [SOURCE]}}],
         }
         for pipelining in (True, False)
     ]

@@ -33,6 +33,14 @@ def text_of(path: Path) -> str:
         return ""
 
 
+def unwritable(folder: Path, path: Path) -> str | None:
+    """Say that a folder cannot be written, where a path is to be or to go; None where it can."""
+    # access() answers "no" to root only where the file system is read-only.
+    if os.access(folder, os.W_OK):
+        return None
+    return f"{folder} cannot be written, where {path} is to be. Mount it for writing, then run again."
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename inside the folder survive a power cut (fsync)."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

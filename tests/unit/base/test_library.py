@@ -159,9 +159,7 @@ def test_the_checkout_sends_the_brain_and_no_byte_code() -> None:
 
 
 class Scripted(WithLibrary):
-    """The action of a module, whose modules are scripted: it keeps what they were called with."""
-
-    MODULE = "node_files"
+    """The action of node_files, whose modules are scripted: it keeps what they were called with."""
 
     def __init__(self, arguments: dict[str, Any], answers: dict[str, list[dict[str, Any]]]) -> None:
         self._task = SimpleNamespace(args=arguments, check_mode=False)
@@ -228,20 +226,12 @@ def test_files_without_a_role_are_written_alone() -> None:
     assert action.run() == {**WRITTEN, "library_changed": False}
 
 
-@pytest.mark.parametrize("name", ["node_files", "host_tuning_files"])
-def test_a_module_without_its_action_does_not_pass_over_the_library(name: str, tmp_path: Path) -> None:
+def test_a_module_without_its_action_does_not_pass_over_the_library(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
-    answer = run_main(f"library.{name}", {"library_for": "a", "files": [{"path": str(path), "content": ""}]})
+    answer = run_main("library.node_files", {"library_for": "a", "files": [{"path": str(path), "content": ""}]})
     assert answer["failed"]
     assert "library_for is for the action of the same name" in answer["msg"]
     assert not path.exists()
-
-
-@pytest.mark.parametrize("name", ["node_files", "host_tuning_files"])
-def test_an_action_calls_the_module_of_its_name(name: str) -> None:
-    plugin: Any = importlib.import_module(f"action_plugins.{name}").ActionModule
-    assert issubclass(plugin, WithLibrary)
-    assert name == plugin.MODULE
 
 
 def test_programs_import_it_with_the_standard_library_alone(folder: Path, tmp_path: Path) -> None:

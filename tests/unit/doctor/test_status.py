@@ -157,7 +157,7 @@ def test_a_damaged_memory_is_told_and_ends_nothing(node: Path, kind: str) -> Non
 
 def test_drop_ins_of_an_administrator_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = paths.LIMITS
-    tuned = task_of("host_tuning", "unit", "host_tuning_files")["host_tuning_files"]["files"]
+    tuned = task_of("host_tuning", "unit", "node_files")["node_files"]["files"]
     assert limits in [evaluate("host_tuning", file["path"]) for file in tuned]
     own, packaged = "/etc/systemd/system/vllm-tiny.service.d/local.conf", "/usr/lib/systemd/system/service.d/10-a.conf"
     shown = f"ActiveState=active\nDropInPaths={packaged} {limits} {own}\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.host import files as host_files
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.node.host import tuning
+from ansible.module_utils.gaudi.node.host import kernel_settings, tuning
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -340,7 +340,7 @@ def test_a_name_that_is_a_group_or_not_shown(proc: Path, tmp_path: Path) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_text", refuse)
         with refused("kernel_setting_hidden", "vm.nr_hugepages", "host_tuning_sysctl"):
-            tuning.running_settings(proc / "sys", ["vm.nr_hugepages"])
+            kernel_settings.running_settings(proc / "sys", ["vm.nr_hugepages"])
 
 
 def test_where_a_file_of_ours_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,7 +159,7 @@ def test_untune_says_what_it_could_not_put_back(
     assert ("but for" in said) is bool(findings or left or lost)
 
 
-WRITING = ("host_tuning_sysctl", "host_tuning_kernel_cmdline", "host_tuning_files")
+WRITING = ("host_tuning_sysctl", "host_tuning_kernel_cmdline", "node_files")
 SETTLED = {"reload_needed": False, "unit_settled": True, "document_kept": True, "reboot": []}
 
 

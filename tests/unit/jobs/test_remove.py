@@ -27,7 +27,7 @@ def tasks(role: str, name: str = "*") -> list[dict[str, Any]]:
 
 def installs(task: dict[str, Any]) -> bool:
     """Whether a task writes programs with the library that they import."""
-    return any("library_for" in task.get(module, {}) for module in ("node_files", "host_tuning_files"))
+    return "library_for" in task.get("node_files", {})
 
 
 USERS = sorted(path.name for path in ROLES.iterdir() if any(map(installs, tasks(path.name))))

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.gaudi.host.files import MARK
 
 from library import node_files
 from tests.unit.host.modules import run_main
+from tests.unit.preflight.test_templates import evaluate
+
+GONE = {"state": "absent"}
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +224,44 @@ def test_a_link_to_itself_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
     answer = hold({"path": str(folder / "a.service"), "content": "x"})
     assert f"rm {folder}" in answer["msg"]
     assert folder.is_symlink()
+
+
+def test_a_file_of_somebody_else_is_named_and_nothing_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "ours").write_text("x")
+    theirs, folder = tmp_path / "90-theirs.rules", tmp_path / "folder"
+    theirs.write_text("theirs\n")
+    folder.mkdir()
+    for path, wanted in ((theirs, {"content": f"{MARK}\nours\n"}), (theirs, GONE), (folder, GONE)):
+        answer = hold({"path": str(tmp_path / "ours"), **GONE}, {"path": str(path), "mark": MARK, **wanted})
+        assert answer["msg"] == f"{path} was not written by this role. Move it away, then run again."
+        assert answer["refused_id"] == "file_in_the_way"
+    assert theirs.read_text() == "theirs\n"
+    assert (tmp_path / "ours").exists()
+    assert folder.is_dir()
+
+
+def test_a_marked_file_of_ours_is_replaced_and_removed(tmp_path: Path) -> None:
+    path = {"path": str(tmp_path / "unit"), "mark": MARK}
+    for content in (f"{MARK}\nold\n", f"{MARK}\nnew\n"):
+        assert hold({**path, "content": content})["changed"] is True
+    assert hold({**path, **GONE})["changed"] is True
+    assert hold({**path, **GONE})["changed"] is False
+
+
+def test_the_role_host_tuning_marks_its_files() -> None:
+    assert evaluate("host_tuning", "{{ __host_tuning_mark }}") == MARK
+
+
+@pytest.mark.parametrize("wanted", [{"content": "2"}, {"state": "absent"}])
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, str]
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: "locked" not in str(path))
+    (tmp_path / "locked").mkdir()
+    two = tmp_path / "locked/two"
+    two.write_text("1")
+    answer = hold({"path": str(tmp_path / "one"), "content": "1"}, {"path": str(two), **wanted})
+    assert answer["msg"].startswith(f"{tmp_path}/locked cannot be written, where {two} is to be")
+    assert not (tmp_path / "one").exists()
+    two.chmod(0o644)
+    assert hold({"path": str(two), "content": "1"})["changed"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import configuration
 from ansible.module_utils.gaudi.node import engine_config
-from ansible.module_utils.gaudi.node.host import tuning
+from ansible.module_utils.gaudi.node.host import desired_record
 
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
@@ -41,7 +42,7 @@ class Host:
             "kernel": {"vm.nr_hugepages": pages},
             "files": [{"path": str(self.file), "content": "unit\n"}],
         }
-        return run_main("library.host_tuning_files", asked, check=check)
+        return run_main("library.node_files", asked, check=check)
 
 
 def end(held: dict[str, Any]) -> dict[str, Any]:
@@ -51,7 +52,8 @@ def end(held: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    monkeypatch.setattr(tuning, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(desired_record, "PROC", tmp_path / "proc")
+    monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
     return Host(tmp_path)
 
 

@@ -264,7 +264,7 @@ def test_who_serves_one_model_compares_the_engine_too(engine: dict[str, Any], se
     ("role", "module", "register"),
     [
         ("container_runtime", "docker_daemon_json", "container_runtime_daemon"),
-        ("host_tuning", "host_tuning_files", "host_tuning_written"),
+        ("host_tuning", "node_files", "host_tuning_written"),
     ],
 )
 def test_each_layer_has_its_desired_state_recorded(role: str, module: str, register: str) -> None:

@@ -40,7 +40,7 @@ def files(instance: str) -> dict[str, str]:
     plan = {**PLAN, "instance": instance}
     given = written(plan)
     given += evaluate("node_job", task_of("node_job", "install", "node_files")["node_files"]["files"])
-    tuning = task_of("host_tuning", "unit", "host_tuning_files")["host_tuning_files"]["files"]
+    tuning = task_of("host_tuning", "unit", "node_files")["node_files"]["files"]
     given += [evaluate("host_tuning", file) for file in tuning if "needrestart" in str(file)]
     texts = {str(file["path"]): str(file.get("content", "")) for file in given}
     return {path: text for path, text in texts.items() if path.startswith(FOLDER)}

@@ -1,20 +1,11 @@
-"""Read how a host is tuned, and keep records of the settings that runs want; host/ interprets the facts.
-
-And what settings runs want: a role that sets something keeps a record of its desired state beside its files, and at
-its end a run compares record, files and kernel with what it had set. So of two runs at once, the one that was
-overwritten notices it.
-"""
+"""Read how a host is tuned; host/ interprets the facts."""
 
 from __future__ import annotations
 
 import calendar
 import contextlib
-import hashlib
-import hmac
-import json
 import os
 import platform
-import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,18 +14,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ...base.documents import Damaged
 from ...base.printable import printable
-from ...base.refusal import Refusal
 from ...host import cmdline, energy, grub, inspection, state, sysctl, tuned, tuners
 from ...host.boot import Boot
-from ...host.sysctl import normal
 from .. import iommu
-from ..documents import make_room, read_json, read_text
-from ..files import take_turn, write_json
+from ..files import take_turn, unwritable
 from ..module import output
 from ..registers import read_register
 from . import boot_loader
+from .kernel_settings import running_settings
 
 ROOT = Path("/")
 BOOT = Path("/boot")
@@ -65,20 +53,6 @@ _PROPERTIES = (
 _WHOLE_SECONDS = 2.0
 # What our unit runs.
 _RUN = ("unit", "program")
-RECORD = {"salt": str, "digest": str, "written": {"by": str, "at": str}}
-# A file or a setting may contain a proxy's password, so both are private.
-_MODE = 0o600
-
-# The option of modules that keep a record.
-DESIRED_OPTION: dict[str, Any] = {
-    "type": "dict",
-    "options": {
-        "record": {"type": "path", "required": True},
-        "of": {"type": "str", "required": True},
-        "by": {"type": "str", "required": True},
-        "asked": {"type": "dict", "default": {}},
-    },
-}
 
 
 def read_host(module: AnsibleModule, wanted: Mapping[str, Any], paths: Mapping[str, str]) -> inspection.HostFacts:
@@ -327,9 +301,9 @@ def boot_lock() -> Iterator[None]:
 
     No user of the node may open the file: whoever may read a file can lock it.
     """
-    handle = os.open(BOOT_LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    handle = os.open(BOOT_LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(handle, _MODE)
+        os.fchmod(handle, 0o600)
         take_turn(handle, BOOT_LOCK, BOOT_LOCK_SECONDS)
         yield
     finally:
@@ -395,30 +369,6 @@ def _put(module: AnsibleModule, path: Path, text: bytes | None) -> None:
     module.atomic_move(temporary, str(path))
 
 
-def running_settings(proc_sys: Path, keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of settings that this kernel has. ``proc_sys``: /proc/sys.
-
-    Raises Refusal for a name that is not a single setting, or that the kernel does not show.
-    """
-    found = {}
-    for key in keys:
-        path = proc_sys / key.replace(".", "/")
-        if path.is_dir():
-            raise Refusal(
-                "not_a_kernel_setting", f"{key} is a group of kernel settings, not one. Name one of them, below {path}."
-            )
-        if path.exists():
-            try:
-                found[key] = normal(path.read_text())
-            except OSError as error:
-                raise Refusal(
-                    "kernel_setting_hidden",
-                    f"The kernel does not show {key} ({path}: {error.strerror}), so nobody can tell whether it holds. "
-                    "Take it out of host_tuning_sysctl.",
-                ) from error
-    return found
-
-
 def obstacle(path: Path) -> str | None:
     """Say why a file of ours cannot be written or removed here, or None when it can."""
     if path.is_dir():
@@ -426,83 +376,4 @@ def obstacle(path: Path) -> str | None:
     folder = next(parent for parent in path.parents if parent.exists())
     if not folder.is_dir():
         return f"{folder} is no directory, where {path} is to be. Move it away, then run again."
-    # access() answers "no" to root only where the file system is read-only.
-    if not os.access(folder, os.W_OK):
-        return f"{folder} cannot be written, where {path} is to be. Mount it for writing, then run again."
-    return None
-
-
-def note(
-    desired: Mapping[str, Any], content: Any, files: Mapping[str, str], kernel: Mapping[str, str], check: bool
-) -> tuple[bool, dict[str, Any]]:
-    """Record this run's desired state; return whether the record changed, and the data that gone() compares.
-
-    content: the desired state as JSON data. files: the text of each file that implements it, "" for a missing one.
-    kernel: values of the running kernel. Only digests of the texts are returned, with a salt from the record, as a text
-    may contain a password.
-    """
-    path, text = Path(desired["record"]), json.dumps([desired["asked"], content], sort_keys=True)
-    said = _record(path)
-    # The salt stays, so that two runs with the same desired state compute the same digests.
-    salt = said["salt"] if said else secrets.token_hex(32)
-    changed = said is None or said["digest"] != _digest(salt, text)
-    if said is None or changed:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        said = {"salt": salt, "digest": _digest(salt, text), "written": {"by": desired["by"], "at": at}}
-        if not check:
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            make_room(path)
-            write_json(path, said, mode=_MODE)
-    return changed, {
-        "of": desired["of"],
-        "record": str(path),
-        "digest": said["digest"],
-        "files": {name: text and _digest(salt, text) for name, text in files.items()},
-        "kernel": dict(kernel),
-        "boot": _boot_id(),
-    }
-
-
-def gone(desired: Mapping[str, Any]) -> tuple[str, Path | None] | None:
-    """Compare a node with the result of note(): None if everything is there, else what differs, and the foreign record.
-
-    The record is None if it is this run's own; then no other run is named. Kernel values are compared only until the
-    next boot, which applies the files. Raises Refusal as running_settings does.
-    """
-    path = Path(desired["record"])
-    said = _record(path)
-    ours = said is not None and said["digest"] == desired["digest"]
-    differs = [name for name, digest in desired["files"].items() if _seen(Path(name), said) != digest] if ours else []
-    if desired["boot"] == _boot_id():
-        running = running_settings(PROC / "sys", desired["kernel"])
-        differs += [key for key, value in desired["kernel"].items() if running.get(key) != str(value)]
-    if ours and not differs:
-        return None
-    where = f" ({', '.join(differs)})" if differs else ""
-    what = f"{desired['of']} are not on the node as this run has written them{where}"
-    return what, None if ours else path
-
-
-def _record(path: Path) -> dict[str, Any] | None:
-    """Return the record; None if it is missing or damaged, as the next run writes it again."""
-    try:
-        return read_json(path, RECORD)
-    except Damaged:
-        return None
-
-
-def _seen(path: Path, said: Mapping[str, Any] | None) -> str:
-    """Return the digest of a file on the node; "" if it is missing."""
-    try:
-        text = read_text(path)
-    except Damaged as damage:
-        return str(damage)
-    return _digest(str((said or {}).get("salt")), text) if text else ""
-
-
-def _digest(salt: str, text: str) -> str:
-    return hmac.new(salt.encode(), text.encode(), hashlib.sha256).hexdigest()
-
-
-def _boot_id() -> str:
-    return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return unwritable(folder, path)
