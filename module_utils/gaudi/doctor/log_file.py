@@ -98,7 +98,7 @@ _PACKAGES = re.compile(
     r"^(?:[EW]: |Err:\d|dpkg(?:-deb)?: |Setting up |Reading package lists|Error! |Consult /|modprobe: "
     r"|modinfo: |insmod: |dkms\b|Failed to update apt cache|No package matching|DKMS tree already contains"
     r"|Sub-process |The following packages have unmet)|\bpackage [a-z-]+ script subprocess returned error"
-    r"|update-initramfs: |mkinitramfs: ",
+    r"|update-initramfs: |mkinitramfs: |Loading of (?:unsigned module|module with unavailable key) is rejected",
     re.MULTILINE,
 )
 _KERNEL = re.compile(
@@ -373,7 +373,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
 # Ctrl-C on a terminal, Python's and vLLM's handlers of signals, and uvicorn.
 _STOPPED = re.compile(
     r"^\^C|^KeyboardInterrupt\b|\b(?i:received|caught|got|due to)\b.{0,30}\bSIG(?:TERM|INT)\b"
-    r"|^Shutting down FastAPI HTTP server|^INFO: +Shutting down$"
+    r"|^Shutting down FastAPI HTTP server|^INFO: +Shutting down$|\bexited with code (?:130|143)\b"
 )
 
 
@@ -464,6 +464,7 @@ def _of_programs(lines: Sequence[str], *, served: bool) -> Iterator[str]:
 _RAISED = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception): ")
 _FAILED = re.compile(
     r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b|^E: "
+    r"|\bexited with code [1-9]|blocked for more than \d+ seconds|not enough slots|attempt to run as root"
     r"|command not found|segmentation fault|core dumped|: (?:No such file or directory|Permission denied)$"
 )
 

@@ -23,7 +23,7 @@ CODE = re.compile(NOT_ACQUIRED)
 # Several causes print this line. A line that another cause alone prints decides between them.
 AMBIGUOUS = "card-not-acquired"
 # How a process ends that raises no exception. The first one is why the second one happened.
-ENDS = ("memory-limit", "process-killed", "crashed")
+ENDS = ("memory-limit", "memory-corrupted", "process-killed", "crashed", "bus-error")
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
 
@@ -126,7 +126,7 @@ def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[Known, str] | None:
     roots = ((chain.number, chain.explaining()) for chain in chains)
     raised = [number for number, root in roots if root is not None and not root.is_consequence]
     told = [
-        (known.id != ENDS[0], *log.telling[known.id, error], known)
+        (known.id not in ENDS[:2], *log.telling[known.id, error], known)
         for known, _pattern in SIGNS
         for error in (True, False)
         if known.id in ENDS and (known.id, error) in log.telling
@@ -217,6 +217,8 @@ def _end(log: ServerLog, facts: Facts, first: Raised | None) -> str:
         return "container-killed"
     if status == 128 + Signals.SIGSEGV:
         return "crashed"
+    if status == 128 + Signals.SIGBUS:
+        return "bus-error"
     if log.vanished and not log.before_death and unknown:
         return "process-vanished"
     if log.died:

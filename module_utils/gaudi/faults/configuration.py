@@ -39,18 +39,46 @@ FAULTS = (
         "Correct the option that the line names, " + START_AGAIN,
         "pydantic, which vllm/config is made of",
         signs=r"(?:^|\) ) *Value error, |must be divisible by tensor parallel size"
-        r"|max_num_batched_tokens \(\d{1,9}\) (?:is smaller|must be)|invalid (?:tool call|reasoning) parser",
+        r"|max_num_batched_tokens \(\d{1,9}\) (?:is smaller|must be)|invalid (?:tool call|reasoning) parser"
+        r"|Unknown quantization method: |Quantization method specified in the model config",
         example="  Value error, max_model_len is larger than the model takes",
+    ),
+    Known(
+        "not-divisible",
+        INSTANCES,
+        "",
+        "The server divides a dimension of the model by the number of cards, and a rest remains.",
+        "Set tensor_parallel_size to a number that divides it. playbooks/plan.yml -e every_release=true -e "
+        "model_config=FILE names the numbers of cards that work for a config.json.",
+        "ensure_divisibility in vllm/distributed/utils.py",
+        signs=r"AssertionError: \d{1,9} is not divisible by \d{1,4}\b",
+        example="AssertionError: 151655 is not divisible by 4",
     ),
     Known(
         "chat-template-missing",
         INSTANCES,
         "",
         "The server cannot read the chat template.",
-        "Put the template where the container sees it, beside the weights, or correct chat_template, " + START_AGAIN,
+        "Put the template where the container sees it, beside the weights, and correct the path (--chat-template in "
+        "extra_args) or what the line says of its text, " + START_AGAIN,
         "load_chat_template in vllm/entrypoints or vllm/renderers/chat_utils.py",
-        signs=r"The supplied chat template .*(?:path-like|looks like a file path), but",
+        signs=r"The supplied chat template .*(?:path-like|looks like a file path), but"
+        r"|jinja2\.exceptions\.Template(?:Syntax|Assertion)Error",
         example="ValueError: The supplied chat template (/t.jinja) looks like a file path, but it cannot be opened.",
+    ),
+    Known(
+        "no-chat-template",
+        INSTANCES,
+        "",
+        "The model has no chat template: it is a base model, or the file of its template is missing.",
+        "Take the model's variant for chats (Instruct), or fetch tokenizer_config.json and chat_template.jinja again if "
+        "its repository has one. Else give a server --chat-template FILE (extra_args), or ask it at /v1/completions, "
+        "which needs none. A calibration needs a model with one.",
+        "apply_chat_template of transformers",
+        signs=r"default chat template is no longer allowed|tokenizer\.chat_template is not set"
+        r"|tokenizer does not define a chat template",
+        example="ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no "
+        "template argument was passed!",
     ),
     Known(
         "rendezvous-port-taken",

@@ -65,8 +65,9 @@ FAULTS = (
         "your shell. Or bring the image as a file (playbooks/save_image.yml, playbooks/load_image.yml).",
         "a record of an owner of eight Gaudi 3: dockerd without a proxy",
         retry=True,
-        signs=r"failed to resolve reference|\bdial tcp\b.*(?:timeout|refused|no such host|unreachable)"
-        r"|Error response from daemon: Get \"?https?://\S+/v2/|net/http: (?:TLS handshake timeout|request canceled)",
+        signs=r"failed to resolve reference"
+        r"|(?:\b(?:daemon|pull|registry|failed to do request)\b|/v2/).*\bdial tcp\b.*(?:timeout|refused|no such host"
+        r"|unreachable)|Error response from daemon: Get \"?https?://\S+/v2/|net/http: (?:TLS handshake timeout|request canceled)",
         example="Error response from daemon: failed to resolve reference "
         '"vault.habana.ai/gaudi-docker/1.24.1": failed to do request: Head "https://vault.habana.ai/v2/": dial '
         "tcp 198.18.0.30:443: i/o timeout",
@@ -186,6 +187,19 @@ FAULTS = (
         "habana.ai/gaudi. preemption: 0/3 nodes are available.",
     ),
     Known(
+        "probe-failed",
+        INSTANCES,
+        "",
+        "Kubernetes ended the container, because its {it} failed.",
+        "A start takes minutes to hours: its log shows how far it came (kubectl logs --previous), and "
+        "playbooks/plan.yml the number of graphs. Give the container a startupProbe whose failureThreshold times "
+        "periodSeconds is longer than that; a livenessProbe waits for it. If the log shows an error, have that "
+        "explained.",
+        "the kubelet of Kubernetes; GenAIComps 1557, a public issue",
+        signs=r"Container \S{1,80} failed ((?:startup|liveness) probe)",
+        example="Normal  Killing  2m  kubelet  Container vllm failed startup probe, will be restarted",
+    ),
+    Known(
         "card-not-acquired",
         CARDS,
         "",
@@ -232,19 +246,19 @@ FAULTS = (
         "3519, public issues",
         signs=r"Insufficient space in /dev/shm|exceeds memory available in /dev/shm"
         r"|[Nn]o space left on device.{0,200}'/(?:psm_|torch_|dev/shm/)"
-        r"|[Uu]nable to (?:allocate shared memory|write to file </torch_)|\bout of shared memory|\bBus error\b",
+        r"|[Uu]nable to (?:allocate shared memory|write to file </torch_)|\bout of shared memory",
         example="OSError: [Errno 28] No space left on device: '/psm_1b2c3d4e'",
     ),
     Known(
         "disk-full",
         HOST,
         "",
-        "A file system is full.",
-        "Make room (df -h), /dev/shm included. docker system df shows what Docker has, and docker builder prune "
+        "A file system is full, or the quota of its user or pod.",
+        "Make room (df -h), /dev/shm included; quota -s shows a quota. docker system df shows what Docker has, and docker builder prune "
         "removes what builds have cached.",
         "PyTorch, and the C library",
         retry=True,
-        signs=r"[Nn]o space left on device",
+        signs=r"[Nn]o space left on device|Disk quota exceeded|low on resource: ephemeral-storage",
         example="OSError: [Errno 28] No space left on device",
     ),
     Known(

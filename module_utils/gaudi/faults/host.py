@@ -254,6 +254,18 @@ FAULTS = (
         example="RuntimeError: can't start new thread",
     ),
     Known(
+        "memory-corrupted",
+        HOST,
+        "",
+        "The host's memory had an error that cannot be corrected, and the kernel ended the process that used it.",
+        "ras-mc-ctl --errors or ipmitool sel elist name the memory module: have it replaced. A start may go well until "
+        "then, with other memory.",
+        "mm/memory-failure.c of the kernel",
+        retry=True,
+        signs=r"due to hardware memory corruption|Memory failure: 0x[0-9a-f]{1,16}: (?:Killing|Sending SIGBUS)",
+        example="Memory failure: 0x1234: Sending SIGBUS to python3:4242 due to hardware memory corruption",
+    ),
+    Known(
         "host-memory-short",
         HOST,
         "",
@@ -262,7 +274,8 @@ FAULTS = (
         "PyTorch's allocator for the host, and the C library",
         retry=True,
         signs=r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|\[Errno 12\] Cannot allocate memory"
-        r"|\bstd::bad_alloc\b|^MemoryError\b",
+        r"|\bstd::bad_alloc\b|^MemoryError\b|synStatus[= ]+(?:synStatus )?3\b"
+        r"|unable to mmap \d{1,20} bytes from file <[^>]{1,200}>: Cannot allocate memory",
         example="RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate "
         "memory: you tried to allocate 34359738368 bytes. Error code 12 (Cannot allocate memory)",
     ),

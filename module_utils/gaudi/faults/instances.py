@@ -10,6 +10,18 @@ _KERNEL_LOG = (
     "docker inspect --format '{{{{.State.OOMKilled}}}}' NAME."
 )
 _FREE_MEMORY = "free host memory, lower vm.nr_hugepages, or raise the container's limit"
+_SHM = (
+    "df -h /dev/shm in the container shows it full, or with Docker's 64 MiB: docker run --shm-size=16g or --ipc=host, "
+    "shm_size in Compose, an emptyDir with medium: Memory at /dev/shm in Kubernetes"
+)
+_CUT = (
+    "a file of the weights was cut short or written while the server read it, or its disk does not answer: compare the "
+    "files (playbooks/verify_weights.yml), and serve a copy that nothing writes"
+)
+_BUS_LAST = (
+    "3. dmesg -T | grep -iE 'hardware error|memory failure|I/O error' shows memory or a disk that fails; 4. "
+    "HugePages_Free in /proc/meminfo is 0: raise vm.nr_hugepages. If it is none of these, open an issue with the log."
+)
 # Who reports the status of a process: vLLM of its workers, docker compose, and a shell of a script.
 _EXIT_CODE = r"(?:Worker \w{1,60} pid \d{1,9} died, |^\S{1,80} )?(?i:\bexit(?:ed with)? ?code[:=]?\s{1,8})(?:"
 _OF_A_SHELL = r"(?:\S{1,80}: line \d{1,6}: +\d{1,9} )?"
@@ -278,7 +290,8 @@ FAULTS = (
         "Docker and Kubernetes, which name the kernel's kill so; ray/exceptions.py",
         retry=True,
         signs=r"\bOOMKilled\b(?!\W{1,4}false)|ray\.exceptions\.OutOfMemoryError|due to the node running low on memory"
-        r"|fatal signal: .{0,40}oom",
+        r"|fatal signal: .{0,40}oom|\bkilled by the OOM killer\b|Failed with result 'oom-kill'"
+        r"|\bKilled \S{1,200} due to memory pressure\b|low on resource: memory\b",
         example="      Reason:       OOMKilled",
     ),
     Known(
@@ -327,6 +340,35 @@ FAULTS = (
         rf"|Failed core proc\(s\): \{{[^}}]{{0,200}}: (?:-11|139)\b|Segmentation fault \(core dumped\)"
         rf"|^{_OF_A_SHELL}Segmentation fault(?:$|\s{{2,}})",
         example="!!!!!!! Segfault encountered !!!!!!!",
+    ),
+    Known(
+        "bus-error",
+        INSTANCES,
+        CAUSES,
+        "A process of the server was ended by a bus error (SIGBUS): what it had mapped into its memory was not there. "
+        "This has several causes.",
+        f"Check in this order: 1. {_SHM}; 2. {_CUT}; {_BUS_LAST}",
+        "the kernel; vllm-ascend 3519, a public issue",
+        remedies={"weights": f"Check in this order: 1. {_CUT}; 2. {_SHM}; {_BUS_LAST}"},
+        cases=True,
+        consequence=True,
+        signs=r"\bBus error\b(?!\. It is possible that dataloader)|\bSignals\.SIGBUS\b|terminated with signal SIGBUS"
+        rf"|{_EXIT_CODE}(?:-7|135))\b|\bstatus=7/BUS\b|Failed core proc\(s\): \{{[^}}]{{0,200}}: (?:-7|135)\b",
+        example="Fatal Python error: Bus error",
+    ),
+    Known(
+        "package-missing",
+        INSTANCES,
+        "",
+        "The image lacks a Python package that the model needs: {it}.",
+        "Install it in an image of its own (FROM the image, RUN pip install NAME) and serve with that "
+        "(serving_image_ref). pip must not replace the vendor's PyTorch: compare pip list before and after.",
+        "transformers and vLLM, of what they import only for some models",
+        signs=r"\brequires? the (\w{1,40}) library but it was not found|packages that were not found in your environment: "
+        r"([^.]{1,100})|Cannot instantiate this tokenizer from a slow version.{0,60}?(sentencepiece)"
+        r"|Please install ([\w-]{1,40})\S{0,40} via `?pip install",
+        example="ImportError: This modeling file requires the following packages that were not found in your "
+        "environment: einops. Run `pip install einops`",
     ),
     Known(
         "engine-died",

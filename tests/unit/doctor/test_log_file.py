@@ -692,7 +692,17 @@ WHOLE = [
         "shared-memory-full",
     ),
     ("RuntimeError: unable to write to file </torch_739_1_4>: No space left on device (28)\n", "shared-memory-full"),
-    (f"Fatal Python error: Bus error\n\n{DIED}", "shared-memory-full"),
+    # A bus error has several causes. Lines of shared memory or of the kernel decide between them.
+    (f"Fatal Python error: Bus error\n\n{DIED}", "bus-error"),
+    ("/start.sh: line 7:    42 Bus error               (core dumped) vllm serve /model\n", "bus-error"),
+    ("vllm-server exited with code 135\n", "bus-error"),
+    ("RuntimeError: Engine core initialization failed. Failed core proc(s): {'EngineCore_DP0': -7}\n", "bus-error"),
+    (f"OSError: [Errno 28] No space left on device: '/psm_1b2c3d4e'\nBus error\n{DIED}", "shared-memory-full"),
+    (
+        "[ 1234.5] Memory failure: 0x1234: Sending SIGBUS to python3:4242 due to hardware memory corruption\n"
+        "Bus error (core dumped)\n",
+        "memory-corrupted",
+    ),
     (
         "RuntimeError: DataLoader worker (pid 729) is killed by signal: Bus error. It is possible that dataloader's "
         "workers are out of shared memory. Please try to raise your shared memory limit.\n",
@@ -822,6 +832,93 @@ WHOLE = [
     ),
     ("ValueError: max_num_batched_tokens (2048) is smaller than max_model_len (8192).\n", "refused-configuration"),
     ("libfabric:1:efa:core:efa_mr_reg: Unable to register MR: Cannot allocate memory\n", "locked-memory"),
+    # What systemd, the kubelet and their events say of an end.
+    (
+        "vllm-chat.service: A process of this unit has been killed by the OOM killer.\n"
+        "vllm-chat.service: Main process exited, code=killed, status=9/KILL\n"
+        "vllm-chat.service: Failed with result 'oom-kill'.\n",
+        "memory-limit",
+    ),
+    (
+        "systemd-oomd[900]: Killed /system.slice/docker-abc.scope due to memory pressure for /system.slice being "
+        "65.00% > 60.00% for > 20s with reclaim activity\n",
+        "memory-limit",
+    ),
+    (
+        "Status:  Failed\nReason:  Evicted\nMessage: The node was low on resource: memory. Threshold quantity: 100Mi, "
+        "available: 50Mi.\n",
+        "memory-limit",
+    ),
+    (
+        "Message: The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 5Gi.\n",
+        "disk-full",
+    ),
+    ("OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/hub'\n", "disk-full"),
+    (
+        '  Warning  Unhealthy  2m (x120 over 22m)  kubelet  Startup probe failed: Get "http://10.233.1.5:8000/health": '
+        "dial tcp 10.233.1.5:8000: connect: connection refused\n"
+        "  Normal   Killing    2m   kubelet  Container vllm failed startup probe, will be restarted\n",
+        "probe-failed",
+    ),
+    # A probe that fails while the weights load ends nothing yet.
+    (
+        '  Warning  Unhealthy  2m  kubelet  Readiness probe failed: Get "http://10.233.1.5:8000/health": dial tcp '
+        "10.233.1.5:8000: connect: connection refused\n",
+        "unknown",
+    ),
+    ("vllm-server exited with code 1\n", "unknown"),
+    ("vllm-server exited with code 0\n", "no-failure"),
+    ("vllm-server exited with code 143\n", "stopped-on-purpose"),
+    ("[ 3600.1] INFO: task python3:4242 blocked for more than 120 seconds.\n", "unknown"),
+    ("[   15.1] Loading of module with unavailable key is rejected\n", "module_not_signed"),
+    ("There are not enough slots available in the system to satisfy the 8 slots that were requested\n", "unknown"),
+    ("mpirun has detected an attempt to run as root.\n", "unknown"),
+    ("RuntimeError: synStatus=3 [Out of host memory] synHostMalloc failed.\n", "host-memory-short"),
+    # What the server was given, in the words of vLLM, transformers and jinja.
+    (
+        "ValueError: Unknown quantization method: hqq. Must be one of ['aqlm', 'awq', 'fp8', 'gptq', 'inc'].\n",
+        "refused-configuration",
+    ),
+    (
+        "ValueError: Quantization method specified in the model config (compressed-tensors) does not match the "
+        "quantization method specified in the `quantization` argument (fp8).\n",
+        "refused-configuration",
+    ),
+    ("(Worker_TP0 pid=17) AssertionError: 151655 is not divisible by 4\n", "not-divisible"),
+    (
+        "jinja2.exceptions.TemplateSyntaxError: unexpected '}'\n",
+        "chat-template-missing",
+    ),
+    (
+        "ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no template "
+        "argument was passed!\n",
+        "no-chat-template",
+    ),
+    (
+        "ValueError: As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat "
+        "template if the tokenizer does not define one.\n",
+        "no-chat-template",
+    ),
+    (
+        "ValueError: Cannot instantiate this tokenizer from a slow version. If it's based on sentencepiece, make sure "
+        "you have sentencepiece installed.\n",
+        "package-missing",
+    ),
+    (
+        "ImportError: requires the protobuf library but it was not found in your environment. Checkout the "
+        "instructions on the installation page of its repo\n",
+        "package-missing",
+    ),
+    (
+        "ImportError: This modeling file requires the following packages that were not found in your environment: "
+        "einops. Run `pip install einops`\n",
+        "package-missing",
+    ),
+    (
+        "ImportError: Please install bitsandbytes>=0.46.1 via `pip install bitsandbytes>=0.46.1` to use bitsandbytes "
+        "quantizer.\n",
+        "package-missing",
+    ),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
 ]
@@ -876,6 +973,25 @@ def test_a_process_that_vanished_is_said_to_be_killed_only_where_the_log_shows_i
     # Ray names it among what may have happened.
     raylet = "(raylet) Some common causes include: (3) the worker crashed unexpectedly due to SIGSEGV or another error."
     assert explained(f"{raylet}\n{DIED}").id == "process-vanished"
+
+
+def test_a_bus_error_names_each_cause_in_an_order() -> None:
+    found = explained("/start.sh: line 7:    42 Bus error               (core dumped) vllm serve /model\n")
+    order = [found.remedy.index(word) for word in ("--shm-size", "verify_weights", "dmesg", "HugePages")]
+    assert order == sorted(order)
+    # A file of the weights is mapped while they load.
+    loading = "Loading safetensors checkpoint shards:  50% Completed | 4/8 [00:00<00:00,  4.87it/s]\nBus error\n"
+    remedy = explained(loading).remedy
+    assert remedy.index("verify_weights") < remedy.index("--shm-size")
+
+
+@pytest.mark.parametrize("kind", ["awq_marlin", "mxfp4", "modelopt"])
+def test_no_release_is_promised_for_a_kind_of_weights(kind: str) -> None:
+    found = explained(f"ValueError: {kind} quantization is currently not supported in hpu.\n")
+    assert not found.retry
+    assert "model_config=FILE" in found.remedy
+    # What is said of one kind names it.
+    assert "(the KeyError) releases with plugin 0.21" in found.remedy
 
 
 UBUNTU = {"kernel_newest": {"ubuntu24.04": "6.8", "rhel9.6": "5.14"}, "kernel_minimum": {"ubuntu22.04": "5.15"}}
