@@ -465,6 +465,7 @@ _RAISED = re.compile(r"(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception): ")
 _FAILED = re.compile(
     r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b|^E: "
     r"|\bexited with code [1-9]|blocked for more than \d+ seconds|not enough slots|attempt to run as root"
+    r"|\bFailed(?:Scheduling|Mount|Create\w{0,20})\b|\bnot (?:allowed|permitted)\b|\b(?:denied|rejected|refused)\b"
     r"|command not found|segmentation fault|core dumped|: (?:No such file or directory|Permission denied)$"
 )
 
@@ -539,7 +540,12 @@ def _without_failure(how_far: str, case: str = "") -> Cause:
 
 
 def _of_refusal(refusal: Refusal, lines: Sequence[str]) -> Cause:
-    return _cause(refusal.id, refusal.cause, refusal.remedy, lines)
+    retry = fault(refusal.id).retry if refusal.id in _LISTED else refusal.id in _PASSING
+    return _cause(refusal.id, refusal.cause, refusal.remedy, lines, retry=retry)
+
+
+# Refusals of packages whose reason may be gone at another try.
+_PASSING = ("packages_locked", "repository_down")
 
 
 def _cause(id: str, cause: str, remedy: str, lines: Sequence[str], *, retry: bool = False) -> Cause:

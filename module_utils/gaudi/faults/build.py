@@ -5,7 +5,7 @@ The most specific cause comes first. ``it`` in a sentence is what the groups of 
 
 from __future__ import annotations
 
-from .entry import ENGINE, Known
+from .entry import ENGINE, HOST, Known
 
 _PROXIES = "gaudi_http_proxy and gaudi_https_proxy (serving_image_http_proxy and serving_image_https_proxy where set)"
 _INDEXES = f"serving_image_python_indexes and the proxies, {_PROXIES}"
@@ -195,6 +195,17 @@ FAULTS = (
         signs=r"Failed building (?:wheel|editable) for (\S+)|Failed to build '?([^'\s]+)'?"
         r"|did not run successfully for (\S+)",
         example="ERROR: Failed building wheel for pillow-simd",
+    ),
+    Known(
+        "compiler-killed",
+        HOST,
+        "",
+        "The kernel killed the compiler ({it}): the host or the build's limit had too little memory.",
+        "Free host memory (free -h, vm.nr_hugepages), or compile with fewer jobs at a time (MAX_JOBS).",
+        "GCC",
+        retry=True,
+        signs=r"Killed signal terminated program (\w{1,40})",
+        example="c++: fatal error: Killed signal terminated program cc1plus",
     ),
     Known(
         "not-compiled",

@@ -71,9 +71,9 @@ FAULTS = (
         INSTANCES,
         "",
         "The model has no chat template: it is a base model, or the file of its template is missing.",
-        "Take the model's variant for chats (Instruct), or fetch tokenizer_config.json and chat_template.jinja again if "
-        "its repository has one. Else give a server --chat-template FILE (extra_args), or ask it at /v1/completions, "
-        "which needs none. A calibration needs a model with one.",
+        "Take the model's variant for chats (Instruct), or fetch tokenizer_config.json and chat_template.jinja again "
+        "if its repository has one. Else give a server --chat-template FILE (extra_args), or ask it at "
+        "/v1/completions, which needs none. A calibration needs a model with one.",
         "apply_chat_template of transformers",
         signs=r"default chat template is no longer allowed|tokenizer\.chat_template is not set"
         r"|tokenizer does not define a chat template",
@@ -123,6 +123,18 @@ FAULTS = (
         example="RuntimeError: Gloo connectFullMesh failed with [/gloo/transport/tcp/pair.cc:144] no error",
     ),
     Known(
+        "port-forbidden",
+        INSTANCES,
+        "",
+        "The user who runs the server may not listen at this port: those below 1024 are for root.",
+        "Give the server a port from 1024 on; a proxy or a published port of the container (docker run -p 80:8000) may "
+        "have the low one.",
+        "the kernel: EACCES of bind, ip_unprivileged_port_start",
+        signs=r"\[Errno 13\] error while attempting to bind|bind\b.{0,80}[Pp]ermission denied",
+        example="PermissionError: [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission "
+        "denied",
+    ),
+    Known(
         "path-forbidden",
         INSTANCES,
         "",
@@ -130,7 +142,7 @@ FAULTS = (
         "Give it to the user who runs the server, and mount it for writing where the server writes there (its cache: "
         "HF_HOME), " + START_AGAIN,
         "the kernel: EACCES",
-        signs=r"PermissionError: \[Errno 13\]",
+        signs=r"PermissionError: \[Errno 13\](?! error while attempting to bind)",
         example="PermissionError: [Errno 13] Permission denied: '/data/hub'",
     ),
     Known(

@@ -67,7 +67,8 @@ FAULTS = (
         retry=True,
         signs=r"failed to resolve reference"
         r"|(?:\b(?:daemon|pull|registry|failed to do request)\b|/v2/).*\bdial tcp\b.*(?:timeout|refused|no such host"
-        r"|unreachable)|Error response from daemon: Get \"?https?://\S+/v2/|net/http: (?:TLS handshake timeout|request canceled)",
+        r"|unreachable)|Error response from daemon: Get \"?https?://\S+/v2/|net/http: (?:TLS handshake timeout"
+        r"|request canceled)",
         example="Error response from daemon: failed to resolve reference "
         '"vault.habana.ai/gaudi-docker/1.24.1": failed to do request: Head "https://vault.habana.ai/v2/": dial '
         "tcp 198.18.0.30:443: i/o timeout",
@@ -254,8 +255,8 @@ FAULTS = (
         HOST,
         "",
         "A file system is full, or the quota of its user or pod.",
-        "Make room (df -h), /dev/shm included; quota -s shows a quota. docker system df shows what Docker has, and docker builder prune "
-        "removes what builds have cached.",
+        "Make room (df -h), /dev/shm included; quota -s shows a quota. docker system df shows what Docker has, and "
+        "docker builder prune removes what builds have cached.",
         "PyTorch, and the C library",
         retry=True,
         signs=r"[Nn]o space left on device|Disk quota exceeded|low on resource: ephemeral-storage",

@@ -364,8 +364,8 @@ FAULTS = (
         "Install it in an image of its own (FROM the image, RUN pip install NAME) and serve with that "
         "(serving_image_ref). pip must not replace the vendor's PyTorch: compare pip list before and after.",
         "transformers and vLLM, of what they import only for some models",
-        signs=r"\brequires? the (\w{1,40}) library but it was not found|packages that were not found in your environment: "
-        r"([^.]{1,100})|Cannot instantiate this tokenizer from a slow version.{0,60}?(sentencepiece)"
+        signs=r"\brequires? the (\w{1,40}) library but it was not found|packages that were not found in your "
+        r"environment: ([^.]{1,100})|Cannot instantiate this tokenizer from a slow version.{0,60}?(sentencepiece)"
         r"|Please install ([\w-]{1,40})\S{0,40} via `?pip install",
         example="ImportError: This modeling file requires the following packages that were not found in your "
         "environment: einops. Run `pip install einops`",

@@ -345,9 +345,9 @@ FAULTS = (
         INSTANCES,
         "",
         "This release has no kernel for weights that are quantized so.",
-        "Serve other weights (BF16, or FP8 of the vendor's kind). Of compressed-tensors in whole numbers of 8 bits (the "
-        "KeyError) releases with plugin 0.21 or later make BF16. playbooks/plan.yml -e every_release=true -e "
-        "model_config=FILE names the releases that serve a config.json.",
+        "Serve other weights (BF16, or FP8 of the vendor's kind). Of compressed-tensors in whole numbers of 8 bits "
+        "(the KeyError) releases with plugin 0.21 or later make BF16. playbooks/plan.yml -e every_release=true "
+        "-e model_config=FILE names the releases that serve a config.json.",
         "vllm-gaudi 567, a public issue",
         signs=r"KeyError: <PlatformEnum\.(?:HPU|OOT)|\w quantization is (?:currently )?not supported (?:in|on|for) "
         r"(?i:hpu)",

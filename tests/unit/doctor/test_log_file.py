@@ -680,7 +680,7 @@ WHOLE = [
     (
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. The "
         "server socket has failed to bind to [::]:98 (errno: 13 - Permission denied).\n",
-        "unknown",
+        "port-forbidden",
     ),
     ("RuntimeError: TCPStore at MASTER_PORT 6000: Address already in use\n", "rendezvous-port-taken"),
     ("OSError: [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): in use\n", "port-taken"),
@@ -919,6 +919,22 @@ WHOLE = [
         "quantizer.\n",
         "package-missing",
     ),
+    (
+        "  Warning  FailedScheduling  2m  default-scheduler  0/2 nodes are available: pod has unbound immediate "
+        "PersistentVolumeClaims.\n",
+        "unknown",
+    ),
+    ("yaml: line 12: mapping values are not allowed in this context\n", "unknown"),
+    (
+        "(APIServer pid=1) PermissionError: [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): "
+        "permission denied\n",
+        "port-forbidden",
+    ),
+    (
+        "#14 [10/11] RUN python setup.py install\n#14 200.1 c++: fatal error: Killed signal terminated program "
+        'cc1plus\n#14 ERROR: process "/bin/sh -c make" did not complete successfully: exit code: 1\n',
+        "compiler-killed",
+    ),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
 ]
@@ -983,6 +999,25 @@ def test_a_bus_error_names_each_cause_in_an_order() -> None:
     loading = "Loading safetensors checkpoint shards:  50% Completed | 4/8 [00:00<00:00,  4.87it/s]\nBus error\n"
     remedy = explained(loading).remedy
     assert remedy.index("verify_weights") < remedy.index("--shm-size")
+
+
+@pytest.mark.parametrize(
+    ("text", "retry"),
+    [
+        ("E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (unattended-upgr)\n", True),
+        ("E: Failed to fetch https://vault.habana.ai/a/Packages  Connection timed out\n", True),
+        (
+            "#9 [5/11] RUN git clone https://github.com/a/b.git\n#9 5.0 fatal: unable to access "
+            "'https://github.com/a/b.git/': Failed to connect to github.com port 443\n#9 ERROR: process "
+            '"/bin/sh -c git clone" did not complete successfully: exit code: 128\n',
+            True,
+        ),
+        ("modprobe: ERROR: could not insert 'habanalabs': Key was rejected by service\n", False),
+        ("#9 [5/11] RUN pip install x\n#9 1.0 ERROR: No matching distribution found for x==9\n#9 ERROR: it\n", False),
+    ],
+)
+def test_what_another_program_or_host_keeps_from_working_may_go_well_later(text: str, retry: bool) -> None:
+    assert explained(text).retry is retry
 
 
 @pytest.mark.parametrize("kind", ["awq_marlin", "mxfp4", "modelopt"])
