@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from gaudi.node import beneath
+from gaudi_fp8.checkpoint import carried_files
+from gaudi_fp8.dynamic import shard
 
-from tests.integration.fp8.checkpoints import write
+from tests.integration.fp8.checkpoints import shard_bytes, write
 
 PROGRAMS = Path(__file__).parents[3] / "roles/fp8_weights/files"
 SHARD = "model-00002-of-00003.safetensors"
@@ -99,3 +104,75 @@ def test_a_folder_that_others_write_to_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"{shared} can be written by everybody" in done.stderr
     assert list(shared.iterdir()) == []
+
+
+def test_folders_in_folders_are_listed_to_any_depth(tmp_path: Path) -> None:
+    source = write(tmp_path / "in")
+    before = carried_files(source, [])
+    deep = "/".join(["d"] * 1200)
+    folder = source
+    for part in deep.split("/"):
+        folder /= part
+        folder.mkdir()
+    (folder / "notes.txt").touch()
+    after = carried_files(source, [])
+    # pytest does not remove folders of this depth.
+    beneath.remove_tree(source / "d", source)
+    assert after == [*before, f"{deep}/notes.txt"]
+
+
+LONG = "x" * 10**6
+FP8 = {"dtype": "F8_E4M3", "shape": [0], "data_offsets": [0, 0]}
+MARKED = {"w": FP8, "w_scale": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        json.dumps({LONG: FP8}),
+        json.dumps({LONG: 1}),
+        f'{{"{LONG}": 1, "{LONG}": 1}}',
+        json.dumps({"__metadata__": {"gaudi_fp8_range": LONG}, **MARKED}),
+        '{"' + "\\ud800" * 10**5 + '": 1}',
+    ],
+    ids=range(5),
+)
+def test_no_text_of_a_header_is_quoted_whole(tmp_path: Path, header: str) -> None:
+    (tmp_path / "in").mkdir()
+    raw = header.encode()
+    (tmp_path / "in/model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw)
+    done = convert(tmp_path / "in", tmp_path / "out")
+    assert (done.returncode, done.stderr[:13]) == (1, "fp8_convert: ")
+    assert len(done.stderr) < 2000
+
+
+@pytest.mark.parametrize("place", ["weight_map", "shard"])
+def test_no_name_of_an_index_is_quoted_whole(tmp_path: Path, place: str) -> None:
+    source = write(tmp_path / "in")
+    index = source / "model.safetensors.index.json"
+    named: dict[str, Any] = json.loads(index.read_text())
+    named["weight_map"].update({LONG: SHARD} if place == "weight_map" else {"a": LONG})
+    index.write_text(json.dumps(named))
+    done = convert(source, tmp_path / "out")
+    assert done.returncode == 1
+    assert len(done.stderr) < 2000
+
+
+def test_a_check_of_a_shard_reads_each_tensor_of_the_result_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header may have a million of them."""
+    count, reads = 500, 0
+
+    class CountedPart(shard.Part):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal reads
+            reads += name == "result"
+            return super().__getattribute__(name)
+
+    source, target = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+    source.write_bytes(shard_bytes({f"t{number}": ("U8", [1], b"x") for number in range(count)}))
+    shard.convert_shard(source, target, {}, lambda _size: None)
+    monkeypatch.setattr(shard, "Part", CountedPart)
+    assert shard.verify_shard(source, target, {}, None) == count
+    assert reads <= 20 * count

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gaudi.base.checks import shown
 from gaudi.base.documents import misfit
 from gaudi.base.refusal import Refusal
 from gaudi.node.files import write_json
@@ -77,41 +78,45 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 def shards_of(folder: Path) -> list[str]:
     """Names of the shards: those in the index, which must all be there; without an index all that are there."""
-    present = sorted(path.name for path in folder.glob("*.safetensors"))
+    present = {path.name for path in folder.glob("*.safetensors")}
     index = folder / INDEX
     if not index.exists():
         if not present:
             raise Refusal("no_safetensors", f"{folder} holds no .safetensors file")
-        refuse_special(folder, present)
-        return present
+        refuse_special(folder, sorted(present))
+        return sorted(present)
     named = sorted(set(read_index(folder)["weight_map"].values()))
     missing = [name for name in named if name not in present]
     if missing:
         raise Refusal(
             "shards_missing",
-            f"{len(missing)} of {len(named)} shards named in {index} are not there, the first is {missing[0]!r}: "
+            f"{len(missing)} of {len(named)} shards named in {index} are not there, the first is {shown(missing[0])}: "
             "fetch the model again, its download is not complete",
         )
     refuse_special(folder, named)
     return named
 
 
-def carried_files(folder: Path, shards: list[str]) -> list[str]:
+def carried_files(folder: Path, shards: Collection[str]) -> list[str]:
     """Relative names of the other files that belong to the served model (tokenizer, configuration, code)."""
     names: list[str] = []
-    for base, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
-        linked = next((name for name in folders if (Path(base) / name).is_symlink()), None)
+    others, waiting = frozenset(shards).union(SKIPPED_NAMES), [folder]
+    while waiting:
+        base = waiting.pop()
+        with os.scandir(base) as listed:
+            entries = sorted(listed, key=lambda entry: entry.name)
+        folders = [base / entry.name for entry in entries if entry.is_dir() and entry.name not in SKIPPED_FOLDERS]
+        linked = next(filter(Path.is_symlink, folders), None)
         if linked is not None:
             raise Refusal(
                 "linked_folder",
-                f"{Path(base) / linked} is a symbolic link to a folder, whose files would be missing in the result. "
+                f"{linked} is a symbolic link to a folder, whose files would be missing in the result. "
                 "Put the folder itself there, or remove the link",
             )
-        for name in sorted(files):
-            if name in shards or name in SKIPPED_NAMES or name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
-                continue
-            names.append(str((Path(base) / name).relative_to(folder)))
+        waiting += reversed(folders)
+        for name in (entry.name for entry in entries if not entry.is_dir()):
+            if name not in others and not name.endswith((".safetensors", *SKIPPED_SUFFIXES)):
+                names.append(str((base / name).relative_to(folder)))
     refuse_special(folder, names)
     return names
 
@@ -139,7 +144,9 @@ def check_names(folder: Path, headers: dict[str, Header]) -> None:
     if index.exists():
         for name, shard in read_index(folder)["weight_map"].items():
             if home.get(name) != shard:
-                raise Refusal("index_wrong", f"{index} says that tensor {name!r} is in {shard}, but it is not there")
+                raise Refusal(
+                    "index_wrong", f"{index} says that tensor {shown(name)} is in {shard}, but it is not there"
+                )
 
 
 def total_size(folder: Path, shards: list[str]) -> int:
@@ -176,7 +183,7 @@ def decided(
         name: {t.name: actions[t.name] for t in header.tensors if t.name in actions} for name, header in headers.items()
     }
     result_bytes = {name: size(header, by_shard[name]) for name, header in headers.items()}
-    return SourceCheckpoint(folder, identities, by_shard, result_bytes, carried_files(folder, list(identities)))
+    return SourceCheckpoint(folder, identities, by_shard, result_bytes, carried_files(folder, identities))
 
 
 def carry(source: SourceCheckpoint, folder: Path, rewritten: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 
 from .refusals import Wrong, short
@@ -24,6 +25,7 @@ DTYPE_BITS: dict[str, int] = {
 FP8 = "F8_E4M3"
 MARKER_KEY = "gaudi_fp8_range"
 DIMENSIONS = 64  # of a tensor; more is no weight
+LONGEST_NAME = 1024  # characters; those of published models have some 100
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library itself
 
 
@@ -56,7 +58,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in pairs:
         if key in result:
-            raise Refusal("header_name_twice", f"the name {key!r} stands twice in the header")
+            raise Refusal("header_name_twice", f"the name {shown(key)} stands twice in the header")
         result[key] = value
     return result
 
@@ -66,6 +68,11 @@ def _sizes(value: Any) -> bool:
 
 
 def _tensor(name: str, entry: Any) -> Tensor:
+    if len(name) > LONGEST_NAME:
+        raise Refusal(
+            "tensor_name_too_long",
+            f"the tensor {shown(name)} has a name of {len(name)} characters; {LONGEST_NAME} at most are one of a model",
+        )
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise Refusal("tensor_undescribed", f"tensor {name!r} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -101,9 +108,8 @@ def parse_header(stream: BinaryIO, file_size: int) -> Header:
     try:
         "".join((*content, *metadata, *metadata.values())).encode()
     except UnicodeEncodeError as error:
-        raise Refusal(
-            "header_name_no_text", f"a name in the header is no text ({error.object[error.start : error.end]!a})"
-        ) from error
+        wrong = ascii(error.object[error.start : error.start + 1])
+        raise Refusal("header_name_no_text", f"a name in the header is no text ({wrong})") from error
     tensors = sorted((_tensor(n, e) for n, e in content.items()), key=lambda t: (t.begin, t.end))
     data_start = 8 + len(raw)
     _check_ends(data_start + _end_of(tensors), file_size)

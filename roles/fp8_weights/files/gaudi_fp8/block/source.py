@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 
 from ..checkpoint import SourceCheckpoint, decided, headers_of
@@ -40,8 +41,8 @@ def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str
         if MARKER_KEY in header.metadata:
             raise Refusal(
                 "converted_before",
-                f"{folder / name} was converted before (its header says {MARKER_KEY}={header.metadata[MARKER_KEY]}); "
-                "converting twice ruins the weights",
+                f"{folder / name} was converted before (its header says {MARKER_KEY}="
+                f"{shown(header.metadata[MARKER_KEY])}); converting twice ruins the weights",
             )
     if assume:
         return

@@ -175,13 +175,13 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
         written_header(right, head)
         # A weight can only be computed with its scale, so the scale is compared, too.
         chosen = [part for part in parts if only is None or part.source.name in only]
+        begins = {part.result.name: part.result.begin for part in chosen}
         at, seen = "", set()
         for name, piece in pieces(left, header, chosen, lambda _size: None):
             if name != at:
                 at = name
                 seen.add(name)
-                begin = next(part.result.begin for part in chosen if part.result.name == name)
-                right.seek(len(head) + begin)
+                right.seek(len(head) + begins[name])
             if right.read(len(piece)) != piece:
                 raise Wrong("not_the_conversion", f"{target.name}: tensor {name!r} is not the conversion of its source")
     return len(seen)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 
 from ..checkpoint import SourceCheckpoint, decided, headers_of
@@ -43,5 +44,5 @@ def refuse_quantised(folder: Path, headers: Mapping[str, Header]) -> None:
         if said is not None:
             method = said.get("quant_method", "unknown") if isinstance(said, dict) else said
             raise Refusal(
-                "quantised_already", f"{config} says the weights are quantised already (quant_method {method!r})"
+                "quantised_already", f"{config} says the weights are quantised already (quant_method {shown(method)})"
             )
