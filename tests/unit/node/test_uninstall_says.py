@@ -95,3 +95,13 @@ def test_packages_of_every_part_are_judged_before_anything_goes() -> None:
     assert {"engine", "driver", "kernel", "weights"} <= removing.keys()
     (play,) = yaml.safe_load((ROOT / "playbooks/uninstall.yml").read_text(encoding="utf-8"))
     assert asked(play["tasks"]) == (removing, {})
+
+
+def test_a_node_has_no_more_instances_removed_than_a_node_has_and_each_by_a_valid_name() -> None:
+    (play,) = yaml.safe_load((ROOT / "playbooks/uninstall.yml").read_text(encoding="utf-8"))
+    (task,) = [task for task in play["tasks"] if task.get("vars", {}).get("vllm_service_instance")]
+    reported = ["chat", "../etc", "x" * 49, 7, None, *(f"more-{number}" for number in range(5000))]
+    found = {"instances": [{"instance": name} for name in reported]}
+    named = evaluate("vllm_service", task["loop"], uninstall_found=found)
+    assert named[:2] == ["chat", "more-0"]
+    assert len(named) <= 1024
