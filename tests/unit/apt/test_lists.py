@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.apt import lists
 from ansible.module_utils.gaudi.apt.sources import OWN_KEYRING, AptSource
 from ansible.module_utils.gaudi.node import apt
 
-from library import apt_source_remove
+from library import apt_source
 from tests.unit.preflight.conftest import Run, run
 
 __all__ = ["run"]
@@ -80,16 +80,16 @@ OTHERS = ["etc/sources.list", "lists/deb.example_debian_dists_jammy_InRelease", 
 
 def test_our_source_goes_with_its_lists_and_those_of_others_stay(run: Run, node: Path) -> None:
     before = left(node)
-    ran = run(apt_source_remove, {}, {}, check=True)
+    ran = run(apt_source, {"state": "absent"}, {}, check=True)
     assert (ran["changed"], len(ran["removed"]), left(node)) == (True, 4, before)
-    assert run(apt_source_remove, {}, {})["changed"]
+    assert run(apt_source, {"state": "absent"}, {})["changed"]
     assert left(node) == OTHERS
-    assert not run(apt_source_remove, {}, {})["changed"]
+    assert not run(apt_source, {"state": "absent"}, {})["changed"]
 
 
 def test_a_file_of_others_with_our_name_stays(run: Run, node: Path) -> None:
     write(node, "/usr/share/keyrings/theirs.gpg")
     before = left(node)
-    ran = run(apt_source_remove, {}, {})
+    ran = run(apt_source, {"state": "absent"}, {})
     assert (ran["changed"], left(node)) == (False, before)
     assert ran["stays"] == [f"{node}/etc/sources.list.d/habana.sources, which others wrote"]

@@ -15,7 +15,7 @@ from ansible.module_utils.gaudi.node import apt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from library import apt_source_info, gaudi_preflight
+from library import apt_source, gaudi_preflight
 from tests.unit.preflight.conftest import Run, run
 from tests.unit.preflight.test_modules import against
 from tests.unit.preflight.test_templates import evaluate, task_of
@@ -71,7 +71,7 @@ def stanza(etc: Path, keyring: str, **fields: str) -> str:
 def test_a_source_that_trusts_the_sites_key_is_used(run: Run, etc: Path, keyring: str, file: str, line: str) -> None:
     text = stanza(etc, keyring) if line == "stanza" else line.format(etc=etc, keyring=keyring)
     (etc / file).write_text(text)
-    assert run(apt_source_info, GIVEN)["file"] == str(etc / file)
+    assert run(apt_source, GIVEN)["file"] == str(etc / file)
 
 
 @pytest.mark.report("A01")
@@ -91,7 +91,7 @@ def test_a_source_that_trusts_the_sites_key_is_used(run: Run, etc: Path, keyring
 def test_another_source_is_refused_by_its_file(run: Run, etc: Path, file: str, text: str, id_: str) -> None:
     path = etc / "sources.list.d" / file
     path.write_text(text.format(etc=etc))
-    ran = run(apt_source_info, GIVEN)
+    ran = run(apt_source, GIVEN)
     assert ran["refused_id"] == id_
     assert str(path) in ran["msg"]
 
@@ -111,29 +111,29 @@ def test_another_source_is_refused_by_its_file(run: Run, etc: Path, file: str, t
 )
 def test_what_is_no_such_source_is_not_in_the_way(run: Run, etc: Path, name: str, text: str) -> None:
     (etc / "sources.list.d" / name).write_text(text)
-    assert run(apt_source_info, GIVEN)["file"] == ""
+    assert run(apt_source, GIVEN)["file"] == ""
 
 
 def test_a_source_trusted_by_all_keys_is_used_if_the_sites_key_is_one_of_them(run: Run, etc: Path) -> None:
     (etc / "sources.list.d/a.list").write_text(f"deb {ENTRY}")
     (etc / "trusted.gpg.d/vendor.gpg").write_bytes(BINARY)
-    assert run(apt_source_info, GIVEN)["file"].endswith("a.list")
+    assert run(apt_source, GIVEN)["file"].endswith("a.list")
 
 
 def test_a_key_in_the_stanza_itself_is_read(run: Run, etc: Path) -> None:
     embedded = "\n" + "\n".join(f" {line or '.'}" for line in KEY.strip().splitlines())
     (etc / "sources.list.d/a.sources").write_text(stanza(etc, "", **{"Signed-By": embedded}))
-    assert run(apt_source_info, GIVEN)["file"].endswith("a.sources")
+    assert run(apt_source, GIVEN)["file"].endswith("a.sources")
 
 
 def test_a_fingerprint_instead_of_a_keyring_is_compared(run: Run, etc: Path) -> None:
     (etc / "sources.list.d/a.sources").write_text(stanza(etc, "", **{"Signed-By": f"{FINGERPRINT}!"}))
-    assert run(apt_source_info, GIVEN)["file"].endswith("a.sources")
+    assert run(apt_source, GIVEN)["file"].endswith("a.sources")
 
 
 def test_without_a_named_key_the_nodes_source_is_used_as_it_is(run: Run, etc: Path) -> None:
     (etc / "sources.list.d/a.list").write_text(f"deb {ENTRY}")
-    assert run(apt_source_info, {**GIVEN, "fingerprint": ""})["file"].endswith("a.list")
+    assert run(apt_source, {**GIVEN, "fingerprint": ""})["file"].endswith("a.list")
 
 
 def test_our_own_source_is_written_again_and_coexists_with_one_that_apt_accepts_beside_it(
@@ -142,13 +142,13 @@ def test_our_own_source_is_written_again_and_coexists_with_one_that_apt_accepts_
     own = etc / "sources.list.d/habana.sources"
     monkeypatch.setattr(sources, "OWN_FILE", str(own))
     own.write_text(stanza(etc, "", **{"Signed-By": sources.OWN_KEYRING}))
-    assert run(apt_source_info, GIVEN)["file"] == ""
+    assert run(apt_source, GIVEN)["file"] == ""
     (etc / "sources.list.d/http.list").write_text(f"deb [signed-by={etc}/other.gpg] {ENTRY.replace('https', 'http')}")
-    assert run(apt_source_info, GIVEN)["file"] == ""
+    assert run(apt_source, GIVEN)["file"] == ""
     # apt reads nothing with these two: the administrator's stays.
     (etc / "sources.list.d/b.list").write_text(f"deb [signed-by={etc}/vendor.gpg] {ENTRY}")
     (etc / "sources.list.d/http.list").unlink()
-    assert run(apt_source_info, GIVEN)["file"].endswith("b.list")
+    assert run(apt_source, GIVEN)["file"].endswith("b.list")
 
 
 @pytest.mark.report("A01")
@@ -202,7 +202,7 @@ def test_an_apt_that_reaches_our_source_or_needs_no_proxy_is_no_finding(run: Run
 
 def test_an_account_of_a_source_is_not_shown(run: Run, etc: Path) -> None:
     (etc / "sources.list.d/a.list").write_text(f"deb {ENTRY.replace('vault', 'reader:secret@vault')}")
-    ran = run(apt_source_info, {**GIVEN, "repository": REPOSITORY.replace("vault", "reader:hidden@vault")})
+    ran = run(apt_source, {**GIVEN, "repository": REPOSITORY.replace("vault", "reader:hidden@vault")})
     assert ran["refused_id"] == "source_of_other_key"
     assert "secret" not in ran["msg"]
 
@@ -264,7 +264,7 @@ def test_the_role_writes_no_second_source(file: str, goes: bool) -> None:
     tasks = yaml.safe_load((ROOT / "roles/container_runtime/tasks/vendor_index.yml").read_text("utf-8"))
     read, gone, ours = tasks
     given = {read["register"]: {"file": file}}
-    assert "apt_source_info" in read
+    assert "apt_source" in read
     assert ours["ansible.builtin.import_tasks"] == "vendor_source.yml"
     written, removed = (evaluate("container_runtime", f"{{{{ {task['when']} }}}}", **given) for task in (ours, gone))
     assert (written, removed) == (not file, goes)

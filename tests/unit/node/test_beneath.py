@@ -344,7 +344,7 @@ SYSTEM_FILES = "files of the system: /etc, /boot, /usr, /proc, /sys"
 STEP = "the container of a build's step, which has nothing of the node"
 APT = "folders of apt, where only root and apt write"
 PLACES = {
-    "library/apt_source_remove.py": f"{APT}; {SYSTEM_FILES}",
+    "library/apt_source.py": f"{APT}; {SYSTEM_FILES}",
     "library/batch_answers.py": OURS,
     "library/batch_instance_info.py": OURS,
     "library/brought_packages.py": f"{OURS}; {APT}",
