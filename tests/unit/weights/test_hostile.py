@@ -7,16 +7,18 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gaudi.base.refusal import Refusal
 from gaudi.node.weight_folders import missing_weights
 from gaudi.weights import record
-from gaudi_weights import fetch, staging
+from gaudi_weights import fetch, hubs, staging
 from gaudi_weights.model import Stop
 from gaudi_weights.progress import Progress
-from gaudi_weights.request import Request
+from gaudi_weights.request import HubSource, Request
 
 from simulator.hub.server import Hub
 from tests.unit.weights.models import requested, source
@@ -47,6 +49,29 @@ def planted_names(folder: Path) -> None:
     record_of = json.loads((folder / record.MANIFEST).read_text())
     record_of["files"].append({"name": COMMAND, "size": 1, "sha256": "0" * 64})
     (folder / record.MANIFEST).write_text(json.dumps(record_of))
+
+
+@pytest.mark.parametrize("size", [-(10**15), 10**400, 1 << 60, "7", 1.5, True])
+def test_a_source_that_states_no_size_of_a_file_is_passed_over(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Any
+) -> None:
+    """A negative one would hide what the others take; of a huge one a person would be asked to make room."""
+    connect = hubs.connect
+
+    def connected(asked: HubSource, scratch: Path) -> Any:
+        made = connect(asked, scratch)
+        if asked.name == "evil":
+            files = made.files()
+            monkeypatch.setattr(made, "files", lambda: [replace(files[0], size=size), *files[1:]])
+        return made
+
+    monkeypatch.setattr(fetch, "connect", connected)
+    with pytest.raises(Refusal) as refused:
+        fetch.fetch(requested(tmp_path, source(hub, name="evil")), Progress(None), Stop())
+    assert refused.value.id == "no_source_serves"
+    assert len(str(refused.value)) < 1000
+    made = requested(tmp_path, source(hub, name="evil"), source(hub))
+    assert fetch.fetch(made, Progress(None), Stop())["source"] == "hub"
 
 
 @pytest.mark.parametrize("name", ["verified.json", "verified.json.writing"])

@@ -17,7 +17,7 @@ from gaudi.weights.record import Manifest, RecordedFile
 
 from . import contents, manifest
 from .hubs import connect
-from .model import RemoteFile, SourceFailure, Stop, Stopped, at, choose, listed
+from .model import RemoteFile, SourceFailure, Stop, Stopped, at, check_sizes, choose, listed
 from .network import Connections
 from .progress import Progress
 from .request import HubSource, Request
@@ -118,6 +118,7 @@ class Fetch:
     def files(self) -> list[RemoteFile]:
         """What is wanted of what the source has."""
         listed_files = self.hub.files()
+        check_sizes(listed_files, self.hub.where)
         check_commit(self.source, self.hub.revision)
         found = pinned_files(
             choose(listed_files, self.request.include, self.request.exclude), listed_files, self.source

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 from gaudi.weights.record import SHOWN, unsafe
 
@@ -95,6 +96,23 @@ class RemoteFile:
     size: int
     sha256: str | None = None
     blob: str | None = None
+
+
+# Bytes of one file that a hub may state. No published model has a hundredth of it.
+LARGEST_FILE = 1 << 50
+
+
+def check_sizes(files: Iterable[RemoteFile], where: str) -> None:
+    """Raise SourceFailure for a size that no file has: disk space is reserved by what a hub states.
+
+    where: the source, for people.
+    """
+    wrong = next((file for file in files if type(file.size) is not int or not 0 <= file.size <= LARGEST_FILE), None)
+    if wrong is not None:
+        raise SourceFailure(
+            f"{where} states the size {shown(wrong.size)} of {wrong.name[:SHOWN]!r}, which no file has: use another "
+            "source"
+        )
 
 
 # The same weights in formats that are not served when safetensors are there.
