@@ -7,10 +7,12 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
+from ansible.context import CLIARGS
+from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
@@ -24,6 +26,8 @@ from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.doctor import log_file
 
+from plugin_utils import role_options
+
 ARGUMENT_SPEC: dict[str, Any] = {
     "log": {"type": "raw", "required": True},
     "release": {"type": "raw", "default": ""},
@@ -34,20 +38,29 @@ ARGUMENT_SPEC: dict[str, Any] = {
 HIGHEST_STATUS = 255
 
 
-def check_variables(given: Iterable[str], known: Iterable[str]) -> None:
+def check_variables(given: Iterable[str], known: Iterable[str], in_files: Container[str] = ()) -> None:
     """Refuse variables of the command line that nothing reads: what they were to say would be left out.
 
-    known: the names that are read; of none nothing is refused.
+    known: the names that are read; of none nothing is refused. Options of the roles are for other playbooks. in_files:
+    names from files (-e @FILE), which may be a site's own; of these only misspelled ones are refused.
     """
     names = sorted(known)
-    strange = [name for name in given if name not in names and not name.startswith("ansible_")] if names else []
-    if strange:
-        asked = meant(strange[0].lower(), names, "")
-        raise Refusal(
-            "unknown_extra_variable",
-            f"There is no variable {strange[0]}.{' ' if asked else ''}{asked}",
-            f"The playbook reads {', '.join(names)}: correct the name, or leave it out.",
-        )
+    for name in given if names else ():
+        if name in names or name.startswith("ansible_"):
+            continue
+        asked = meant(name.lower(), names, "")
+        if (asked or name not in in_files) and name not in role_options.declared().options:
+            raise Refusal(
+                "unknown_extra_variable",
+                f"There is no variable {name}.{' ' if asked else ''}{asked}",
+                f"The playbook reads {', '.join(names)}: correct the name, or leave it out.",
+            )
+
+
+def names_in_files(loader: DataLoader) -> set[str]:
+    """Return the names of the variables that come from files of the command line."""
+    files = [option[1:] for option in CLIARGS.get("extra_vars", ()) if option.startswith("@")]
+    return {str(name) for file in files for name in loader.load_from_file(file) or ()}
 
 
 def path_of(value: object, option: str) -> Path:
@@ -143,7 +156,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         _, given = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         about = ""
         try:
-            check_variables(load_extra_vars(self._loader), given["variables"])
+            check_variables(load_extra_vars(self._loader), given["variables"], names_in_files(self._loader))
             log = path_of(given["log"], "log")
             release, status = release_of(given["release"]), status_of(given["status"])
             about = f"log: {log}"

@@ -103,6 +103,17 @@ def test_variables_of_ansible_and_of_an_inventory_are_nobodys_mistake(tmp_path: 
     assert run(tmp_path, "-i", "hosts", "-e", "log=server.log", "-e", python).returncode == 0
 
 
+def test_variables_of_a_site_are_no_mistake_of_who_explains_a_log(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_text(BUSY)
+    (tmp_path / "site.yml").write_text("gaudi_release: '1.22'\nvllm_service_attempts: 3\nsite_contact: ops\n")
+    site = ("-e", "log=server.log", "-e", "@site.yml", "-e", "gaudi_weights_fetch=true")
+    assert run(tmp_path, *site).returncode == 0
+    (tmp_path / "site.yml").write_text("relase: '1.22'\n")
+    refused = run(tmp_path, *site)
+    assert refused.returncode == 2
+    assert "no variable relase. Did you mean release?" in " ".join(refused.stdout.split())
+
+
 @pytest.mark.parametrize("value", ["", "  ", None, 5, True, ["a"], {"a": 1}, "a\0b"])
 def test_what_names_no_file_is_refused(value: object) -> None:
     with pytest.raises(Refusal) as refusal:
