@@ -14,9 +14,24 @@ author: gaudi-serving
 options:
   library_for:
     description:
-      - The role whose programs are among the files. The library that they import is held for it, before the files.
-      - The action of the same name does that; see the module node_library.
+      - The role whose programs are among the files. They import module_utils/gaudi of the checkout, which is installed
+        before them as C(/usr/local/lib/gaudi-serving/gaudi). Its files lie in a directory that is named after their
+        content; one rename makes it current, so that no program ever sees half of it.
+      - What is on the node is read and compared, not remembered, so that a file changed by hand is put right.
     type: str
+  library_state:
+    description:
+      - Whether the role needs the library from now on. With V(absent) the library goes with the last role whose
+        programs are on the node, after the files.
+    type: str
+    choices: [present, absent]
+    default: present
+  library_digest:
+    description: Digest of the library's files in the checkout. The action of the same name sets it.
+    type: str
+  library_files:
+    description: Texts by relative name. The action sets them where they have to be installed.
+    type: dict
   files:
     description: Files and directories, in the order they are made.
     type: list
@@ -114,6 +129,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+needed:
+  description: Whether nothing was written, because the node lacks the library. The action then sends it.
+  type: bool
+  returned: where O(library_files) is needed
+  sample: true
 library_changed:
   description: Whether files of the library that the programs import were, or would be, changed.
   type: bool
@@ -153,9 +173,13 @@ from ansible.module_utils.gaudi.host.files import foreign
 from ansible.module_utils.gaudi.node.files import unwritable
 from ansible.module_utils.gaudi.node.host import desired_record
 from ansible.module_utils.gaudi.node.module import NodeModule
+from ansible.module_utils.gaudi.node.programs import hold_library
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library_for": {"type": "str"},
+    "library_state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "library_digest": {"type": "str"},
+    "library_files": {"type": "dict"},
     "desired": desired_record.OPTION,
     "held": {"type": "dict", "default": {}},
     "kernel": {"type": "dict", "default": {}},
@@ -366,10 +390,25 @@ def apply(
     return written, diff
 
 
+def library(module: AnsibleModule, state: str) -> dict[str, Any]:
+    """Hold the library for the role of the option, if this state of it is asked for."""
+    params = module.params
+    if not params["library_for"] or params["library_state"] != state:
+        return {}
+    held: dict[str, Any] = hold_library(
+        params["library_for"],
+        params["library_digest"],
+        params["library_files"],
+        present=state == "present",
+        check=module.check_mode,
+    )
+    return held
+
+
 def main() -> None:
     """Compare, then make what differs unless in check mode."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    if module.params["library_for"]:
+    if module.params["library_for"] and not module.params["library_digest"]:
         module.fail_json(
             msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "
             "action_plugins of the checkout in its path."
@@ -381,8 +420,14 @@ def main() -> None:
     refusals = refusals or read_only(wanted, here)
     if refusals:
         module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")
+    held = library(module, "present")
+    if held.get("needed") and not module.check_mode:
+        module.exit_json(changed=True, needed=True)
     written, diff = apply(module, here, wanted)
-    module.exit_json(written=written, diff=diff, **record(module, changed=bool(written)))
+    held = held or library(module, "absent") or {"changed": False, "installed": False}
+    shown = [held["diff"], *diff] if held["changed"] else diff
+    result = record(module, changed=bool(written) or held["changed"])
+    module.exit_json(written=written, library_changed=held["installed"], diff=shown, **result)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_the_play_that_goes_node_by_node_is_followed_by_its_parts() -> None:
         ("install", "gaudi_driver"),
         ("look", "preflight"),
         ("set", "host_tuning"),
-        ("write", "node_library"),
+        ("write", "node_job"),
         ("look", "vllm_service"),
         ("allowed", "host_tuning"),
         ("start", "vllm_service"),

@@ -98,14 +98,14 @@ class Owned:
 
 
 TABLE = (
-    Owned(PROGRAMS, "node_library", "0755"),
+    Owned(PROGRAMS, "node_files", "0755"),
     Owned(f"{PROGRAMS}/batch.py", "offline_batch", "0644"),
     Owned(f"{PROGRAMS}/bench.py", "benchmark", "0644"),
     Owned(f"{PROGRAMS}/bench_client.py", "benchmark", "0644"),
     Owned(f"{PROGRAMS}/calibrate.py", "fp8_calibration", "0644"),
     Owned(f"{PROGRAMS}/fp8_convert.py", "fp8_weights", "0644"),
     Owned(f"{PROGRAMS}/fp8_dynamic.py", "fp8_weights", "0644"),
-    Owned(f"{PROGRAMS}/gaudi", "node_library", "0755", whole=True),
+    Owned(f"{PROGRAMS}/gaudi", "node_files", "0755", whole=True),
     Owned(f"{PROGRAMS}/gaudi_fp8", "fp8_weights", "0755"),
     Owned(f"{PROGRAMS}/gaudi_fp8/*", "fp8_weights", "0644"),
     Owned(f"{PROGRAMS}/gaudi_fp8/block", "fp8_weights", "0755"),
@@ -128,7 +128,7 @@ TABLE = (
     Owned(f"{PROGRAMS}/host_tuning.py", "host_tuning", "0755"),
     Owned(f"{PROGRAMS}/hub-requirements.txt", "model_weights", "0644"),
     Owned(f"{PROGRAMS}/hub-venv", "model_weights", "0755", whole=True),
-    Owned(f"{PROGRAMS}/library-*", "node_library", "0755", whole=True),
+    Owned(f"{PROGRAMS}/library-*", "node_files", "0755", whole=True),
     Owned(f"{PROGRAMS}/vllm_supervisor.py", "vllm_service", "0644"),
     Owned(CONFIGURATION, "vllm_service", "0755", ("model_weights", "serving_image", "site_access", "weights_supply")),
     Owned(INSTANCES, "vllm_service", "0700", ("instance_keys",)),
@@ -270,4 +270,4 @@ def _is_row(owned: Owned, path: str) -> bool:
 def owners_of_programs(names: Iterable[str]) -> set[str]:
     """Return the roles that own programs with these names directly below PROGRAMS; they need the library there."""
     there = {f"{PROGRAMS}/{name}" for name in names}
-    return {row.owner for row in TABLE if row.path in there} - {"node_library"}
+    return {row.owner for row in TABLE if row.path in there} - {"node_files"}

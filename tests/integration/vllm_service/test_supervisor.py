@@ -701,7 +701,7 @@ def test_a_stop_right_after_a_reload_is_not_lost(node: Node) -> None:
 
 
 def install_library(node: Node, name: str) -> None:
-    """Make a library current in one rename, as the module node_library does."""
+    """Make a library current in one rename, as the module node_files does."""
     programs = node.root / "programs"
     shutil.copytree(ROOT / "module_utils/gaudi", programs / name / "gaudi")
     (programs / "link").symlink_to(f"{name}/gaudi")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base import library as brain
+from ansible.module_utils.gaudi.node import programs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugin_utils.node_library import WithLibrary, files
+from action_plugins.node_files import ActionModule, library_files
 from tests.unit.host.modules import run_main
 
 ONE = {"__init__.py": "", "base/__init__.py": "", "base/units.py": "GIB = 1 << 30\n"}
@@ -27,14 +28,13 @@ IMPORTS = "import importlib, sys; sys.path.append({folder!r})\nfor name in {name
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(importlib.import_module("library.node_library"), "FOLDER", tmp_path / "lib")
+    monkeypatch.setattr(programs, "FOLDER", tmp_path / "lib")
     return tmp_path / "lib"
 
 
 def run(user: str, sent: dict[str, str], *, check: bool = False, **more: Any) -> dict[str, Any]:
-    return run_main(
-        "library.node_library", {"user": user, "digest": brain.digest(sent), "files": sent, **more}, check=check
-    )
+    asked = {"library_for": user, "library_digest": brain.digest(sent), "library_files": sent, "files": []}
+    return run_main("library.node_files", {**asked, **more}, check=check)
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -52,10 +52,15 @@ def test_it_is_installed_under_the_name_of_its_content(folder: Path) -> None:
 
 
 def test_the_files_are_asked_for_only_where_they_are_needed(folder: Path) -> None:
-    assert run_main("library.node_library", {"user": "a", "digest": brain.digest(ONE)})["needed"]
+    program = folder.parent / "program.py"
+    asked: dict[str, Any] = {"library_files": None, "files": [{"path": str(program), "state": "absent"}]}
+    program.touch()
+    assert run("a", ONE, **asked) == {**run("a", ONE, **asked), "changed": True, "needed": True}
+    assert program.exists()
     assert not folder.exists()
     run("a", ONE)
-    assert not run_main("library.node_library", {"user": "a", "digest": brain.digest(ONE)})["needed"]
+    assert "needed" not in run("a", ONE, **asked)
+    assert not program.exists()
 
 
 def test_a_new_version_leaves_the_one_before_and_no_older_one(folder: Path) -> None:
@@ -84,9 +89,10 @@ def test_other_rights_of_the_folder_are_put_right(folder: Path, mode: int) -> No
     run("a", ONE)
     folder.chmod(mode)
     answer = run("a", ONE, check=True)
-    assert (answer["changed"], answer["installed"]) == (True, False)
-    assert f"mode {mode:04o}" in answer["diff"]["before"]
-    assert "mode 0755" in answer["diff"]["after"]
+    assert (answer["changed"], answer["library_changed"]) == (True, False)
+    (diff,) = answer["diff"]
+    assert f"mode {mode:04o}" in diff["before"]
+    assert "mode 0755" in diff["after"]
     assert folder.stat().st_mode & 0o7777 == mode
     assert run("a", ONE)["changed"]
     assert folder.stat().st_mode & 0o7777 == 0o755
@@ -94,10 +100,10 @@ def test_other_rights_of_the_folder_are_put_right(folder: Path, mode: int) -> No
 
 
 def test_only_other_files_count_as_installed(folder: Path) -> None:
-    assert run("a", ONE)["installed"]
+    assert run("a", ONE)["library_changed"]
     another = run("b", ONE)
-    assert (another["changed"], another["installed"]) == (False, False)
-    assert run("b", TWO, check=True)["installed"]
+    assert (another["changed"], another["library_changed"]) == (False, False)
+    assert run("b", TWO, check=True)["library_changed"]
 
 
 def test_files_are_read_and_written_as_utf_8(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,18 +127,19 @@ def test_it_goes_with_the_last_program_that_needs_it(folder: Path) -> None:
     for program in ("host_tuning.py", "gaudi_job.py"):
         (folder / program).touch()
     # Its programs may still lie there, or be gone already.
-    assert run("host_tuning", ONE, state="absent")["users"] == ["node_job"]
+    assert not run("host_tuning", ONE, library_state="absent")["changed"]
     assert content(folder) == ONE
     (folder / "host_tuning.py").unlink()
-    assert run("node_job", ONE, state="absent")["changed"]
-    assert [path.name for path in folder.iterdir()] == ["gaudi_job.py"]
-    assert not run("node_job", ONE, state="absent")["changed"]
+    job = [{"path": str(folder / "gaudi_job.py"), "state": "absent"}]
+    assert run("node_job", ONE, library_state="absent", files=job)["written"] == [str(folder / "gaudi_job.py")]
+    assert not folder.exists()
+    assert not run("node_job", ONE, library_state="absent", files=job)["changed"]
 
 
 def test_what_others_have_beside_it_stays(folder: Path) -> None:
     run("a", ONE)
     (folder / "program.py").touch()
-    run("a", ONE, state="absent")
+    run("a", ONE, library_state="absent")
     assert [path.name for path in folder.iterdir()] == ["program.py"]
 
 
@@ -143,8 +150,9 @@ def test_check_mode_changes_nothing_and_says_what_would_be(folder: Path) -> None
     answer = run("a", TWO, check=True)
     assert answer["changed"]
     assert content(folder) == ONE
-    assert brain.digest(ONE) in answer["diff"]["before"]
-    assert brain.digest(TWO) in answer["diff"]["after"]
+    (diff,) = answer["diff"]
+    assert brain.digest(ONE) in diff["before"]
+    assert brain.digest(TWO) in diff["after"]
 
 
 @given(st.dictionaries(st.text(), st.text(), max_size=4), st.dictionaries(st.text(), st.text(), max_size=4))
@@ -153,77 +161,65 @@ def test_other_files_have_another_digest(one: dict[str, str], other: dict[str, s
 
 
 def test_the_checkout_sends_the_brain_and_no_byte_code() -> None:
-    here = files()
+    here = library_files()
     assert "base/units.py" in here
     assert all(name.endswith(".py") for name in here)
 
 
-class Scripted(WithLibrary):
-    """The action of node_files, whose modules are scripted: it keeps what they were called with."""
+class Scripted(ActionModule):
+    """The action, whose module is scripted: it keeps what that was called with."""
 
-    def __init__(self, arguments: dict[str, Any], answers: dict[str, list[dict[str, Any]]]) -> None:
+    def __init__(self, arguments: dict[str, Any], *answers: dict[str, Any]) -> None:
         self._task = SimpleNamespace(args=arguments, check_mode=False)
-        self.answers = answers
-        self.called: list[tuple[str, dict[str, Any]]] = []
+        self.answers = [*answers]
+        self.called: list[dict[str, Any]] = []
         self.logged: list[bool] = []
 
     def _execute_module(
         self, name: str, module_args: dict[str, Any], task_vars: dict[str, Any] | None
     ) -> dict[str, Any]:
-        self.called.append((name, dict(module_args)))
+        assert name == "node_files"
+        self.called.append(dict(module_args))
         self.logged.append(not (task_vars or {}).get("ansible_no_target_syslog"))
-        return self.answers[name].pop(0)
+        return self.answers.pop(0)
 
 
-WRITTEN: dict[str, Any] = {"changed": True, "written": ["/a"], "diff": [{"before": "", "after": "b"}]}
-SAME: dict[str, Any] = {
-    "changed": False,
-    "needed": False,
-    "installed": False,
-    "users": ["a"],
-    "diff": {"before": "", "after": ""},
-}
-NEW = {**SAME, "changed": True, "installed": True, "diff": {"before": "one", "after": "two"}}
+WRITTEN: dict[str, Any] = {"changed": True, "library_changed": True, "written": ["/a"], "diff": []}
 
 
-def test_one_task_holds_the_library_before_the_programs() -> None:
-    action = Scripted(
-        {"library_for": "a", "files": []}, {"node_library": [{**NEW, "needed": True}, NEW], "node_files": [WRITTEN]}
-    )
-    answer = action.run()
-    asked, sent, written = action.called
-    assert [name for name, _ in action.called] == ["node_library", "node_library", "node_files"]
-    assert asked[1] == {"user": "a", "digest": brain.digest(files())}
-    assert sent[1]["files"] == files()
-    assert written[1] == {"files": []}
-    assert (answer["changed"], answer["library_changed"], answer["written"]) == (True, True, ["/a"])
-    assert answer["diff"] == [NEW["diff"], *WRITTEN["diff"]]
+def test_the_library_is_sent_where_the_node_lacks_it() -> None:
+    asked = {"library_for": "a", "files": [], "library_digest": brain.digest(library_files())}
+    action = Scripted({"library_for": "a", "files": []}, {"changed": True, "needed": True}, WRITTEN)
+    assert action.run() == WRITTEN
+    assert action.called == [asked, {**asked, "library_files": library_files()}]
     # A node's log is no place for the text of every file.
-    assert action.logged == [False, False, False]
+    assert action.logged == [False, False]
 
 
-def test_a_role_that_is_only_registered_changes_no_file_of_the_library() -> None:
-    registered = {**NEW, "installed": False}
-    unchanged: dict[str, Any] = {"changed": False, "written": [], "diff": []}
-    answer = Scripted({"library_for": "a"}, {"node_library": [registered], "node_files": [unchanged]}).run()
-    assert (answer["changed"], answer["library_changed"]) == (True, False)
-
-
-def test_a_library_that_is_there_changes_nothing() -> None:
-    unchanged = {"changed": False, "written": [], "diff": []}
-    answer = Scripted({"library_for": "a"}, {"node_library": [SAME], "node_files": [unchanged]}).run()
-    assert answer == {**unchanged, "library_changed": False}
-
-
-def test_programs_without_their_library_are_not_written() -> None:
-    refused = {"failed": True, "msg": "it cannot be read"}
-    action = Scripted({"library_for": "a"}, {"node_library": [refused], "node_files": []})
-    assert action.run() == refused
+def test_a_node_that_has_the_library_is_asked_once() -> None:
+    action = Scripted({"library_for": "a", "files": []}, WRITTEN)
+    assert action.run() == WRITTEN
+    assert [set(asked) for asked in action.called] == [{"library_for", "files", "library_digest"}]
 
 
 def test_files_without_a_role_are_written_alone() -> None:
-    action = Scripted({"files": []}, {"node_files": [WRITTEN]})
-    assert action.run() == {**WRITTEN, "library_changed": False}
+    action = Scripted({"files": []}, WRITTEN)
+    assert action.run() == WRITTEN
+    assert action.called == [{"files": []}]
+
+
+def test_the_library_is_there_before_the_programs_and_goes_after_them(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
+    program, theirs = folder / "gaudi_job.py", tmp_path / "theirs"
+    theirs.mkdir()
+    refused = [{"path": str(program), "content": "1"}, {"path": str(theirs), "content": "1"}]
+    assert run("node_job", ONE, files=refused)["refused_id"] == "file_in_the_way"
+    assert not folder.exists()
+    answer = run("node_job", ONE, files=[{"path": str(program), "content": "1"}])
+    assert (answer["written"], answer["library_changed"], content(folder)) == ([str(program)], True, ONE)
+    assert answer["diff"][0]["before_header"] == str(folder)
 
 
 def test_a_module_without_its_action_does_not_pass_over_the_library(tmp_path: Path) -> None:
@@ -235,7 +231,7 @@ def test_a_module_without_its_action_does_not_pass_over_the_library(tmp_path: Pa
 
 
 def test_programs_import_it_with_the_standard_library_alone(folder: Path, tmp_path: Path) -> None:
-    here = files()
+    here = library_files()
     run("a", here)
     modules = [name.removesuffix(".py").replace("/", ".") for name in here if not name.endswith("__init__.py")]
     plain = sorted(f"gaudi.{name}" for name in modules if f"gaudi.{name}" not in FOR_MODULES)

@@ -235,7 +235,7 @@ def test_what_a_kill_leaves_for_the_next_write_is_no_fault() -> None:
         (f"{paths.JOBS}/fetch.x/core", "root:root", "0600", "has no owner."),
         (f"{paths.INSTANCES}/tiny/guard/keys.json", "root:root", "0644", "of instance_keys is root:root 0644, not"),
         (f"{paths.PROGRAMS}/calibrate.py", "1000:root", "0644", "of fp8_calibration is 1000:root 0644, not"),
-        (f"{paths.PROGRAMS}/gaudi", "root:root", "0700", "of node_library is root:root 0700, not root:root 0755."),
+        (f"{paths.PROGRAMS}/gaudi", "root:root", "0700", "of node_files is root:root 0700, not root:root 0755."),
         # The row that says most counts.
         (f"{paths.PROGRAMS}/gaudi_fp8/block", "root:root", "0644", "of fp8_weights is root:root 0644, not"),
     ],

@@ -363,7 +363,6 @@ PLACES = {
     "library/model_weights_info.py": SYSTEM_FILES,
     "library/node_files.py": f"{OURS}; {SYSTEM_FILES}; makes what a server writes to, opens nothing in it",
     "library/node_job.py": OURS,
-    "library/node_library.py": OURS,
     "library/serving_image.py": OURS,
     "library/serving_image_prune.py": OURS,
     "library/site_access.py": f"{OURS}; {SYSTEM_FILES}",
