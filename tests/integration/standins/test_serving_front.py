@@ -576,13 +576,33 @@ def test_a_start_shows_its_warm_up_and_becomes_the_server(run: Run) -> None:
     assert server["environment"]["TORCHDYNAMO_DISABLE"] == "1"
     assert not [name for name in server["environment"] if name.startswith(("HABANA", "HLS", "PT_HPU"))]
     assert "VLLM_PROMPT_SEQ_BUCKET_MAX" not in server["environment"]
-    assert server["server"][:4] == ["-m", "vllm.entrypoints.openai.api_server", "--model", "/data/models/x"]
+    assert server["server"][:4] == ["-m", "gaudi_simulated.forked", "--model", "/data/models/x"]
     shown = "\n".join(lines[:-1])
     assert "s3cret" not in shown + done.stderr
     record = json.loads(next(line for line in lines if "given {" in line).partition("given ")[2])
     assert record["modules"] == [0]
     assert record["environment"]["HLS_MODULE_ID"] == "0"
     assert record["arguments"][-2:] == ["--api-key", "(hidden)"]
+
+
+def test_the_real_server_has_its_arguments_and_forks_where_it_would_spawn(tmp_path: Path) -> None:
+    package = tmp_path / "vllm" / "entrypoints" / "openai"
+    package.mkdir(parents=True)
+    (package / "api_server.py").write_text(
+        "import multiprocessing, sys\n"
+        "ways = [multiprocessing.get_context(way).get_start_method() for way in ('spawn', 'forkserver', 'fork')]\n"
+        "print(__name__, sys.argv[1:], ways)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(SOURCE.parent)])
+    done = subprocess.run(
+        [sys.executable, "-m", "gaudi_simulated.forked", "--model", "x"],
+        env={"PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "__main__ ['--model', 'x'] ['fork', 'forkserver', 'fork']\n"
 
 
 def test_a_real_server_that_lies_apart_is_found_before_the_stand_in(run: Run, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def main(arguments: list[str]) -> NoReturn:
         server += ["--middleware", "gaudi_simulated.faults.LongPromptGarbage"]
     log(f"becoming the real vLLM for CPUs: {' '.join(word for word in server if word.startswith('--'))}", "front.py")
     sys.stdout.flush()
-    os.execve(PYTHON, [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *server], given_on)
+    os.execve(PYTHON, [PYTHON, "-m", "gaudi_simulated.forked", *server], given_on)
 
 
 if __name__ == "__main__":
