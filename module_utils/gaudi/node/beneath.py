@@ -154,19 +154,32 @@ def all_in(place: Path) -> Iterator[tuple[Path, bool]]:
     A link is not a folder. A missing place, or a link in its place, is empty. Any depth is looked at, up to paths of
     the kernel's length.
     """
-    waiting, found = [] if place.is_symlink() else [place], []
+    real, waiting, found = place.parent.resolve() / place.name, [place], []
     while waiting:
         folder = waiting.pop()
         found.append(folder)
-        listed: list[os.DirEntry[str]] = []
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            listed += entries
-        for entry in listed:
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(folder / entry.name)
+        for name, is_folder in _listed(folder, real / folder.relative_to(place)):
+            if is_folder:
+                waiting.append(folder / name)
             else:
-                yield folder / entry.name, False
+                yield folder / name, False
     yield from ((folder, True) for folder in reversed(found[1:]))
+
+
+def _listed(folder: Path, real: Path) -> list[tuple[str, bool]]:
+    """Return the names in a folder, and which are folders; nothing if it cannot be read, or has another real path.
+
+    It may have become a link since its name was read, or lie behind one.
+    """
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, _FOLDER | os.O_NOFOLLOW)
+        try:
+            if Path(f"/proc/self/fd/{handle}").readlink() == real:
+                with os.scandir(handle) as entries:
+                    return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        finally:
+            os.close(handle)
+    return []
 
 
 def remove(path: Path, place: Path) -> None:

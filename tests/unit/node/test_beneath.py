@@ -499,3 +499,20 @@ def test_what_is_not_to_be_used_is_found(text: str) -> None:
 )
 def test_what_is_right_is_not_found(text: str) -> None:
     assert not list(used(ast.parse(text)))
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_folder_that_becomes_a_link_while_all_is_listed_is_not_looked_into(tmp_path: Path, above: bool) -> None:
+    """As a container does that writes there."""
+    place, outside = tmp_path / "place", tmp_path / "outside"
+    (place / "a/b").mkdir(parents=True)
+    (place / "a" / "first" if above else place / "first").touch()
+    (outside / "b").mkdir(parents=True)
+    for folder in (outside, outside / "b"):
+        (folder / "secret").touch()
+    listing = beneath.all_in(place)
+    seen = [next(listing)]
+    (place / "a").rename(tmp_path / "gone")
+    (place / "a").symlink_to(outside)
+    seen += listing
+    assert not [path for path, _ in seen if path.name == "secret"]
