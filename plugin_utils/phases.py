@@ -43,6 +43,11 @@ _OF_A_FILTER = re.compile(
 )
 
 
+# Characters of a message that may be a filter's refusal. A node's may have any length, and the pattern takes more than
+# linear time.
+LONGEST_REFUSAL = 1 << 14
+
+
 @dataclass
 class Task:
     """One task on all its hosts. Times are in seconds."""
@@ -140,12 +145,13 @@ def sentence(result: Mapping[str, Any], lines: int = COMMAND_LINES) -> str:
 
     lines: how many of the last lines that a command printed are part of them; 0 for all.
     """
-    items = [item for item in result.get("results") or [] if item.get("failed")]
+    listed = result.get("results")
+    items = [item for item in listed if _failed(item)] if isinstance(listed, list) else []
     if items:
         return "\n".join(sentence(item, lines) for item in items)
     message = result.get("msg") or result.get("censored") or _without_message(result)
     text = "\n".join(str(line) for line in message) if isinstance(message, list) else str(message)
-    refused = _OF_A_FILTER.fullmatch(text)
+    refused = _OF_A_FILTER.fullmatch(text) if len(text) <= LONGEST_REFUSAL else None
     text = refused[1] if refused else text
     if text == "Assertion failed":  # Ansible's own words, for who gave no others
         text = f"{text}: {result.get('assertion')}"
@@ -155,6 +161,11 @@ def sentence(result: Mapping[str, Any], lines: int = COMMAND_LINES) -> str:
     )
     last = "\n".join(said.splitlines()[-lines:])
     return f"{text}\n{last}" if last and last not in text else text
+
+
+def _failed(item: object) -> bool:
+    """Whether a result of a loop is a failed one. A node may have put anything in its place."""
+    return isinstance(item, Mapping) and bool(item.get("failed"))
 
 
 def _without_message(result: Mapping[str, Any]) -> str:

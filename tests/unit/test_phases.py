@@ -181,3 +181,16 @@ def test_a_node_that_reports_something_odd_ends_no_list_of_nodes(said: object) -
     lines = went_no_further(turns, {"evil": said, "good": ["chat"]})
     assert [line.split()[-2:] for line in lines[2:4]] == [["not", "reached"], ["ran", "before"]]
     assert lines[3].split()[:4] == ["good", "not", "reached:", "chat"]
+
+
+@pytest.mark.parametrize("results", [7, [7], "odd", {"failed": True}, [["failed"]]])
+def test_a_failure_is_told_whatever_else_a_node_returns(results: object) -> None:
+    assert sentence({"failed": True, "msg": "It failed.", "results": results}) == "It failed."
+
+
+def test_a_message_that_no_filter_has_is_not_searched() -> None:
+    """A node's own: to search it may take hours, in which the run waits for all nodes."""
+    said = "Task failed: The filter plugin 'a' failed: Too long{}."
+    assert sentence({"failed": True, "msg": said.format("")}) == "Too long."
+    longer = said.format("!" * 20_000)
+    assert sentence({"failed": True, "msg": longer}) == longer
