@@ -60,7 +60,7 @@ def acceptance_pairs_plan(
     limit: int = 0,
     host_nics: bool = False,
 ) -> dict[str, Any]:
-    """Return which nodes meet when; seen: what fabric_pair_info returned, by node; budget: seconds, 0 for all.
+    """Return which nodes meet when; seen: what fabric_pair returned, by node; budget: seconds, 0 for all.
 
     card_types: catalog/cards.yml; the others are options of the role fabric_check.
     """

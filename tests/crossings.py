@@ -168,7 +168,7 @@ CROSSINGS = (
     # Runs over two nodes
     Crossing(
         "cards, address and port of a node for runs over two nodes",
-        "module fabric_pair_info",
+        "module fabric_pair, before a run",
         "which nodes meet, and where the second one connects; test and limit follow from inventory and catalogue",
         "card type of the catalogue, at most 256 ids, an address of IPv4 that no other node reports, and one of "
         "ansible_host where the controller can resolve that to another machine; a port from 1024",
@@ -186,7 +186,7 @@ CROSSINGS = (
     ),
     Crossing(
         "verdict of a node",
-        "modules fabric_check and fabric_pair_info",
+        "modules fabric_check and fabric_pair",
         "page on the controller, at a path of the operator, under the node's name in the inventory",
         "form of a verdict and of its compute check, at most 32 levels, 128 measurements of at most 32 cards and 20 "
         "earlier verdicts, links of two cards, finite numbers; another one is left out with a "

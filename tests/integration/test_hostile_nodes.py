@@ -152,7 +152,7 @@ def test_a_node_vetoes_no_batch_of_other_nodes(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("found", [{"lines": []}, {"verdict": 7}, {"verdict": {"state": "accepted"}}])
 def test_a_node_without_a_verdict_ends_no_page_of_other_nodes(tmp_path: Path, found: dict[str, Any]) -> None:
-    seen = task_of("fabric_check", "pairs", "fabric_pair_info")["register"]
+    seen = task_of("fabric_check", "pairs", "fabric_pair")["register"]
     page = {"name": "fabric_check", "tasks_from": "page", "public": True}
     outcome = {"csv": "", "results": pairs(), "good": True, "lines": []}
     play = [

@@ -184,7 +184,7 @@ def _recipes(said: Mapping[object, object]) -> Iterator[tuple[str, str]]:
 
 
 def pair(value: object) -> dict[str, Any]:
-    """What a node that is to be measured together with others reports of itself (module fabric_pair_info)."""
+    """What a node that is to be measured together with others reports of itself (module fabric_pair)."""
     found = mapping(value, "What the node reports of its cards")
     ready = switch(found.get("ready"), "Whether the node can be measured")
     cards = sequence(found.get("modules"), "The node's cards", MOST_CARDS)

@@ -1,6 +1,6 @@
 """Plan which pairs of nodes run together in which round, each node's part, and evaluate the results.
 
-Each node's facts are plain data: the result of the module fabric_pair_info, checked by reported.pair. What is measured,
+Each node's facts are plain data: the result of the module fabric_pair, checked by reported.pair. What is measured,
 and for how long, follows from the inventory and the catalogue, so that no node decides it for the others.
 """
 

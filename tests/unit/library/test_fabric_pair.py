@@ -1,4 +1,4 @@
-"""fabric_pair_info and fabric_pair: what a node says before it meets another one, and its half of the run."""
+"""fabric_pair: what a node says before it meets another one, and its half of the run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.gaudi.faults.facts import Facts
 from ansible.module_utils.gaudi.node import links
 
-from library import fabric_pair, fabric_pair_info
+from library import fabric_pair
 from tests.unit.host.modules import run_main
 from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, Node, check, node
 
@@ -25,12 +25,12 @@ def places(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "VERDICT", node.folder / "acceptance.json")
     monkeypatch.setattr(links, "LOCK", node.folder / "acceptance.lock")
     monkeypatch.setattr(fabric_pair, "read_topology", node.topology)
-    monkeypatch.setattr(fabric_pair_info, "outside", lambda _addresses: [("eth0", "127.0.0.1"), ("eth0", "fd00::1")])
+    monkeypatch.setattr(fabric_pair, "outside", lambda _addresses: [("eth0", "127.0.0.1"), ("eth0", "fd00::1")])
 
 
 def look(**given: Any) -> dict[str, Any]:
-    arguments = {"image": IMAGE, "card_types": CARD_TYPES, "expected_cards": 8, **given}
-    return run_main("library.fabric_pair_info", arguments, check=True)
+    arguments = {"state": "ready", "image": IMAGE, "card_types": CARD_TYPES, "expected_cards": 8, **given}
+    return run_main("library.fabric_pair", arguments, check=True)
 
 
 def half(number: int = 0, *, check: bool = False, **given: Any) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -
     assert "fabric_check_host_nics" in look()["why"]
     assert look(host_nics=True)["ready"]
     node.name, node.tells_ports = "HL-225", True
-    monkeypatch.setattr(fabric_pair_info, "outside", lambda _addresses: [])
+    monkeypatch.setattr(fabric_pair, "outside", lambda _addresses: [])
     assert "fabric_check_address" in look()["why"]
     node.name = "HL-999"
     assert "no cards that the catalogue knows" in look()["why"]
@@ -73,7 +73,7 @@ def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_address_of_the_inventory_comes_before_the_first_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert node.modules
-    monkeypatch.setattr(fabric_pair_info, "outside", lambda _: [("ens1", "127.0.0.1"), ("ens2", "127.0.0.2")])
+    monkeypatch.setattr(fabric_pair, "outside", lambda _: [("ens1", "127.0.0.1"), ("ens2", "127.0.0.2")])
     said = look(preferred=["192.0.2.1", "127.0.0.2"])
     assert (said["address"], said["interface"]) == ("127.0.0.2", "ens2")
     # Behind another address the node has none of them.
