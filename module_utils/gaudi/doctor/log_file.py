@@ -98,7 +98,8 @@ _PACKAGES = re.compile(
     r"^(?:[EW]: |Err:\d|dpkg(?:-deb)?: |Setting up |Reading package lists|Error! |Consult /|modprobe: "
     r"|modinfo: |insmod: |dkms\b|Failed to update apt cache|No package matching|DKMS tree already contains"
     r"|Sub-process |The following packages have unmet)|\bpackage [a-z-]+ script subprocess returned error"
-    r"|update-initramfs: |mkinitramfs: |Loading of (?:unsigned module|module with unavailable key) is rejected",
+    r"|update-initramfs: |mkinitramfs: |^ *Problem(?: \d+)?: "
+    r"|Loading of (?:unsigned module|module with unavailable key) is rejected",
     re.MULTILINE,
 )
 _KERNEL = re.compile(
@@ -305,9 +306,10 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
     run = hccl.parse_output(text, ranks=_MOST_RANKS, status=status)
     if run.figures and (status is None or run.failure is None or run.failure.id == "hccl-inconsistent"):
         return _without_failure(f"It has {len(run.figures)} figures of hccl_demo.")
-    if run.failure is None:
-        return None
     failure = run.failure
+    # One that prints an error has ended.
+    if failure is None or (failure.id == "hccl-hangs" and any(_FAILED.search(line) for line in lines)):
+        return None
     said = _telling_words(lines, _HCCL_ERROR)
     retry = failure.id not in _LISTED or fault(failure.id).retry
     return _cause(failure.id, failure.cause, failure.remedy, said, retry=retry)
@@ -466,7 +468,8 @@ _FAILED = re.compile(
     r"(?i)\b\w*(?:error|exception)\b|traceback|\bfail(?:ed|ure)\b|\bfatal\b|\bkilled\b|\baborted\b|^E: "
     r"|\bexited with code [1-9]|blocked for more than \d+ seconds|not enough slots|attempt to run as root"
     r"|\bFailed(?:Scheduling|Mount|Create\w{0,20})\b|\bnot (?:allowed|permitted)\b|\b(?:denied|rejected|refused)\b"
-    r"|command not found|segmentation fault|core dumped|: (?:No such file or directory|Permission denied)$"
+    r"|\bfault (?:addr|reason)\b|command not found|segmentation fault|core dumped"
+    r"|: (?:No such file or directory|Permission denied)$"
 )
 
 

@@ -107,6 +107,12 @@ _NEEDS = re.compile(
     r" +Version of \S{1,100} on system is (?P<other>\S{1,100})\.$",
     re.MULTILINE,
 )
+# The same of dnf.
+_NEEDS_DNF = re.compile(
+    r"^ *(?:Problem(?: \d{1,3})?: |- )(?:\w{1,20} )?package (?P<name>\S{1,200})(?: from \S{1,100})? requires "
+    r"(?P<needs>[^,\n]{1,200}), but (?P<but>[^\n]{1,200})",
+    re.MULTILINE,
+)
 _SHARED_FILE = re.compile(
     rf"trying to overwrite (?:shared )?'(?P<path>[^'\n]{{1,300}})',\s+which is (?:also in package (?P<owner>{_PACKAGE})"
     r"(?P<version> \S{1,100})?|different from other instances)"
@@ -328,6 +334,15 @@ def _of_dependencies(said: str) -> Refusal | None:
         return _unmet(name or "a package", _VERBS.get(match["how"], "needs"), match, but)
     if match := _NEEDS.search(said):
         return _unmet(match["name"], "needs", match, f"{match['other']} is installed")
+    if match := _NEEDS_DNF.search(said):
+        return Refusal(
+            "dependency_unmet",
+            f"dnf cannot install the packages together: {match['name']} requires {match['needs'].strip()}, but "
+            f"{match['but'].strip()}.",
+            "Ask for versions that fit: packages of the driver have to be of one release, which playbooks/driver.yml "
+            "installs. dnf list --showduplicates NAME shows what the repositories offer, and dnf versionlock list what "
+            "is held.",
+        )
     if _BROKEN.search(said):
         return Refusal(
             "dependency_unmet",

@@ -166,7 +166,8 @@ FAULTS = (
         retry=True,
         remedies={"missing": "Install the driver packages first (playbooks/driver.yml)."},
         signs=r"no AIPs available|error gathering device information .{0,60}/dev/(?:accel|hl)"
-        r"|no habanalabs devices found|driver might not be loaded|requested device does not exist|HABANA_RUNTIME_ERROR",
+        r"|no habanalabs devices found|driver (?:might not be|is not) loaded"
+        r"|hl-smi\b.{0,60} driver not loaded|requested device does not exist|HABANA_RUNTIME_ERROR",
         hints=NOT_ACQUIRED,
         when="card_missing",
         check="hl-smi lacks a card of the plan: look at dmesg | grep habanalabs",

@@ -118,7 +118,7 @@ FAULTS = (
         _SOURCE,
         asked=_DEMO,
         signs=r"(No such file or directory[^\n]{0,40}run_hccl_demo|can't open file "
-        r"[^\n]{0,100}run_hccl_demo|\[make_demo\] The following make command has failed)",
+        r"[^\n]{0,100}run_hccl_demo|\[make_demo\] The following make command has failed|Make sure HCCL demo is built)",
         example="[make_demo] The following make command has failed",
     ),
     Known(

@@ -85,8 +85,8 @@ FAULTS = (
         "Use the vendor's image of the driver's release as it is. Where packages are added to it, keep its torch "
         "(serving_image_constraints): pip replaces it when a package asks for another version.",
         "the dynamic linker; docs/images.md",
-        signs=r"lib(?:Synapse|SynapseMme|hcl|hl-thunk|synapse_logger|tpc\w*)\w*\.so[.\d]*: cannot open shared object"
-        r"|habana\S*\.so\S*: undefined symbol",
+        signs=r"lib(?:Synapse|SynapseMme|hccl|hcl|hl-thunk|synapse_logger|tpc\w*)\w*\.so[.\d]*: cannot open shared "
+        r"object|habana\S*\.so\S*: undefined symbol",
         example="OSError: libSynapse.so: cannot open shared object file: No such file or directory",
     ),
     Known(
@@ -100,7 +100,7 @@ FAULTS = (
         r"|lib(?:cuda|cudart|cublas|cudnn|nvrtc|torch_cuda)\.so\S*: cannot open|No module named 'habana_frameworks"
         r"|module 'torch' has no attribute 'hpu'|Device string must not be empty"
         r"|Distributed package doesn't have HCCL|ProcessGroupNCCL is only supported with GPUs"
-        r"|\bvllm: (?:command )?not found|\"vllm\": executable file not found|No module named '?vllm(?:_gaudi|'|$)"
+        r"|\bvllm: (?:command )?not found|\"vllm\\?\": executable file not found|No module named '?vllm(?:_gaudi|'|$)"
         r"|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
@@ -113,7 +113,8 @@ FAULTS = (
         "libgthread-2.0 in libglib2.0-0, libsndfile in libsndfile1. For pictures opencv-python-headless in place of "
         "opencv-python needs no libGL.",
         "the dynamic linker; mmocr 90 and FireForm 184, public issues",
-        signs=r"(?:ImportError|OSError): (lib[\w.+-]{1,60}\.so[.\d]{0,10}): cannot open shared object file",
+        signs=r"(?:ImportError|OSError|error while loading shared libraries): (lib[\w.+-]{1,60}\.so[.\d]{0,10}): "
+        r"cannot open shared object file",
         example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
     ),
     Known(

@@ -935,6 +935,33 @@ WHOLE = [
         'cc1plus\n#14 ERROR: process "/bin/sh -c make" did not complete successfully: exit code: 1\n',
         "compiler-killed",
     ),
+    # A run of hccl_demo that fails does not hang.
+    (
+        "./hccl_demo: error while loading shared libraries: libhccl.so: cannot open shared object file: No such file "
+        "or directory\n",
+        "vendor-libraries",
+    ),
+    ("Exception: Exception in main: Make sure HCCL demo is built: make\n", "hccl-demo-not-built"),
+    ("HCCL demo runs in pure mode\nValueError: nobody has seen this\n", "unknown"),
+    ("HCCL demo runs in pure mode\n", "hccl-hangs"),
+    (
+        "mpirun: error while loading shared libraries: libopen-rte.so.40: cannot open shared object file: No such file "
+        "or directory\n",
+        "system-library-missing",
+    ),
+    # CRI-O, hl-smi, the IOMMU and dnf.
+    (
+        'Error: container create failed: time="2025" level=error msg="runc create failed: unable to start container '
+        'process: exec: \\"vllm\\": executable file not found in $PATH"\n',
+        "no-plugin",
+    ),
+    ("habanalabs driver is not loaded or no AIPs available, aborting...\n", "cards-not-offered"),
+    ("hl-smi: driver not loaded\n", "cards-not-offered"),
+    (
+        "[   900.1] DMAR: [DMA Read NO_PASID] Request device [33:00.0] fault addr 0x7f0000000000 [fault reason 0x06] "
+        "PTE Read access is not set\n",
+        "unknown",
+    ),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
 ]
@@ -1018,6 +1045,17 @@ def test_a_bus_error_names_each_cause_in_an_order() -> None:
 )
 def test_what_another_program_or_host_keeps_from_working_may_go_well_later(text: str, retry: bool) -> None:
     assert explained(text).retry is retry
+
+
+@pytest.mark.parametrize("begin", [" Problem: ", " Problem 1: conflicting requests\n  - "])
+def test_what_dnf_says_of_a_problem_is_told(begin: str) -> None:
+    found = explained(
+        f"Error: \n{begin}package habanalabs-firmware-tools-1.22.0-740.el9.x86_64 from gaudi requires habanalabs-thunk "
+        "= 1.22.0, but none of the providers can be installed\n"
+    )
+    assert found.id == "dependency_unmet"
+    assert "requires habanalabs-thunk = 1.22.0, but none of the providers can be installed." in found.cause
+    assert "dnf" in found.remedy
 
 
 @pytest.mark.parametrize("kind", ["awq_marlin", "mxfp4", "modelopt"])
