@@ -11,12 +11,17 @@ author: The gaudi-serving authors
 description:
   - Says of each instance what systemd says of its unit and what its supervisor wrote last
     (C(/var/lib/gaudi-serving/instances/NAME/state.json)).
-  - On request waits until something has changed, so that a follower on the controller needs few connections.
+  - With O(follow) shows how far each instance is (warm-up - prompt 12/24, decode 0/48), and ends when all units are
+    active, which they are when the server has answered under its own name. Fails as soon as a unit has failed for good,
+    or waits for a card that was lost, with the supervisor's own sentence. A failed try that the supervisor repeats is
+    shown and followed further. Fails as well where an instance serves again with the plan that served before the one of
+    O(labels), because that did not come to serve; both reasons are said. A lost connection or Ctrl-C costs nothing; the
+    units go on, and running the playbook again follows them again.
   - On request reads the last five plans that served, and as many that failed, which the supervisor of an instance
     keeps. The value of a variable or an option whose name looks like a secret's is never returned.
 options:
   instances:
-    description: The instances to read. Without it all that are installed on the node.
+    description: The instances to read. Without it all that are installed on the node. Needed with O(follow).
     type: list
     elements: str
   seen:
@@ -31,6 +36,23 @@ options:
     description: Whether also to look if the instances could start once more (RV(lacking)).
     type: bool
     default: false
+  follow:
+    description: Whether to follow the instances until they serve. The action of the same name does that.
+    type: bool
+    default: false
+  labels:
+    description: With O(follow), the label that the container of an instance is to have, by the name of the instance.
+    type: dict
+    default: {}
+  timeout:
+    description: With O(follow), give up following after so many seconds. The units go on; what bounds them is their
+      supervisors' own patience, which counts only time without progress.
+    type: int
+    default: 14400
+  interval:
+    description: With O(follow), show progress within one phase at most every so many seconds.
+    type: int
+    default: 10
   history:
     description: Whether also to read which plans the installed ones among the instances had (RV(history), RV(lines)).
     type: bool
@@ -38,9 +60,15 @@ options:
 requirements:
   - root (C(become))
 extends_documentation_fragment: attributes.reads
+attributes:
+  check_mode:
+    description: Reads once and follows nothing, since nothing was started.
+    support: full
+  action:
+    description: With O(follow) runs on the controller, with a module on the node.
+    support: full
 seealso:
   - module: vllm_service_rollback
-  - module: vllm_service_wait
 """
 
 EXAMPLES = r"""
@@ -52,6 +80,12 @@ EXAMPLES = r"""
 - name: Show the states
   ansible.builtin.debug:
     msg: "{{ services.instances | map(attribute='instance') | zip(services.instances | map(attribute='active')) }}"
+
+- name: Follow the start of an instance
+  vllm_service_info:
+    instances: [qwen3-8b]
+    follow: true
+  become: true
 
 - name: Read the plans of an instance
   vllm_service_info:
@@ -184,6 +218,12 @@ lines:
   type: list
   elements: str
   sample: ["qwq-32b:", " * 3f2a91c07d1e  served at 2026-01-31T08:00:00Z, image registry.example/vllm:1.22"]
+progress:
+  description: The lines that were shown.
+  returned: if O(follow)
+  type: list
+  elements: str
+  sample: ["[node1: qwen3-8b] warm-up: prompt 12/24, decode 0/48"]
 digest:
   description: >-
     Stands for RV(instances) but for RV(instances[].said), and for the phase of each state; the same as long as none of
@@ -211,6 +251,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "seen": {"type": "str", "default": ""},
     "wait": {"type": "int", "default": 0},
     "again": {"type": "bool", "default": False},
+    "follow": {"type": "bool", "default": False},
+    "labels": {"type": "dict", "default": {}},
+    "timeout": {"type": "int", "default": 14400},
+    "interval": {"type": "int", "default": 10},
     "history": {"type": "bool", "default": False},
 }
 

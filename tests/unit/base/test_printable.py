@@ -93,7 +93,7 @@ def test_what_the_controller_shows_of_an_instance_is_printable() -> None:
         "instance": "a", "load": "loaded", "active": "failed", "sub": "failed", "result": "exit-code", "job": "",
         "restarts": 0, "damaged": "", "state": state, "said": HOSTILE,
     }  # fmt: skip
-    wait = plugin("action_plugins/vllm_service_wait.py")
+    wait = plugin("action_plugins/vllm_service_info.py")
     table = plugin("filter_plugins/vllm_service_table.py")
     summary = plugin("filter_plugins/summary_lines.py")
     said = [wait.line("h", found), wait.failure("h", found), *table.vllm_service_table({"h": [found]})]
@@ -188,7 +188,7 @@ EXITS = {
     "action_plugins/new_api_key.py": "the words of a task of ours, and the key that was drawn",
     "action_plugins/node_job.py": "Voice, failure",
     "action_plugins/vllm_service_log.py": "printable",
-    "action_plugins/vllm_service_wait.py": "line, failure",
+    "action_plugins/vllm_service_info.py": "line, failure",
     "callback_plugins/phases.py": "print_printably, through which Ansible prints all that it prints",
     "roles/node_job/files/gaudi_job.py": "Log.add; its own sentences",
     "roles/vllm_service/files/gaudi_supervisor/command_line.py": "Failure; its own sentences",

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 
-from action_plugins import node_job, vllm_service_wait
+from action_plugins import node_job
+from action_plugins import vllm_service_info as following
 
 # What Ansible makes of a module that printed nothing.
 CUT = {
@@ -53,7 +54,7 @@ BROKEN = AnsibleConnectionFailure("Failed to connect to the host via ssh: Connec
     ],
 )
 def test_a_broken_connection_is_said_and_how_to_go_on(answer: Any, seen: str, unreachable: bool) -> None:
-    said = follow(vllm_service_wait, {"instances": ["tiny"]}, answer)
+    said = follow(following, {"follow": True, "instances": ["tiny"]}, answer)
     assert said["msg"] == (
         f"gaudi-01 gave no answer while the start of tiny was followed ({seen}). "
         "The work is the node's own and goes on. "
@@ -77,5 +78,10 @@ def test_work_that_could_write_nothing_down_is_not_said_to_be_none(wish: str, sa
 
 
 def test_what_a_module_refuses_itself_is_left_as_it_is() -> None:
-    said = follow(vllm_service_wait, {"instances": ["tiny"]}, {"failed": True, "msg": "systemctl is not there"})
+    said = follow(following, {"follow": True, "instances": ["tiny"]}, {"failed": True, "msg": "systemctl is not there"})
     assert said["msg"] == "systemctl is not there"
+
+
+def test_an_instance_that_is_not_followed_is_read_once() -> None:
+    found = {"instances": [{"instance": "tiny"}], "digest": "d"}
+    assert follow(following, {"instances": ["tiny"]}, found)["instances"] == found["instances"]

@@ -75,7 +75,7 @@ def test_only_what_systemd_has_a_unit_for_is_asked_of_its_unit(instance: str, as
     assert loops("launch.yml", "are started", instance) == asked
     follow = task_of("launch.yml", "Follow the start")
     given = {**on(HERE), "vllm_service_instance": instance}
-    assert evaluate(follow["vllm_service_wait"]["instances"], PLAN, **given) == asked
+    assert evaluate(follow["vllm_service_info"]["instances"], PLAN, **given) == asked
 
 
 def test_no_unit_is_asked_past_those_lists() -> None:

@@ -11,10 +11,9 @@ from ansible.module_utils.gaudi.node import instances
 from ansible.module_utils.gaudi.serving.state import WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 from gaudi_supervisor.settings import Settings
 
-from action_plugins import vllm_service_wait
+from action_plugins import vllm_service_info as following
 from filter_plugins import vllm_service_table
 from library import vllm_service_changes, vllm_service_info
-from library import vllm_service_wait as wait_documentation
 from tests.unit.vllm_service.test_rendered import PLAN, file_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,9 +79,8 @@ def test_the_roles_patience_is_the_supervisors() -> None:
     [
         (vllm_service_changes, vllm_service_changes.ARGUMENT_SPEC),
         (vllm_service_info, vllm_service_info.ARGUMENT_SPEC),
-        (wait_documentation, vllm_service_wait.ARGUMENT_SPEC),
     ],
-    ids=["vllm_service_changes", "vllm_service_info", "vllm_service_wait"],
+    ids=["vllm_service_changes", "vllm_service_info"],
 )
 def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) -> None:
     documented = yaml.safe_load(documentation.DOCUMENTATION)["options"]
@@ -91,6 +89,11 @@ def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) 
         assert {key: documented[name].get(key) for key in spec} == spec
     assert yaml.safe_load(documentation.EXAMPLES)
     assert yaml.safe_load(documentation.RETURN)
+
+
+def test_what_follows_an_instance_has_the_options_of_its_page() -> None:
+    page = {name: vllm_service_info.ARGUMENT_SPEC[name] for name in following.FOLLOWING}
+    assert {**page, "instances": {**page["instances"], "required": True}} == following.FOLLOWING
 
 
 def test_units_are_described() -> None:
@@ -134,7 +137,7 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
     ],
 )
 def test_what_counts_as_settled(changes: dict[str, Any], expected: bool) -> None:
-    assert vllm_service_wait.settled(found(**changes)) is expected
+    assert following.settled(found(**changes)) is expected
 
 
 @pytest.mark.parametrize(
@@ -151,32 +154,32 @@ def test_the_table_says_what_a_supervisor_that_could_not_begin_told_systemd(acti
 
 
 def test_progress_is_a_line() -> None:
-    assert vllm_service_wait.line("n1", found()) == "[n1: tiny] serving tiny on http://127.0.0.1:30001"
-    again = vllm_service_wait.line("n1", found(active="activating", sub="auto-restart", state={"status": "Card busy."}))
+    assert following.line("n1", found()) == "[n1: tiny] serving tiny on http://127.0.0.1:30001"
+    again = following.line("n1", found(active="activating", sub="auto-restart", state={"status": "Card busy."}))
     assert again == "[n1: tiny] a try failed, systemd starts it again: Card busy."
-    assert vllm_service_wait.line("n1", found(state={})) == "[n1: tiny] waiting for systemd to start it"
+    assert following.line("n1", found(state={})) == "[n1: tiny] waiting for systemd to start it"
 
 
 def test_a_failure_is_the_supervisors_sentence() -> None:
     state = {"phase": "failed", "status": "Out of memory. Lower max_num_seqs."}
-    said = vllm_service_wait.failure("n1", found(active="failed", state=state))
+    said = following.failure("n1", found(active="failed", state=state))
     assert said.startswith(
         "tiny does not serve on n1: Out of memory. Lower max_num_seqs. More: journalctl -u vllm-tiny"
     )
     # What the last supervisor wrote is no reason for a unit that failed without one.
-    said = vllm_service_wait.failure("n1", found(active="failed", result="exit-code"))
+    said = following.failure("n1", found(active="failed", result="exit-code"))
     assert "vllm-tiny.service ended (exit-code) before its supervisor could say why" in said
 
 
 def test_a_failure_that_could_not_be_written_down_is_what_systemd_was_told() -> None:
     lock = "/var/lib/gaudi-serving/instances/tiny: Read-only file system, so nobody can tell whether this runs twice"
-    said = vllm_service_wait.failure("n1", found(active="failed", result="exit-code", said=lock))
+    said = following.failure("n1", found(active="failed", result="exit-code", said=lock))
     assert f"before its supervisor could say why. It said last: {lock}. More:" in said
     old = {"phase": "failed", "status": "An old failure."}
-    assert "n1: Out of memory. More:" in vllm_service_wait.failure(
+    assert "n1: Out of memory. More:" in following.failure(
         "n1", found(active="failed", state=old, said="Out of memory.")
     )
-    again = vllm_service_wait.line("n1", found(active="activating", sub="auto-restart", said="Out of memory."))
+    again = following.line("n1", found(active="activating", sub="auto-restart", said="Out of memory."))
     assert again == "[n1: tiny] a try failed, systemd starts it again: Out of memory."
 
 
@@ -204,7 +207,7 @@ RETRY = {"kind": "cards-not-offered", "message": "No driver.", "retry": True}
     ],
 )
 def test_a_start_limit_is_named_where_it_is_why_nothing_is_tried_any_more(changes: dict[str, Any], limit: bool) -> None:
-    said = vllm_service_wait.failure("n1", found(**{"active": "failed", **changes}))
+    said = following.failure("n1", found(**{"active": "failed", **changes}))
     what = " It was started 10 times within 600 seconds, so systemd starts it no more (its start limit)."
     assert (f"{what} Once that is mended, playbooks/start.yml starts it again." in said) is limit
 
@@ -212,26 +215,26 @@ def test_a_start_limit_is_named_where_it_is_why_nothing_is_tried_any_more(change
 def test_the_start_limit_is_a_sentence_of_its_own() -> None:
     """A supervisor's status need not end with a full stop."""
     state = {"phase": "stopped", "status": "stopped as asked"}
-    said = vllm_service_wait.failure("n1", found(active="failed", result="start-limit-hit", state=state))
+    said = following.failure("n1", found(active="failed", result="start-limit-hit", state=state))
     assert said.startswith("tiny does not serve on n1: stopped as asked. It was started 10 times ")
 
 
 def test_the_start_limit_is_that_of_the_unit() -> None:
     unit = file_text("unit", PLAN)
-    assert f"StartLimitIntervalSec={vllm_service_wait.LIMIT_SECONDS}\n" in unit
-    assert f"StartLimitBurst={vllm_service_wait.LIMIT_STARTS}\n" in unit
+    assert f"StartLimitIntervalSec={following.LIMIT_SECONDS}\n" in unit
+    assert f"StartLimitBurst={following.LIMIT_STARTS}\n" in unit
 
 
 def test_a_status_without_a_full_stop_gets_one() -> None:
     stopped = found(active="inactive", state={"phase": "stopped", "status": "stopped as asked"})
-    assert vllm_service_wait.failure("n1", stopped) == (
+    assert following.failure("n1", stopped) == (
         "tiny does not serve on n1: stopped as asked. More: journalctl -u vllm-tiny.service"
     )
 
 
 def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
     said = f"{WAITS_FOR_CARDS}: The card of module 0 is not there."
-    assert vllm_service_wait.failure("n1", found(active="activating", said=said)) == (
+    assert following.failure("n1", found(active="activating", said=said)) == (
         f"tiny does not serve on n1: {said} It starts by itself once it has them. More: journalctl -u vllm-tiny.service"
     )
 
@@ -239,11 +242,11 @@ def test_a_run_ends_where_an_instance_waits_for_a_card() -> None:
 def test_a_run_ends_where_somebody_keeps_the_lock() -> None:
     said = f"{WAITS_LONG_FOR_LOCK}: Another supervisor runs tiny already, or x is locked by process 7 (flock)"
     waits = found(active="activating", state={"phase": "stopped", "status": "stopped as asked"}, said=said)
-    assert vllm_service_wait.failure("n1", waits) == (
+    assert following.failure("n1", waits) == (
         f"tiny does not serve on n1: {said}. It starts by itself once that is free. "
         "More: journalctl -u vllm-tiny.service"
     )
-    assert vllm_service_wait.line("n1", waits) == f"[n1: tiny] {said}"
+    assert following.line("n1", waits) == f"[n1: tiny] {said}"
     assert vllm_service_table.row("n1", waits)[-1] == said
 
 

@@ -279,7 +279,7 @@ def test_keys_come_before_the_plan_and_old_ones_go_after_the_start() -> None:
     started = run[-1]["block"]
     gone = {name: evaluate(value, PLAN) for name, value in started[-1]["ansible.builtin.file"].items()}
     assert gone == {"path": "/etc/gaudi-serving/instances/tiny/keys", "state": "absent"}
-    assert any("vllm_service_wait" in task for task in started[:-1])
+    assert any(task.get("vllm_service_info", {}).get("follow") for task in started[:-1])
 
 
 @pytest.mark.parametrize(

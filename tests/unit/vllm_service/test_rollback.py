@@ -18,7 +18,7 @@ from ansible.module_utils.gaudi.serving.kept import StartsFrom
 from ansible.module_utils.gaudi.serving.made_of import MadeOf
 from ansible.module_utils.testing import patch_module_args
 
-from action_plugins import vllm_service_wait
+from action_plugins import vllm_service_info as following
 from library import vllm_service_info, vllm_service_rollback
 from tests.unit.jobs.test_following import follow
 
@@ -262,11 +262,11 @@ def test_who_follows_a_start_hears_that_the_node_went_back() -> None:
         **{"said": "serving tiny", "state": state},
     }
     answer = {"changed": False, "instances": [found], "digest": "d"}
-    said = follow(vllm_service_wait, {"instances": ["tiny"], "labels": {"tiny": "new"}}, answer)
+    said = follow(following, {"follow": True, "instances": ["tiny"], "labels": {"tiny": "new"}}, answer)
     assert said["failed"] is True
     assert said["msg"].startswith("tiny on gaudi-01: the new plan aaaaaaaaaaaa does not serve, because it failed: ")
     # Nobody asked for another plan.
-    assert "failed" not in follow(vllm_service_wait, {"instances": ["tiny"]}, answer)
-    assert "failed" not in follow(vllm_service_wait, {"instances": ["tiny"], "labels": {"tiny": "old"}}, answer)
+    assert "failed" not in follow(following, {"follow": True, "instances": ["tiny"]}, answer)
+    assert "failed" not in follow(following, {"follow": True, "instances": ["tiny"], "labels": {"tiny": "old"}}, answer)
     on_its_way = {**found, "active": "activating", "sub": "auto-restart", "state": {**state, "phase": "going-back"}}
-    assert vllm_service_wait.line("n", on_its_way) == "[n: tiny] serving tiny"
+    assert following.line("n", on_its_way) == "[n: tiny] serving tiny"

@@ -317,7 +317,7 @@ def test_the_firewall_is_read_only_where_a_site_opens_it_or_did(
 def test_rollback_leaves_the_firewall_as_the_restored_plan_needs_it(opens: bool) -> None:
     """The rule of the plan that was left stayed until the next run of site.yml."""
     *others, last = tasks("rollback.yml")
-    assert "vllm_service_wait" in others[-1]
+    assert others[-1]["vllm_service_info"]["follow"] is True
     (module,) = [task for task in others if "vllm_service_rollback" in task]
     given = {
         "vllm_service_open_firewall": opens,

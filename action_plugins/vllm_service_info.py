@@ -1,4 +1,4 @@
-"""Follow starting vLLM instances from the controller, and show how far they are."""
+"""Read vLLM instances; with follow, follow their start from the controller, and show how far they are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -26,7 +27,8 @@ from ansible.module_utils.gaudi.serving.unserved import went_back
 from plugin_utils.following import Following
 from plugin_utils.screen import WAITING
 
-ARGUMENT_SPEC: dict[str, Any] = {
+FOLLOWING: dict[str, Any] = {
+    "follow": {"type": "bool", "default": False},
     "instances": {"type": "list", "elements": "str", "required": True},
     "labels": {"type": "dict", "default": {}},
     "timeout": {"type": "int", "default": 14400},
@@ -114,10 +116,12 @@ class ActionModule(Following):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Look, show, and look again, until every instance is settled."""
+        """Look; with follow show, and look again, until every instance is settled."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(argument_spec=ARGUMENT_SPEC)
         variables = task_vars or {}
+        if not boolean(self._task.args.get("follow", False)):
+            return {**result, **self._execute_module(module_name="vllm_service_info", task_vars=variables)}
+        _, options = self.validate_argument_spec(argument_spec=FOLLOWING)
         host = str(variables.get("inventory_hostname", "node"))
         shown: dict[str, tuple[str, str, float]] = {}
         progress: list[str] = []
