@@ -83,13 +83,10 @@ def recognise(text: str, facts: Facts) -> Known | None:
     """Return the fault that a line shows. What facts prove comes before what the line alone says."""
     matching = [known for known, pattern in SIGNS if pattern.search(text) and _applies(known, facts)]
     proven = [known for known in matching if known.when and facts.is_so(known.when)]
-    by_line = [
-        known
-        for known in matching
-        if known.signs and re.search(known.signs, text) and not (known.when and facts.is_so(known.when) is False)
-    ]
+    by_line = [known for known in matching if known.signs and re.search(known.signs, text)]
     # What facts exclude comes last: a line that has only this meaning keeps it.
-    return next(iter([*proven, *by_line, *(known for known in matching if known.signs)]), None)
+    by_line.sort(key=lambda known: bool(known.when) and facts.is_so(known.when) is False)
+    return next(iter([*proven, *by_line]), None)
 
 
 def _applies(known: Known, facts: Facts) -> bool:

@@ -75,8 +75,7 @@ FAULTS = (
         "if its repository has one. Else give a server --chat-template FILE (extra_args), or ask it at "
         "/v1/completions, which needs none. A calibration needs a model with one.",
         "apply_chat_template of transformers",
-        signs=r"default chat template is no longer allowed|tokenizer\.chat_template is not set"
-        r"|tokenizer does not define a chat template",
+        signs=r"default chat template is no longer allowed|tokenizer\.chat_template is not set",
         example="ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no "
         "template argument was passed!",
     ),
@@ -130,7 +129,8 @@ FAULTS = (
         "Give the server a port from 1024 on; a proxy or a published port of the container (docker run -p 80:8000) may "
         "have the low one.",
         "the kernel: EACCES of bind, ip_unprivileged_port_start",
-        signs=r"\[Errno 13\] error while attempting to bind|bind\b.{0,80}[Pp]ermission denied",
+        signs=r"\[Errno 13\] error while attempting to bind|failed to bind to \S{1,80} \(errno: 13\b"
+        r"|\blisten \w{1,5} \S{1,80}: bind: permission denied",
         example="PermissionError: [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission "
         "denied",
     ),

@@ -140,7 +140,10 @@ FAULTS = (
         "Pull it (docker pull), or bring it as a file (docker load); for an instance of this project run the playbook "
         "again, which pulls it.",
         "docker's command line",
-        signs=r"No such image|Unable to find image",
+        signs=r"No such image",
+        # docker run says so of every image that it pulls.
+        hints=r"Unable to find image",
+        when="engine_refused",
         example="docker: Error response from daemon: No such image: gaudi-serving/vllm:1.",
     ),
     Known(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 # The module of the kernel that offers the cards' links as InfiniBand verbs, which HCL uses.
 VERBS = "habanalabs_ib"
+# Status of docker run.
+_ENGINE_REFUSED = 125
 _RELEASE = re.compile(r"\d{1,3}\.\d{1,3}(?:\.\d{1,3})?")
 
 
@@ -47,6 +49,11 @@ class Facts:
             return None if self.filling is None else self.filling == name
         found: bool | None = getattr(self, name)
         return found
+
+    @property
+    def engine_refused(self) -> bool | None:
+        """Whether docker run ended because the engine refused it."""
+        return None if self.status is None else self.status == _ENGINE_REFUSED
 
     @property
     def card_held(self) -> bool | None:

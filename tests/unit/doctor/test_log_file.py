@@ -962,6 +962,25 @@ WHOLE = [
         "PTE Read access is not set\n",
         "unknown",
     ),
+    # docker run says first that it has to pull an image.
+    (
+        "Unable to find image 'vault.habana.ai/x:1' locally\n1: Pulling from x\nStatus: Downloaded newer image for "
+        "vault.habana.ai/x:1\nValueError: nobody has seen this\n",
+        "unknown",
+    ),
+    ("Unable to find image 'x:1' locally\nStatus: Downloaded newer image for x:1\n", "no-failure"),
+    (
+        "Unable to find image 'x:1' locally\ndocker: Error response from daemon: pull access denied for x, repository "
+        "does not exist\n",
+        "image-not-in-registry",
+    ),
+    # Other things are bound, too.
+    ("Error: failed to bind mount /sys/fs: permission denied\n", "unknown"),
+    (
+        "docker: Error response from daemon: driver failed programming external connectivity on endpoint x: Error "
+        "starting userland proxy: listen tcp4 0.0.0.0:80: bind: permission denied.\n",
+        "port-forbidden",
+    ),
     # RuntimeError of a package's setup.py.
     ("RuntimeError: Unknown runtime environment\n", "unknown"),
 ]
@@ -1056,6 +1075,12 @@ def test_what_dnf_says_of_a_problem_is_told(begin: str) -> None:
     assert found.id == "dependency_unmet"
     assert "requires habanalabs-thunk = 1.22.0, but none of the providers can be installed." in found.cause
     assert "dnf" in found.remedy
+
+
+def test_an_image_that_docker_does_not_find_is_missing_where_docker_refused() -> None:
+    said = "Unable to find image 'vault.habana.ai/x:1' locally\n"
+    assert explained(said, status=125).id == "image-missing"
+    assert explained(said, status=1).id == "unknown"
 
 
 @pytest.mark.parametrize("kind", ["awq_marlin", "mxfp4", "modelopt"])
