@@ -215,8 +215,7 @@ def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, object]) -> 
     lines = [f"  {names(failed)} failed, so the run went no further."]
     for node, turn in turns.items():
         said = runs_on.get(node) if turn == NOT_REACHED else None
-        named = said if isinstance(said, list) else []
-        here = reported.instances({"instances": [{"instance": name} for name in named]})
+        here = reported.instance_names(said)
         goes_on = f": {', '.join(here)} {'goes' if len(here) == 1 else 'go'} on with what ran before" if here else ""
         lines.append(f"    {node:<{width}}  {turn}{goes_on}")
     return [

@@ -111,6 +111,12 @@ def instances(value: object) -> list[str]:
     return [name for name in _each(value, "instances", "instance") if values.INSTANCE.fullmatch(name)]
 
 
+def instance_names(value: object) -> list[str]:
+    """The names of instances in a list; what is no valid name is left out."""
+    entries = value[:MOST_ENTRIES] if isinstance(value, list) else []
+    return [str(name) for name in entries if isinstance(name, str) and values.INSTANCE.fullmatch(name)]
+
+
 def batch(value: object) -> dict[str, Any]:
     """What a node has of a batch (module batch_instance_info): who serves its model, what else there is, as text."""
     found = mapping(value, "What the node reports of a batch")
@@ -295,6 +301,7 @@ CHECKS: Mapping[str, Callable[[object], Any]] = {
     "half": half,
     "image_id": image_id,
     "instances": instances,
+    "instance_names": instance_names,
     "key_names": key_names,
     "pair": pair,
 }

@@ -72,6 +72,13 @@ def test_what_is_no_name_is_left_out_and_ends_nothing(kind: str, part: str, key:
         assert isinstance(reported_filter(report, kind), list)
 
 
+@given(value=ANY_JSON)
+def test_of_a_list_of_instances_only_names_are_left(value: Any) -> None:
+    assert reported_filter([value, "chat", *HOSTILE], "instance_names")[-1] == "chat"
+    assert len(reported_filter(["chat"] * 10_000, "instance_names")) == reported.MOST_ENTRIES
+    assert isinstance(reported_filter(value, "instance_names"), list)
+
+
 @pytest.mark.parametrize(("kind", "part", "key", "good"), NAMED)
 def test_no_more_names_are_read_than_a_node_can_have(kind: str, part: str, key: str, good: str) -> None:
     assert len(reported_filter({part: [{key: good}] * 10_000}, kind)) == reported.MOST_ENTRIES
