@@ -67,7 +67,14 @@ def request_of(model: str, config: object) -> dict[str, Any]:
     if model:
         return {"model": model}
     named = Path(str(config)).parent.name if isinstance(config, str) else ""
-    return {"weights": f"/data/models/{named or 'model'}", "model_config": dict(config_of(config))}
+    content = dict(config_of(config))
+    if not content.keys() & {"architectures", "model_type"}:
+        raise Refusal(
+            "config_unreadable",
+            f"model_config is {cut(config)}, which has neither architectures nor model_type: nothing says which model "
+            "it is. Name the config.json beside the model's weights.",
+        )
+    return {"weights": f"/data/models/{named or 'model'}", "model_config": content}
 
 
 def topologies(name: str) -> list[dict[str, Any]]:

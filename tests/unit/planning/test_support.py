@@ -378,8 +378,11 @@ def test_the_action_answers_for_a_file(tmp_path: Path) -> None:
     found = model_support.answers_for("", str(file), "")
     assert {answer.release for answer in found} == set(releases.names())
     assert {"HL-225", "HL-288E", "HL-325L", "HL-338"} == {answer.cards_of for answer in found}
+    adapter = tmp_path / "adapter.json"
+    adapter.write_text('{"peft_type": "LORA", "r": 16}', encoding="utf-8")
     for model, config, refusal in (
         ("", "", "no_model_to_compare"),
+        ("", str(adapter), "config_unreadable"),
         ("qwen3-8b", str(file), "no_model_to_compare"),
         ("", str(tmp_path / "none.json"), "config_unreadable"),
         ("no-such-model", "", "not_in_catalogue"),
