@@ -1,9 +1,9 @@
-"""Options and variables of servers: which of them open nothing, and which may.
+"""Options and variables of servers that open nothing.
 
-All that the files of catalog/releases name are in one of these lists, sorted by the meaning of their names in vLLM
-(vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py, vllm/envs.py), not by each release's source. A name
-counts as opening if that is not clear, and so does a name in none of the lists. The supervisor of an instance has no
-catalogue, so the lists are here.
+They are sorted by the meaning of their names in vLLM (vllm/engine/arg_utils.py, vllm/entrypoints/openai/cli_args.py,
+vllm/envs.py), not by each release's source. Any other name counts as one that opens something: an address or a port, a
+file that a request names, code, media, or what a log or another client learns of a request. The supervisor of an
+instance has no catalogue, so the lists are here.
 """
 
 from __future__ import annotations
@@ -12,34 +12,6 @@ from __future__ import annotations
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
-
-# They concern addresses and ports, files that a request names, code, media that a request may have, or what a log or
-# another client learns of a request.
-OPENING_OPTIONS = _names(
-    """
-    --additional-config --all2all-backend --allow-credentials --allowed-headers --allowed-local-media-path
-    --allowed-media-domains --allowed-methods --allowed-origins --api-key --api-server-count --code-revision
-    --collect-detailed-traces --compilation-config --config --data-parallel-address --data-parallel-backend
-    --data-parallel-external-lb --data-parallel-hybrid-lb --data-parallel-multi-port-external-lb
-    --data-parallel-rank --data-parallel-rpc-port --data-parallel-start-rank --data-parallel-supervisor-port
-    --disable-fastapi-docs --disable-log-requests --distributed-executor-backend --download-dir
-    --dp-supervisor-probe-failure-threshold --dp-supervisor-probe-interval-s --dp-supervisor-probe-timeout-s
-    --ec-transfer-config --enable-elastic-ep --enable-log-deltas --enable-log-outputs --enable-log-requests
-    --enable-mm-embeds --enable-offline-docs --enable-prompt-embeds --enable-sleep-mode --enable-ssl-refresh
-    --enable-tokenizer-info-endpoint --engine-use-ray --grpc --h11-max-header-count --h11-max-incomplete-event-size
-    --headless --hf-overrides --hf-token --io-processor-plugin --kv-events-config --kv-offloading-backend
-    --kv-transfer-config --language-model-only --limit-mm-per-prompt --load-format --log-config-file
-    --logits-processor-pattern --logits-processors --master-addr --master-port --middleware
-    --mm-encoder-fp8-scale-path --mm-encoder-fp8-scale-save-path --mm-encoder-only --model-class-overrides
-    --model-impl --model-loader-extra-config --models --nnodes --node-rank --otlp-traces-endpoint
-    --prefix-caching-hash-algo --profiler-config --quantization-param-path --ray-workers-use-nsight
-    --reasoning-parser-plugin --root-path --scheduler-cls --ssl-ca-certs --ssl-cert-reqs --ssl-certfile
-    --ssl-ciphers --ssl-keyfile --tokenizer-pool-extra-config --tokenizer-pool-type --tokens-only
-    --tool-parser-plugin --tool-server --trust-remote-code --trust-request-chat-template --uds
-    --weight-transfer-config --worker-cls --worker-extension-cls --worker-use-ray -O -asc -cc -dpa -dpb -dpe -dph
-    -dpm -dpn -dpp -dpr -n -r
-    """
-)
 
 # They set how much, how fast and in which form a model answers. Models, tokenizers and adapters that are no paths are
 # compared apart (base/command_line.py).
@@ -104,35 +76,6 @@ HARMLESS_OPTIONS = _names(
     --use-padding-aware-scheduling --use-tqdm-on-load --use-v2-block-manager --uvicorn-log-level
     --video-pruning-rate --watermark --weights-load-device -ac -dc -dcp -dp -dpl -ep -pcp -pp -q -sc -spec-draft-tp
     -tp
-    """
-)
-
-# As OPENING_OPTIONS.
-OPENING_VARIABLES = _names(
-    """
-    GC_KERNEL_PATH GLOO_SOCKET_IFNAME HCCL_SOCKET_IFNAME RAY_ADDRESS RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES
-    RAY_USAGE_STATS_ENABLED TORCH_TRACE UCX_NET_DEVICES UCX_SOCKADDR_TLS_PRIORITY UCX_TLS VLLM_ALL2ALL_BACKEND
-    VLLM_ALLOW_INSECURE_SERIALIZATION VLLM_ALLOW_RUNTIME_LORA_UPDATING VLLM_API_KEY VLLM_ASSETS_CACHE
-    VLLM_CACHE_ROOT VLLM_CI_USE_S3 VLLM_CONFIG_ROOT VLLM_CUDART_SO_PATH VLLM_CUDA_COMPATIBILITY_PATH
-    VLLM_DEBUG_DUMP_PATH VLLM_DEBUG_LOG_API_SERVER_RESPONSE VLLM_DISABLE_REQUEST_ID_RANDOMIZATION
-    VLLM_DOCKER_BUILD_CONTEXT VLLM_DO_NOT_TRACK VLLM_DP_MASTER_IP VLLM_DP_MASTER_PORT VLLM_EC_SIDE_CHANNEL_HOST
-    VLLM_EC_SIDE_CHANNEL_PORT VLLM_ELASTIC_EP_SCALE_UP_LAUNCH VLLM_ENABLE_RESPONSES_API_STORE
-    VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS
-    VLLM_GPU_NIC_PCIE_MAPPING VLLM_HOST_IP VLLM_HOST_PORT VLLM_HPU_MULTI_MODEL_CONFIG VLLM_HPU_NIXL_FORCE_UCX_TCP
-    VLLM_KV_CONNECTOR VLLM_KV_TRANSFER_CONFIG VLLM_LOGGING_CONFIG_PATH VLLM_LOOPBACK_IP VLLM_LORA_RESOLVER_CACHE_DIR
-    VLLM_LORA_RESOLVER_HF_REPO_LIST VLLM_MEDIA_CACHE VLLM_MEDIA_CONNECTOR VLLM_MEDIA_URL_ALLOW_REDIRECTS
-    VLLM_MM_HASHER_ALGORITHM VLLM_MODEL_REDIRECT_PATH VLLM_MOONCAKE_BOOTSTRAP_PORT VLLM_NCCL_INCLUDE_PATH
-    VLLM_NCCL_SO_PATH VLLM_NIC_SELECTION_VARS VLLM_NIXL_SIDE_CHANNEL_HOST VLLM_NIXL_SIDE_CHANNEL_PORT
-    VLLM_NO_USAGE_STATS VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME VLLM_P2P_SIDE_CHANNEL_HOST VLLM_P2P_SIDE_CHANNEL_PORT
-    VLLM_PLUGINS VLLM_PRECOMPILED_WHEEL_LOCATION VLLM_RAY_BUNDLE_INDICES VLLM_RAY_DP_PACK_STRATEGY
-    VLLM_RAY_DP_PLACEMENT_NODE_IPS VLLM_RAY_EXTRA_ENV_VARS_TO_COPY VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY
-    VLLM_RAY_PER_WORKER_GPUS VLLM_RPC_BASE_PATH VLLM_RUST_FRONTEND_PATH VLLM_SERVER_DEV_MODE
-    VLLM_SKIP_MODEL_NAME_VALIDATION VLLM_TEST_FORCE_LOAD_FORMAT VLLM_TEST_USE_PRECOMPILED_NIGHTLY_WHEEL
-    VLLM_TORCH_PROFILER_DIR VLLM_TRACE_FUNCTION VLLM_TUNED_CONFIG_FOLDER VLLM_USAGE_SOURCE VLLM_USAGE_STATS_SERVER
-    VLLM_USE_MODELSCOPE VLLM_USE_PRECOMPILED VLLM_USE_PRECOMPILED_RUST VLLM_USE_RAY_COMPILED_DAG
-    VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE VLLM_USE_RAY_COMPILED_DAG_NCCL_CHANNEL
-    VLLM_USE_RAY_COMPILED_DAG_OVERLAP_COMM VLLM_USE_RAY_SPMD_WORKER VLLM_USE_RAY_V2_EXECUTOR_BACKEND
-    VLLM_USE_RAY_WRAPPED_PP_COMM VLLM_USE_RUST_FRONTEND VLLM_XLA_CACHE_PATH
     """
 )
 
