@@ -54,11 +54,6 @@ def parse_ranges(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(joined)
 
 
-def parse_cpulist(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list, ascending, each once. Raises ValueError as parse_ranges does."""
-    return tuple(cpu for first, last in parse_ranges(text) for cpu in range(first, last + 1))
-
-
 def format_cpulist(cpus: Iterable[int]) -> str:
     """Return CPU numbers as the kernel writes them: ascending ranges, no blanks, ``""`` for none.
 

@@ -42,18 +42,14 @@ class Version:
 
 @dataclass(frozen=True)
 class TableCard:
-    """One card of the summary table. Memory in MiB, temperature in degrees Celsius, power in W."""
+    """One card of the summary table. Memory in MiB, temperature in degrees Celsius."""
 
     index: int
     name: str
     bus_id: str
     temperature_c: int | None
-    power_w: int | None
-    power_cap_w: int | None
     memory_used_mib: int | None
     memory_total_mib: int | None
-    utilization_percent: int | None
-    uncorrectable: int | None
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,6 @@ class PciDevice:
     """One line of ``lspci -d 1da3:``."""
 
     bus_id: str
-    device_id: str | None
     revision: str | None
 
 
@@ -289,10 +284,10 @@ def release_of(text: str) -> str:
 
 
 _TABLE_VERSION = re.compile(r"\|\s*(HL-SMI Version|Driver Version|Nic Driver Version):\s*(\S+)\s*(?:\|\s*)?")
-_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+(?: \S+){0,3})\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*(\S+)\s*(?:\|\s*)?")
+_TABLE_CARD = re.compile(r"\|\s*([0-9]{1,4})\s+(\S+(?: \S+){0,3})\s+\S+\s*\|\s*(\S+)\s+\S+\s*\|\s*\S+\s*(?:\|\s*)?")
 _TABLE_VALUES = re.compile(
-    r"\|\s*\S+\s+(?P<temperature>\S+)\s+\S+\s+(?P<power>\S+)\s+/\s+(?P<cap>\S+)\s*"
-    r"\|\s*(?P<used>\S+)\s+/\s+(?P<total>\S+)\s*\|\s*(?P<utilization>\S+)\s+\S+?\s*(?:\|\s*)?"
+    r"\|\s*\S+\s+(?P<temperature>\S+)\s+\S+\s+\S+\s+/\s+\S+\s*"
+    r"\|\s*(?P<used>\S+)\s+/\s+(?P<total>\S+)\s*\|\s*\S+\s+\S+?\s*(?:\|\s*)?"
 )
 _TABLE_PROCESS = re.compile(r"\|\s*([0-9]{1,4})\s+([0-9]{1,9})\s+\S+\s+(\S|\S.*?\S)\s+([0-9]+\s*MiB|N/A)\s*(?:\|\s*)?")
 
@@ -342,12 +337,8 @@ def _table_card(card: re.Match[str], values: re.Match[str] | None) -> TableCard:
         name=card.group(2),
         bus_id=parse_bus_id(card.group(3)),
         temperature_c=cell("temperature", "C"),
-        power_w=cell("power", "W"),
-        power_cap_w=cell("cap", "W"),
         memory_used_mib=cell("used", "MiB"),
         memory_total_mib=cell("total", "MiB"),
-        utilization_percent=cell("utilization", "%"),
-        uncorrectable=_lenient(parse_amount, card.group(4)),
     )
 
 
@@ -470,14 +461,13 @@ def parse_ports(text: str) -> dict[int, str]:
 
 _LSPCI = re.compile(r"(?P<bus>\S+)\s+\S.*")
 _NO_DEVICE = re.compile(r"\s+[A-Za-z][A-Za-z /]*:\s|(?:pcilib|lspci): ")
-_LSPCI_DEVICE = re.compile(r"\b1da3:([0-9a-fA-F]{4})\b")
 _LSPCI_REVISION = re.compile(r"\(rev ([0-9a-fA-F]{1,2})\)")
 
 
 def parse_lspci(text: str) -> tuple[PciDevice, ...]:
     """Return the devices of ``lspci -d 1da3:`` in any of its forms (plain, -n, -nn, -D).
 
-    Only the forms with numbers name the device id. What stands below a device (-k, -v), and a complaint of lspci, is
+    What stands below a device (-k, -v), and a complaint of lspci, is
     skipped. Raises ValueError for any other line without an address.
     """
     devices = []
@@ -487,12 +477,10 @@ def parse_lspci(text: str) -> tuple[PciDevice, ...]:
         match = _LSPCI.fullmatch(line.strip())
         if match is None:
             raise ValueError(f"lspci printed a line that cannot be read: {shown(line)}")
-        device = _LSPCI_DEVICE.search(line)
         revision = _LSPCI_REVISION.search(line)
         devices.append(
             PciDevice(
                 bus_id=parse_bus_id(match.group("bus")),
-                device_id=None if device is None else device.group(1).lower(),
                 revision=None if revision is None else revision.group(1).lower(),
             )
         )

@@ -56,7 +56,6 @@ class Memory:
     """
 
     total_kib: int
-    free_kib: int
     hugepage_kib: int
     hugepages: int
     other_kib: int = 0
@@ -83,7 +82,6 @@ def parse_meminfo(text: str) -> Memory:
         size, pages = found["Hugepagesize"], found["HugePages_Total"]
         return Memory(
             total_kib=found["MemTotal"],
-            free_kib=found["MemAvailable"],
             hugepage_kib=size,
             hugepages=pages,
             # Pages of all sizes; kernels before 4.15 do not show it.
