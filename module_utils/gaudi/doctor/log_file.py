@@ -34,7 +34,7 @@ from ..fabric import output as hccl
 from ..faults.causes import Cause, explain, explain_log, quote
 from ..faults.facts import Facts
 from ..faults.known import FAULTS
-from ..faults.tracebacks import MINOR, WRAPPER, ServerLog
+from ..faults.tracebacks import WRAPPER, ServerLog, is_minor
 from ..faults.words import fault, fill
 from ..image import pytorch
 from ..image.output import failure
@@ -355,7 +355,8 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     if facts.filling is None and progress.phase == "loading":
         facts = replace(facts, filling=progress.filling)
     found = explain_log(log, facts)
-    if found.id:
+    # Servers that start and serve print warnings, too.
+    if found.id and (log.failed or facts.status or not log.served):
         return found
     is_server = progress.phase != "starting"
     errors = [] if is_server else [line for line in others if _FAILED.search(line) and not _says_nothing(line)]
@@ -428,7 +429,7 @@ def _with_versions(facts: Facts, lines: Sequence[str]) -> Facts:
 
 def _says_nothing(line: str) -> bool:
     """Whether a line with an error's word is of no failure, or only reports that of another process."""
-    return read_line(line).level in MINOR or bool(_HARMLESS.search(line) or WRAPPER.search(line))
+    return is_minor(read_line(line)) or bool(_HARMLESS.search(line) or WRAPPER.search(line))
 
 
 def _begins_late(lines: Sequence[str]) -> bool:
@@ -583,7 +584,7 @@ def _last(lines: Sequence[str], count: int) -> tuple[str, ...]:
 
 def page(cause: Cause) -> list[str]:
     """Return a cause as lines for people, at most WIDTH characters each but for the log's own."""
-    again = "it may help." if cause.retry else "it fails in the same way until that is done."
+    again = "it may help." if cause.retry else "it is likely to fail in the same way until that is done."
     where = f"docs/faults.md#{cause.id}" if cause.id in _LISTED else "docs/refusals.md"
     return [
         *_wrapped(f"[{cause.id}] {cause.cause}"),

@@ -39,7 +39,9 @@ _NAMED = re.compile(r"(?:[A-Za-z_]\w{0,60}\.){0,8}\w{0,60}(?:Error|Exception)(?:
 _WITH_MESSAGE = re.compile(rf"{_NAME}: ")
 # Below a traceback any name counts, but no other text: a page's end of a block, or what another thread prints.
 _RAISED = re.compile(rf"{_NAME}(?:\([\w.]{{1,60}}\))?(?::|$)")
-MINOR = ("DEBUG", "INFO", "WARNING")
+_MINOR = ("DEBUG", "INFO", "WARNING")
+# The same without vLLM's prefix: Python's logging and warnings, uvicorn, pip and libraries.
+_MINOR_TEXT = re.compile(r"(?:DEBUG|INFO|WARNING|Warning):|\S{1,200}:\d{1,7}: \w{0,60}Warning: ")
 
 # HCL's form of a failed condition, in one line or in three.
 _CONDITION = re.compile(
@@ -335,6 +337,12 @@ class ServerLog:
         found = [chain for stream in self._streams.values() for chain in stream.chains]
         return sorted(found, key=lambda chain: chain.number)
 
+    @property
+    def failed(self) -> bool:
+        """Whether it shows more than warnings: an exception, an error, or a fault in a line without a level."""
+        told = any(error for _, error in self.telling)
+        return bool(told or self.died or self.last_error or self.conditions or self.chains())
+
     def _read(self, raw: str) -> None:
         line = read_line(raw)
         if not line.text.strip():
@@ -354,11 +362,12 @@ class ServerLog:
         self._read_condition(line)
         stream = self._stream(line)
         of_request = self._api_server.of_request
-        in_traceback = line.level not in MINOR and stream.read(
+        minor = is_minor(line)
+        in_traceback = line.level not in _MINOR and stream.read(
             line, self._number, served=self.served, of_request=of_request
         )
-        error = not in_traceback and line.level not in MINOR and not line.text.startswith("    ")
-        severe = line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text)
+        error = not in_traceback and not minor and not line.text.startswith("    ")
+        severe = not minor and (line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text))
         if severe and not line.text.startswith("   ") and not WRAPPER.search(line.text):
             self.last_error = _quotable(line, served=self.served)
         if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
@@ -396,6 +405,11 @@ class ServerLog:
         if key not in self._streams and len(self._streams) >= STREAMS:
             key = ("", "")
         return self._streams.setdefault(key, _Stream())
+
+
+def is_minor(line: ServerLine) -> bool:
+    """Whether its level, or how it begins, says that it is no error."""
+    return line.level in _MINOR or bool(_MINOR_TEXT.match(line.text))
 
 
 def without_message(text: str) -> str:

@@ -1804,6 +1804,9 @@ def test_the_page_says_what_to_do_and_where_more_stands() -> None:
     assert busy[0].startswith("[card-busy] ")
     assert any(line.startswith("What to do: ") for line in busy)
     assert busy[-1] == "More: docs/faults.md#card-busy"
+    # Not every cause that stays does so for certain, as of a bus error.
+    lasting = log_file.page(explained("Bus error (core dumped)\n"))
+    assert "Trying again without a change: it is likely to fail in the same way until that is done." in lasting
     left_over = "Error! DKMS tree already contains: habanalabs-1.24.0-1007"
     assert log_file.page(explained(left_over))[-1] == "More: docs/refusals.md"
 
@@ -1855,3 +1858,57 @@ def test_long_numbers_before_the_lines_of_a_server_are_compared_quickly() -> Non
     """One number of 90 digits as five of 20 took minutes on each other line of digits."""
     text = f"{'1' * 90}x INFO 01-01 start\n" * 5 + f"{'1' * 100}\n" * 2
     assert log_file.read(text.encode())[:5] == ["INFO 01-01 start"] * 5
+
+
+STARTED = "serving/recorded/start__0.26.0_gaudi2_tp8__qwen3-235b.txt"
+HEALTHY = [
+    STARTED,
+    "serving/recorded/start__0.26.0_gaudi2_tp1__qwen3.6-35b-a3b_compile_mode.txt",
+    "serving/recorded/warm_up__1.18_manual_002.txt",
+]
+SHOWN_BY_A_LINE = [each for each in FAULTS if each.example and each.severity == "error" and each.id not in FACTS]
+# The kernel's lines have no level. A failed condition of HCL and an engine that is gone are failures at any.
+AT_ANY_LEVEL = re.compile(r"\bhabanalabs \d|\baccel accel\d|The condition \[ |Engine core initialization failed")
+# Its line has a name of what a request holds, which is read in a traceback only.
+IN_A_TRACEBACK = "pipeline-parallel"
+
+
+@pytest.mark.parametrize("path", HEALTHY)
+def test_a_recorded_start_without_a_failure_has_no_cause(path: str) -> None:
+    assert explained((TESTS / "unit" / path).read_text(encoding="utf-8")).id == "no-failure"
+
+
+# How Python's logging, its warnings and vLLM's print a line that is no error.
+NO_ERROR = [
+    "(APIServer pid=7) INFO 09-10 17:58:02 [envs.py:1] {}",
+    "WARNING 09-10 17:58:02 [envs.py:1] {}",
+    "WARNING:vllm:{}",
+    "WARNING: {}",
+    "/opt/vllm/envs.py:3: UserWarning: {}",
+]
+
+
+def in_a_start(known: Any, form: str, *after: str) -> str:
+    """The identifier for a log in which the lines of a fault's example are no errors."""
+    begin = (TESTS / "unit" / STARTED).read_text(encoding="utf-8").splitlines()[:24]
+    lines = [form.format(line) for line in known.example.splitlines()]
+    return explained("\n".join([*begin, *lines, *after])).id
+
+
+@pytest.mark.parametrize("form", NO_ERROR)
+def test_a_warning_of_a_server_that_started_is_no_cause(form: str) -> None:
+    warnings = [known for known in SHOWN_BY_A_LINE if not AT_ANY_LEVEL.search(known.example)]
+    found = {known.id: in_a_start(known, form, LISTENS) for known in warnings}
+    assert {known: id for known, id in found.items() if id != "no-failure"} == {}
+
+
+@pytest.mark.parametrize("after", [BUSY, CRASHES[0]])
+def test_a_warning_of_a_server_that_failed_later_hides_no_cause(after: str) -> None:
+    warning = NO_ERROR[1].format("HF_HUB_OFFLINE=1 is set")
+    assert explained(f"{warning}\n{LISTENS}\n{after}\n{DIED}").id == explained(f"{LISTENS}\n{after}\n{DIED}").id
+    assert explained(f"{warning}\n{LISTENS}", status=1).id == "hub-offline"
+
+
+def test_a_warning_of_a_start_that_failed_may_be_the_cause() -> None:
+    found = {known.id: in_a_start(known, NO_ERROR[0]) for known in SHOWN_BY_A_LINE if known.id != IN_A_TRACEBACK}
+    assert {known: id for known, id in found.items() if id != known} == {}
