@@ -253,7 +253,7 @@ CROSSINGS = (
     ),
     Crossing(
         "result of a benchmark",
-        "module benchmark_runs_info",
+        "module slurp, of a file that bench.py has written",
         "files on the controller in the node's own folder; the name of a run is part of their names",
         "the form of a name of a run",
         ("filter_plugins/benchmark.py", "def benchmark_run("),

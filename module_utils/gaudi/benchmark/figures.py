@@ -89,12 +89,12 @@ def failed(run: Mapping[str, Any]) -> str:
     return f"Requests of {run['instance']} failed: {', '.join(bad)}." if bad else ""
 
 
-def chosen(runs: Sequence[Mapping[str, Any]], wanted: str) -> dict[str, Any]:
-    """Return the one run whose name contains this text. Raises Refusal for none, or for more than one."""
-    found = [run for run in runs if wanted in str(run["run"])]
+def chosen(names: Sequence[str], wanted: str) -> str:
+    """Return the one name of a run that contains this text. Raises Refusal for none, or for more than one."""
+    found = [name for name in names if wanted in name]
     if len(found) == 1:
-        return dict(found[0])
-    known = ", ".join(sorted(str(run["run"]) for run in runs)[-5:]) or "none"
+        return found[0]
+    known = ", ".join(sorted(names)[-5:]) or "none"
     how_many = "Several runs have" if found else "No run on this node has"
     raise Refusal("no_such_run", f"{how_many} {wanted!r} in the name. The last ones are: {known}.")
 
