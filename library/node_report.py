@@ -19,7 +19,7 @@ options:
     type: list
     elements: str
     required: true
-    choices: [acceptance, cards, files, instances, jobs, last_starts, reservations, tuning, weights]
+    choices: [acceptance, cards, files, instances, jobs, last_starts, next_boot, reservations, tuning, weights]
   foresee:
     description: Names of cards by PCI id. Where they are given and the node has no driver, V(cards) has the cards on
       its PCI bus, with C(foreseen), and module ids in the order of addresses, which is not what a driver will say.
@@ -98,6 +98,16 @@ report:
       description: What the last start of each instance logged, by instance; what it was sized by, and its KV blocks.
       type: dict
       sample: {qwen3-8b: {sized_by: 6f1ed002ab5595859014ebf0951522d9, kv_blocks: 4096}}
+    next_boot:
+      description: The kernels that run, are chosen and boot next, and for which of them the driver is built.
+      type: dict
+      sample:
+        running: 6.8.0-45-generic
+        chosen: ""
+        coming: 6.8.0-45-generic
+        regenerated: ""
+        place: ""
+        built: [{version: 1.22.2-32, kernel: 6.8.0-45-generic, state: installed}]
     reservations:
       description: C(reservations) has the cards of each instance. C(damage) says why they were made up from the plans.
       type: dict
@@ -109,20 +119,12 @@ report:
         - V(state) has the V(text) of the document that the role host_tuning wrote, null on a host that was never tuned,
           or its V(damage). V(kernel), V(command_line) and V(groups) (of the IOMMU, a card each) are of the running
           kernel.
-        - V(next_boot) has the kernels that run, are chosen and boot next, and for which of them the driver is built.
       type: dict
       sample:
         state: {text: null}
         kernel: 6.8.0-45-generic
         command_line: [iommu=pt]
         groups: [{bus_id: "0000:33:00.0", number: "12", type: identity, module: 3, driver: habanalabs}]
-        next_boot:
-          running: 6.8.0-45-generic
-          chosen: ""
-          coming: 6.8.0-45-generic
-          regenerated: ""
-          place: ""
-          built: [{version: 1.22.2-32, kernel: 6.8.0-45-generic, state: installed}]
     weights:
       description:
         - What is in each directory of O(weights). V(bytes) is null where a file is missing; V(parameters) counts

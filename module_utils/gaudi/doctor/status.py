@@ -28,7 +28,7 @@ from ..serving.unserved import no_other_start
 from . import judged, while_serving
 from .covering import Cover
 
-PARTS = ("cards", "reservations", "tuning", "acceptance", "instances", "jobs")
+PARTS = ("cards", "reservations", "tuning", "next_boot", "acceptance", "instances", "jobs")
 # Each argument is looked for among all words. Linux on x86 reads 2048 bytes (COMMAND_LINE_SIZE).
 MOST_ARGUMENTS, MOST_WORDS = 64, 1024
 
@@ -47,6 +47,7 @@ def lines(report: object, host: str, wanted: Sequence[str] | None) -> list[str]:
     for part, describe in (
         ("cards", partial(_cards, parts.get("reservations"))),
         ("tuning", _tuning),
+        ("next_boot", _next_boot),
         ("acceptance", _acceptance),
         ("instances", _instances),
         ("jobs", _jobs),
@@ -72,16 +73,15 @@ def _cards(kept: Any, said: Mapping[str, Any]) -> Iterator[str]:
     yield describe_node({**topology, "findings": findings}, holders(held))
 
 
-def _tuning(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What waits for a reboot, whether serving is refused until then, and whether a reboot would lose the driver."""
-    yield from _waits(facts)
-    boot = facts["next_boot"]
+def _next_boot(boot: Mapping[str, Any]) -> Iterator[str]:
+    """Whether a chosen kernel waits for a reboot, and whether a reboot would lose the driver."""
     kernels = NextBoot(**{**boot, "built": tuple(Built(**each) for each in boot["built"])})
     yield kernels.kernel_waits
     yield kernels.loses_driver
 
 
-def _waits(facts: Mapping[str, Any]) -> list[str]:
+def _tuning(facts: Mapping[str, Any]) -> list[str]:
+    """What waits for a reboot, and whether serving is refused until then."""
     state, running = facts["state"], facts["command_line"]
     sequence(running, "The words of the command line", MOST_WORDS)
     sequence(facts["groups"], "The groups of cards", reported.MOST_CARDS)

@@ -43,8 +43,8 @@ EMPTY: dict[str, Any] = {
         "kernel": "6.8.0",
         "command_line": [],
         "groups": [],
-        "next_boot": {"running": "6.8.0", "chosen": "", "coming": "6.8.0", "built": []},
     },
+    "next_boot": {"running": "6.8.0", "chosen": "", "coming": "6.8.0", "built": []},
     "acceptance": {"text": None},
     "instances": {"instances": [], "strangers": [], "lost_weights": {}, "covers": {}},
     "jobs": {"jobs": []},
@@ -133,9 +133,22 @@ def test_a_damaged_record_of_the_role_is_told_and_ends_nothing(node: Path, kind:
 def test_a_kernel_update_that_loses_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     built = (Built("1.22", "6.8.0", "installed"),)
     monkeypatch.setattr(next_boot, "read", lambda _module: NextBoot("6.8.0", "6.2", "6.17", built=built))
-    waits, lost = told("tuning")
+    waits, lost = told("next_boot")
     assert waits == "Kernel 6.2 is chosen (gaudi_driver_kernel), kernel 6.8.0 runs: reboot the node."
     assert lost.startswith("Kernel 6.17, which boots next, has no habanalabs module: ")
+
+
+def test_a_next_boot_that_cannot_be_read_hides_nothing_of_the_kernel_that_runs(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dkms(_module: object) -> NextBoot:
+        raise OSError(5, "Input/output error", "/var/lib/dkms")
+
+    monkeypatch.setattr(next_boot, "read", dkms)
+    (node / "host_tuning.json").write_text(json.dumps({"schema": 2, **document([Needed("quiet", "speed", "y")])}))
+    quiet, unread = told("tuning", "next_boot")
+    assert quiet == "Reboot needed, because of quiet (speed: y)"
+    assert unread == "next_boot: /var/lib/dkms cannot be read: Input/output error."
 
 
 def test_what_an_instance_was_set_up_with_is_remembered(node: Path) -> None:

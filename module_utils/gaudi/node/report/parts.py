@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from . import acceptance, cards, files, instances, jobs, last_starts, reservations, tuning, weights
+from . import acceptance, cards, files, instances, jobs, last_starts, next_boot, reservations, tuning, weights
 from .errors import answers
 
 PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
@@ -17,6 +17,7 @@ PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
     "instances": instances.read,
     "jobs": jobs.read,
     "last_starts": last_starts.read,
+    "next_boot": next_boot.read,
     "reservations": reservations.read,
     "tuning": tuning.read,
 }

@@ -1,4 +1,4 @@
-"""The part ``tuning`` of a node's report: what the role host_tuning recorded, and what the next boot changes."""
+"""The part ``tuning`` of a node's report: what the role host_tuning recorded, and the running kernel."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ...base import paths
-from ..driver import next_boot
 from ..iommu import read_command_line, read_groups
 from .errors import text
 
 STATE = Path(paths.HOST_TUNING)
 
 
-def read(module: AnsibleModule) -> dict[str, Any]:
-    """Return the facts with which host.document.waits and driver.next_boot tell what waits for a reboot.
+def read(_module: AnsibleModule) -> dict[str, Any]:
+    """Return the facts with which host.document.waits tells what waits for a reboot.
 
     state: the text of the role's document. kernel: its release. groups: the IOMMU groups of cards.
     """
@@ -27,5 +26,4 @@ def read(module: AnsibleModule) -> dict[str, Any]:
         "kernel": platform.release(),
         "command_line": read_command_line(),
         "groups": [asdict(group) for group in read_groups()],
-        "next_boot": asdict(next_boot.read(module)),
     }
