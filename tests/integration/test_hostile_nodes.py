@@ -276,3 +276,42 @@ def test_a_report_of_another_form_ends_the_plans_of_its_node_alone(nodes: Nodes)
     assert "evil" not in json.dumps(plan)
     (refused,) = json.loads((nodes.folder / "none1.json").read_text())
     assert refused["refused_id"]
+
+
+# What runs of a role for a node in its turn, and whatever happens to it what comes after it.
+TURN = """
+- hosts: gaudi_nodes
+  gather_facts: false
+  serial: 1
+  tasks:
+    - name: Take what the first node compiled
+      ansible.builtin.include_role:
+        name: vllm_service
+        tasks_from: carry_turn
+        rolespec_validate: false
+      vars:
+        vllm_service_plan: {instance: chat}
+        vllm_service_compiled: {key: key, value: {honest: chat, hostile: chat}}
+        __vllm_service_first: hostile
+        gaudi_weights_root: /nowhere
+      when: inventory_hostname == 'honest'
+
+    - name: Start the instance
+      ansible.builtin.debug:
+        msg: "{{ inventory_hostname }} starts"
+"""
+
+
+@pytest.mark.parametrize(
+    "answer", [{"unreachable": True, "msg": "no route"}, {"failed": True, "msg": "not today"}, "{"]
+)
+@pytest.mark.parametrize("module", ["carried_recipes", "weights_giving"])
+def test_a_node_that_gives_no_recipes_keeps_no_instance_of_another_from_its_start(
+    nodes: Nodes, tmp_path: Path, module: str, answer: Any
+) -> None:
+    good = {"carried_recipes": {"files": 0}, "weights_giving": {"token": "t" * 43, "manifest": {}}, "node_files": {}}
+    playbook = tmp_path / "turn.yml"
+    playbook.write_text(TURN)
+    said, failed = nodes.run(str(playbook), {"hostile": {**good, module: answer}, "honest": good})
+    assert failed["honest"] == 0, said
+    assert "honest starts" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -207,14 +208,29 @@ def every_task() -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name_of(path)}: {task.get('name')}", task
 
 
-def swallowing(task: dict[str, Any]) -> bool:
-    """Whether a run goes on as if nothing were wrong where this task fails."""
-    return bool(task.get("ignore_errors") or task.get("ignore_unreachable") or task.get("failed_when") is False)
+def swallowing(task: dict[str, Any], following: dict[str, Any]) -> bool:
+    """Whether a run goes on as if nothing were wrong where this task fails.
+
+    Another node that cannot be reached would count for the node that asks it, past every rescue: such a task leaves it
+    to the next one, which fails for that.
+    """
+    asserts = following.get("ansible.builtin.assert", {}).get("that") == f"{task.get('register')} is reachable"
+    unreachable = task.get("ignore_unreachable") and not ("delegate_to" in task and asserts)
+    return bool(task.get("ignore_errors") or unreachable or task.get("failed_when") is False)
 
 
 def test_nothing_is_swallowed() -> None:
     """Stricter than ansible-lint, which allows it where the result is registered."""
-    assert not [place for place, task in every_task() if swallowing(task)]
+    listed = list(every_task())
+    pairs = pairwise([*listed, ("", {})])
+    assert not [place for (place, task), (_, following) in pairs if swallowing(task, following)]
+
+
+def test_another_node_that_is_not_reached_ends_no_node_that_asks_it() -> None:
+    others = [(place, task) for place, task in every_task() if task.get("delegate_to", "localhost") != "localhost"]
+    asking = [(place, task) for place, task in others if "roles/" in place and "ansible.builtin.set_fact" not in task]
+    assert asking
+    assert not [place for place, task in asking if not task.get("ignore_unreachable")]
 
 
 CHANGED = re.compile(r"\bis (?:not )?changed\b|\.(?:library_)?changed\b|'(?:library_)?changed'|\.written\b")
@@ -368,7 +384,7 @@ def test_nobody_sleeps() -> None:
 
 def test_tasks_in_blocks_are_read_too() -> None:
     found = list(tasks([{"block": [{"name": "a", "ignore_errors": True}], "rescue": [{"name": "b"}]}]))
-    assert [(task["name"], swallowing(task)) for task in found] == [("a", True), ("b", False)]
+    assert [(task["name"], swallowing(task, {})) for task in found] == [("a", True), ("b", False)]
 
 
 def test_only_builtin_modules_and_our_own_are_used() -> None:
