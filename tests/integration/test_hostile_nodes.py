@@ -315,3 +315,37 @@ def test_a_node_that_gives_no_recipes_keeps_no_instance_of_another_from_its_star
     said, failed = nodes.run(str(playbook), {"hostile": {**good, module: answer}, "honest": good})
     assert failed["honest"] == 0, said
     assert "honest starts" in said
+
+
+# Two nodes of one batch wait for a reboot. No systemctl is found, with which the first one fails.
+REBOOT = """
+- hosts: gaudi_nodes
+  gather_facts: false
+  environment: {PATH: /nowhere}
+  tasks:
+    - name: Reboot where that is needed
+      ansible.builtin.include_role:
+        name: host_tuning
+        tasks_from: reboot_in_turn
+        rolespec_validate: false
+      vars:
+        host_tuning_reboot: if_needed
+        __host_tuning_wanted: {}
+        __host_tuning_paths: {}
+
+    - name: Start the instance
+      ansible.builtin.debug:
+        msg: "{{ inventory_hostname }} starts"
+"""
+
+
+def test_a_node_that_fails_in_its_reboot_ends_the_turn_of_no_other_and_no_other_reboots(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    playbook = tmp_path / "reboot.yml"
+    playbook.write_text(REBOOT)
+    waits = {"host_tuning_info": {"reboot": ["a parameter of the kernel"]}}
+    said, failed = nodes.run(str(playbook), {"hostile": waits, "honest": waits})
+    assert failed == {"hostile": 1, "honest": 0}, said
+    assert "honest does not reboot, because hostile" in said
+    assert "honest starts" in said

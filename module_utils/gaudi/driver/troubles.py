@@ -69,7 +69,7 @@ _NO_SPACE = re.compile(r"No space left on device|You don't have enough free spac
 _BOOT_FULL = re.compile(
     r"Error 24 : Write error|cannot write compressed block|error 25 : Write error|error 70 : Write error"
     r"|(?:/boot|initrd|mkinitramfs|update-initramfs)[^\n]{0,300}No space left on device"
-    r"|No space left on device[^\n]*\n(?:[^\n]*\n){0,5}?[^\n]*(?:mkinitramfs|update-initramfs)"
+    r"|No space left on device[^\n]{0,300}\n(?:[^\n]{0,300}\n){0,5}?[^\n]{0,300}(?:mkinitramfs|update-initramfs)"
 )
 _UNREACHABLE = re.compile(
     r"(?:Failed to fetch|Could not (?:connect to|resolve)|Connection (?:refused|timed out)|Unable to connect to) *"
