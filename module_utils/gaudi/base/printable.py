@@ -10,6 +10,9 @@ import re
 
 # What moves a cursor, colours or renames a window: ECMA-48 control sequences, and operating system commands of xterm.
 _SEQUENCE = re.compile(r"\x1b\[[0-9:;<=>?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+# Characters, of up to 4 bytes each: journald cuts a line at 48 KiB (LineMax= of journald.conf(5)), and a site may have
+# it cut earlier.
+_PIECE = 2048
 
 
 def printable(text: str) -> str:
@@ -32,7 +35,10 @@ def printable_lines(text: str) -> str:
 def journal_line(text: str, priority: int = 6) -> str:
     """Return a line for the journal, with a syslog priority of ours in front of any priority in the text.
 
-    A line that begins with ``<0>`` is an emergency, which every terminal of the node shows. journald only reads a
-    priority at the beginning of a service's line (sd-daemon(3)).
+    A line that begins with ``<0>`` is an emergency, which every terminal of the node shows. journald reads a priority
+    at the beginning of a service's line (sd-daemon(3)), and of each piece of a line that it cuts. So a long line is
+    returned as several.
     """
-    return f"<{priority}>{printable(text)}"
+    plain = printable(text)
+    pieces = [plain[start : start + _PIECE] for start in range(0, len(plain), _PIECE)] or [""]
+    return "\n".join(f"<{priority}>{piece}" for piece in pieces)

@@ -198,6 +198,7 @@ def publish(staging: Path, target: Path) -> Path | None:
     if target.exists():
         kept = dated(target, datetime.now(timezone.utc))
         beneath.rename(target, target, kept, kept)
+    staging.chmod(0o755)
     beneath.rename(staging, staging, target, target)
     sync_folder(target.parent)
     return kept
@@ -377,6 +378,8 @@ def stage(document: dict[str, Any], staging: Path) -> Path:
     # Our configurations are mounted there, for the tool to read.
     beneath.make_folders(written / OWN, staging)
     beneath.make_folders(staging / OWN, staging)
+    # Root of the container is root where a file of it is run: until it has ended, no user of the node gets there.
+    staging.chmod(0o700)
     write_text(staging / OWN / "started", "", place=staging)
     for name, content in document["files"].items():
         write_text(staging / name, content, place=staging)
@@ -384,10 +387,15 @@ def stage(document: dict[str, Any], staging: Path) -> Path:
 
 
 def move_out(names: list[str], written: Path, staging: Path) -> None:
-    """Move checked files to their places, and remove what else a tool has left, or another node has given."""
+    """Move checked files to their places, and remove what else a tool has left, or another node has given.
+
+    They get the mode of data: a tool may have made one that runs with the rights of root.
+    """
     for name in names:
         beneath.make_folders((staging / name).parent, staging)
         beneath.rename(written / name, staging, staging / name)
+        with beneath.open_file(staging / name, staging) as moved:
+            os.fchmod(moved.fileno(), 0o644)
     beneath.remove_tree(written, staging)
 
 

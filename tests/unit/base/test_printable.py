@@ -65,9 +65,19 @@ def test_no_text_does_anything_to_a_terminal(text: str) -> None:
 
 @given(st.text(), st.integers(0, 7))
 def test_only_our_priority_counts(text: str, priority: int) -> None:
-    line = journal_line(text, priority)
+    (line,) = journal_line(text, priority).split("\n")
     assert line.startswith(f"<{priority}>")
     assert line.isprintable()
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{SNOWMAN}", "\U0001f600"])
+def test_no_piece_of_a_line_that_the_journal_cuts_has_a_priority_of_its_own(letter: str) -> None:
+    text = f"{letter * 60000}<0>text" * 2
+    pieces = journal_line(text).split("\n")
+    assert {piece[:3] for piece in pieces} == {"<6>"}
+    assert "".join(piece[3:] for piece in pieces) == text
+    # LineMax= of journald.conf(5).
+    assert max(len(piece.encode()) for piece in pieces) < 48 * 1024
 
 
 def test_every_sentence_of_a_refusal_and_of_an_end_is_printable() -> None:

@@ -97,6 +97,9 @@ for name, leads in orders.get("links", {{}}).items():
     (target / name).unlink(missing_ok=True)
     (target / name).parent.mkdir(exist_ok=True)
     (target / name).symlink_to(leads)
+(home / "mode_above").write_text(f"{{target.parent.stat().st_mode & 0o777:o}}")
+for name, mode in orders.get("modes", {{}}).items():
+    (target / name).chmod(mode)
 for name in orders.get("pipes", []):
     (target / name).unlink(missing_ok=True)
     os.mkfifo(target / name)
@@ -531,6 +534,13 @@ def test_nothing_else_that_the_container_left_is_published(node: Node) -> None:
     assert node.run()[0] == 0
     kept = {path.relative_to(node.target).as_posix() for path in node.target.rglob("*") if path.is_file()}
     assert kept == {*NAMES, ".gaudi-serving/started", ".gaudi-serving/measure.json", ".gaudi-serving/calibration.json"}
+
+
+def test_no_user_of_the_node_runs_what_the_container_wrote_with_the_rights_of_root(node: Node) -> None:
+    node.orders(writes=NAMES, modes={NAMES[0]: 0o4755})
+    assert node.run()[0] == 0
+    assert (node.home / "mode_above").read_text() == "700"
+    assert {(node.target / name).stat().st_mode & 0o7777 for name in NAMES} == {0o644}
 
 
 def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
