@@ -213,8 +213,8 @@ class Answers:
                     break
                 self._take(line, len(text))
         os.truncate(self.path, self.end)
-        # Of the free disk space at most half is used: the output, in order, is as large as this file.
-        self.most = self.end + shutil.disk_usage(self.path.parent).free // 4
+        # Half of the free disk space is for what comes to this file, and for the output: a copy of all of it, in order.
+        self.most = self.end // 2 + shutil.disk_usage(self.path.parent).free // 4
         self._out = self.path.open("ab", buffering=0)
 
     def _take(self, line: dict[str, Any], length: int) -> None:

@@ -342,6 +342,11 @@ def test_answers_leave_half_of_the_disk_free(node: Node, monkeypatch: pytest.Mon
     assert refused.value.id == "batch_answers_too_large"
     assert 0 < (node.folder / "answered.jsonl").stat().st_size <= 1000
     kept = node.answered()
+    # The copy takes what earlier runs have kept, too: without new disk space another run adds nothing.
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage._replace(free=1000))
+    with pytest.raises(Refusal) as again:
+        batch.work(node.options(at_once=1))
+    assert (again.value.id, node.answered()) == ("batch_answers_too_large", kept)
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
     node.server.asked.clear()
     assert batch.work(node.options())["failed"] == 0
