@@ -23,7 +23,7 @@ options:
   image:
     description: Image with hccl_demo, as the engine knows it.
     type: str
-    default: ""
+    required: true
   demo:
     description: >-
       Where hccl_demo comes from for an image that has none, as M(fabric_check) takes it. Empty builds none.
@@ -48,7 +48,6 @@ options:
       IPv4 address. With O(state=ready), at which other nodes reach this one; empty takes one of O(preferred), or else
       the first one that others can reach. With O(state=measured), where the node of half 0 is reached.
     type: str
-    default: ""
   preferred:
     description: IPv4 addresses that the inventory has for this node.
     type: list
@@ -57,7 +56,7 @@ options:
   half:
     description: >-
       0 on the node that holds rank 0 and prints the figures, 1 on the other one. Needed with O(state=measured), as are
-      O(port), O(modules), O(collective), O(size), O(loop) and O(limit).
+      O(address), O(port), O(modules), O(collective), O(size), O(loop) and O(limit).
     type: int
     choices: [0, 1]
   port:
@@ -214,13 +213,13 @@ from ansible.module_utils.gaudi.planning.network import read_addresses
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["ready", "measured"], "default": "measured"},
-    "image": {"type": "str", "default": ""},
+    "image": {"type": "str", "required": True},
     "demo": {"type": "dict", "default": {}},
     "proxies": {"type": "dict", "default": {}, "no_log": True},
     "card_types": {"type": "dict"},
     "expected_cards": {"type": "int"},
     "host_nics": {"type": "bool", "default": False},
-    "address": {"type": "str", "default": ""},
+    "address": {"type": "str"},
     "preferred": {"type": "list", "elements": "str", "default": []},
     "half": {"type": "int", "choices": [0, 1]},
     "port": {"type": "int"},
@@ -234,7 +233,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 NEEDED = [
     ("state", "ready", ["card_types"]),
-    ("state", "measured", ["half", "port", "modules", "collective", "size", "loop", "limit"]),
+    ("state", "measured", ["half", "address", "port", "modules", "collective", "size", "loop", "limit"]),
 ]
 
 
@@ -268,7 +267,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     demo = measuring.Demo.from_mapping(given["demo"])
     image = links.read_measured(module, given["image"], "", demo, given["proxies"], build=not module.check_mode)
     modules = cards.modules if cards.fabric else ()
-    address, interface, port = reached_at(cards.topology, given["address"], given["preferred"])
+    address, interface, port = reached_at(cards.topology, given["address"] or "", given["preferred"])
     document = links.last_verdict()[0] or {}
     why = meetings.not_ready(
         cards.faults,

@@ -33,10 +33,14 @@ def look(**given: Any) -> dict[str, Any]:
     return run_main("library.fabric_pair", arguments, check=True)
 
 
+HALF: dict[str, Any] = {
+    **{"image": IMAGE, "half": 0, "address": "10.20.0.11", "port": 41234, "modules": list(range(8))},
+    **{"collective": "all_reduce", "size": 33554432, "loop": 100, "limit": 77},
+}
+
+
 def half(number: int = 0, *, check: bool = False, **given: Any) -> dict[str, Any]:
-    arguments = {"image": IMAGE, "half": number, "address": "10.20.0.11", "port": 41234, "modules": list(range(8))}
-    arguments |= {"collective": "all_reduce", "size": 33554432, "loop": 100, "limit": 77, **given}
-    return run_main("library.fabric_pair", arguments, check=check)
+    return run_main("library.fabric_pair", {**HALF, "half": number, **given}, check=check)
 
 
 def test_a_sound_node_says_what_it_takes_part_with(node: Node) -> None:
@@ -83,6 +87,13 @@ def test_the_address_of_the_inventory_comes_before_the_first_one(node: Node, mon
 def test_what_cannot_be_is_refused(node: Node) -> None:
     assert node.modules
     assert look(address="192.0.2.1")["refused_id"] == "no_such_address_here"
+
+
+@pytest.mark.parametrize("option", HALF)
+def test_a_half_is_not_run_without_what_it_needs(node: Node, option: str) -> None:
+    lacking = run_main("library.fabric_pair", {name: value for name, value in HALF.items() if name != option})
+    assert lacking["msg"].endswith(f": {option}")
+    assert node.measured() == []
 
 
 def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: Node) -> None:
