@@ -409,10 +409,7 @@ def main() -> None:
     """Compare, then make what differs unless in check mode."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.params["library_for"] and not module.params["library_digest"]:
-        module.fail_json(
-            msg="library_for is for the action of the same name, which has not run. Call it from a playbook that has "
-            "action_plugins of the checkout in its path."
-        )
+        module.leave_to_action("library_for")
     files = module.params["files"]
     here = {file["path"]: look(Path(file["path"])) for file in files}
     wanted = desired_states(files, here)

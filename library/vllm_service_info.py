@@ -283,6 +283,8 @@ def history_of(names: Collection[str]) -> dict[str, Any]:
 def main() -> None:
     """Read, and wait for something new on request."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if module.params["follow"]:
+        module.leave_to_action("follow")
     names = module.params["instances"]
     if names is None:
         names = installed()

@@ -32,6 +32,13 @@ class NodeModule(AnsibleModule):  # type: ignore[misc]
         os.environ["PATH"] = with_system(self.connection_path)
         os.umask(UMASK)
 
+    def leave_to_action(self, option: str) -> None:
+        """Fail, because an option is one of the module's action, which has not run."""
+        self.fail_json(
+            msg=f"{option} is for the action of the same name, which has not run. Call it from a playbook that has "
+            "action_plugins of the checkout in its path."
+        )
+
 
 def with_system(path: str) -> str:
     """Return a PATH with the directories of SYSTEM behind the others."""

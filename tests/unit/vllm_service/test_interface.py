@@ -14,6 +14,7 @@ from gaudi_supervisor.settings import Settings
 from action_plugins import vllm_service_info as following
 from filter_plugins import vllm_service_table
 from library import vllm_service_changes, vllm_service_info
+from tests.unit.host.modules import run_main
 from tests.unit.vllm_service.test_rendered import PLAN, file_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -94,6 +95,12 @@ def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) 
 def test_what_follows_an_instance_has_the_options_of_its_page() -> None:
     page = {name: vllm_service_info.ARGUMENT_SPEC[name] for name in following.FOLLOWING}
     assert {**page, "instances": {**page["instances"], "required": True}} == following.FOLLOWING
+
+
+def test_a_module_without_its_action_does_not_pass_for_one_that_has_followed() -> None:
+    answer = run_main("library.vllm_service_info", {"instances": ["tiny"], "follow": True})
+    assert answer["failed"]
+    assert "follow is for the action of the same name" in answer["msg"]
 
 
 def test_units_are_described() -> None:
