@@ -355,11 +355,11 @@ def desired_states(files: list[dict[str, Any]], here: dict[str, PathState]) -> d
     return wanted
 
 
-def read_only(wanted: dict[str, PathState], here: dict[str, PathState]) -> list[str]:
-    """Return a sentence for each path that differs and lies in a folder that cannot be written."""
+def blocked(wanted: dict[str, PathState], here: dict[str, PathState]) -> list[str]:
+    """Return a sentence for each path that differs and cannot be made or removed for what there is above it."""
     touched = [Path(path) for path in wanted if wanted[path] != here[path]]
-    above = {path: next(folder for folder in path.parents if folder.is_dir()) for path in touched}
-    return [said for path, folder in above.items() if (said := unwritable(folder, path))]
+    # An unusable link above is a path of ours, and replaced before.
+    return [said for path in touched if not any(map(is_useless, path.parents)) and (said := unwritable(path))]
 
 
 def record(module: AnsibleModule, *, changed: bool) -> dict[str, Any]:
@@ -414,7 +414,7 @@ def main() -> None:
     here = {file["path"]: look(Path(file["path"])) for file in files}
     wanted = desired_states(files, here)
     refusals = [said for file in files if (said := obstacle(file["path"], file, here[file["path"]], here))]
-    refusals = refusals or read_only(wanted, here)
+    refusals = refusals or blocked(wanted, here)
     if refusals:
         module.fail_json(msg=" ".join(refusals), refused_id="file_in_the_way")
     held = library(module, "present")

@@ -33,8 +33,11 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def unwritable(folder: Path, path: Path) -> str | None:
-    """Say that a folder cannot be written, where a path is to be or to go; None where it can."""
+def unwritable(path: Path) -> str | None:
+    """Say why nothing can be made or removed at a path, by what there is above it; None where it can."""
+    folder = next(parent for parent in path.parents if parent.exists())
+    if not folder.is_dir():
+        return f"{folder} is no directory, where {path} is to be. Move it away, then run again."
     # access() answers "no" to root only where the file system is read-only.
     if os.access(folder, os.W_OK):
         return None

@@ -210,9 +210,11 @@ def test_a_link_that_can_hold_nothing_is_replaced(tmp_path: Path, kind: str) -> 
     assert other.is_fifo() is (kind == "a pipe")
 
 
-def test_a_directory_that_is_a_link_to_itself_is_made_anew_with_what_is_in_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("target", ["instances", "pipe"])
+def test_a_directory_that_is_an_unusable_link_is_made_anew_with_what_is_in_it(tmp_path: Path, target: str) -> None:
     folder = tmp_path / "instances"
-    folder.symlink_to(folder)
+    os.mkfifo(tmp_path / "pipe")
+    folder.symlink_to(tmp_path / target)
     files = [{"path": str(folder), "state": "directory"}, {"path": str(folder / "plan.json"), "content": "{}"}]
     assert hold(*files)["written"] == [str(folder), str(folder / "plan.json")]
     assert (folder / "plan.json").read_text() == "{}"
@@ -265,3 +267,13 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert not (tmp_path / "one").exists()
     two.chmod(0o644)
     assert hold({"path": str(two), "content": "1"})["changed"] is False
+
+
+@pytest.mark.parametrize("below", ["one", "deep/one"])
+def test_a_file_where_a_folder_is_needed_is_named_and_nothing_is_written(tmp_path: Path, below: str) -> None:
+    (tmp_path / "folder").write_text("theirs")
+    path = tmp_path / "folder" / below
+    answer = hold({"path": str(tmp_path / "other"), "content": "1"}, {"path": str(path), "content": "1"})
+    assert answer["msg"].startswith(f"{tmp_path}/folder is no directory, where {path} is to be")
+    assert not (tmp_path / "other").exists()
+    assert hold({"path": str(path), "state": "absent"})["changed"] is False

@@ -373,7 +373,4 @@ def obstacle(path: Path) -> str | None:
     """Say why a file of ours cannot be written or removed here, or None when it can."""
     if path.is_dir():
         return f"{path} is a directory, where a file of this role is to be. Move it away, then run again."
-    folder = next(parent for parent in path.parents if parent.exists())
-    if not folder.is_dir():
-        return f"{folder} is no directory, where {path} is to be. Move it away, then run again."
-    return unwritable(folder, path)
+    return unwritable(path)
