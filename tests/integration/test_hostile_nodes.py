@@ -330,6 +330,7 @@ REBOOT = """
         rolespec_validate: false
       vars:
         host_tuning_reboot: if_needed
+        __host_tuning_waits: reboot
         __host_tuning_wanted: {}
         __host_tuning_paths: {}
 
