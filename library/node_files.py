@@ -126,6 +126,20 @@ EXAMPLES = r"""
     files:
       - {path: /etc/example, state: directory, mode: "0700"}
       - {path: /etc/example/key, secret: "{{ example_key }}", mode: "0600"}
+
+- name: Install a program and the library that it imports
+  node_files:
+    library_for: example
+    files:
+      - path: /usr/local/lib/gaudi-serving/example.py
+        content: "{{ lookup('ansible.builtin.file', 'example.py', rstrip=false) }}"
+
+- name: Remove the program, and the library if no other role needs it
+  node_files:
+    library_for: example
+    library_state: absent
+    files:
+      - {path: /usr/local/lib/gaudi-serving/example.py, state: absent}
 """
 
 RETURN = r"""

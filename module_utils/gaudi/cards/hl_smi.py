@@ -467,8 +467,8 @@ _LSPCI_REVISION = re.compile(r"\(rev ([0-9a-fA-F]{1,2})\)")
 def parse_lspci(text: str) -> tuple[PciDevice, ...]:
     """Return the devices of ``lspci -d 1da3:`` in any of its forms (plain, -n, -nn, -D).
 
-    What stands below a device (-k, -v), and a complaint of lspci, is
-    skipped. Raises ValueError for any other line without an address.
+    What stands below a device (-k, -v), and a complaint of lspci, is skipped. Raises ValueError for any other line
+    without an address.
     """
     devices = []
     for line in text.splitlines():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..base import library, paths
-from ..base.library import digest
 
 FOLDER = Path(paths.PROGRAMS)
 # Whoever runs a program may read the folder.
@@ -24,12 +23,12 @@ PACKAGE = "gaudi_supervisor"
 def supervisor_digest(folder: Path) -> str:
     """Return a digest of the supervisor's own files; a missing file changes it."""
     files = [folder / PROGRAM, *(folder / PACKAGE).glob("*.py")]
-    return digest({str(file.relative_to(folder)): _text(file) for file in files})
+    return library.digest({str(file.relative_to(folder)): _text(file) for file in files})
 
 
 def library_digest(package: Path) -> str:
     """Return a digest of the library's files, independent of the name of its directory."""
-    return digest({str(file.relative_to(package)): _text(file) for file in package.rglob("*.py")})
+    return library.digest({str(file.relative_to(package)): _text(file) for file in package.rglob("*.py")})
 
 
 def hold_library(
@@ -107,7 +106,7 @@ def unit_digest(shown: str) -> str:
     """
     properties = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
     files = shlex.split(f"{properties.get('FragmentPath', '')} {properties.get('DropInPaths', '')}")
-    return digest({file: _text(Path(file)) for file in files}) if files else ""
+    return library.digest({file: _text(Path(file)) for file in files}) if files else ""
 
 
 def runs_as(shown: str, arguments: list[str]) -> bool:
