@@ -187,7 +187,7 @@ strangers:
   description: >-
     Paths of what lies among the directories of the instances and is none of theirs, such as a copy by hand under a name
     that no instance can have.
-  returned: always
+  returned: unless O(follow)
   type: list
   elements: str
   sample: []
@@ -228,7 +228,7 @@ digest:
   description: >-
     Stands for RV(instances) but for RV(instances[].said), and for the phase of each state; the same as long as none of
     that changes.
-  returned: always
+  returned: unless O(follow)
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
 """
