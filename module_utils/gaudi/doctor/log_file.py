@@ -308,7 +308,7 @@ def _of_hccl(lines: Sequence[str], text: str, facts: Facts) -> Cause | None:
         return _without_failure(f"It has {len(run.figures)} figures of hccl_demo.")
     failure = run.failure
     # One that prints an error has ended.
-    if failure is None or (failure.id == "hccl-hangs" and any(_FAILED.search(line) for line in lines)):
+    if failure is None or (failure.id == "hccl-hangs" and any(map(_says_failed, lines))):
         return None
     said = _telling_words(lines, _HCCL_ERROR)
     retry = failure.id not in _LISTED or fault(failure.id).retry
@@ -359,7 +359,7 @@ def _of_server(lines: Sequence[str], others: Sequence[str], facts: Facts) -> Cau
     if found.id and (log.failed or facts.status or not log.served):
         return found
     is_server = progress.phase != "starting"
-    errors = [] if is_server else [line for line in others if _FAILED.search(line) and not _says_nothing(line)]
+    errors = [] if is_server else [line for line in others if _says_failed(line)]
     failed = log.died or log.last_error or errors or log.chains()
     if not failed and not facts.status:
         return _of_shapes(others) or _without_failure(
@@ -427,9 +427,11 @@ def _with_versions(facts: Facts, lines: Sequence[str]) -> Facts:
     )
 
 
-def _says_nothing(line: str) -> bool:
-    """Whether a line with an error's word is of no failure, or only reports that of another process."""
-    return is_minor(read_line(line)) or bool(_HARMLESS.search(line) or WRAPPER.search(line))
+def _says_failed(line: str) -> bool:
+    """Whether a line tells of a failure: more than a warning, and none that only reports that of another process."""
+    if not _FAILED.search(line) or _HARMLESS.search(line) or WRAPPER.search(line):
+        return False
+    return not is_minor(read_line(line))
 
 
 def _begins_late(lines: Sequence[str]) -> bool:

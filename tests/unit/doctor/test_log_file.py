@@ -944,6 +944,7 @@ WHOLE = [
     ("Exception: Exception in main: Make sure HCCL demo is built: make\n", "hccl-demo-not-built"),
     ("HCCL demo runs in pure mode\nValueError: nobody has seen this\n", "unknown"),
     ("HCCL demo runs in pure mode\n", "hccl-hangs"),
+    ("HCCL demo runs in pure mode\nWARNING: failed to set the affinity of a thread\n", "hccl-hangs"),
     (
         "mpirun: error while loading shared libraries: libopen-rte.so.40: cannot open shared object file: No such file "
         "or directory\n",
