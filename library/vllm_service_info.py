@@ -264,20 +264,21 @@ INTERVAL = 1.0
 
 def history_of(names: Collection[str]) -> dict[str, Any]:
     """Return the plans that installed instances had, by name, and the same as lines."""
-    told: dict[str, list[dict[str, Any]]] = {}
+    plans: dict[str, list[dict[str, Any]]] = {}
     lines: list[str] = []
     for name in installed():
-        if name in names:
-            place = InstancePaths.of(name)
-            kept, damaged = place.kept()
-            back = None
-            try:
-                back = place.back()
-            except Damaged as damage:
-                damaged = [*damaged, str(damage)]
-            told[name] = history.entries(kept, place.files())
-            lines += history.lines(name, told[name], back, damaged)
-    return {"history": told, "lines": lines}
+        if name not in names:
+            continue
+        paths = InstancePaths.of(name)
+        kept, damaged = paths.kept()
+        rollback = None
+        try:
+            rollback = paths.back()
+        except Damaged as damage:
+            damaged = [*damaged, str(damage)]
+        plans[name] = history.entries(kept, paths.files())
+        lines += history.lines(name, plans[name], rollback, damaged)
+    return {"history": plans, "lines": lines}
 
 
 def main() -> None:
