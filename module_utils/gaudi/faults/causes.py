@@ -22,7 +22,7 @@ HCL_CHECK = "hcl-check-failed"
 CODE = re.compile(NOT_ACQUIRED)
 # Several causes print this line. A line that another cause alone prints decides between them.
 AMBIGUOUS = "card-not-acquired"
-# How a process ends that raises no exception. The first one is why the second one happened.
+# How a process ends that raises no exception. The first two are why the others happened.
 ENDS = ("memory-limit", "memory-corrupted", "process-killed", "crashed", "bus-error")
 _VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 
