@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from ..base.absent import absent
@@ -28,12 +29,18 @@ def normal(option: str) -> str:
     return name.replace("_", "-") if name.startswith("--") else name
 
 
+@functools.lru_cache(maxsize=32)
+def _normal(options: frozenset[str]) -> frozenset[str]:
+    """Every plan looks at the surface of its release several times."""
+    return frozenset(map(normal, options))
+
+
 class Surface:
     """What one release's server knows."""
 
     def __init__(self, release: ReleaseEntry) -> None:
         self._release = release.name
-        self._options = frozenset(normal(name) for name in release.arguments)
+        self._options = _normal(release.arguments)
         self._variables = release.variables
         self._typed = release.typed_arguments
 

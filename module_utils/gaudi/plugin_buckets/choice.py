@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -61,7 +62,9 @@ def choose(plugin: str, server: Server, environment: Mapping[str, str]) -> Choic
     refused is not taken; where that is the exponential one, making its buckets says why.
     """
     rest = {name: text for name, text in environment.items() if name not in CHOOSING}
-    candidates = tuple(_candidate(plugin, server, rest, strategy) for strategy in version_of(plugin).strategies)
+    candidates = tuple(
+        _candidate(plugin, server, tuple(sorted(rest.items())), strategy) for strategy in version_of(plugin).strategies
+    )
     best = candidates[0]
     for other in candidates[1:]:
         if _is_better(other, best):
@@ -69,9 +72,10 @@ def choose(plugin: str, server: Server, environment: Mapping[str, str]) -> Choic
     return Choice(best.strategy, _reason(best, candidates), candidates)
 
 
-def _candidate(plugin: str, server: Server, rest: Mapping[str, str], strategy: str) -> Candidate:
+@functools.lru_cache(maxsize=256)  # Instances of one model on one node, and the page of a plan, compare the same.
+def _candidate(plugin: str, server: Server, rest: tuple[tuple[str, str], ...], strategy: str) -> Candidate:
     try:
-        found = buckets(plugin, server, {**rest, **variables_for(plugin, strategy)})
+        found = buckets(plugin, server, {**dict(rest), **variables_for(plugin, strategy)})
     except Refusal as refusal:
         return Candidate(strategy, refused=str(refusal))
     return Candidate(strategy, len(found.prompt), len(found.decode), padding_of(server, found))

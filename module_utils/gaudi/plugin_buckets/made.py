@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -50,7 +51,14 @@ def buckets(plugin: str, server: Server, environment: Mapping[str, str], file: s
 
     Raises Refusal where the plugin stops or dies.
     """
-    version = version_of(plugin)
+    return _made(plugin, server, tuple(sorted(environment.items())), file)
+
+
+# A plan compares strategies and takes one of them, and has each list made up to three times otherwise. Nobody changes
+# a list of Buckets.
+@functools.lru_cache(maxsize=16)
+def _made(plugin: str, server: Server, variables: tuple[tuple[str, str], ...], file: str) -> Buckets:
+    version, environment = version_of(plugin), dict(variables)
     asked = bucket_settings(version, environment, long=server.is_long)
     found = Buckets(asked.strategy, asked.contiguous_pa, without_effect=asked.without_effect)
     if asked.strategy == OFF:

@@ -6,6 +6,8 @@ plugin would take for it. Real requests are not spread evenly, so it compares li
 
 from __future__ import annotations
 
+import itertools
+import operator
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,9 +40,10 @@ class Prepared:
     """The shapes of one phase, ready to be looked up as the plugin does: the first in order that is large enough."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
-        self._blocks: dict[tuple[int, int], list[int]] = {}
-        for batch, query, blocks in sorted(shapes):
-            self._blocks.setdefault((batch, query), []).append(blocks)
+        self._blocks = {
+            pair: [blocks for _, _, blocks in group]
+            for pair, group in itertools.groupby(sorted(shapes), key=operator.itemgetter(0, 1))
+        }
 
     def shape_for(self, batch: int, query: int, blocks: int) -> Shape | None:
         """The shape such a batch runs in; None where none is large enough.

@@ -37,22 +37,30 @@ def _prompts(server: Server, settings: BucketSettings, lists: Lists, queries: Se
 
 def kept_prompts(version: Version, server: Server, settings: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
     """The prompt shapes that this server can meet, sorted."""
-    return sorted({shape for shape in shapes if _prompt_occurs(version, server, settings, *shape)})
-
-
-def _prompt_occurs(
-    version: Version, server: Server, settings: BucketSettings, batch: int, query: int, blocks: int
-) -> bool:
-    length, block = server.max_model_len, server.block_size
+    length, block, tokens = server.max_model_len, server.block_size, server.max_num_batched_tokens
     if settings.merged_prefill:
         seqs = server.max_num_seqs
-        return blocks <= seqs * ((length - query // seqs) // block)
-    if batch * query > server.max_num_batched_tokens:
-        return False
-    if version.prompt_fits_whole:
-        return query + blocks * block <= length
-    # One token at least is no context.
-    return blocks <= -(-(length - 1) // block) and query <= length
+        found = (shape for shape in shapes if shape[2] <= seqs * ((length - shape[1] // seqs) // block))
+    elif version.prompt_fits_whole:
+        found = (
+            (batch, query, blocks)
+            for batch, query, blocks in shapes
+            if batch * query <= tokens and query + blocks * block <= length
+        )
+    else:
+        # One token at least is no context.
+        most = -(-(length - 1) // block)
+        found = (
+            (batch, query, blocks)
+            for batch, query, blocks in shapes
+            if batch * query <= tokens and blocks <= most and query <= length
+        )
+    return _sorted(found)
+
+
+def _sorted(shapes: Iterable[Shape]) -> list[Shape]:
+    """Each shape once, sorted: most come in order, which a set would lose."""
+    return sorted(dict.fromkeys(shapes))
 
 
 def without_part_slices(shapes: Iterable[Shape], slices: Slices) -> list[Shape]:
@@ -75,8 +83,8 @@ def kept_decodes(version: Version, server: Server, settings: BucketSettings, sha
     """The decode shapes that this server can meet, with no more blocks than their sequences can have, sorted."""
     occurring = (shape for shape in shapes if settings.contiguous_pa or shape[0] <= shape[2])
     if version.every_chunk_rounds and server.mamba_chunk_size:
-        return sorted(set(_limited(occurring, server.max_model_len // server.block_size)))
-    return sorted(set(_reaching(server, settings)(occurring)))
+        return _sorted(_limited(occurring, server.max_model_len // server.block_size))
+    return _sorted(_reaching(server, settings)(occurring))
 
 
 def _limited(shapes: Iterable[Shape], per_sequence: int) -> Iterator[Shape]:
