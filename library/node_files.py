@@ -129,17 +129,17 @@ EXAMPLES = r"""
 
 - name: Install a program and the library that it imports
   node_files:
-    library_for: example
+    library_for: host_tuning
     files:
-      - path: /usr/local/lib/gaudi-serving/example.py
-        content: "{{ lookup('ansible.builtin.file', 'example.py', rstrip=false) }}"
+      - path: /usr/local/lib/gaudi-serving/host_tuning.py
+        content: "{{ lookup('ansible.builtin.file', 'host_tuning.py', rstrip=false) }}"
 
 - name: Remove the program, and the library if no other role needs it
   node_files:
-    library_for: example
+    library_for: host_tuning
     library_state: absent
     files:
-      - {path: /usr/local/lib/gaudi-serving/example.py, state: absent}
+      - {path: /usr/local/lib/gaudi-serving/host_tuning.py, state: absent}
 """
 
 RETURN = r"""

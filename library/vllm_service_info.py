@@ -234,7 +234,7 @@ digest:
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ansible.module_utils.gaudi.base.documents import Damaged
@@ -281,6 +281,19 @@ def history_of(names: Collection[str]) -> dict[str, Any]:
     return {"history": plans, "lines": lines}
 
 
+def report(module: NodeModule, instances: Sequence[dict[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Return the instances with what they said last, and what else was asked for."""
+    found: dict[str, Any] = {
+        "instances": [{**instance, "said": said_last(module, instance)} for instance in instances],
+        "strangers": [str(path) for path in strangers()],
+    }
+    if module.params["history"]:
+        found.update(history_of(names))
+    if module.params["again"]:
+        found["lacking"] = [no_other_start(name, why) for name in sorted(names) if (why := why_not(module, name))]
+    return found
+
+
 def main() -> None:
     """Read, and wait for something new on request."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -294,19 +307,7 @@ def main() -> None:
         instances = read(module, sorted(names))
         current = digest(instances)
         if current != module.params["seen"] or time.monotonic() >= deadline:
-            instances = [{**found, "said": said_last(module, found)} for found in instances]
-            more: dict[str, Any] = history_of(names) if module.params["history"] else {}
-            if module.params["again"]:
-                more["lacking"] = [
-                    no_other_start(name, why) for name in sorted(names) if (why := why_not(module, name))
-                ]
-            module.exit_json(
-                changed=False,
-                instances=instances,
-                strangers=[str(path) for path in strangers()],
-                digest=current,
-                **more,
-            )
+            module.exit_json(changed=False, digest=current, **report(module, instances, names))
         time.sleep(INTERVAL)
 
 

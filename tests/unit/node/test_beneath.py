@@ -317,6 +317,7 @@ ELSEWHERE = {
     ("weight_folders.py", "MOUNTINFO.read_text"),
     # Above the place, which refuse_writers has looked at.
     ("calibrate.py", "target.parent.mkdir"),
+    ("calibrate.py", "staging.chmod"),
     # The variables of a container, in a file of root's own with a name that nobody can foresee.
     ("calibrate.py", "tempfile.NamedTemporaryFile"),
     # A member of an archive that is open already.
@@ -384,6 +385,7 @@ PLACES = {
     "module_utils/gaudi/node/listening.py": SYSTEM_FILES,
     "module_utils/gaudi/node/long_work.py": OURS,
     "module_utils/gaudi/node/package_look.py": f"{SYSTEM_FILES}; a temporary folder of root's",
+    "module_utils/gaudi/node/package_states.py": SYSTEM_FILES,
     "module_utils/gaudi/node/in_time.py": "/dev/null",
     "module_utils/gaudi/node/iommu.py": f"{SYSTEM_FILES}; {OURS}",
     "module_utils/gaudi/node/programs.py": OURS,
