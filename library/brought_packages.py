@@ -150,7 +150,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.driver.troubles import recognised
 from ansible.module_utils.gaudi.engine import brought, transaction
 from ansible.module_utils.gaudi.engine.transaction import DEBIAN
-from ansible.module_utils.gaudi.node import apt, package_look
+from ansible.module_utils.gaudi.node import apt, package_look, package_states
 from ansible.module_utils.gaudi.node.documents import read_json
 from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -183,15 +183,15 @@ def said(module: AnsibleModule, command: list[str]) -> str:
 
 def installed(module: AnsibleModule, family: str, names: list[str]) -> list[str]:
     """Those of some packages that are on the node, completely or in part."""
-    found = package_look.states(module, family, names)
-    return sorted(name for name in set(names) if found.get(name, package_look.GONE[0]) not in package_look.GONE)
+    found = package_states.states(module, family, names)
+    return sorted(name for name in set(names) if found.get(name, package_states.GONE[0]) not in package_states.GONE)
 
 
 def simulate(module: AnsibleModule, family: str, record: dict[str, list[str]]) -> tuple[list[str], list[str]]:
     """Return the packages that an installation adds, and warnings; fail the module if it would harm those of others."""
     params = module.params
     # Of a package without a version, an installed one stays as it is.
-    absent = package_look.missing(module, family, [name for name in params["packages"] if "=" not in name])
+    absent = package_states.missing(module, family, [name for name in params["packages"] if "=" not in name])
     packages = [name for name in params["packages"] if "=" in name or name in absent]
     ours = {name for names in record.values() for name in names}
     if not packages:
@@ -274,7 +274,7 @@ def main() -> None:
     """Read, ask the package manager, write or remove."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     part, state, path = module.params["part"], module.params["state"], Path(module.params["record"])
-    family = package_look.family()
+    family = package_states.family()
     report: dict[str, Any] = {"changed": False, **{name: [] for name in LISTS}}
     if not family:
         module.exit_json(**report)

@@ -425,6 +425,7 @@ from ansible.module_utils.gaudi.node import (
     iommu,
     links,
     package_look,
+    package_states,
     storage,
     web,
 )
@@ -686,12 +687,12 @@ def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetche
     family, manage = engine_packages.family_of(read_text("/etc/os-release")), boolean(given["manage"])
     wanted = {"engine": engine.missing if manage else [], "habana": [], "weights": []}
     if manage and (params["habana_source"] or {}).get("repository") and not os.access(given["habana_path"], os.X_OK):
-        wanted["habana"] = package_look.missing(module, family, [given["habana_package"]])
+        wanted["habana"] = package_states.missing(module, family, [given["habana_package"]])
     if fetches:
         of_fetch = engine_packages.of_fetches(
             family, params["weights_python"], params["weights_kinds"], alone=params["alone"]
         )
-        wanted["weights"] = package_look.missing(module, family, of_fetch)
+        wanted["weights"] = package_states.missing(module, family, of_fetch)
     return wanted
 
 

@@ -19,8 +19,8 @@ from ..cards.users import owner_of
 from ..engine import origin, packages
 from .documents import read_json
 from .listening import holders_of
-from .package_look import family as family_of_node
-from .package_look import missing
+from .package_states import family as family_of_node
+from .package_states import missing
 
 ROOT = Path("/")
 PROC = Path("/proc")

@@ -17,47 +17,19 @@ from ..base.access import apt_conf, apt_hosts, dnf_access
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..driver.troubles import recognised
-from ..engine import packages as engine_packages
 from ..engine import transaction
 from ..engine.transaction import DEBIAN, RHEL, Transaction
-from . import apt, web
+from . import apt, package_states, web
 
 ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive"}
-OS_RELEASE = Path("/etc/os-release")
 APT = Path("/etc/apt")
 APT_LISTS = Path("/var/lib/apt/lists")
 YUM = Path("/etc/yum.repos.d")
 NOT_OFFERED = "packages_not_offered"
-# States of a package whose installation dpkg has begun and not completed, and of one that is not on the node.
-HALF = ("half-installed", "unpacked")
-GONE = ("not-installed", "config-files")
 _SOURCES = (".list", ".sources")
 # Lists of commands that apt runs with each update, and names behind all others in apt.conf.d.
 _HOOKS = ("Pre-Invoke", "Post-Invoke", "Post-Invoke-Success")
 _MAIN, _LAST = "zzzy-apt.conf", "zzzz-without-commands"
-
-
-def family() -> str:
-    """Return the family of the node's system; "" for one that is not known here."""
-    release = OS_RELEASE.read_text(encoding="utf-8") if OS_RELEASE.exists() else ""
-    found: str = engine_packages.family_of(release)
-    return found
-
-
-def states(module: AnsibleModule, family: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the states of some packages by name, as dpkg(1) calls them; one that was never installed is left out."""
-    query = engine_packages.query(family, names) if names else []
-    # Status 1 if it does not know one of them; the others are still listed.
-    listed = module.run_command(query)[1] if query else ""
-    found: dict[str, str] = engine_packages.states(listed)
-    return found
-
-
-def missing(module: AnsibleModule, family: str, packages: Sequence[str]) -> list[str]:
-    """Return those of some packages that are not installed, from the system's package database."""
-    names = [name.partition("=")[0] for name in packages]
-    found = states(module, family, names)
-    return [package for package, name in zip(packages, names) if found.get(name) != "installed"]
 
 
 def simulate(
@@ -93,8 +65,8 @@ def simulate(
     if "--allow-change-held-packages" in options:
         others = replace(others, held=())
     # apt removes what dpkg has only unpacked in part: that is no conflict with what is requested.
-    found = states(module, family, others.removed)
-    half = tuple(name for name in others.removed if found.get(name) in HALF)
+    found = package_states.states(module, family, others.removed)
+    half = tuple(name for name in others.removed if found.get(name) in package_states.HALF)
     removed = tuple(name for name in others.removed if name not in half)
     others = replace(others, removed=removed, unfinished=(*others.unfinished, *half))
     # The role gaudi_driver finishes packages of the driver (docs/driver.md).

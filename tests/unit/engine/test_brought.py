@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.engine import brought
 from ansible.module_utils.gaudi.engine import packages as engine_packages
-from ansible.module_utils.gaudi.node import package_look
+from ansible.module_utils.gaudi.node import package_states
 
 from library import brought_packages
 from tests.unit.node.damages import DAMAGES, damage
@@ -81,7 +81,7 @@ class Node:
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     release = tmp_path / "os-release"
     release.write_text("ID=debian\n")
-    monkeypatch.setattr(package_look, "OS_RELEASE", release)
+    monkeypatch.setattr(package_states, "OS_RELEASE", release)
     # Files there are removed.
     monkeypatch.setattr(brought_packages, "ARCHIVES", tmp_path)
     return release

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.engine import daemon
-from ansible.module_utils.gaudi.node import engine_config, engine_look, package_look
+from ansible.module_utils.gaudi.node import engine_config, engine_look, package_states
 
 from library import docker_daemon_json, gaudi_preflight
 from tests.unit.node.damages import DAMAGES, damage
@@ -31,7 +31,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(engine_look, "BROUGHT", tmp_path / "brought.json")
     monkeypatch.setattr(engine_look, "ROOT", tmp_path)
     monkeypatch.setattr(engine_look, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(package_look, "OS_RELEASE", tmp_path / "os-release")
+    monkeypatch.setattr(package_states, "OS_RELEASE", tmp_path / "os-release")
     (tmp_path / "etc").mkdir()
     return tmp_path
 

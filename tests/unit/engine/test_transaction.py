@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from ansible.module_utils.gaudi.engine import transaction
 from ansible.module_utils.gaudi.engine.transaction import DEBIAN, RHEL
-from ansible.module_utils.gaudi.node import package_look
+from ansible.module_utils.gaudi.node import package_look, package_states
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.testing import patch_module_args
 
@@ -254,7 +254,7 @@ CONFLICT = """Error:
 @pytest.fixture
 def rhel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "os-release").write_text('ID="rhel"\n')
-    monkeypatch.setattr(package_look, "OS_RELEASE", tmp_path / "os-release")
+    monkeypatch.setattr(package_states, "OS_RELEASE", tmp_path / "os-release")
     monkeypatch.setattr(brought_packages, "ARCHIVES", tmp_path / "archives")
 
 

@@ -20,7 +20,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.fabric import burn_in, measuring
 from ansible.module_utils.gaudi.faults.facts import Facts
-from ansible.module_utils.gaudi.node import computing, containers, engine_look, links, package_look, states
+from ansible.module_utils.gaudi.node import computing, containers, engine_look, links, package_states, states
 from ansible.module_utils.gaudi.node import instances as units
 
 from library import fabric_check
@@ -373,7 +373,7 @@ def test_an_engine_that_starts_no_container_is_quoted_as_the_cause(
     (node.folder / "os-release").write_text("ID=ubuntu\n")
     monkeypatch.setattr(engine_look, "ROOT", node.folder)
     monkeypatch.setattr(engine_look, "PROC", node.folder / "proc")
-    monkeypatch.setattr(package_look, "OS_RELEASE", node.folder / "os-release")
+    monkeypatch.setattr(package_states, "OS_RELEASE", node.folder / "os-release")
     answer_all(monkeypatch, failing)
     said = check()
     assert said["refused_id"] == "engine_starts_no_container"
