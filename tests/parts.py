@@ -112,6 +112,7 @@ MORE = (
     scenario("nfs"),
     scenario("interrupted"),
     scenario("day_two"),
+    scenario("plugin"),
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
     scenario("default", system="debian13"),

@@ -1,4 +1,4 @@
-"""Run the commands of README.md and of the pages of docs/ for each task in order, as a reader would; leave no trace.
+"""Run the commands of README.md and of the pages of docs/ for each task in order, each once; leave no trace.
 
 Blocks marked ``sh`` are commands; everything else is text or a transcript. What the pages do on a site of the reader's
 is done on the demo's node. What the machine looked like before (containers, volumes, networks, processes of ours) is
@@ -47,6 +47,12 @@ NAMES = {
     "doctor_bundle=": "doctor_bundle=.cache/",
     "record_output=": "record_output=.cache/",
 }
+
+
+def once(script: str) -> str:
+    """The script without lines that stand in it before: what two pages show is run once."""
+    seen = dict.fromkeys(line.partition("  #")[0].rstrip() for line in script.splitlines())
+    return "".join(f"{line}\n" for line in seen)
 
 
 def on_the_demo(script: str) -> str:
@@ -130,7 +136,7 @@ def main() -> int:
     """Do as README and pages say; 1 with what the demo did not show, or left behind."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = [(ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in PAGES]
-    script = demo_twice(text) + on_the_demo("".join(map(commands, pages)))
+    script = once(demo_twice(text) + on_the_demo("".join(map(commands, pages))))
     os.environ["GAUDI_SIMULATOR_SCOPE"] = SCOPE
     # Of what is typed; the demo has logs of its own.
     typed = ROOT / ".cache" / "readme.log"

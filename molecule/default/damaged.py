@@ -1,8 +1,9 @@
 """Damage every file of ours on this node in every way, and have look whoever reads it: nothing ends what serves.
 
-    damaged.py FOLDER
+    damaged.py FOLDER [every]
 
-FOLDER has the modules as Ansible sends them to a node, AnsiballZ_NAME.py. Whoever looks ends within a minute, without a
+FOLDER has the modules as Ansible sends them to a node, AnsiballZ_NAME.py. Each file is damaged in some of the ways, and
+all ways are among them; with "every", each in every way. Whoever looks ends within a minute, without a
 traceback, and either well or with the name of the file. Afterwards the file is as it was, and so is what serves. Prints
 what is otherwise; the status is 1 where something is.
 """
@@ -26,6 +27,8 @@ UNIT = f"vllm-{INSTANCE}.service"
 MODEL = "simulated-tiny-qwen2"
 JOB = "fetch.damaged"
 SECONDS = 60
+# What a reader could wait for, follow, or end at.
+HARD = ("nested", "a directory", "a pipe")
 
 Looks = Callable[[Path], "tuple[int, str]"]
 
@@ -137,18 +140,25 @@ def faults(file: Path, look: Looks, folder: Path) -> Iterator[str]:
         yield f"status {status} without its name: {said[-600:]}"
 
 
-def main(folder: Path) -> int:
+def kinds(turn: int) -> Iterator[str]:
+    """The damages of the file in this place: the hard ones, and others in turn."""
+    for number, kind in enumerate(DAMAGES):
+        if kind in HARD or number % 6 == turn % 6:
+            yield kind
+
+
+def main(folder: Path, *, every: bool) -> int:
     """Damage, look, put back."""
     (Path(JOBS) / JOB).mkdir(mode=0o700)
     content = {"digest": "0", "command": ["true"], "environment": {}}
     (Path(JOBS) / JOB / "job.json").write_text(json.dumps(content), encoding="utf-8")
     before, found = serves(), []
-    for row, looks in LOOKS.items():
+    for turn, (row, looks) in enumerate(LOOKS.items()):
         file = place(row)
         made = not file.parent.exists()  # An open instance has no guard, and one that was guarded before may have one.
         file.parent.mkdir(mode=0o700, exist_ok=True)
         kept = (file.read_bytes(), file.stat().st_mode & 0o777) if file.exists() else None
-        for kind in DAMAGES:
+        for kind in DAMAGES if every else kinds(turn):
             for look in looks:
                 remove(file)
                 damage(file, kind)
@@ -169,4 +179,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), every="every" in sys.argv[2:]))

@@ -90,6 +90,12 @@ def test_a_page_is_read_for_the_demo() -> None:
     assert readme.on_the_demo(said) == done
 
 
+def test_what_two_pages_show_is_run_once_and_in_order() -> None:
+    assert readme.once("make demo\nplay site.yml\nplay site.yml --check   # what would\nplay site.yml   # again\n") == (
+        "make demo\nplay site.yml\nplay site.yml --check\n"
+    )
+
+
 def test_every_page_of_a_task_has_commands_and_names_the_next_playbooks() -> None:
     """What is no command block is run by nobody; and a playbook that is named has to be there."""
     _, _, one_page_a_task = (readme.ROOT / "README.md").read_text(encoding="utf-8").partition("One page a task:")

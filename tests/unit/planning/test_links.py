@@ -111,11 +111,12 @@ def served(model: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize("host_nics", [False, True])
-@pytest.mark.parametrize("name", [*CASES, *(path.name for path in EXAMPLES)])
-def test_each_model_starts_on_a_described_node_or_is_refused_rightly(name: str, host_nics: bool) -> None:
+@pytest.mark.parametrize(("turn", "name"), enumerate([*CASES, *(path.name for path in EXAMPLES)]))
+def test_each_model_starts_on_a_described_node_or_is_refused_rightly(turn: int, name: str, host_nics: bool) -> None:
+    """On each node every fifth model, another one from node to node."""
     path = {path.name: path for path in EXAMPLES}.get(name)
     topology = topology_from_case(canonical_plans.load(path)) if path else vendor.topology(name)
-    for model in canonical_plans.models():
+    for model in canonical_plans.models()[turn % 5 :: 5]:
         check(model, served(model)[0], topology, host_nics=host_nics)
 
 
