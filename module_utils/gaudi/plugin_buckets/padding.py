@@ -7,7 +7,6 @@ plugin would take for it. Real requests are not spread evenly, so it compares li
 from __future__ import annotations
 
 import itertools
-import operator
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ class Prepared:
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self._blocks = {
             pair: [blocks for _, _, blocks in group]
-            for pair, group in itertools.groupby(sorted(shapes), key=operator.itemgetter(0, 1))
+            for pair, group in itertools.groupby(sorted(shapes), key=lambda shape: shape[:2])
         }
 
     def shape_for(self, batch: int, query: int, blocks: int) -> Shape | None:

@@ -386,7 +386,7 @@ PLACES = {
     "module_utils/gaudi/node/long_work.py": OURS,
     "module_utils/gaudi/node/package_look.py": f"{SYSTEM_FILES}; a temporary folder of root's",
     "module_utils/gaudi/node/package_states.py": SYSTEM_FILES,
-    "module_utils/gaudi/node/in_time.py": "/dev/null",
+    "module_utils/gaudi/node/report/in_time.py": "/dev/null",
     "module_utils/gaudi/node/iommu.py": f"{SYSTEM_FILES}; {OURS}",
     "module_utils/gaudi/node/programs.py": OURS,
     "module_utils/gaudi/node/report/errors.py": OURS,

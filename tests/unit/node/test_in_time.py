@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.node.in_time import in_time
+from ansible.module_utils.gaudi.node.report.in_time import in_time
 
 
 def test_all_run_at_once_and_return_what_they_read() -> None:

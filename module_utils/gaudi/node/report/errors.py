@@ -14,7 +14,7 @@ from ...base.documents import Damaged
 from ...base.printable import printable
 from ...base.refusal import Refusal
 from .. import documents
-from ..in_time import in_time
+from .in_time import in_time
 
 Name = TypeVar("Name")
 # Longer than hl-smi takes for the cards of a node, and the headers of the largest model on a slow disk.
