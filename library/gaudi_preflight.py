@@ -407,7 +407,7 @@ from ansible.module_utils.gaudi.base.command_line import runs_code
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
-from ansible.module_utils.gaudi.base.recipes import key_of
+from ansible.module_utils.gaudi.base.recipes import is_keyed, key_of
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.base.systems import parse_os_release
 from ansible.module_utils.gaudi.cards import users as topology_users
@@ -418,6 +418,7 @@ from ansible.module_utils.gaudi.engine.transaction import DEBIAN, RHEL
 from ansible.module_utils.gaudi.fabric import asked, verdict
 from ansible.module_utils.gaudi.node import (
     apt,
+    beneath,
     engine_config,
     engine_look,
     folders,
@@ -851,11 +852,21 @@ def keys_made(instance: str) -> list[str]:
     return [key.name for key in held if key.origin == serving_keys.PLAYBOOK]
 
 
+def writers_of(folder: Path) -> str:
+    """Say who besides root could put something else in the place of a folder; "" where nobody could."""
+    try:
+        beneath.refuse_writers(folder)
+    except Refusal as refusal:
+        return str(refusal)
+    return ""
+
+
 def look_at_instance(
     params: Mapping[str, Any], engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> judgement.Instance:
     """Look for what a plan requires beside weights, and for the user of its port."""
     requires, measurements = plan["requires"], plan["requires"].get("measurements")
+    written = [Path(mount["source"]) for mount in plan["container"].get("mounts", []) if not mount["read_only"]]
     user, unknown = None, ""
     try:
         user = port_user(engine, plan, listeners)
@@ -871,6 +882,8 @@ def look_at_instance(
         cut_off=cut_off_users(engine, plan, listeners),
         recipes=folders.recipes_to_be_had(recipe_directory(plan)),
         recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
+        exchangeable=[why for folder in written if (why := writers_of(folder))],
+        entered=[str(folder) for folder in written if not is_keyed(str(folder)) and folders.users_may_enter(folder)],
         unknown_host=unknown,
         code=look_at_code(params, plan),
         named=weights_folders.models_named(Path(requires["weights_path"])) if requires["weights_path"] else (),

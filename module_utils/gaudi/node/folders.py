@@ -71,6 +71,18 @@ def space_at(path: Path) -> tuple[str, int]:
     return str(mount_of(path)), shutil.disk_usage(_there(path)).free
 
 
+def users_may_enter(folder: Path) -> bool:
+    """Whether users other than root get to what is in a folder, should its own mode let them; links are followed.
+
+    A missing folder is made by us, below the last one that exists.
+    """
+    above = (Path(os.path.realpath(folder)).parent, *Path(os.path.realpath(folder)).parent.parents)
+    modes = [at.stat() for at in above if at.is_dir()]
+    return not any(
+        each.st_uid == 0 and not each.st_mode & (stat.S_IXOTH | (stat.S_IXGRP if each.st_gid else 0)) for each in modes
+    )
+
+
 def holds_anything(folder: str) -> bool:
     """Whether a directory is there, and not empty."""
     try:

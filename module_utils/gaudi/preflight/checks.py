@@ -420,6 +420,16 @@ def media_findings(plan: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def entered_findings(plan: Mapping[str, Any], entered: Sequence[str]) -> list[str]:
+    """Say which folders the server writes to although users of the node may enter them."""
+    return [
+        f"{plan['instance']}: its server writes to {folder}, and users of this node may enter that folder. A program "
+        "that root of the container leaves there runs with the rights of root. Choose a folder below one that only "
+        "root may enter (mode 0700)."
+        for folder in entered
+    ]
+
+
 def check_container(plan: Mapping[str, Any], called: str | None) -> list[Problem]:
     """Refuse an instance with a renamed container; ``called``: its name now, None if it has its own."""
     if called is None:

@@ -79,6 +79,10 @@ class Instance:
     """Whether its directory of compiled recipes holds any, or gets those of another instance before the start."""
     recipes_on: str = ""
     """The type of the file system that this directory is on, or will be, where nodes share that; else empty."""
+    exchangeable: Sequence[str] = ()
+    """Why users of the node could put another folder in the place of one that its server writes to, a sentence each."""
+    entered: Sequence[str] = ()
+    """Folders that its server writes to and that users of the node may enter."""
     unknown_host: str = ""
     """Why its host is no address of the node, in the resolver's words."""
     code: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -430,7 +434,7 @@ def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> 
         problems.append(checks.host_nics(plan))
     if found.recipes_on:
         problems.append(checks.shared_recipes(plan, recipe_directory(plan), found.recipes_on))
-    return problems
+    return problems + [Problem("others_may_write", f"{plan['instance']}: {said}") for said in found.exchangeable]
 
 
 def _coming_paths(asked: Mapping[str, Any], seen: Seen) -> set[str]:
@@ -587,5 +591,6 @@ def _plan_findings(
         findings += checks.media_findings(plan)
         if plan["instance"]:  # One without a name is refused by _of_plan, and nobody looked at it.
             findings += checks.cut_off_findings(plan, seen.instances[plan["instance"]].cut_off)
+            findings += checks.entered_findings(plan, seen.instances[plan["instance"]].entered)
         findings += checks.room_findings([_room(need, seen) for need in recipe_space(plan)])
     return findings

@@ -7,7 +7,9 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -613,6 +615,53 @@ def test_recipes_on_a_file_system_of_all_nodes_are_refused(
     ran = run(gaudi_preflight, against(plans=[asks]), answers)
     assert ids(ran) == ["recipes_shared"]
     assert f"one: its compiled recipes would lie in {tmp_path}/r, which is on nfs4." in ran["report"]
+
+
+def written_to(folder: Path, tmp_path: Path) -> dict[str, Any]:
+    """A plan whose server writes to a folder."""
+    (tmp_path / "config.json").write_text("{}")
+    mount = {"source": str(folder), "target": str(folder), "read_only": False}
+    return plan(tmp_path, 0) | {"container": {"name": "vllm-one", "mounts": [mount]}}
+
+
+def test_a_folder_that_users_may_exchange_is_given_to_no_container(run: Run, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    asks = against(plans=[written_to(shared / "recipes", tmp_path)])
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, asks, answers)) == []
+    shared.chmod(0o777)
+    ran = run(gaudi_preflight, asks, answers)
+    assert ids(ran) == ["others_may_write"]
+    assert f"one: {shared} can be written by everybody" in ran["report"]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_folder_that_users_may_enter_is_named(run: Run, tmp_path: Path, open_folder: Path) -> None:
+    """Root of the container may change the mode of the folder itself, so only one above counts."""
+    above = open_folder / "above"
+    (above / "recipes").mkdir(parents=True)
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    asks = against(plans=[written_to(above / "recipes", tmp_path)])
+    for folder, mode, named in (
+        (above, 0o755, True),
+        (above, 0o711, True),
+        (above / "recipes", 0o700, True),
+        (above, 0o700, False),
+        (above, 0o744, False),
+    ):
+        above.chmod(0o755)
+        folder.chmod(mode)
+        found = [line for line in run(gaudi_preflight, asks, answers)["findings"] if "may enter" in line]
+        assert bool(found) is named, (folder, oct(mode))
+        assert all(f"its server writes to {above}/recipes" in line for line in found)
 
 
 @pytest.mark.parametrize(("configured", "needed"), [(False, True), (True, True), (False, False)])
