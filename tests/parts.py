@@ -113,6 +113,7 @@ MORE = (
     scenario("interrupted"),
     scenario("day_two"),
     scenario("plugin"),
+    Part("pages", (sys.executable, "tests/readme.py", "pages"), nodes=True),
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
     scenario("default", system="debian13"),
