@@ -853,11 +853,11 @@ def keys_made(instance: str) -> list[str]:
 
 
 def writers_of(folder: Path) -> str:
-    """Say who besides root could put something else in the place of a folder; "" where nobody could."""
+    """Say who besides root could put something else in the place of a path; "" where nobody could."""
     try:
-        beneath.refuse_writers(folder)
-    except Refusal as refusal:
-        return str(refusal)
+        beneath.refuse_writers(folder.parent)
+    except (Refusal, OSError) as why:
+        return printable(str(why))
     return ""
 
 
@@ -882,6 +882,7 @@ def look_at_instance(
         cut_off=cut_off_users(engine, plan, listeners),
         recipes=folders.recipes_to_be_had(recipe_directory(plan)),
         recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
+        # A container may change the mode of its own folder, which the role restores.
         exchangeable=[why for folder in written if (why := writers_of(folder))],
         entered=[str(folder) for folder in written if not is_keyed(str(folder)) and folders.users_may_enter(folder)],
         unknown_host=unknown,

@@ -248,7 +248,7 @@ def refuse_writers(folder: Path) -> None:
     its sticky bit keeps other users from renaming that folder.
     """
     ours = (0, os.geteuid())
-    at, open_to_all = Path("/"), False
+    at, passed = Path("/"), ""
     todo = list(reversed(folder.absolute().parts[1:]))
     links = 0
     _refuse_writers(folder, at, at.lstat(), ours)
@@ -261,7 +261,7 @@ def refuse_writers(folder: Path) -> None:
             seen = (at / part).lstat()
         except FileNotFoundError:
             break
-        if open_to_all and seen.st_uid not in ours:
+        if passed and seen.st_uid not in ours:
             break
         if stat.S_ISLNK(seen.st_mode):
             links += 1
@@ -272,22 +272,40 @@ def refuse_writers(folder: Path) -> None:
             todo += reversed([inner for inner in leads.parts if inner != "/"])
             # A user who could create this link could put anything here; its owner was checked above.
             continue
-        at, open_to_all = at / part, False
+        at, passed = at / part, ""
         if stat.S_ISDIR(seen.st_mode):
-            open_to_all = bool(seen.st_mode & stat.S_ISVTX and seen.st_mode & stat.S_IWOTH and seen.st_uid in ours)
-            if not open_to_all:
+            # Its sticky bit keeps others from renaming what is ours in it.
+            passed = _writing(at, seen) if seen.st_mode & stat.S_ISVTX and seen.st_uid in ours else ""
+            if not passed:
                 _refuse_writers(folder, at, seen, ours)
-    if open_to_all:
-        raise _writers(folder, at, "everybody")
+    if passed:
+        raise _writers(folder, at, passed)
 
 
 def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[int, int]) -> None:
     if seen.st_uid not in ours:
         raise _writers(folder, at, f"user {seen.st_uid}")
+    if who := _writing(at, seen):
+        raise _writers(folder, at, who)
+
+
+def _writing(at: Path, seen: os.stat_result) -> str:
+    """Say who writes to a folder besides its owner; "" for nobody, and for the groups of root and of the caller."""
     if seen.st_mode & stat.S_IWOTH:
-        raise _writers(folder, at, "everybody")
-    if seen.st_mode & stat.S_IWGRP and seen.st_gid not in (0, os.getegid()):
-        raise _writers(folder, at, f"group {seen.st_gid}")
+        return "everybody"
+    if not seen.st_mode & stat.S_IWGRP:
+        return ""
+    if has_acl(at):
+        return "those whom its ACL names (getfacl)"
+    return "" if seen.st_gid in (0, os.getegid()) else f"group {seen.st_gid}"
+
+
+def has_acl(path: Path) -> bool:
+    """Whether a POSIX ACL names further users or groups, acl(5): the bits of the group are its mask then."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError:
+        return False
 
 
 def _writers(folder: Path, at: Path, who: str) -> Refusal:
@@ -345,7 +363,8 @@ def _linked(path: Path) -> int:
     try:
         if not stat.S_ISREG(os.fstat(seen).st_mode):
             raise _not_regular(path)
-        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # A regular file makes nobody wait, but for a lease, fcntl(2), which the kernel takes from its holder.
+        return os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -355,8 +374,20 @@ def _linked(path: Path) -> int:
 
 def _opened(folder: int, name: str, path: Path, flags: int) -> int:
     with _named(path, folder, name):
-        handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        try:
+            handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=folder)
+        except BlockingIOError:
+            handle = _leased(folder, name, path, flags)
     return _regular(handle, path)
+
+
+def _leased(folder: int, name: str, path: Path, flags: int) -> int:
+    """Open a file on which another process has a lease, fcntl(2): the kernel takes it away while we wait."""
+    seen = _regular(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), path)
+    try:
+        return os.open(f"/proc/self/fd/{seen}", flags & ~(os.O_CREAT | os.O_EXCL) | os.O_CLOEXEC)
+    finally:
+        os.close(seen)
 
 
 def _stream(path: Path, mode: str, buffering: int, opener: Callable[[str, int], int]) -> BinaryIO:

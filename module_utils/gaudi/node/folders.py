@@ -74,13 +74,16 @@ def space_at(path: Path) -> tuple[str, int]:
 def users_may_enter(folder: Path) -> bool:
     """Whether users other than root get to what is in a folder, should its own mode let them; links are followed.
 
-    A missing folder is made by us, below the last one that exists.
+    Missing folders above it are made by us, for root alone.
     """
-    above = (Path(os.path.realpath(folder)).parent, *Path(os.path.realpath(folder)).parent.parents)
-    modes = [at.stat() for at in above if at.is_dir()]
-    return not any(
-        each.st_uid == 0 and not each.st_mode & (stat.S_IXOTH | (stat.S_IXGRP if each.st_gid else 0)) for each in modes
-    )
+    above = Path(os.path.realpath(folder)).parent
+    return above.is_dir() and not any(map(_closed, (above, *above.parents)))
+
+
+def _closed(folder: Path) -> bool:
+    seen = folder.stat()
+    group = stat.S_IXGRP if seen.st_gid or beneath.has_acl(folder) else 0
+    return seen.st_uid == 0 and not seen.st_mode & (stat.S_IXOTH | group)
 
 
 def holds_anything(folder: str) -> bool:

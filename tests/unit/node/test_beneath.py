@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -263,6 +265,48 @@ def test_a_group_that_writes_is_refused(place: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Path, "lstat", lambda path: os.stat_result([*real(path)[:5], 99, *real(path)[6:]]))
     with refused("others_may_write", place, "group 99"):
         beneath.refuse_writers(place)
+
+
+def test_an_acl_that_lets_others_write_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows as a mode of the group, which may be root's."""
+    monkeypatch.setattr("os.listxattr", lambda path: ["system.posix_acl_access"] if path == place else [])
+    place.chmod(0o750)
+    beneath.refuse_writers(place)
+    place.chmod(0o770)
+    with refused("others_may_write", place, "its ACL names"):
+        beneath.refuse_writers(place / "inner")
+
+
+def test_members_of_a_group_rename_nothing_of_ours_in_a_sticky_folder(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.lstat
+
+    def of_group(path: Path) -> os.stat_result:
+        seen = real(path)
+        return os.stat_result([*seen[:5], 99, *seen[6:]]) if path == place else seen
+
+    monkeypatch.setattr(Path, "lstat", of_group)
+    place.chmod(0o1770)
+    beneath.refuse_writers(place / "inner")
+    with refused("others_may_write", place, "group 99"):
+        beneath.refuse_writers(place / "not there")
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_lease_of_another_process_is_waited_for(place: Path, linked: bool) -> None:
+    """The kernel asks its holder for it, who is ended here by the signal, and takes it from one that goes on."""
+    (place / "it").write_text("content")
+    holds = (
+        "import fcntl, sys, time; it = open(sys.argv[1], 'rb'); fcntl.fcntl(it, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+        "print(flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", holds, str(place / "it")], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        with beneath.open_file(place / "it", None if linked else place) as opened:
+            assert opened.read() == b"content"
+    assert holder.returncode == -signal.SIGIO
 
 
 def test_a_link_of_the_administrators_is_followed_to_where_it_leads(place: Path) -> None:

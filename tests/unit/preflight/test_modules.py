@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 import sys
@@ -636,6 +637,14 @@ def test_a_folder_that_users_may_exchange_is_given_to_no_container(run: Run, tmp
     assert f"one: {shared} can be written by everybody" in ran["report"]
 
 
+def test_a_container_that_opens_its_own_folder_ends_no_run(run: Run, tmp_path: Path) -> None:
+    """The role restores the mode."""
+    (tmp_path / "recipes").mkdir(mode=0o777)
+    (tmp_path / "recipes").chmod(0o777)
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, against(plans=[written_to(tmp_path / "recipes", tmp_path)]), answers)) == []
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that everybody may enter, unlike pytest's own."""
@@ -656,11 +665,16 @@ def test_a_folder_that_users_may_enter_is_named(run: Run, tmp_path: Path, open_f
         (above / "recipes", 0o700, True),
         (above, 0o700, False),
         (above, 0o744, False),
+        # Made by us, for root alone.
+        (above / "recipes", None, False),
     ):
         above.chmod(0o755)
-        folder.chmod(mode)
+        if mode is None:
+            shutil.rmtree(above)
+        else:
+            folder.chmod(mode)
         found = [line for line in run(gaudi_preflight, asks, answers)["findings"] if "may enter" in line]
-        assert bool(found) is named, (folder, oct(mode))
+        assert bool(found) is named, (folder, mode)
         assert all(f"its server writes to {above}/recipes" in line for line in found)
 
 
