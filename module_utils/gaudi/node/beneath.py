@@ -305,7 +305,7 @@ def has_acl(path: Path) -> bool:
     try:
         return "system.posix_acl_access" in os.listxattr(path)
     except OSError:
-        return False
+        return False  # A file system without extended attributes has no ACL.
 
 
 def _writers(folder: Path, at: Path, who: str) -> Refusal:
