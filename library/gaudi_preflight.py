@@ -853,7 +853,7 @@ def keys_made(instance: str) -> list[str]:
 
 
 def writers_of(folder: Path) -> str:
-    """Say who besides root could put something else in the place of a path; "" where nobody could."""
+    """Return why users other than root could replace a folder; "" if they cannot."""
     try:
         beneath.refuse_writers(folder.parent)
     except (Refusal, OSError) as why:

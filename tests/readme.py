@@ -161,7 +161,8 @@ def main(*, pages: bool) -> int:
         f"{name} does not show the verdict on cards and links with its page"
         for name in unsaid(text, log.read_text(encoding="utf-8"))
     ]
-    wrong += [] if pages else built_again(typed.read_text(encoding="utf-8"))
+    if not pages:
+        wrong += built_again(typed.read_text(encoding="utf-8"))
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     # The engine goes on when it was there before: another scope, or the machine's own.

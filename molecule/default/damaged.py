@@ -1,11 +1,11 @@
-"""Damage every file of ours on this node in every way, and have look whoever reads it: nothing ends what serves.
+"""Damage every file of ours on this node, and have look whoever reads it: nothing ends what serves.
 
     damaged.py FOLDER [every]
 
 FOLDER has the modules as Ansible sends them to a node, AnsiballZ_NAME.py. Each file is damaged in some of the ways, and
-all ways are among them; with "every", each in every way. Whoever looks ends within a minute, without a
-traceback, and either well or with the name of the file. Afterwards the file is as it was, and so is what serves. Prints
-what is otherwise; the status is 1 where something is.
+all ways are among them; with "every", each in every way. Whoever looks ends within a minute, without a traceback, and
+either well or with the name of the file. Afterwards the file is as it was, and so is what serves. Prints what is
+otherwise; the status is 1 where something is.
 """
 
 from __future__ import annotations

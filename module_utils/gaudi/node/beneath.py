@@ -290,7 +290,7 @@ def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[in
 
 
 def _writing(at: Path, seen: os.stat_result) -> str:
-    """Say who writes to a folder besides its owner; "" for nobody, and for the groups of root and of the caller."""
+    """Return who besides its owner may write to a folder; "" if only the groups of root and of the caller may."""
     if seen.st_mode & stat.S_IWOTH:
         return "everybody"
     if not seen.st_mode & stat.S_IWGRP:

@@ -61,10 +61,8 @@ def choose(plugin: str, server: Server, environment: Mapping[str, str]) -> Choic
     What ``environment`` says of the choice itself is put aside; its other variables count. A strategy that would be
     refused is not taken; where that is the exponential one, making its buckets says why.
     """
-    rest = {name: text for name, text in environment.items() if name not in CHOOSING}
-    candidates = tuple(
-        _candidate(plugin, server, tuple(sorted(rest.items())), strategy) for strategy in version_of(plugin).strategies
-    )
+    rest = tuple(sorted((name, text) for name, text in environment.items() if name not in CHOOSING))
+    candidates = tuple(_candidate(plugin, server, rest, strategy) for strategy in version_of(plugin).strategies)
     best = candidates[0]
     for other in candidates[1:]:
         if _is_better(other, best):

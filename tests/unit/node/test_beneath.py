@@ -298,10 +298,11 @@ def test_a_lease_of_another_process_is_waited_for(place: Path, linked: bool) -> 
     """The kernel asks its holder for it, who is ended here by the signal, and takes it from one that goes on."""
     (place / "it").write_text("content")
     holds = (
-        "import fcntl, sys, time; it = open(sys.argv[1], 'rb'); fcntl.fcntl(it, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
-        "print(flush=True); time.sleep(60)"
+        "import fcntl, sys; it = open(sys.argv[1], 'rb'); fcntl.fcntl(it, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+        "print(flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", holds, str(place / "it")], stdout=subprocess.PIPE) as holder:
+    command = [sys.executable, "-c", holds, str(place / "it")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline()
         with beneath.open_file(place / "it", None if linked else place) as opened:
