@@ -393,7 +393,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -852,10 +852,10 @@ def keys_made(instance: str) -> list[str]:
     return [key.name for key in held if key.origin == serving_keys.PLAYBOOK]
 
 
-def writers_of(folder: Path) -> str:
-    """Return why users other than root could replace a folder; "" if they cannot."""
+def writers_of(folder: Path, refuse: Callable[[Path], None]) -> str:
+    """Return why users other than root may write to a folder; "" if they may not."""
     try:
-        beneath.refuse_writers(folder.parent)
+        refuse(folder)
     except (Refusal, OSError) as why:
         return printable(str(why))
     return ""
@@ -867,6 +867,15 @@ def look_at_instance(
     """Look for what a plan requires beside weights, and for the user of its port."""
     requires, measurements = plan["requires"], plan["requires"].get("measurements")
     written = [Path(mount["source"]) for mount in plan["container"].get("mounts", []) if not mount["read_only"]]
+    # A container may change the mode of its own folder, which the role restores.
+    writers = [writers_of(folder.parent, beneath.refuse_writers) for folder in written]
+    code = look_at_code(params, plan)
+    # Users could exchange files after their comparison with the pins, and code that nothing pins.
+    guarded = [Path(folder) for folder in code]
+    if runs_code(plan):
+        guarded += [Path(file).parent for file in requires.get("files") or []]
+        guarded += [Path(requires["weights_path"])] if requires["weights_path"] else []
+    writers += [writers_of(folder, beneath.refuse_writers_within) for folder in dict.fromkeys(guarded)]
     user, unknown = None, ""
     try:
         user = port_user(engine, plan, listeners)
@@ -882,11 +891,10 @@ def look_at_instance(
         cut_off=cut_off_users(engine, plan, listeners),
         recipes=folders.recipes_to_be_had(recipe_directory(plan)),
         recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
-        # A container may change the mode of its own folder, which the role restores.
-        exchangeable=[why for folder in written if (why := writers_of(folder))],
+        exchangeable=[why for why in writers if why],
         entered=[str(folder) for folder in written if not is_keyed(str(folder)) and folders.users_may_enter(folder)],
         unknown_host=unknown,
-        code=look_at_code(params, plan),
+        code=code,
         named=weights_folders.models_named(Path(requires["weights_path"])) if requires["weights_path"] else (),
         repository=weights_folders.repository_of(Path(requires["weights_path"])) if requires["weights_path"] else "",
     )

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # asked. The node is known by its temporary folder.
 MODULE = """#!/usr/bin/python
 WANT_JSON = True
-import json, pathlib, sys
+import json, pathlib, sys, time
 options = json.load(open(sys.argv[1]))
 node = pathlib.Path(options["_ansible_remote_tmp"])
 answers = json.loads((node / "answers.json").read_text())
@@ -30,7 +30,10 @@ name = options["_ansible_module_name"].rpartition(".")[2]
 asked = {key: value for key, value in options.items() if not key.startswith("_")}
 with open(node / "asked.jsonl", "a") as log:
     log.write(json.dumps([name, asked]) + chr(10))
-print(answers[name] if isinstance(answers[name], str) else json.dumps(answers[name]))
+answer = answers[name]
+if isinstance(answer, dict):
+    time.sleep(answer.pop("hangs", 0))
+print(answer if isinstance(answer, str) else json.dumps(answer))
 """
 GOOD = {
     "instance": "qwen",
@@ -208,6 +211,29 @@ def test_a_node_that_fails_keeps_no_key_from_being_revoked_on_others(nodes: Node
     said, failed = nodes.run("keys.yml", answers, instance="chat", revoke="alice")
     assert failed == {"down1": 1, "good1": 0}, said
     assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
+
+
+def limited(playbook: str, folder: Path) -> str:
+    """A copy of a playbook whose tasks are given up after five seconds, where they have a limit."""
+    text = re.sub(r"(?m)^  timeout: \d+$", "  timeout: 5", (ROOT / "playbooks" / playbook).read_text())
+    (folder / playbook).write_text(text)
+    return str(folder / playbook)
+
+
+def test_a_node_that_hangs_keeps_no_key_from_being_revoked_on_others(nodes: Nodes, tmp_path: Path) -> None:
+    answers = {"down1": {"instance_keys": {**KEYS, "hangs": 60}}, "good1": {"instance_keys": KEYS}}
+    said, failed = nodes.run(limited("keys.yml", tmp_path), answers, instance="chat", revoke="alice")
+    assert failed == {"down1": 1, "good1": 0}, said
+    assert [options for options in nodes.asked("good1", "instance_keys") if options.get("revoke")], said
+
+
+def test_a_node_that_hangs_ends_no_page_of_other_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    found = {"instances": [GOOD], "strangers": [], "lost_weights": {}, "covers": {}}
+    good = {"report": {**EMPTY, "instances": found}}
+    answers = {"down1": {"node_report": {**good, "hangs": 60}}, "good1": {"node_report": good}}
+    said, failed = nodes.run(limited("status.yml", tmp_path), answers)
+    assert failed == {"down1": 1, "good1": 0}, said
+    assert "qwen" in said
 
 
 def test_no_key_is_drawn_that_a_node_cannot_take(nodes: Nodes) -> None:

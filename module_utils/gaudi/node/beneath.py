@@ -282,6 +282,18 @@ def refuse_writers(folder: Path) -> None:
         raise _writers(folder, at, passed)
 
 
+def refuse_writers_within(folder: Path) -> None:
+    """Refuse a folder whose content users other than root and the caller may write to, as refuse_writers does."""
+    ours = (0, os.geteuid())
+    refuse_writers(folder)
+    for path, _is_folder in all_in(Path(os.path.realpath(folder))):
+        with contextlib.suppress(FileNotFoundError):
+            seen = path.lstat()
+            # Its mode lets everybody write to a link, and nobody can: its folder decides who replaces it.
+            if not stat.S_ISLNK(seen.st_mode):
+                _refuse_writers(path, path, seen, ours)
+
+
 def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[int, int]) -> None:
     if seen.st_uid not in ours:
         raise _writers(folder, at, f"user {seen.st_uid}")

@@ -237,6 +237,42 @@ def test_code_on_the_node_is_held_to_the_pins(
         assert f"would read {tmp_path}/{folder}, where" in required["report"]
 
 
+@pytest.mark.parametrize("of_users", ["Big-G2", "Big-G2/configuration_big.py", "Big-G2/deep"])
+def test_code_that_users_could_exchange_after_its_comparison_is_refused(
+    run: Run, tmp_path: Path, of_users: str
+) -> None:
+    (tmp_path / "Big-G2/deep").mkdir(parents=True)
+    for file, content in CODE.items():
+        (tmp_path / "Big-G2" / file).write_text(content)
+    arguments = running_code(tmp_path, PINS)
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    (tmp_path / of_users).chmod(0o777)
+    ran = run(gaudi_preflight, arguments, HERE)
+    assert ids(ran) == ["others_may_write"]
+    assert f"{tmp_path / of_users} can be written by everybody" in ran["report"]
+    # Without code, and where no pins are required, nothing is promised.
+    arguments["plans"][0]["arguments"] = []
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    required = run(gaudi_preflight, {**arguments, "inventory": site(gaudi_require_pins=True)}, HERE)
+    assert ids(required) == ["others_may_write"]
+
+
+def test_own_code_that_users_could_exchange_is_refused(run: Run, tmp_path: Path) -> None:
+    """Nothing pins the code of a site's own weights, and of a model that guesses for them."""
+    arguments = of_a_hub(tmp_path, "--trust-remote-code")
+    guessing = tmp_path / "Guessing/config.json"
+    guessing.parent.mkdir()
+    guessing.write_text("{}")
+    arguments["plans"][0]["requires"]["files"] = [str(guessing)]
+    assert ids(run(gaudi_preflight, arguments, HERE)) == []
+    for file in (tmp_path / "Own/config.json", guessing):
+        file.chmod(0o666)
+        ran = run(gaudi_preflight, arguments, HERE)
+        assert ids(ran) == ["others_may_write"]
+        assert f"{file} can be written by everybody" in ran["report"]
+        file.chmod(0o644)
+
+
 @pytest.mark.parametrize("pipe", [True, False])
 def test_code_that_leads_out_of_the_folder_differs(run: Run, tmp_path: Path, pipe: bool) -> None:
     (tmp_path / "Big-G2").mkdir()
