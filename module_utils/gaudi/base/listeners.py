@@ -53,7 +53,8 @@ def reached(listeners: Sequence[Listener], address: str, port: int) -> list[List
 
     The kernel prefers a socket that is bound to exactly this address, then a wildcard socket of the same IP version. An
     IPv6 wildcard socket also takes IPv4, unless its owner set IPV6_V6ONLY, which the list does not show; it therefore
-    only counts if no other socket matches. Several sockets remain if they share a port (SO_REUSEPORT).
+    only counts if no other socket matches. Several sockets remain if they share a port (SO_REUSEPORT). Of a wildcard
+    socket, they are all that take a part of its connections: a socket bound to one address has those to that address.
     Raises ValueError if ``address`` is not an address.
     """
     wanted = ipaddress.ip_address(address)
@@ -64,7 +65,9 @@ def reached(listeners: Sequence[Listener], address: str, port: int) -> list[List
         [listener for listener in every if listener.version == wanted.version],
         [listener for listener in every if wanted.version == 4],
     )
-    return next((tier for tier in tiers if tier), [])
+    found = next((tier for tier in tiers if tier), [])
+    single = [listener for listener in here if listener.address != ANY] if found and found[0].address == ANY else []
+    return found + [listener for listener in single if found[0].version == 6 or ":" not in listener.address]
 
 
 def outside(addresses: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -125,6 +125,7 @@ TABLE = (
     Owned(f"{PROGRAMS}/gaudi_supervisor/*", "vllm_service", "0644"),
     Owned(f"{PROGRAMS}/guard", "vllm_service", "0755"),
     Owned(f"{PROGRAMS}/guard/gaudi_guard.py", "vllm_service", "0644"),
+    Owned(f"{PROGRAMS}/guard/sitecustomize.py", "vllm_service", "0644"),
     Owned(f"{PROGRAMS}/host_tuning.py", "host_tuning", "0755"),
     Owned(f"{PROGRAMS}/hub-requirements.txt", "model_weights", "0644"),
     Owned(f"{PROGRAMS}/hub-venv", "model_weights", "0755", whole=True),

@@ -68,6 +68,11 @@ EVERY, EVERY_V6 = Listener("*", 30001, 3), Listener("*", 30001, 4, version=6)
         ([EVERY_V6], "::1", [EVERY_V6]),
         # Sockets that share a port: each has to be the server's.
         ([OURS, Listener("127.0.0.1", 30001, 9)], "127.0.0.1", [OURS, Listener("127.0.0.1", 30001, 9)]),
+        # One of a single address takes from a wildcard socket what comes to this address.
+        ([EVERY, OTHER], "127.0.0.1", [EVERY, OTHER]),
+        ([EVERY_V6, OTHER], "127.0.0.1", [EVERY_V6, OTHER]),
+        ([EVERY, Listener("2001:db8::7", 30001, 9, version=6)], "127.0.0.1", [EVERY]),
+        ([OURS, OTHER], "127.0.0.1", [OURS]),
     ],
 )
 def test_which_socket_takes_a_connection(listeners: list[Listener], address: str, found: list[Listener]) -> None:

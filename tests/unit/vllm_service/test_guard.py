@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.ports import free_port
 
 SOURCE = Path(__file__).resolve().parents[3] / "roles/vllm_service/files/guard/gaudi_guard.py"
 
@@ -214,3 +217,32 @@ def test_an_end_that_cannot_be_read_opens_for_nobody(ends: object) -> None:
     text = json.dumps({"schema": 1, "keys": [{"digest": digest_of(KEY), "ends": ends}]})
     with pytest.raises((ValueError, TypeError)):
         GUARD.read_keys(text)
+
+
+# As create_server_socket of vLLM makes its socket.
+LISTENS = """
+import socket, sys
+sock = socket.socket()
+sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+sock.bind((sys.argv[1], int(sys.argv[2])))
+sock.listen()
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("path", "shared"), [(str(SOURCE.parent), False), ("", True)])
+def test_no_process_listens_at_the_port_of_a_guarded_server_beside_it(path: str, shared: bool) -> None:
+    port = free_port()
+    command = [sys.executable, "-c", LISTENS]
+    environment = {**os.environ, "PYTHONPATH": path}
+    with subprocess.Popen(
+        [*command, "0.0.0.0", str(port)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout
+        assert server.stdout.readline() == "listens\n"
+        second = subprocess.run([*command, "127.0.0.1", str(port)], input="", capture_output=True, text=True, check=False)
+        server.communicate("")
+    assert (second.returncode == 0) is shared, second.stderr
+    assert shared or "Address already in use" in second.stderr
