@@ -109,7 +109,10 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
         if not error and (found is not None or (first is not None and not first.is_consequence)):
             return found
         for known, _pattern in SIGNS:
-            _, text = log.telling.get((known.id, error), (0, ""))
+            number, text = log.telling.get((known.id, error), (0, ""))
+            # A later error explains the end better than a warning, also where nobody knows it.
+            if not error and first is None and number < log.last_error_number:
+                continue
             if text and recognise(text, facts) is known and not (known.consequence and first is not None):
                 return known, text
     return found

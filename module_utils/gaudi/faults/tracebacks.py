@@ -303,6 +303,7 @@ class ServerLog:
         """The first line that shows a known fault, and its place, by the fault's id and whether it is an error."""
         self.last_error = ""
         """The last error, as it may be quoted."""
+        self.last_error_number = 0
         self.last_line = ""
         self.last_words = ""
         """The last line, as it may be quoted."""
@@ -369,7 +370,7 @@ class ServerLog:
         error = not in_traceback and not minor and not line.text.startswith("    ")
         severe = not minor and (line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text))
         if severe and not line.text.startswith("   ") and not WRAPPER.search(line.text):
-            self.last_error = _quotable(line, served=self.served)
+            self.last_error, self.last_error_number = _quotable(line, served=self.served), self._number
         if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
             for known, pattern in SIGNS:
                 if (known.id, error) not in self.telling and self._tells(pattern, line.text, stream):

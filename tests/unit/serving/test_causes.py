@@ -74,6 +74,15 @@ def test_explain_chain_is_followed_to_what_explains_it(chain: tuple[tuple[str, s
     assert explain(traceback(*chain), Facts(status=1)).lines[-1] == explains
 
 
+def test_explain_a_known_warning_is_no_cause_where_an_unknown_error_follows() -> None:
+    known = "WARNING 11-26 10:00:00 [x.py:1] OSError: [Errno 98] error while attempting to bind: address already in use"
+    unknown = "ERROR 11-26 10:00:01 [y.py:2] the quantization of this layer is unknown"
+    assert explain([known], Facts(status=1)).id == "port-taken"
+    cause = explain([known, unknown], Facts(status=1))
+    assert (cause.id, cause.lines) == ("", ("the quantization of this layer is unknown",))
+    assert explain([unknown, known], Facts(status=1)).id == "port-taken"
+
+
 @given(
     workers=st.integers(1, 8),
     failing=st.integers(0, 7),
