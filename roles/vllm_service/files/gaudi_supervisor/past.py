@@ -93,7 +93,9 @@ class PlanHistory:
         try:
             found, now = self.read(), now_text()
             known = next((each for each in found if each.digest == digest), None)
-            if not (self.boss.state.get("attached") and known is not None and known.number and known.failed is None):
+            if not (
+                self.boss.state.document.get("attached") and known is not None and known.number and known.failed is None
+            ):
                 self.place.keep(decisions.serves(found, self.files, self.look(), now), self._needed())
         except (OSError, EngineGone, Failure) as failed:
             if not self._said:
@@ -113,7 +115,7 @@ class PlanHistory:
         What may pass is waited for here: systemd starts nobody anew for ever. Raises Failure where there is no end, and
         Stopped.
         """
-        deadline = time.monotonic() + self.boss.uncounted_wait
+        deadline = time.monotonic() + self.boss.settings.uncounted_wait
         while True:
             try:
                 self._drop_opening_rollback()
@@ -127,8 +129,8 @@ class PlanHistory:
                 failure = self._stuck(stuck)
                 if not _passes(stuck) or time.monotonic() > deadline:
                     raise failure from stuck
-            self.boss.publish("going-back", f"waiting: {failure.reason.message}")
-            self.boss.linger()
+            self.boss.reporter.publish("going-back", f"waiting: {failure.reason.message}")
+            self.boss.reporter.linger(self.boss.settings.uncounted_wait)
         if written:
             self.reload()
         return written
