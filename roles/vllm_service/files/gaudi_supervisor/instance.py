@@ -41,7 +41,7 @@ from .endpoint import Endpoint, port_problem
 from .engine import Container, Docker, run_command
 from .listening import Listening
 from .locks import Held, Locks
-from .past import PlanHistory
+from .plan_history import PlanHistory
 from .reporter import Reporter
 from .run import Run
 from .settings import Paths, Settings
@@ -71,7 +71,7 @@ class Supervisor:
         self.state = State(document)
         self.signals = Signals()
         self.reporter = Reporter(self.state, self.directory / "state.json", self.signals)
-        self.past = PlanHistory(self)
+        self.history = PlanHistory(instance, settings, paths, self.docker, self.state, self.reporter)
 
     def shown_unit(self) -> str:
         """What systemd says of the unit; nothing without systemd."""
@@ -156,13 +156,13 @@ class Supervisor:
 
     def supervise(self) -> int:
         """Check, start or attach, follow."""
-        if self.past.resume():
+        if self.history.resume():
             text = "gone back to the plan that served before: systemd starts it"
             say(f"{text[0].upper()}{text[1:]}.")
             self.reporter.publish("going-back", text)
             return EXIT_RETRY
         plan, made_of = self.read_plan()
-        self.past.take(plan, made_of)
+        self.history.take(plan, made_of)
         boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         self.state.document.update(
             plan=made_of.digest,
@@ -174,7 +174,7 @@ class Supervisor:
             cards=[{"module_id": card.module_id, "serial": card.serial} for card in plan.cards],
             failures=failures_so_far(self.state.earlier, made_of.digest, boot),
             last_reason=self.state.earlier.get("reason") or self.state.earlier.get("last_reason"),
-            back=None if self.past.back is None else self.past.back.document(),
+            back=None if self.history.back is None else self.history.back.document(),
         )
         self.reporter.publish("checking", "checking plan, engine, cards and weights")
         self.await_engine(plan.name)
@@ -384,10 +384,10 @@ class Supervisor:
             if incomplete := missing_weights(folder):
                 said = f"The weights are not complete: {incomplete}. {words.remedy('weights-incomplete')}"
                 raise configuration("weights-incomplete", said)
-        if not self.past.look().image:
+        if not self.history.look().image:
             said = f"The image {plan.image} is not on this node. {words.remedy('image-missing')}"
             raise configuration("image-missing", said)
-        driver, modules = self.past.look().driver, [card.module_id for card in plan.cards]
+        driver, modules = self.history.look().driver, [card.module_id for card in plan.cards]
         folder = self.paths.plan(self.instance).parent
         versions, paths = (plan.release, driver), self.paths
         if refused := unserved.translated(iommu.translated(versions, modules, folder, paths.sys, paths.proc)):
@@ -466,7 +466,7 @@ class Supervisor:
         facts: dict[str, Any] = {"kind": reason.kind, "message": reason.message, "time": now_text()}
         facts |= {"plan": self.state.document["plan"]} if "plan" in self.state.document else {}
         if not self.state.served and not self.state.log.served and reason.exception:
-            facts |= {"exception": reason.exception, "driver": self.past.driver()}
+            facts |= {"exception": reason.exception, "driver": self.history.driver()}
         return facts
 
     def failed(self, reason: Reason) -> int:
@@ -479,9 +479,9 @@ class Supervisor:
         if reason.retry and repeats(self.state.document.get("last_reason"), facts, before):
             reason = replace(reason, retry=False)
             again = f" It ended so twice in a row, so it is not tried again; systemctl start vllm-{self.instance} does."
-        going, said = self.past.give_up(reason, failures) if self.state.ready_at is None else (False, "")
+        going, said = self.history.give_up(reason, failures) if self.state.ready_at is None else (False, "")
         gave_up = reason.retry and failures >= self.settings.attempts and not going
-        also = said or (self.past.both() if self.state.ready_at is None else "")
+        also = said or (self.history.both() if self.state.ready_at is None else "")
         text = f"{reason.message_with_id}{'' if going else again}{also}"
         if gave_up:
             text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."

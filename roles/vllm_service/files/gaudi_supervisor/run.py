@@ -260,7 +260,7 @@ class Run:
             )
             boss.reporter.notify(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
-            boss.past.keep()
+            boss.history.keep()
         elif self.endpoint.stranger is not None:
             text = self.endpoint.stranger
             self.drain(text, Reason("port-taken", text, retry=True))
@@ -311,7 +311,7 @@ class Run:
             self.unwell_since = None
             self.starting.remember()
             boss.reporter.publish("serving", self.plan.serving, **self.load_now(now), **self.sockets_now())
-            boss.past.keep()
+            boss.history.keep()
             if (
                 boss.state.document["failures"]
                 and boss.state.ready_at is not None
@@ -503,7 +503,7 @@ class Run:
 
     def facts(self, ready: bool, killed: int) -> Facts:
         """What can be read when a server has ended. killed: processes that the kernel killed for want of memory."""
-        now = facts.read(self.plan, self.boss.past.driver(), self.boss.state, self.boss.paths, self.boss.docker)
+        now = facts.read(self.plan, self.boss.history.driver(), self.boss.state, self.boss.paths, self.boss.docker)
         filling = "" if ready else self.boss.state.progress.filling
         return replace(now, status=self.status, served=ready, kernel_oom=killed, filling=filling, passed=self.passed)
 
