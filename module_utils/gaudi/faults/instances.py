@@ -185,7 +185,7 @@ FAULTS = (
     Known(
         "going-back",
         INSTANCES,
-        SUPERVISOR + "past.py",
+        SUPERVISOR + "plan_history.py",
         "The instance cannot go back to its former plan: {why}.",
         "{cause}",
         "",

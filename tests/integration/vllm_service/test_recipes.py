@@ -12,8 +12,7 @@ from ansible.module_utils.gaudi.base.units import human_bytes
 from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.serving.kept import StartsFrom, StoredPlan
 from gaudi_supervisor import recipes
-from gaudi_supervisor.instance import Supervisor
-from gaudi_supervisor.settings import Paths, Settings
+from gaudi_supervisor.settings import Paths
 
 from tests.integration.vllm_service.node import PATIENCE, Node
 
@@ -62,8 +61,8 @@ def stored(node: Node, name: str, seconds: int) -> Path:
     return folder
 
 
-def boss_of(node: Node, gib: int) -> Supervisor:
-    return Supervisor("tiny", Settings(recipes_gib=gib), Paths(etc=node.root / "etc", state=node.root / "state"))
+def paths_of(node: Node) -> Paths:
+    return Paths(etc=node.root / "etc", state=node.root / "state")
 
 
 def test_the_oldest_recipes_that_no_plan_uses_go(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +70,7 @@ def test_the_oldest_recipes_that_no_plan_uses_go(node: Node, capsys: pytest.Capt
     own.mkdir(parents=True)
     (own / "recipe").write_text("abc")
     old, older, new = stored(node, "old", 20), stored(node, "older", 30), stored(node, "new", 10)
-    recipes.prune(boss_of(node, 1))
+    recipes.prune(paths_of(node), 1)
     assert [path.exists() for path in (own, new, old, older)] == [True, True, False, False]
     said = capsys.readouterr().out
     assert f"Removed {older}: no plan uses its compiled recipes, and {human_bytes(2**30)} of such are kept." in said
@@ -94,9 +93,9 @@ def test_what_was_left_on_its_way_from_another_node_goes_as_a_whole(node: Node, 
     left = node.root / "state/recipes" / name
     (left / "rank0").mkdir(parents=True)
     (left / "rank0" / "one.recipe").write_text("abc")
-    recipes.prune(boss_of(node, 1))
+    recipes.prune(paths_of(node), 1)
     assert (left / "rank0" / "one.recipe").exists()
-    recipes.prune(boss_of(node, 0))
+    recipes.prune(paths_of(node), 0)
     assert not left.exists()
 
 
@@ -108,7 +107,7 @@ def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:
     files = {"plan.json": json.dumps(document), "environment": ""}
     place = InstancePaths("tiny", node.root / "state/instances/tiny", node.root / "etc/instances")
     place.keep(StoredPlan(files, StartsFrom("", "", ""), 1, "2026-01-01T00:00:00Z"), ())
-    recipes.prune(boss_of(node, 0))
+    recipes.prune(paths_of(node), 0)
     assert folder.exists()
 
 
@@ -121,7 +120,7 @@ def test_nothing_goes_while_a_plan_cannot_be_read(node: Node, what: str) -> None
         kept = node.root / "state/instances/tiny/plans"
         kept.mkdir(parents=True)
         (kept / "a.json").write_text("{")
-    recipes.prune(boss_of(node, 0))
+    recipes.prune(paths_of(node), 0)
     assert folder.exists()
 
 

@@ -455,6 +455,7 @@ PLACES = {
     "roles/vllm_service/files/gaudi_supervisor/instance.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/locks.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/low_memory.py": SYSTEM_FILES,
+    "roles/vllm_service/files/gaudi_supervisor/reporter.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/run.py": SYSTEM_FILES,
     "roles/vllm_service/files/guard/gaudi_guard.py": "the server's own container",
 }

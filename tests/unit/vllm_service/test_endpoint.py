@@ -14,6 +14,7 @@ import pytest
 from gaudi_supervisor import endpoint
 from gaudi_supervisor.listening import Listening, Stranger
 from gaudi_supervisor.run import Run
+from gaudi_supervisor.state import State
 
 
 class Own:
@@ -126,7 +127,7 @@ def test_only_the_seconds_in_which_no_connection_came_through_count() -> None:
     start: Any = object.__new__(Run)
     start.endpoint = SimpleNamespace(stranger=None, problem=lambda models: "no answer")
     settings = SimpleNamespace(unhealthy=10, stall=100)
-    start.boss = SimpleNamespace(settings=settings, publish=lambda *_: None)
+    start.boss = SimpleNamespace(settings=settings, state=State({}), reporter=SimpleNamespace(publish=lambda *_: None))
     start.plan, start.starting = SimpleNamespace(endpoint="here"), SimpleNamespace(over=lambda: "")
     start.last_progress, start.shut_since, start.passed = 0.0, None, ()
     for now, shut in ((0, True), (5, False), (11, True), (20, True), (22, True)):
@@ -139,13 +140,11 @@ def test_only_the_seconds_in_which_no_connection_came_through_count() -> None:
 @pytest.mark.parametrize(("alone", "error"), [(1, ConnectionRefusedError), (0, Stranger)])
 def test_who_listens_for_ipv6_alone_has_not_taken_the_port(alone: int, error: type[OSError]) -> None:
     """Anybody on the node can listen so before the server does; the server gets its port all the same."""
-    docker: Any = None
     with socket.socket(socket.AF_INET6) as other:
         other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, alone)
         other.bind(("::", 0))
         other.listen()
-        looked = Listening(docker, "vllm-tiny", "host")
-        looked._look = lambda: None  # type: ignore[method-assign]
+        looked = Listening(lambda: None, "vllm-tiny", "host")
         with pytest.raises(error) as refused:
             looked.sockets("127.0.0.1", other.getsockname()[1])
     assert type(refused.value) is error

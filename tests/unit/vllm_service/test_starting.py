@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,17 +25,18 @@ class Begun:
     """A start whose lines a test reads, with the plan's 205 graphs."""
 
     def __init__(self, record: list[dict[str, Any]] | None = None, graphs: int = 205) -> None:
+        from gaudi_supervisor.reporter import Reporter
+        from gaudi_supervisor.settings import Settings
         from gaudi_supervisor.starting import Starting
+        from gaudi_supervisor.state import State
+        from gaudi_supervisor.stopping import Signals
 
-        self.progress = Progress()
-        self.settings = SimpleNamespace(longest_start=0.0)
-        self.state: dict[str, Any] = {"starts": record or [], "recipes": None}
-        self.unwritten = False
-        boss: Any = self
-        self.starting = Starting(boss, "digest", graphs, own=True)
+        self.state = State({"starts": record or [], "recipes": None})
+        reporter = Reporter(self.state, Path("never written"), Signals())
+        self.starting = Starting(self.state, reporter, Settings(), "digest", graphs, own=True)
 
     def hear(self, line: str) -> str:
-        self.progress.hear(line)
+        self.state.progress.hear(line)
         return self.starting.text()
 
 
@@ -60,7 +62,7 @@ def recorded(begun: Begun, clock: Any) -> list[tuple[float, str]]:
 def test_recorded_start_is_written_down_with_both_warm_ups(clock: Any) -> None:
     begun = Begun()
     recorded(begun, clock)
-    (start,) = begun.state["starts"]
+    (start,) = begun.state.document["starts"]
     assert (start["graphs"], start["warm_up_seconds"], start["seconds"]) == (216, 656, 837)
 
 
@@ -74,7 +76,7 @@ def test_the_next_start_foretells_all_of_it_from_the_first_graph_on(clock: Any) 
     begun = Begun()
     recorded(begun, clock)
     clock.seconds = 0.0
-    again = Begun(begun.state["starts"])
+    again = Begun(begun.state.document["starts"])
     assert again.hear("INFO hello").endswith("the last start with this plan took about 14 min")
     # Neither version nor type of model are read, as by a supervisor that came later.
     assert minutes(again.hear("Prompt warmup processing:   0%|          | 0/120 [00:00<?, ?item/s]")) == 11

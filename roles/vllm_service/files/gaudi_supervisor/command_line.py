@@ -29,7 +29,7 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
         say(f"{supervisor.directory} cannot be locked ({failed.strerror}).", 4)
         locks = None
     try:
-        supervisor.earlier = supervisor.read_state()
+        supervisor.state.read_earlier(supervisor.directory / "state.json")
         found = supervisor.own_container()
         Closing(instance, None).end()
         if found is None:

@@ -43,7 +43,7 @@ class Emptying:
         except ConnectionRefusedError:
             return "Nobody listens at the server's port any more: stopping the server."
         except (OSError, http.client.HTTPException) as failed:
-            # A busy server may be slow to answer; only the end of the time is the end of patience.
+            # A busy server may be slow to answer; only the end of the time ends the wait.
             return f"The server does not answer ({failed}): what still runs is cut." if self.left <= 0 else None
         self.running = None if load is None else load.requests
         idle, self._idle = self._idle, self.running == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gaudi.faults.facts import Facts
 from gaudi.image.versions import vendor_release
@@ -11,40 +10,37 @@ from gaudi.node.open_cards import read_facts, read_passed
 from gaudi.serving.failure import EngineGone
 from gaudi.serving.plan import Plan
 
-if TYPE_CHECKING:
-    from .instance import Supervisor
+from .engine import Container, Docker
+from .settings import Paths
+from .state import State
 
 
-def read(boss: Supervisor, plan: Plan) -> Facts:
-    """Read what can be read. The instance's own container has ended by now."""
+def read(plan: Plan, driver: str, state: State, paths: Paths, docker: Docker) -> Facts:
+    """Read what can be read. The instance's own container has ended by now. driver: its version, or empty."""
     return replace(
-        read_facts(_indexes(boss), boss.paths.proc, boss.paths.dev, boss.paths.sys),
+        read_facts(_indexes(state), paths.proc, paths.dev, paths.sys),
         release=plan.release or None,
-        driver=boss.past.driver() or None,
-        image=_image(boss, plan),
+        driver=driver or None,
+        image=_image(plan, docker),
         cards=tuple(card.module_id for card in plan.cards),
         model=plan.served_model_name,
         command=plan.command,
     )
 
 
-def passed(boss: Supervisor) -> tuple[int, ...] | None:
-    """Return the module ids of the plan's cards that the container has; None while it does not run."""
-    try:
-        found = boss.own_container()
-    except EngineGone:
-        return None
+def passed(found: Container | None, state: State, paths: Paths) -> tuple[int, ...] | None:
+    """Return the module ids of the plan's cards that a container has; None while it does not run."""
     if found is None or not found.running:
         return None
-    return read_passed(found.pid, _indexes(boss), boss.paths.proc, boss.paths.dev)
+    return read_passed(found.pid, _indexes(state), paths.proc, paths.dev)
 
 
-def _indexes(boss: Supervisor) -> dict[int, int]:
-    return {card["index"]: card["module_id"] for card in boss.state["cards"] if "index" in card}
+def _indexes(state: State) -> dict[int, int]:
+    return {card["index"]: card["module_id"] for card in state.document["cards"] if "index" in card}
 
 
-def _image(boss: Supervisor, plan: Plan) -> str | None:
+def _image(plan: Plan, docker: Docker) -> str | None:
     try:
-        return vendor_release(plan.image, boss.docker.image_labels(plan.image))
+        return vendor_release(plan.image, docker.image_labels(plan.image))
     except EngineGone:
         return None

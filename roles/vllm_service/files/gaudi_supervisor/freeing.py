@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gaudi.cards.sources import Holder
 from gaudi.cards.still_held import FIELDS, describe_held, still_held
@@ -21,10 +21,10 @@ from gaudi.serving.plan import Plan
 
 from . import clock
 from .engine import run_command
+from .reporter import Reporter
+from .settings import Paths
+from .state import State
 from .systemd import say
-
-if TYPE_CHECKING:
-    from .instance import Supervisor
 
 # Where the engine has the group of a container, by its id: with systemd's driver, and with its own. Only root makes
 # groups there; a group of that name anywhere else may be a user's.
@@ -33,18 +33,18 @@ _GROUPS = ("system.slice/docker-{}.scope", "docker/{}")
 _ROOTS = (".", "unified", "systemd", "pids", "memory")
 
 
-def end_workers(boss: Supervisor, container: str) -> None:
-    """Kill what is left in the control group of a container of ours that has ended; container: its full id."""
+def end_workers(paths: Paths, instance: str, container: str) -> None:
+    """Kill what is left in the control group of an instance's container that has ended; container: its full id."""
     ended = []
-    for pid in _members(boss.paths.sys, container):
+    for pid in _members(paths.sys, container):
         try:
             process = os.pidfd_open(pid)
         except OSError:
             continue
         try:
             # The number may have become another process's before it was opened; this one cannot be exchanged any more.
-            if pid in _members(boss.paths.sys, container):
-                name = text_of(boss.paths.proc / str(pid) / "comm").strip()
+            if pid in _members(paths.sys, container):
+                name = text_of(paths.proc / str(pid) / "comm").strip()
                 signal.pidfd_send_signal(process, signal.SIGKILL)
                 ended.append(f"pid {pid} {name}".rstrip())
         except ProcessLookupError:
@@ -52,7 +52,7 @@ def end_workers(boss: Supervisor, container: str) -> None:
         finally:
             os.close(process)
     if ended:
-        say(f"Killed what outlived the container of {boss.instance}: {', '.join(ended)}.", 4)
+        say(f"Killed what outlived the container of {instance}: {', '.join(ended)}.", 4)
 
 
 def _members(sys: Path, container: str) -> list[int]:
@@ -65,28 +65,27 @@ def _members(sys: Path, container: str) -> list[int]:
     return sorted({int(word) for file in files for word in text_of(file).split()} - {0})
 
 
-def await_memory(boss: Supervisor, plan: Plan) -> None:
+def await_memory(plan: Plan, paths: Paths, state: State, reporter: Reporter) -> None:
     """Wait until the plan's cards have their memory free. Raises Failure, with who holds it, after a while.
 
     The driver frees a card's memory some seconds after a server's processes have ended.
     """
     modules = [card.module_id for card in plan.cards]
     deadline = time.monotonic() + clock.MEMORY_FREE
-    known = {str(boss.earlier.get("container_id", "")), str(boss.state.get("container_id", ""))}
+    known = {str(state.earlier.get("container_id", "")), str(state.document.get("container_id", ""))}
     while held := _held(modules):
         for container in sorted(known):
-            end_workers(boss, container)
-        users = _users(boss, plan, held)
+            end_workers(paths, plan.instance, container)
+        users = _users(plan, held, paths, state)
         text = describe_held(held, users)
         if time.monotonic() > deadline:
             case = "held" if users else ""
             seconds = f"{clock.MEMORY_FREE:g}"
             raise transient("card-memory-held", words.say("card-memory-held", case, held=text, seconds=seconds))
-        boss.publish("waiting", f"waiting for the memory of its cards: {text}")
-        boss.write_state_in_time()
-        boss.extend(clock.MEMORY_FREE)
-        boss.ping()
-        boss.wait(clock.POLL_STARTING)
+        reporter.publish("waiting", f"waiting for the memory of its cards: {text}")
+        reporter.write_in_time()
+        reporter.extend(clock.MEMORY_FREE)
+        reporter.wait_alive(clock.POLL_STARTING)
 
 
 def _held(modules: Iterable[int]) -> dict[int, int]:
@@ -98,12 +97,12 @@ def _held(modules: Iterable[int]) -> dict[int, int]:
     return still_held(done.stdout, modules) if done.returncode == 0 else {}
 
 
-def _users(boss: Supervisor, plan: Plan, held: Iterable[int]) -> list[dict[str, Any]]:
+def _users(plan: Plan, held: Iterable[int], paths: Paths, state: State) -> list[dict[str, Any]]:
     """Who has one of these cards open, each process once."""
-    indexes = dict(zip((card.module_id for card in plan.cards), (card["index"] for card in boss.state["cards"])))
+    indexes = dict(zip((card.module_id for card in plan.cards), (card["index"] for card in state.document["cards"])))
     wanted = {indexes[module] for module in held}
-    by_pid = {holder.pid: holder for holder in open_cards.read_open(boss.paths.proc) if holder.index in wanted}
-    init = text_of(boss.paths.proc / "1/cgroup")
+    by_pid = {holder.pid: holder for holder in open_cards.read_open(paths.proc) if holder.index in wanted}
+    init = text_of(paths.proc / "1/cgroup")
     return [_user(holder, init) for holder in by_pid.values()]
 
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import selectors
-import signal
-import socket
 import subprocess
 import time
 from dataclasses import replace
@@ -15,19 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from gaudi.base.documents import Damaged, parse
-from gaudi.base.printable import printable
 from gaudi.base.refusal import Refusal
 from gaudi.faults import words
 from gaudi.faults.causes import quote
-from gaudi.faults.tracebacks import ServerLog
 from gaudi.node import iommu
-from gaudi.node.documents import make_room, read, read_json, read_text
-from gaudi.node.files import write_text
+from gaudi.node.documents import read, read_text
 from gaudi.node.programs import runs_as, unit_digest
 from gaudi.node.reservations import read_reservations
 from gaudi.node.weight_folders import changed_weights, missing_weights
 from gaudi.serving import unserved
-from gaudi.serving.counts import Counts
 from gaudi.serving.failure import EngineGone, Failure, Reason, configuration, transient
 from gaudi.serving.keys import read as parse_keys
 from gaudi.serving.made_of import MadeOf
@@ -38,8 +30,7 @@ from gaudi.serving.plan import (
     Plan,
 )
 from gaudi.serving.plan_cards import card_indexes, check_reservation
-from gaudi.serving.progress import Progress
-from gaudi.serving.state import FORM, WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
+from gaudi.serving.state import WAITS_FOR_CARDS, WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 
 from . import cards, clock, freeing, loaded, low_memory, recipes, starting
 from .attempts import failures_so_far, last_reason, pause_before, repeats
@@ -50,11 +41,13 @@ from .endpoint import Endpoint, port_problem
 from .engine import Container, Docker, run_command
 from .listening import Listening
 from .locks import Held, Locks
-from .past import PlanHistory
+from .plan_history import PlanHistory
+from .reporter import Reporter
 from .run import Run
 from .settings import Paths, Settings
-from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, SIGNALS, Stopped
-from .systemd import Notifier, say
+from .state import State
+from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, Signals, Stopped
+from .systemd import say
 
 
 class Supervisor:
@@ -65,12 +58,9 @@ class Supervisor:
         self.settings = settings
         self.paths = paths
         self.docker = Docker()
-        self.notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
         self.directory = paths.instance_state(instance)
         self.door = Door(self.directory)
-        self.past = PlanHistory(self)
-        self.earlier: dict[str, Any] = {}
-        self.state: dict[str, Any] = {
+        document = {
             "schema": SCHEMA,
             "instance": instance,
             "reason": None,
@@ -78,70 +68,10 @@ class Supervisor:
             **loaded.digests(),
             "unit": self.unit_of_this_process(),
         }
-        self.written = 0.0
-        self.unwritten = False
-        self.state_lost = False
-        self.signals: set[int] = set()
-        self.wakeup, self._wakeup_end = socket.socketpair()
-        self.log = ServerLog()
-        self.progress = Progress()
-        self.counts = Counts()
-        self.ready_at: float | None = None
-        self.watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
-
-    # -- saying
-
-    def publish(self, phase: str, text: str, **extra: Any) -> None:
-        """Tell systemd and state.json what is going on."""
-        text = printable(text)
-        changed = phase != self.state.get("phase")
-        if changed:
-            self.state["since"] = now_text()
-            self.state.pop("load", None)
-        # Lines of the log may be read after the endpoint has answered, and belong into the state all the same.
-        learned = {
-            "warm_up": {name: list(counts) for name, counts in self.progress.warm_up.items()},
-            "warm_up_seconds": self.progress.warm_up_seconds,
-            "memory": self.progress.memory,
-            "counts": self.counts.document(),
-        }
-        known = all(self.state.get(name) == value for name, value in learned.items())
-        if not changed and known and text == self.state.get("status") and not extra:
-            return
-        self.state.update(phase=phase, status=text, **learned, **extra)
-        self.notifier.send(STATUS=text)
-        self.unwritten = True
-        if changed or extra:
-            self.write_state()
-        else:
-            self.write_state_in_time()
-
-    def write_state_in_time(self) -> None:
-        """Write what is not written yet, but not more often than readers can follow."""
-        interval = clock.POLL_SERVING if self.state_lost else clock.STATE_INTERVAL
-        if self.unwritten and time.monotonic() - self.written > interval:
-            self.write_state()
-
-    def write_state(self) -> None:
-        """Replace state.json in one step; a reader sees the old or the new, never half.
-
-        A state that cannot be written ends nothing: it only reports.
-        """
-        self.written = time.monotonic()
-        path = self.directory / "state.json"
-        try:
-            make_room(path)
-            write_text(path, json.dumps(self.state, indent=1) + "\n", mode=0o600)
-        except OSError as failed:
-            self.unwritten = True
-            if not self.state_lost:
-                say(f"{path} cannot be written ({failed.strerror}). The instance goes on, and this is tried again.", 4)
-            self.state_lost = True
-            return
-        self.unwritten = False
-        if self.state_lost:
-            say(f"{path} can be written again.", 5)
-        self.state_lost = False
+        self.state = State(document)
+        self.signals = Signals()
+        self.reporter = Reporter(self.state, self.directory / "state.json", self.signals)
+        self.history = PlanHistory(instance, settings, paths, self.docker, self.state, self.reporter)
 
     def shown_unit(self) -> str:
         """What systemd says of the unit; nothing without systemd."""
@@ -163,21 +93,11 @@ class Supervisor:
         arguments = Path("/proc/self/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
         return unit_digest(shown) if runs_as(shown, arguments) else ""
 
-    def ping(self) -> None:
-        """Tell systemd's watchdog, where there is one, that we are alive."""
-        if self.watchdog:
-            self.notifier.send(WATCHDOG=1)
-
-    def extend(self, seconds: float) -> None:
-        """Ask systemd for more time to start; it grants it only to a unit that is starting."""
-        if self.ready_at is None:
-            self.notifier.send(EXTEND_TIMEOUT_USEC=int((seconds + clock.COMMAND_TIMEOUT) * 1e6))
-
     # -- the way
 
     def run(self) -> int:
         """Run the instance until it ends; returns the exit status."""
-        self.listen_for_signals()
+        self.signals.listen()
         try:
             locks = self.await_locks()
         except Stopped:
@@ -186,8 +106,8 @@ class Supervisor:
         if locks is None:
             return EXIT_RETRY
         try:
-            self.earlier = self.read_state()
-            self.state["starts"] = self.earlier.get("starts", [])
+            self.state.read_earlier(self.directory / "state.json")
+            self.state.document["starts"] = self.state.earlier.get("starts", [])
             return self.supervise()
         except Stopped:
             return self.stopped()
@@ -216,22 +136,11 @@ class Supervisor:
                 text = f"{what}, so nobody can tell whether this runs twice"
             if text != said:
                 say(f"{text}.", 3)
-                self.notifier.send(STATUS=text)
+                self.reporter.notify(STATUS=text)
                 said = text
-            if time.monotonic() > began + self.uncounted_wait:
+            if time.monotonic() > began + self.settings.uncounted_wait:
                 return None
-            self.linger()
-
-    @property
-    def uncounted_wait(self) -> float:
-        """Seconds to wait for what no try can do without: as long as for an engine, and clear of the start limit."""
-        return max(self.settings.engine_wait, clock.CLEAR_OF_LIMIT)
-
-    def linger(self) -> None:
-        """Wait a moment before the next look at what no try can do without; raises Stopped."""
-        self.extend(self.uncounted_wait)
-        self.ping()
-        self.wait(min(2.0, self.watchdog or 2.0))
+            self.reporter.linger(self.settings.uncounted_wait)
 
     def take_locks(self) -> Locks:
         """Make a second supervisor of this instance impossible. Raises OSError, as Held where somebody has a lock."""
@@ -245,51 +154,17 @@ class Supervisor:
             f"(systemctl status vllm-{self.instance})"
         )
 
-    def listen_for_signals(self) -> None:
-        """SIGTERM and SIGINT stop, SIGHUP hands over to the program on disk."""
-        self.wakeup.setblocking(False)
-        self._wakeup_end.setblocking(False)
-        signal.set_wakeup_fd(self._wakeup_end.fileno(), warn_on_full_buffer=False)
-        for number in SIGNALS:
-            signal.signal(number, lambda received, _frame: self.signals.add(received))
-        # A predecessor blocked them while it handed over.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-    @property
-    def asked_to_stop(self) -> bool:
-        """Did systemd, or a person, ask for the end?"""
-        return bool(self.signals & {signal.SIGTERM, signal.SIGINT})
-
-    def wait(self, seconds: float) -> None:
-        """Wait, but not past a signal; raises Stopped when asked to stop."""
-        deadline = time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.wakeup, selectors.EVENT_READ)
-            while not self.asked_to_stop and (left := deadline - time.monotonic()) > 0:
-                if selector.select(left):
-                    self.wakeup.recv(64)
-        if self.asked_to_stop:
-            raise Stopped
-
-    def read_state(self) -> dict[str, Any]:
-        """What the last supervisor left; an unreadable file counts as none."""
-        try:
-            return read_json(self.directory / "state.json", FORM) or {}
-        except Damaged as damage:
-            say(f"{damage}. It is written anew.", 4)
-            return {}
-
     def supervise(self) -> int:
         """Check, start or attach, follow."""
-        if self.past.resume():
+        if self.history.resume():
             text = "gone back to the plan that served before: systemd starts it"
             say(f"{text[0].upper()}{text[1:]}.")
-            self.publish("going-back", text)
+            self.reporter.publish("going-back", text)
             return EXIT_RETRY
         plan, made_of = self.read_plan()
-        self.past.take(plan, made_of)
+        self.history.take(plan, made_of)
         boot = (self.paths.proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        self.state.update(
+        self.state.document.update(
             plan=made_of.digest,
             sized_by=plan.sized_by,
             boot=boot,
@@ -297,42 +172,23 @@ class Supervisor:
             model=plan.served_model_name,
             container=plan.name,
             cards=[{"module_id": card.module_id, "serial": card.serial} for card in plan.cards],
-            failures=failures_so_far(self.earlier, made_of.digest, boot),
-            last_reason=self.earlier.get("reason") or self.earlier.get("last_reason"),
-            back=None if self.past.back is None else self.past.back.document(),
+            failures=failures_so_far(self.state.earlier, made_of.digest, boot),
+            last_reason=self.state.earlier.get("reason") or self.state.earlier.get("last_reason"),
+            back=None if self.history.back is None else self.history.back.document(),
         )
-        self.publish("checking", "checking plan, engine, cards and weights")
+        self.reporter.publish("checking", "checking plan, engine, cards and weights")
         self.await_engine(plan.name)
         if self.own_container_runs(plan, made_of):
-            self.remember()
+            self.state.take_over()
             return Run(self, plan, made_of, attach=True).follow()
-        self.state["last_reason"] = last_reason(self.earlier)
+        self.state.document["last_reason"] = last_reason(self.state.earlier)
         self.pause()
         self.check_node(plan)
-        freeing.await_memory(self, plan)
-        recipes.prepare(self, plan)
-        starting.measure_weights(self, plan)
-        low_memory.prepare(self, len(plan.cards))
+        freeing.await_memory(plan, self.paths, self.state, self.reporter)
+        recipes.prepare(plan, self.settings, self.paths, self.state, self.reporter)
+        starting.measure_weights(plan, self.settings.stall, self.state)
+        low_memory.prepare(len(plan.cards), self.paths.proc, self.reporter, drop_caches=self.settings.drop_caches)
         return Run(self, plan, made_of, attach=False).follow()
-
-    def remember(self) -> None:
-        """Take over what the last supervisor knew of a container that never stopped."""
-        started = self.state["container_started"]
-        if self.earlier.get("container_started", started) != started:
-            say("Somebody has started the container anew meanwhile, so its start is waited for.", 4)
-            return
-        kept = ("started", "ready", "failures", "recipes", "loading", "low_memory")
-        self.state.update({name: self.earlier[name] for name in kept if name in self.earlier})
-        self.state["cards"] = self.earlier.get("cards", self.state["cards"])
-        counts = self.earlier.get("warm_up", {}).items()
-        self.progress.warm_up = {name: (pair[0], pair[1]) for name, pair in counts if len(pair) == 2}
-        self.progress.warm_up_seconds = self.earlier.get("warm_up_seconds")
-        self.progress.memory = dict(self.earlier.get("memory", {}))
-        # The supervisor of an earlier release counted nothing.
-        self.counts = Counts.from_document(self.earlier["counts"]) if "counts" in self.earlier else Counts()
-        # It has clients, whose text its lines may have.
-        self.progress.listens = self.served
-        self.log = ServerLog(served=self.served)
 
     def read_plan(self) -> tuple[Plan, MadeOf]:
         """The plan, and everything that makes the container what it is. Raises Failure."""
@@ -392,15 +248,14 @@ class Supervisor:
     def await_engine(self, name: str) -> None:
         """Wait for the engine to answer, as long as settings allow; raises Failure. name: that of the container."""
         deadline = time.monotonic() + self.settings.engine_wait
-        self.extend(self.settings.engine_wait)
+        self.reporter.extend(self.settings.engine_wait)
         while not self.docker.answers():
             if time.monotonic() > deadline:
                 what = f"The container engine did not answer for {self.settings.engine_wait:g} s"
                 raise transient("engine-unreachable", words.say("engine-unreachable", what=what))
-            self.publish("waiting", "the container engine does not answer yet")
-            self.ping()
+            self.reporter.publish("waiting", "the container engine does not answer yet")
             try:
-                self.wait(min(2.0, self.watchdog or 2.0))
+                self.reporter.wait_alive(2.0)
             except Stopped:
                 raise self.stopped_without_engine(name) from None
 
@@ -412,27 +267,33 @@ class Supervisor:
 
     def own_container_runs(self, plan: Plan, made_of: MadeOf) -> bool:
         """Is a container of just this plan running? Any other one of ours is stopped and removed."""
-        found = self.docker.of_instance(self.instance, plan.name, self.earlier.get("container_id", ""))
+        found = self.docker.of_instance(self.instance, plan.name, self.state.earlier.get("container_id", ""))
         if found is None:
             return False
         if found.labels.get(LABEL_INSTANCE) != self.instance:
             raise configuration("container-name-taken", words.say("container-name-taken", name=plan.name))
         if found.running and made_of.is_on(found.labels.get(LABEL_PLAN)):
-            self.state.update(container_id=found.id, container_started=found.started)
+            self.state.document.update(container_id=found.id, container_started=found.started)
             self.give_back(found, plan.name)
             return True
         say(f"A container {found.name} of another plan is still there: stopping and removing it.")
-        self.publish("draining", "stopping a container of another plan")
+        self.reporter.publish("draining", "stopping a container of another plan")
         say(self.remove_container(found))
-        if self.asked_to_stop:
-            raise Stopped
+        self.reporter.wait(0)
         return False
 
     def own_container(self) -> Container | None:
         """The container of this instance, whatever it is called by now. Raises EngineGone."""
-        known = self.state.get("container_id") or self.earlier.get("container_id", "")
+        known = self.state.document.get("container_id") or self.state.earlier.get("container_id", "")
         found = self.docker.of_instance(self.instance, f"vllm-{self.instance}", known)
         return found if found is not None and found.labels.get(LABEL_INSTANCE) == self.instance else None
+
+    def seen_container(self) -> Container | None:
+        """As ``own_container``, but None as well while the engine does not answer."""
+        try:
+            return self.own_container()
+        except EngineGone:
+            return None
 
     def give_back(self, found: Container, name: str) -> None:
         """Give a container the name that everybody else knows it by."""
@@ -454,21 +315,21 @@ class Supervisor:
         """
         why = ""
         if found.running:
-            self.extend(self.settings.stop_grace + clock.HURRY)
+            self.reporter.extend(self.settings.stop_grace + clock.HURRY)
             endpoint = self.earlier_endpoint()
             why = "" if endpoint is None else f"{self.empty(endpoint)} "
             self.stop(found.id)
         self.docker.remove(found.id)
-        freeing.end_workers(self, found.id)
+        freeing.end_workers(self.paths, self.instance, found.id)
         return f"{why}Removed the container {found.name}."
 
     def earlier_endpoint(self) -> Endpoint | None:
         """Where the last supervisor's server answers; None where it served nobody."""
-        if "ready" not in self.earlier or self.earlier["phase"] == "not-answering":
+        if "ready" not in self.state.earlier or self.state.earlier["phase"] == "not-answering":
             return None
         sockets = Listening(self.own_container, f"vllm-{self.instance}", "host")
         try:
-            return Endpoint(self.earlier.get("endpoint", ""), "", self.earlier_token(), sockets)
+            return Endpoint(self.state.earlier.get("endpoint", ""), "", self.earlier_token(), sockets)
         except ValueError:
             return None
 
@@ -488,8 +349,8 @@ class Supervisor:
         self.door.close()
         emptying = Emptying(endpoint, self.settings.stop_grace)
         while (why := emptying.look()) is None:
-            self.ping()
-            time.sleep(min(clock.POLL_STARTING, self.watchdog or clock.POLL_STARTING))
+            self.reporter.ping()
+            time.sleep(self.reporter.within_watchdog(clock.POLL_STARTING))
         return why
 
     def stop(self, container: str) -> None:
@@ -498,7 +359,7 @@ class Supervisor:
         with subprocess.Popen(self.docker.stop_command(container, grace), stdout=subprocess.DEVNULL) as stopping:
             deadline = time.monotonic() + grace + clock.COMMAND_TIMEOUT
             while stopping.poll() is None and time.monotonic() < deadline:
-                self.ping()
+                self.reporter.ping()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     stopping.wait(clock.POLL_STARTING)
             stopping.kill()
@@ -523,10 +384,10 @@ class Supervisor:
             if incomplete := missing_weights(folder):
                 said = f"The weights are not complete: {incomplete}. {words.remedy('weights-incomplete')}"
                 raise configuration("weights-incomplete", said)
-        if not self.past.look().image:
+        if not self.history.look().image:
             said = f"The image {plan.image} is not on this node. {words.remedy('image-missing')}"
             raise configuration("image-missing", said)
-        driver, modules = self.past.look().driver, [card.module_id for card in plan.cards]
+        driver, modules = self.history.look().driver, [card.module_id for card in plan.cards]
         folder = self.paths.plan(self.instance).parent
         versions, paths = (plan.release, driver), self.paths
         if refused := unserved.translated(iommu.translated(versions, modules, folder, paths.sys, paths.proc)):
@@ -539,7 +400,7 @@ class Supervisor:
 
         Nobody has to see to the instance when the card is back, and no try is spent meanwhile.
         """
-        lost = (self.state["last_reason"] or {}).get("kind") == "lost-while-serving"
+        lost = (self.state.document["last_reason"] or {}).get("kind") == "lost-while-serving"
         modules = {card.module_id for card in plan.cards}
         while True:
             try:
@@ -554,11 +415,10 @@ class Supervisor:
                 if down is None:
                     return
                 text = words.say("lost-while-serving", "disabled", module=down)
-            self.extend(self.settings.stall)
-            self.publish("waiting", f"{WAITS_FOR_CARDS}: {text}")
-            self.write_state_in_time()
-            self.ping()
-            self.wait(min(clock.POLL_SERVING, self.watchdog or clock.POLL_SERVING))
+            self.reporter.extend(self.settings.stall)
+            self.reporter.publish("waiting", f"{WAITS_FOR_CARDS}: {text}")
+            self.reporter.write_in_time()
+            self.reporter.wait_alive(clock.POLL_SERVING)
 
     def indexes(self, plan: Plan) -> list[int]:
         """Today's device numbers of the plan's cards; raises Failure."""
@@ -575,65 +435,62 @@ class Supervisor:
             said = f"hl-smi fails with status {done.returncode}: {quote(done.stderr or done.stdout)}"
             raise transient("cards-not-offered", f"{said} {words.say('cards-not-offered')}")
         indexes = card_indexes(done.stdout, plan.cards)
-        for card, index in zip(self.state["cards"], indexes):
+        for card, index in zip(self.state.document["cards"], indexes):
             card["index"] = index
         return indexes
 
     def pause(self) -> None:
         """Wait longer before each further try."""
-        failures = int(self.state["failures"])
+        failures = int(self.state.document["failures"])
         if pause := pause_before(failures, self.settings.first_pause):
-            self.extend(pause + self.settings.stall)
+            self.reporter.extend(pause + self.settings.stall)
             text = f"waiting {pause:g} s before attempt {failures + 1} of {self.settings.attempts}"
-            last = self.state["last_reason"] or {}
+            last = self.state.document["last_reason"] or {}
             # The reason why another plan was given up does not apply to this one.
-            own = last.get("plan", self.state["plan"]) == self.state["plan"]
-            self.publish("pausing", f"{text}; last: {last.get('message', 'killed') if own else 'killed'}")
+            own = last.get("plan", self.state.document["plan"]) == self.state.document["plan"]
+            self.reporter.publish("pausing", f"{text}; last: {last.get('message', 'killed') if own else 'killed'}")
             say(f"{text}.")
-            self.wait(pause)
+            self.reporter.wait(pause)
 
     # -- ends
 
     def stopped(self) -> int:
         """The end that was asked for."""
-        self.notifier.send(STOPPING=1)
-        self.publish("stopped", "stopped as asked", failures=0)
+        self.reporter.notify(STOPPING=1)
+        self.reporter.publish("stopped", "stopped as asked", failures=0)
         say("Stopped as asked.")
         return EXIT_STOPPED
-
-    @property
-    def served(self) -> bool:
-        """Whether the server has answered, be it to an earlier supervisor."""
-        return "ready" in self.state
 
     def facts_of(self, reason: Reason) -> dict[str, Any]:
         """What state.json has of an end. The exception counts until the server listens: later it may hold a request."""
         facts: dict[str, Any] = {"kind": reason.kind, "message": reason.message, "time": now_text()}
-        facts |= {"plan": self.state["plan"]} if "plan" in self.state else {}
-        if not self.served and not self.log.served and reason.exception:
-            facts |= {"exception": reason.exception, "driver": self.past.driver()}
+        facts |= {"plan": self.state.document["plan"]} if "plan" in self.state.document else {}
+        if not self.state.served and not self.state.log.served and reason.exception:
+            facts |= {"exception": reason.exception, "driver": self.history.driver()}
         return facts
 
     def failed(self, reason: Reason) -> int:
         """Any other end."""
-        served = 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
-        before = int(self.state.get("failures", 0))
+        served = 0.0 if self.state.ready_at is None else time.monotonic() - self.state.ready_at
+        before = int(self.state.document.get("failures", 0))
         failures = 1 if served >= clock.STABLE_SECONDS else before + 1
         facts = self.facts_of(reason)
         again = ""
-        if reason.retry and repeats(self.state.get("last_reason"), facts, before):
+        if reason.retry and repeats(self.state.document.get("last_reason"), facts, before):
             reason = replace(reason, retry=False)
             again = f" It ended so twice in a row, so it is not tried again; systemctl start vllm-{self.instance} does."
-        going, said = self.past.give_up(reason, failures) if self.ready_at is None else (False, "")
+        going, said = self.history.give_up(reason, failures) if self.state.ready_at is None else (False, "")
         gave_up = reason.retry and failures >= self.settings.attempts and not going
-        also = said or (self.past.both() if self.ready_at is None else "")
+        also = said or (self.history.both() if self.state.ready_at is None else "")
         text = f"{reason.message_with_id}{'' if going else again}{also}"
         if gave_up:
             text += f" Gave up after {failures} attempts; systemctl start vllm-{self.instance} tries again."
         say(text, 3)
-        self.notifier.send(STOPPING=1)
+        self.reporter.notify(STOPPING=1)
         facts["retry"] = reason.retry
-        self.publish("going-back" if going else "failed", text, failures=failures, gave_up=gave_up, reason=facts)
+        self.reporter.publish(
+            "going-back" if going else "failed", text, failures=failures, gave_up=gave_up, reason=facts
+        )
         if gave_up:
             return EXIT_GAVE_UP
         if going:

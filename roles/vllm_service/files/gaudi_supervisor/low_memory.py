@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gaudi.faults import words
 from gaudi.host.low_memory import free_pieces
 
-from .stopping import Stopped
+from .reporter import Reporter
 from .systemd import say
-
-if TYPE_CHECKING:
-    from .instance import Supervisor
 
 # Seconds that a start waits for the kernel: on a host with terabytes in use it may move memory for minutes.
 TIMEOUT = 300.0
@@ -23,19 +20,18 @@ TIMEOUT = 300.0
 ALL_CACHES = 3
 
 
-def prepare(boss: Supervisor, pieces: int) -> None:
+def prepare(pieces: int, proc: Path, reporter: Reporter, *, drop_caches: bool) -> None:
     """Compact the host's memory, and where pieces stay short drop caches, if the site allows it. Ends no start.
 
     pieces: how many are enough, one for each card. The number that a context takes is not published.
     """
-    before = _pieces(boss)
-    done = {"compacted": _ask(boss, "compact_memory", 1), "dropped": False}
-    after = _pieces(boss)
-    if after is not None and after < pieces and boss.settings.drop_caches:
-        done["dropped"] = _ask(boss, "drop_caches", ALL_CACHES) and _ask(boss, "compact_memory", 1)
-        after = _pieces(boss)
-    boss.state["low_memory"] = {"pieces": pieces, "before": before, "after": after, **done}
-    boss.unwritten = True
+    before = _pieces(proc)
+    done = {"compacted": _ask(proc, reporter, "compact_memory", 1), "dropped": False}
+    after = _pieces(proc)
+    if after is not None and after < pieces and drop_caches:
+        done["dropped"] = _ask(proc, reporter, "drop_caches", ALL_CACHES) and _ask(proc, reporter, "compact_memory", 1)
+        after = _pieces(proc)
+    reporter.note(low_memory={"pieces": pieces, "before": before, "after": after, **done})
     counted = f"low memory has {after} free pieces of 4 MiB (before: {before}; enough: {pieces})"
     clauses = [
         *(["compacted memory"] if done["compacted"] else []),
@@ -48,18 +44,18 @@ def prepare(boss: Supervisor, pieces: int) -> None:
         say(words.remedy("low-memory-fragmented", "dropped" if done["dropped"] else "short"), 4)
 
 
-def _pieces(boss: Supervisor) -> int | None:
+def _pieces(proc: Path) -> int | None:
     """How many free pieces there are; None where the kernel does not tell."""
-    path = boss.paths.proc / "buddyinfo"
+    path = proc / "buddyinfo"
     try:
         return free_pieces(path.read_text(encoding="ascii", errors="replace"), os.sysconf("SC_PAGE_SIZE"))
     except OSError:
         return None
 
 
-def _ask(boss: Supervisor, name: str, value: int) -> bool:
+def _ask(proc: Path, reporter: Reporter, name: str, value: int) -> bool:
     """Write a number to a file of /proc/sys/vm, and wait for the kernel to be done; whether it is. Raises Stopped."""
-    path = boss.paths.proc / "sys/vm" / name
+    path = proc / "sys/vm" / name
     failed: list[OSError] = []
 
     def write() -> None:
@@ -74,19 +70,14 @@ def _ask(boss: Supervisor, name: str, value: int) -> bool:
 
     # The write returns when the work is done. Meanwhile systemd hears that we are alive.
     work = threading.Thread(target=write, daemon=True)
-    boss.extend(TIMEOUT)
-    boss.publish("checking", f"waiting for the kernel ({name})")
+    reporter.extend(TIMEOUT)
+    reporter.publish("checking", f"waiting for the kernel ({name})")
     work.start()
-    now = time.monotonic()
-    deadline, next_watchdog = now + TIMEOUT, now + boss.watchdog
-    while work.is_alive() and now < deadline:
-        if now >= next_watchdog:
-            boss.ping()
-            next_watchdog = now + boss.watchdog
-        work.join(min(0.5, boss.watchdog or 0.5))
-        now = time.monotonic()
-        if boss.asked_to_stop:
-            raise Stopped
+    deadline = time.monotonic() + TIMEOUT
+    while work.is_alive() and time.monotonic() < deadline:
+        reporter.ping_in_time()
+        work.join(reporter.within_watchdog(0.5))
+        reporter.wait(0)
     if work.is_alive():
         say(f"{path}: the kernel is not done after {TIMEOUT:g} s. The start goes on.", 4)
     elif failed:

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.paths import RECIPES
@@ -23,10 +22,10 @@ from gaudi.node.kept import InstancePaths
 from gaudi.serving.kept import PLAN
 from gaudi.serving.plan import Plan, recipe_directory
 
+from .reporter import Reporter
+from .settings import Paths, Settings
+from .state import State
 from .systemd import say
-
-if TYPE_CHECKING:
-    from .instance import Supervisor
 
 MODE = 0o750
 # The bridge locks this empty file before it removes recipes, so it must stay.
@@ -152,17 +151,17 @@ def _copy(source: Path, folder: Path, alive: Callable[[], None], said: list[str]
     return True
 
 
-def prepare(boss: Supervisor, plan: Plan) -> None:
+def prepare(plan: Plan, settings: Settings, paths: Paths, state: State, reporter: Reporter) -> None:
     """Have the plan's folder of recipes ready, and write down what is in it. Nothing here ends a start."""
-    boss.state["recipes"] = None
+    state.document["recipes"] = None
     folder = recipe_directory({"environment": plan.environment, "container": plan.container})
-    if not is_keyed(folder, str(boss.paths.state)):
+    if not is_keyed(folder, str(paths.state)):
         return
-    boss.publish("checking", "looking for compiled recipes")
+    reporter.publish("checking", "looking for compiled recipes")
 
     def alive() -> None:
-        boss.extend(boss.settings.stall)
-        boss.ping()
+        reporter.extend(settings.stall)
+        reporter.ping()
 
     try:
         found, said = made_ready(Path(folder), alive)
@@ -173,18 +172,18 @@ def prepare(boss: Supervisor, plan: Plan) -> None:
         say(f"{sentence}.", 4)
     if found.given_by:
         say(f"It starts with a copy of the compiled recipes of {found.given_by}: {found.files} files.")
-    boss.state["recipes"] = {"folder": folder, **vars(found)}
-    prune(boss)
+    state.document["recipes"] = {"folder": folder, **vars(found)}
+    prune(paths, settings.recipes_gib)
 
 
-def prune(boss: Supervisor) -> None:
-    """Remove the oldest folders of recipes that no current or kept plan names, until the rest is small enough.
+def prune(paths: Paths, gib: int) -> None:
+    """Remove the oldest folders of recipes that no current or kept plan names, until the rest has so many GiB.
 
     Unused recipes may be needed again. Where a plan cannot be read nothing is removed: it may name any of
     them. Nothing here ends a start.
     """
-    root = boss.paths.state / Path(RECIPES).name
-    named = _named(boss)
+    root = paths.state / Path(RECIPES).name
+    named = _named(paths)
     if named is None:
         return
     spare = []
@@ -196,7 +195,7 @@ def prune(boss: Supervisor) -> None:
             files = list(folders.filled_files(folder))
             newest = max((seen.st_mtime for _, seen in files), default=0.0)
             spare.append((newest, folder, sum(seen.st_size for _, seen in files)))
-    left, most = sum(size for _, _, size in spare), boss.settings.recipes_gib * 1024**3
+    left, most = sum(size for _, _, size in spare), gib * 1024**3
     for _, folder, size in sorted(spare):
         if left <= most:
             return
@@ -209,14 +208,14 @@ def prune(boss: Supervisor) -> None:
         left -= size
 
 
-def _named(boss: Supervisor) -> set[str] | None:
+def _named(paths: Paths) -> set[str] | None:
     """The folders that plans of the node name, those that are kept to go back to as well; None where one is damaged."""
-    plans, states = boss.paths.etc / "instances", boss.paths.state / "instances"
+    plans, states = paths.etc / "instances", paths.state / "instances"
     texts: list[str] = []
     try:
         texts += [text for file in plans.glob("*/plan.json") if (text := read_text(file)) is not None]
         for state in folders.of_instances(states):
-            kept, damaged = InstancePaths(state.name, state, plans, boss.paths.units).kept()
+            kept, damaged = InstancePaths(state.name, state, plans, paths.units).kept()
             if damaged:
                 return None
             texts += [each.files[PLAN] for each in kept]

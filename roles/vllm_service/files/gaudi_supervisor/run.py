@@ -22,12 +22,10 @@ from gaudi.faults.facts import Facts
 from gaudi.faults.tracebacks import ServerLog
 from gaudi.node.documents import read_text
 from gaudi.serving import load
-from gaudi.serving.counts import Counts
 from gaudi.serving.failure import EngineGone, Failure, Reason, reason_of, transient
 from gaudi.serving.load import Load
 from gaudi.serving.made_of import MadeOf
 from gaudi.serving.plan import LABEL_PLAN, Plan, container_command
-from gaudi.serving.progress import Progress
 
 from . import clock, facts, freeing
 from .cards import Cards
@@ -65,7 +63,6 @@ class Run:
         self.kernel_oom = self.oom_kills()
         self.last_progress = time.monotonic()
         self.next_poll = 0.0
-        self.next_watchdog = 0.0
         # When the rules for the closed ports are checked again, in every phase.
         self.next_hold = 0.0
         self.unwell_since: float | None = None
@@ -81,7 +78,9 @@ class Run:
         self.status = 0
         self.oom_killed = False
         self.attached_at = 0.0
-        self.starting = Starting(supervisor, made_of.digest, plan.graphs, own=not attach)
+        self.starting = Starting(
+            supervisor.state, supervisor.reporter, supervisor.settings, made_of.digest, plan.graphs, own=not attach
+        )
         self.cards = Cards(supervisor.paths.sys, [card.module_id for card in plan.cards])
         # Which of them the container has the device of; None until it was seen running.
         self.passed: tuple[int, ...] | None = None
@@ -132,10 +131,10 @@ class Run:
             str(boss.paths.environment(self.plan.instance)),
             image.get("PYTHONPATH"),
         )
-        boss.extend(self.starting.silence())
+        boss.reporter.extend(self.starting.silence())
         boss.door.open()
         self.closing.close()
-        boss.publish("starting", self.starting.text(), attached=False, started=now_text())
+        boss.reporter.publish("starting", self.starting.text(), attached=False, started=now_text())
         modules = ", ".join(str(card.module_id) for card in self.plan.cards)
         say(f"Starting container {self.plan.name} on {'module' if len(self.plan.cards) == 1 else 'modules'} {modules}.")
         return self.spawn(command)
@@ -143,16 +142,16 @@ class Run:
     def attach(self) -> subprocess.Popen[bytes]:
         """Follow a container that runs already."""
         boss = self.boss
-        boss.extend(self.starting.silence())
+        boss.reporter.extend(self.starting.silence())
         self.closing.hold()
         if not self.ending:
             # A supervisor that was killed while it drained has left it closed.
             boss.door.open()
-        if boss.ready_at is None:
-            boss.publish("starting", "attached to the running container", attached=True)
+        if boss.state.ready_at is None:
+            boss.reporter.publish("starting", "attached to the running container", attached=True)
         say(f"Attached to the running container {self.plan.name} of the same plan.")
         self.attached_at = time.monotonic()
-        container = boss.state.get("container_id") or self.plan.name
+        container = boss.state.document.get("container_id") or self.plan.name
         return self.spawn(["docker", "attach", "--no-stdin", "--sig-proxy=false", container])
 
     # -- following
@@ -162,11 +161,11 @@ class Run:
         boss = self.boss
         while True:
             ended = self.read_output()
-            if signal.SIGHUP in boss.signals and boss.ready_at is not None and not self.ending:
-                boss.signals.discard(signal.SIGHUP)
+            if signal.SIGHUP in boss.signals.received and boss.state.ready_at is not None and not self.ending:
+                boss.signals.received.discard(signal.SIGHUP)
                 if self.may_hand_over() and (status := self.hand_over()) is not None:
                     return status
-            if boss.asked_to_stop and not self.ending:
+            if boss.signals.asked_to_stop and not self.ending:
                 self.empty()
             if ended and not self.survived():
                 return self.finish()
@@ -179,13 +178,13 @@ class Run:
             raise RuntimeError("the client was started without a pipe")
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
-            selector.register(self.boss.wakeup, selectors.EVENT_READ)
+            selector.register(self.boss.signals.wakeup, selectors.EVENT_READ)
             timeout = max(0.0, min(self.next_poll - time.monotonic(), clock.POLL_SERVING))
-            if self.boss.unwritten and not self.boss.state_lost:
+            if self.boss.reporter.write_is_due:
                 timeout = min(timeout, clock.STATE_INTERVAL)
             ready = {key.fileobj for key, _ in selector.select(timeout)}
-        if self.boss.wakeup in ready:
-            self.boss.wakeup.recv(64)
+        if self.boss.signals.wakeup in ready:
+            self.boss.signals.wakeup.recv(64)
         if stream not in ready:
             return False
         chunk = os.read(stream.fileno(), LINE_BYTES)
@@ -204,28 +203,26 @@ class Run:
             return
         print(journal_line(line), flush=True)
         boss = self.boss
-        boss.log.add(line)
-        alive = boss.progress.hear(line)
-        boss.counts.hear(line)
+        boss.state.log.add(line)
+        alive = boss.state.progress.hear(line)
+        boss.state.counts.hear(line)
         if self.ending:
             return
-        if boss.ready_at is not None:
+        if boss.state.ready_at is not None:
             # The last lines of a warm-up may come after the endpoint's answer: a successor reads them in the state.
-            boss.publish(boss.state["phase"], boss.state["status"])
+            boss.reporter.publish(boss.state.document["phase"], boss.state.document["status"])
             return
         if alive:
             self.last_progress = time.monotonic()
-            boss.extend(self.starting.silence())
-        phase = "starting" if boss.progress.phase == "warmed-up" else boss.progress.phase
-        boss.publish(phase, self.starting.text())
+            boss.reporter.extend(self.starting.silence())
+        phase = "starting" if boss.state.progress.phase == "warmed-up" else boss.state.progress.phase
+        boss.reporter.publish(phase, self.starting.text())
 
     def beat(self) -> None:
         """What is due by the clock: the endpoint, systemd's watchdog, patience."""
         boss, now = self.boss, time.monotonic()
-        boss.write_state_in_time()
-        if boss.watchdog and now >= self.next_watchdog:
-            boss.ping()
-            self.next_watchdog = now + boss.watchdog
+        boss.reporter.write_in_time()
+        boss.reporter.ping_in_time()
         if now >= self.next_hold:
             self.closing.hold()
             self.next_hold = now + clock.POLL_SERVING
@@ -238,37 +235,39 @@ class Run:
             return
         if self.emptying is not None:
             self.poll_emptying(self.emptying)
-        elif boss.ready_at is None:
+        elif boss.state.ready_at is None:
             self.poll_starting(now)
         else:
             self.poll_serving(now)
-        calm = boss.ready_at is not None and self.unwell_since is None and not self.ending
+        calm = boss.state.ready_at is not None and self.unwell_since is None and not self.ending
         interval = clock.POLL_SERVING if calm else clock.POLL_STARTING
-        self.next_poll = time.monotonic() + (min(interval, boss.watchdog) if boss.watchdog else interval)
+        self.next_poll = time.monotonic() + boss.reporter.within_watchdog(interval)
 
     def poll_starting(self, now: float) -> None:
         """The server is ready once it answers."""
         boss = self.boss
         problem = self.endpoint.problem(models=True)
         if self.passed is None:
-            self.passed = facts.passed(boss)
+            self.passed = facts.passed(boss.seen_container(), boss.state, boss.paths)
         if not self.endpoint.shut:
             self.shut_since = None
         if problem is None:
-            boss.ready_at = now
-            boss.log = ServerLog(served=True)
+            boss.state.ready_at = now
+            boss.state.log = ServerLog(served=True)
             self.starting.answered()
-            boss.publish("serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now())
-            boss.notifier.send(READY=1)
+            boss.reporter.publish(
+                "serving", self.plan.serving, ready=now_text(), **self.container_now(), **self.sockets_now()
+            )
+            boss.reporter.notify(READY=1)
             say(f"{self.plan.serving[0].upper()}{self.plan.serving[1:]}.")
-            boss.past.keep()
+            boss.history.keep()
         elif self.endpoint.stranger is not None:
             text = self.endpoint.stranger
             self.drain(text, Reason("port-taken", text, retry=True))
         elif self.endpoint.shut:
             self.wait_while_shut(now, problem)
         elif (silent := now - self.last_progress) > boss.settings.stall and silent > self.starting.silence():
-            text = words.say("stalled", seconds=f"{self.starting.silence():.0f}", doing=boss.progress.text())
+            text = words.say("stalled", seconds=f"{self.starting.silence():.0f}", doing=boss.state.progress.text())
             self.drain(text, Reason("stalled", text, retry=True))
         elif reason := self.starting.over():
             self.drain(reason.message, reason)
@@ -277,7 +276,9 @@ class Run:
         """Say at once that the server listens and is not reached; end it in time, like one that stops answering."""
         boss = self.boss
         self.shut_since = now if self.shut_since is None else self.shut_since
-        boss.publish("not-answering", f"not reached ({problem}); ended after {boss.settings.unhealthy:g} s of this")
+        boss.reporter.publish(
+            "not-answering", f"not reached ({problem}); ended after {boss.settings.unhealthy:g} s of this"
+        )
         if now - self.shut_since > boss.settings.unhealthy:
             reason = self.not_reached(now - self.shut_since)
             self.drain(reason.message, reason)
@@ -289,16 +290,13 @@ class Run:
 
     def container_now(self) -> dict[str, str]:
         """What the engine calls the container, for those who find its processes while the engine is away."""
-        try:
-            found = self.boss.own_container()
-        except EngineGone:
-            found = None
+        found = self.boss.seen_container()
         return {"container_id": ""} if found is None else {"container_id": found.id, "container_started": found.started}
 
     def sockets_now(self) -> dict[str, list[int]]:
         """The server's sockets, where others are known: for those who may not look at its processes themselves."""
         asked = sorted(self.endpoint.asked)
-        return {} if asked == self.boss.state.get("sockets") else {"sockets": asked}
+        return {} if asked == self.boss.state.document.get("sockets") else {"sockets": asked}
 
     def poll_serving(self, now: float) -> None:
         """An instance that stops answering is ended, so that systemd starts it again."""
@@ -312,16 +310,22 @@ class Run:
         if problem is None:
             self.unwell_since = None
             self.starting.remember()
-            boss.publish("serving", self.plan.serving, **self.load_now(now), **self.sockets_now())
-            boss.past.keep()
-            if boss.state["failures"] and boss.ready_at is not None and now - boss.ready_at >= clock.STABLE_SECONDS:
-                boss.publish("serving", boss.state["status"], failures=0)
+            boss.reporter.publish("serving", self.plan.serving, **self.load_now(now), **self.sockets_now())
+            boss.history.keep()
+            if (
+                boss.state.document["failures"]
+                and boss.state.ready_at is not None
+                and now - boss.state.ready_at >= clock.STABLE_SECONDS
+            ):
+                boss.reporter.publish("serving", boss.state.document["status"], failures=0)
             return
         problem = self.paused() or problem
         if self.unwell_since is None:
             self.unwell_since = now
         silent = now - self.unwell_since
-        boss.publish("not-answering", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this")
+        boss.reporter.publish(
+            "not-answering", f"not answering ({problem}); ended after {boss.settings.unhealthy:g} s of this"
+        )
         if silent > boss.settings.unhealthy:
             text = words.say("not-answering", seconds=f"{silent:.0f}", problem=problem)
             unheard = Reason("not-answering", text, retry=True)
@@ -330,10 +334,7 @@ class Run:
 
     def paused(self) -> str:
         """Say that the container is paused, and how to resume it; empty if it is not, or the engine does not answer."""
-        try:
-            found = self.boss.own_container()
-        except EngineGone:
-            return ""
+        found = self.boss.seen_container()
         if found is None or not found.paused:
             return ""
         return f"its container is paused; docker unpause {found.name} resumes it"
@@ -350,11 +351,11 @@ class Run:
         except (OSError, http.client.HTTPException):
             seen = None
         if seen is not None:
-            self.boss.counts.check(seen)
+            self.boss.state.counts.check(seen)
         before, since = self.load or (None, now)
         self.load = None if seen is None else (seen, now)
         told = None if seen is None else load.document(seen, before, now - since)
-        return {} if told == self.boss.state.get("load") else {"load": told}
+        return {} if told == self.boss.state.document.get("load") else {"load": told}
 
     # -- ends
 
@@ -367,7 +368,7 @@ class Run:
         """Have requests in flight finish before the container is stopped; a guard refuses new ones."""
         boss = self.boss
         grace = boss.settings.stop_grace
-        never_served = boss.ready_at is None and not boss.state.get("attached")
+        never_served = boss.state.ready_at is None and not boss.state.document.get("attached")
         if never_served or self.unwell_since is not None:
             self.drain("Asked to stop a server that serves nobody.", None)
             return
@@ -375,8 +376,8 @@ class Run:
         self.emptying = Emptying(self.endpoint, grace, self.plan.shutdown_timeout)
         self.next_poll = 0.0
         text = f"draining: requests in flight have up to {grace:g} s"
-        boss.notifier.send(STOPPING=1)
-        boss.publish("draining", text)
+        boss.reporter.notify(STOPPING=1)
+        boss.reporter.publish("draining", text)
         say(text)
 
     def poll_emptying(self, emptying: Emptying) -> None:
@@ -385,14 +386,16 @@ class Run:
         if why is not None:
             self.drain(why, None)
         elif emptying.running is not None:
-            self.boss.publish("draining", f"draining: {emptying.running} in flight, for {emptying.left:.0f} s at most")
+            self.boss.reporter.publish(
+                "draining", f"draining: {emptying.running} in flight, for {emptying.left:.0f} s at most"
+            )
 
     def drain(self, text: str, reason: Reason | None) -> None:
         """Stop the container; ``reason`` says why, unless a stop was requested."""
         boss = self.boss
         self.end = reason
-        boss.notifier.send(STOPPING=1)
-        boss.publish("draining", text)
+        boss.reporter.notify(STOPPING=1)
+        boss.reporter.publish("draining", text)
         say(text)
         self.draining = self.stop()
 
@@ -401,24 +404,21 @@ class Run:
         grace = min(self.boss.settings.stop_grace, clock.HURRY)
         if self.emptying is not None:
             grace += self.emptying.told
-        try:
-            found = self.boss.own_container()
-        except EngineGone:
-            found = None
+        found = self.boss.seen_container()
         return self.spawn(self.boss.docker.stop_command(found.id if found is not None else self.plan.name, grace))
 
     def survived(self) -> bool:
         """Take up a container that goes on although the client has ended; False if it has ended, too."""
         boss = self.boss
         status = self.child.wait()
-        engine_lost = bool(ENGINE_LOST.search(boss.log.last_line)) or not boss.docker.answers()
+        engine_lost = bool(ENGINE_LOST.search(boss.state.log.last_line)) or not boss.docker.answers()
         if engine_lost and not self.ending:
             say("The container engine is gone; waiting for it to return.", 4)
             self.await_engine_while_serving()
         found = boss.own_container()
         if found is not None and found.running and self.made_of.is_on(found.labels.get(LABEL_PLAN)):
             boss.give_back(found, self.plan.name)
-            known = boss.state.get("container_started", None if boss.ready_at is None else found.started)
+            known = boss.state.document.get("container_started", None if boss.state.ready_at is None else found.started)
             if found.started != known and not self.ending:
                 self.start_over(found)
             self.attach_again()
@@ -433,25 +433,25 @@ class Run:
     def start_over(self, found: Container) -> None:
         """Follow a start that somebody else made (docker restart), with all the patience that a start has."""
         boss = self.boss
-        boss.ready_at, self.unwell_since = None, None
-        boss.progress, boss.counts = Progress(), Counts()
-        boss.log = ServerLog()
+        boss.state.start_over()
+        self.unwell_since = None
         self.last_progress, self.next_poll = time.monotonic(), 0.0
         self.kernel_oom = self.oom_kills()
-        self.starting = Starting(boss, self.made_of.digest, self.plan.graphs, own=False)
+        self.starting = Starting(
+            boss.state, boss.reporter, boss.settings, self.made_of.digest, self.plan.graphs, own=False
+        )
         self.endpoint = self.listen()
-        boss.state.pop("ready", None)
         text = "somebody has started the container anew"
         say(f"{text[0].upper()}{text[1:]}: waiting for the server as after any start.", 4)
         began = {"container_id": found.id, "container_started": found.started, "started": now_text()}
-        boss.publish("starting", text, **began)
+        boss.reporter.publish("starting", text, **began)
 
     def attach_again(self) -> None:
         """Attach, but not in a fast circle while an engine is on its way out."""
         pause = self.attached_at + clock.POLL_STARTING - time.monotonic()
         if pause > 0 and not self.ending:
             try:
-                self.boss.wait(pause)
+                self.boss.reporter.wait(pause)
             except Stopped:
                 say("Asked to stop.")  # follow() sees to it
         self.child = self.attach()
@@ -460,19 +460,18 @@ class Run:
         """The engine may come back to a container that never noticed."""
         boss = self.boss
         deadline = time.monotonic() + boss.settings.engine_wait
-        boss.extend(boss.settings.engine_wait)
+        boss.reporter.extend(boss.settings.engine_wait)
         while not boss.docker.answers():
             if time.monotonic() > deadline:
                 what = f"The container engine went away and did not return within {boss.settings.engine_wait:g} s"
                 raise transient("engine-unreachable", words.say("engine-unreachable", what=what))
             text = "the container engine is gone; waiting for it to return"
-            if boss.ready_at is not None and self.endpoint.problem(models=False) is None:
-                boss.publish("serving", f"{text}, while the server answers without it")
+            if boss.state.ready_at is not None and self.endpoint.problem(models=False) is None:
+                boss.reporter.publish("serving", f"{text}, while the server answers without it")
             else:
-                boss.publish("waiting", text)
-            boss.ping()
+                boss.reporter.publish("waiting", text)
             try:
-                boss.wait(min(2.0, boss.watchdog or 2.0))
+                boss.reporter.wait_alive(2.0)
             except Stopped:
                 raise boss.stopped_without_engine(self.plan.name) from None
 
@@ -480,7 +479,7 @@ class Run:
         """The container has ended: leave nothing behind, and say why."""
         boss = self.boss
         # A way back may have to wait for a lock, and the last message may be as old as half of the watchdog's time.
-        boss.ping()
+        boss.reporter.ping()
         if self.draining:
             output, _ = self.draining.communicate(timeout=boss.settings.stop_grace + clock.COMMAND_TIMEOUT)
             if self.draining.returncode != 0:
@@ -488,24 +487,24 @@ class Run:
         left = boss.own_container()
         if left is not None:
             boss.docker.remove(left.id)
-            freeing.end_workers(boss, left.id)
+            freeing.end_workers(boss.paths, boss.instance, left.id)
         self.closing.end()
         if self.end is not None:
             return boss.failed(self.end)
         if self.ending:
             return boss.stopped()
         killed = self.oom_kills() - self.kernel_oom or int(self.oom_killed)
-        ready = boss.served
+        ready = boss.state.served
         # Most servers end at once without their card, before it is missed at two looks.
         gone = self.cards.gone() if ready else None
         if gone is not None:
             return boss.failed(self.card_lost(gone))
-        return boss.failed(reason_of(explain_log(boss.log, self.facts(ready, killed))))
+        return boss.failed(reason_of(explain_log(boss.state.log, self.facts(ready, killed))))
 
     def facts(self, ready: bool, killed: int) -> Facts:
         """What can be read when a server has ended. killed: processes that the kernel killed for want of memory."""
-        now = facts.read(self.boss, self.plan)
-        filling = "" if ready else self.boss.progress.filling
+        now = facts.read(self.plan, self.boss.history.driver(), self.boss.state, self.boss.paths, self.boss.docker)
+        filling = "" if ready else self.boss.state.progress.filling
         return replace(now, status=self.status, served=ready, kernel_oom=killed, filling=filling, passed=self.passed)
 
     def hand_over(self) -> int | None:
@@ -515,10 +514,10 @@ class Run:
         starts it again, and the container is attached to. None where somebody asked for the end meanwhile.
         """
         boss = self.boss
-        same_unit = boss.unit_on_disk() == boss.state["unit"]
+        same_unit = boss.unit_on_disk() == boss.state.document["unit"]
         # From here on signals wait for the successor; the mask and pending signals survive exec.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        if boss.asked_to_stop:
+        if boss.signals.asked_to_stop:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
             return None
         # Only the docker client ends. SIGTERM might be passed on to the container; SIGKILL cannot be.
@@ -528,12 +527,12 @@ class Run:
             say("Handing over to the supervisor on disk.")
             self.become_successor()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        if boss.asked_to_stop:
+        if boss.signals.asked_to_stop:
             self.child = self.attach()
             return None
         text = "the unit has changed: systemd starts the supervisor anew, and the server goes on"
         say(f"Ending, since {text}.")
-        boss.publish("handing-over", text)
+        boss.reporter.publish("handing-over", text)
         return EXIT_RETRY
 
     def may_hand_over(self) -> bool:

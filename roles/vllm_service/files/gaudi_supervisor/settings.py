@@ -1,4 +1,4 @@
-"""How patient to be with an instance, and where things lie on the node."""
+"""How long to wait for an instance, and where things lie on the node."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 from gaudi.base.paths import KEYS_FILE, UNITS
 
+from . import clock
+
 
 @dataclass(frozen=True)
 class Settings:
-    """How patient to be. Seconds, unless the name says otherwise."""
+    """How often and how long. Seconds, unless the name says otherwise."""
 
     attempts: int = 5
     attempts_of_change: int = 2
@@ -25,6 +27,11 @@ class Settings:
     recipes_gib: int = 80
     # Whether caches are dropped before a start for whose cards low memory has too few free pieces.
     drop_caches: bool = False
+
+    @property
+    def uncounted_wait(self) -> float:
+        """Seconds to wait for what no try can do without: as long as for an engine, and clear of the start limit."""
+        return max(self.engine_wait, clock.CLEAR_OF_LIMIT)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gaudi.faults import words
 from gaudi.node import disk_rate
@@ -16,14 +15,17 @@ from gaudi.serving.plan import Plan
 from gaudi.serving.starts import Start
 
 from .clock import now_text
+from .reporter import Reporter
+from .settings import Settings
+from .state import State
 from .systemd import say
 
-if TYPE_CHECKING:
-    from .instance import Supervisor
 
+def measure_weights(plan: Plan, stall: float, state: State) -> None:
+    """Record the size of the weights, and the rate of their disk. Nothing here ends a start.
 
-def measure_weights(boss: Supervisor, plan: Plan) -> None:
-    """Record the size of the weights, and the rate of their disk. Nothing here ends a start."""
+    stall: seconds without a line that a start may take; a longer load is announced.
+    """
     try:
         found = {folder: loaded_files(folder) for folder in map(Path, plan.weight_folders)}
         sizes = {folder: sum(file.stat().st_size for file in files) for folder, files in found.items()}
@@ -33,20 +35,22 @@ def measure_weights(boss: Supervisor, plan: Plan) -> None:
     largest = max(sizes, key=lambda folder: sizes[folder])
     rate = disk_rate.measured(found[largest], largest) if sum(sizes.values()) >= LARGE else 0
     loading = Loading(sum(sizes.values()), rate)
-    boss.state["loading"] = loading.document()
-    if text := loading.sentence(boss.settings.stall):
+    state.document["loading"] = loading.document()
+    if text := loading.sentence(stall):
         say(text)
 
 
 class Starting:
     """One start of a server. Of one that somebody else began, only its graphs are known, and no time."""
 
-    def __init__(self, supervisor: Supervisor, digest: str, graphs: int, *, own: bool) -> None:
+    def __init__(
+        self, state: State, reporter: Reporter, settings: Settings, digest: str, graphs: int, *, own: bool
+    ) -> None:
         """Begin now. digest: of the plan. graphs: of the plan, 0 where it does not say. own: this process began it."""
-        self.boss = supervisor
+        self._state, self._reporter, self._settings = state, reporter, settings
         self._digest, self._graphs, self._own = digest, graphs, own
         self._began = time.monotonic()
-        self._record = starts.read(supervisor.state["starts"])
+        self._record = starts.read(state.document["starts"])
         # When the first graph was seen, and how many were done then.
         self._warming: tuple[float, int] | None = None
         # Seconds until it answered; None before, and once they are written down.
@@ -54,7 +58,7 @@ class Starting:
 
     def text(self) -> str:
         """How far it is in a line, with what the rest takes where that can be told."""
-        progress = self.boss.progress
+        progress = self._state.progress
         text = progress.text()
         if progress.phase == "warming-up":
             left = self._left()
@@ -67,12 +71,12 @@ class Starting:
     @property
     def _total(self) -> int:
         """Graphs of the warm-up; 0 if unknown."""
-        progress = self.boss.progress
+        progress = self._state.progress
         before = starts.last(self._record, self._digest)
         return starts.graphs(self._graphs, progress.total, progress.total_known, before)
 
     def _left(self) -> float | None:
-        now, done = time.monotonic(), self.boss.progress.done
+        now, done = time.monotonic(), self._state.progress.done
         if self._warming is None:
             self._warming = now, done
         since, seen = self._warming
@@ -81,12 +85,12 @@ class Starting:
 
     def silence(self) -> float:
         """Seconds without a line after which it is given up: while weights load, as many as these may take."""
-        stall, progress = self.boss.settings.stall, self.boss.progress
-        return Loading.from_state(self.boss.state).silence(stall, progress.shards) if progress.loading else stall
+        stall, progress = self._settings.stall, self._state.progress
+        return Loading.from_state(self._state.document).silence(stall, progress.shards) if progress.loading else stall
 
     def over(self) -> Reason | None:
         """Why it is given up; None while it has time left, or if its budget is unknown."""
-        progress = self.boss.progress
+        progress = self._state.progress
         if progress.gave_up is not None:
             # Only the end of the engines would end the server, which may take hours.
             gave_up = f"{progress.gave_up[0].upper()}{progress.gave_up[1:]}"
@@ -100,17 +104,15 @@ class Starting:
     def _over_budget(self) -> str:
         total = self._total
         before = starts.last(self._record, self._digest)
-        loading = Loading.from_state(self.boss.state)
-        budget = self.boss.settings.longest_start or starts.budget(total, before, loading.seconds)
+        loading = Loading.from_state(self._state.document)
+        budget = self._settings.longest_start or starts.budget(total, before, loading.seconds)
         taken = time.monotonic() - self._began
         if budget is None or taken <= budget:
             return ""
         why = [f"{total} graphs"] if total else []
         why += [f"the last start with this plan ({starts.words(before.seconds)})"] if before is not None else []
-        said = (
-            "vllm_service_longest_start" if self.boss.settings.longest_start else f"worked out from {' and '.join(why)}"
-        )
-        return words.say("start-timeout", taken=starts.words(budget), why=said, doing=self.boss.progress.text())
+        said = "vllm_service_longest_start" if self._settings.longest_start else f"worked out from {' and '.join(why)}"
+        return words.say("start-timeout", taken=starts.words(budget), why=said, doing=self._state.progress.text())
 
     def answered(self) -> None:
         """Its end: the endpoint answers."""
@@ -123,12 +125,11 @@ class Starting:
         """
         if not self._own or self._took is None:
             return
-        known = self.boss.progress.warm_up_seconds
+        known = self._state.progress.warm_up_seconds
         seen = self._took - (self._warming[0] - self._began) if self._warming is not None else 0.0
         warm_up = round(known if known is not None else seen, 1)
-        recipes = self.boss.state.get("recipes")
+        recipes = self._state.document.get("recipes")
         filled = None if recipes is None else bool(recipes["files"])
-        start = Start(self._digest, self.boss.progress.done, warm_up, round(self._took, 1), now_text(), filled)
-        self.boss.state["starts"] = [each.document() for each in starts.added(self._record, start)]
-        self.boss.unwritten = True
+        start = Start(self._digest, self._state.progress.done, warm_up, round(self._took, 1), now_text(), filled)
+        self._reporter.note(starts=[each.document() for each in starts.added(self._record, start)])
         self._took = None

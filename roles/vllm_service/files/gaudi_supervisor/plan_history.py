@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gaudi.base.documents import Damaged, parse
 from gaudi.base.refusal import Refusal
@@ -19,11 +18,11 @@ from gaudi.serving.openness import opened_by
 from gaudi.serving.plan import Plan
 
 from .clock import now_text
-from .engine import run_command
+from .engine import Docker, run_command
+from .reporter import Reporter
+from .settings import Paths, Settings
+from .state import State
 from .systemd import say
-
-if TYPE_CHECKING:
-    from .instance import Supervisor
 
 
 def _driver() -> str:
@@ -43,11 +42,13 @@ def _passes(stuck: Exception) -> bool:
 class PlanHistory:
     """What lies on the node of earlier plans, and the files of the plan that this process has read."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        """Nothing is read yet."""
-        paths = supervisor.paths
-        self.boss = supervisor
-        self.place = InstancePaths(supervisor.instance, supervisor.directory, paths.etc / "instances", paths.units)
+    def __init__(
+        self, instance: str, settings: Settings, paths: Paths, docker: Docker, state: State, reporter: Reporter
+    ) -> None:
+        """Read nothing yet."""
+        self._instance, self._settings, self._docker = instance, settings, docker
+        self._state, self._reporter = state, reporter
+        self.place = InstancePaths(instance, paths.instance_state(instance), paths.etc / "instances", paths.units)
         # The way back that this start is the end of; None where the instance runs the inventory's plan.
         self.back: Back | None = None
         self.files: dict[str, str] = {}
@@ -68,7 +69,7 @@ class PlanHistory:
         plan = self._plan
         if self._starts_from is None and plan is not None:
             weights = weights_digest([Path(folder) for folder in plan.weight_folders])
-            self._starts_from = StartsFrom(self.boss.docker.image_id(plan.image), self._guard, weights, _driver())
+            self._starts_from = StartsFrom(self._docker.image_id(plan.image), self._guard, weights, _driver())
         return self._starts_from or StartsFrom("", "", "")
 
     def driver(self) -> str:
@@ -93,7 +94,9 @@ class PlanHistory:
         try:
             found, now = self.read(), now_text()
             known = next((each for each in found if each.digest == digest), None)
-            if not (self.boss.state.get("attached") and known is not None and known.number and known.failed is None):
+            if not (
+                self._state.document.get("attached") and known is not None and known.number and known.failed is None
+            ):
                 self.place.keep(decisions.serves(found, self.files, self.look(), now), self._needed())
         except (OSError, EngineGone, Failure) as failed:
             if not self._said:
@@ -113,7 +116,7 @@ class PlanHistory:
         What may pass is waited for here: systemd starts nobody anew for ever. Raises Failure where there is no end, and
         Stopped.
         """
-        deadline = time.monotonic() + self.boss.uncounted_wait
+        deadline = time.monotonic() + self._settings.uncounted_wait
         while True:
             try:
                 self._drop_opening_rollback()
@@ -127,8 +130,9 @@ class PlanHistory:
                 failure = self._stuck(stuck)
                 if not _passes(stuck) or time.monotonic() > deadline:
                     raise failure from stuck
-            self.boss.publish("going-back", f"waiting: {failure.reason.message}")
-            self.boss.linger()
+            self._reporter.publish("going-back", f"waiting: {failure.reason.message}")
+            self._reporter.extend(self._settings.uncounted_wait)
+            self._reporter.wait_alive(2.0)
         if written:
             self.reload()
         return written
@@ -169,7 +173,7 @@ class PlanHistory:
 
     def give_up(self, reason: Reason, tries: int) -> tuple[bool, str]:
         """Go back where a changed plan has had its tries: whether the instance does, and a sentence about it."""
-        allowed = self.boss.settings.attempts_of_change
+        allowed = self._settings.attempts_of_change
         if not self.files or self.back is not None or not is_over(reason, tries, allowed):
             return False, ""
         found = self.read()
@@ -221,12 +225,12 @@ class PlanHistory:
         return [], (
             f" The instance is not rolled back by itself: the plan {last[:SHOWN]} from before is more open than this "
             f"one ({'; '.join(more_open[last])}). To run it all the same: ansible-playbook playbooks/rollback.yml "
-            f"-e instance={self.boss.instance} -e to={last[:SHOWN]}"
+            f"-e instance={self._instance} -e to={last[:SHOWN]}"
         )
 
     def _has_image(self, each: StoredPlan) -> bool:
         image = parse(each.files[decisions.PLAN], {"image": str})["image"]
-        if self.boss.docker.image_id(image):
+        if self._docker.image_id(image):
             return True
         say(f"The plan {each.digest[:SHOWN]} is passed over: its image {image} is not on the node any more.", 4)
         return False
