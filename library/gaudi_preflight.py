@@ -562,7 +562,15 @@ def look(module: AnsibleModule) -> judgement.Seen:
         before=before,
         damaged=[(str(file), file.parent.name) for file in weights_folders.damaged_plans(weights_folders.PLANS)],
         up=frozenset(name for name in asked_for if instances.is_up(module, name)),
-        instances={plan["instance"]: look_at_instance(params, engine, plan, listeners) for plan in named},
+        instances={
+            plan["instance"]: replace(
+                look_at_instance(params, engine, plan, listeners),
+                overlapping=checks.overlaps(
+                    plan, others(plan, named, before), params["weights_root"], os.path.realpath
+                ),
+            )
+            for plan in named
+        },
         weights={path: weights_folders.mend(Path(path)) for path in weights_there(plans)},
         lost=look_where_lost(before),
         coming=coming,
@@ -861,6 +869,14 @@ def writers_of(folder: Path, refuse: Callable[[Path], None]) -> str:
     return ""
 
 
+def others(
+    plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the plans of the node's other instances, those of this run in place of their earlier ones."""
+    there = {**before, **{each["instance"]: each for each in plans}}
+    return {name: each for name, each in there.items() if name != plan["instance"]}
+
+
 def look_at_instance(
     params: Mapping[str, Any], engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> judgement.Instance:
@@ -870,11 +886,11 @@ def look_at_instance(
     # A container may change the mode of its own folder, which the role restores.
     writers = [writers_of(folder.parent, beneath.refuse_writers) for folder in written]
     code = look_at_code(params, plan)
-    # Users could exchange files after their comparison with the pins, and code that nothing pins.
-    guarded = [Path(folder) for folder in code]
-    if runs_code(plan):
-        guarded += [Path(file).parent for file in requires.get("files") or []]
-        guarded += [Path(requires["weights_path"])] if requires["weights_path"] else []
+    # Users could exchange files after their comparison with the pins, and code that nothing is compared with.
+    guarded = [*map(Path, code), *([Path(measurements["path"])] if measurements else [])]
+    weights = Path(requires["weights_path"]) if requires["weights_path"] else None
+    if weights is not None and (runs_code(plan) or weights_folders.is_pickled(weights)):
+        guarded += [weights, *(Path(file).parent for file in requires.get("files") or [])]
     writers += [writers_of(folder, beneath.refuse_writers_within) for folder in dict.fromkeys(guarded)]
     user, unknown = None, ""
     try:

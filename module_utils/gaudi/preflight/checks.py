@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base.absent import absent
 from ..base.listeners import ANY, Listener
-from ..base.places import Room
+from ..base.places import Room, is_below
 from ..base.systems import REBUILDS, SYSTEMS, rebuilt
 from ..base.values import is_loopback
 from ..cards.users import describe_user, instance_of
@@ -324,6 +324,41 @@ def shared_recipes(plan: Mapping[str, Any], directory: str, kind: str) -> Proble
         f"{plan['instance']}: its compiled recipes would lie in {directory}, which is on {kind}. Servers lock files "
         f"there, which needs a disk of the node itself. Have {directory} on one, or set recipe_cache to a directory "
         "that is, or to false.",
+    )
+
+
+def overlaps(
+    plan: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], weights_root: str, real: Callable[[str], str]
+) -> list[tuple[str, str, str]]:
+    """Return directories that a plan's server writes to, each with the instance and its directory above or below.
+
+    others: the plans of other instances by name. real: gives a path without links. Two servers may write to one
+    directory. "" is the instance of the weights' root.
+    """
+    used = [("", weights_root, True)]
+    used += [
+        (name, mount["source"], mount["read_only"])
+        for name, other in others.items()
+        for mount in other.get("container", {}).get("mounts", [])
+    ]
+    found = []
+    for mount in plan["container"].get("mounts", []):
+        written = real(mount["source"])
+        for name, source, read_only in [] if mount["read_only"] else used:
+            path = real(source)
+            above = is_below(path, written)
+            if above if not name else (above or is_below(written, path)) and (read_only or path != written):
+                found.append((mount["source"], name, source))
+    return found
+
+
+def overlap(plan: Mapping[str, Any], written: str, other: str, source: str) -> Problem:
+    """Refuse a directory whose server could exchange what another instance uses."""
+    whose = f"which the instance {other} uses" if other else "the weights' root"
+    return Problem(
+        "directories_overlap",
+        f"{plan['instance']}: its server writes to {written}, and could exchange {source}, {whose}: one of these "
+        "directories holds the other. Give each a directory beside the other.",
     )
 
 

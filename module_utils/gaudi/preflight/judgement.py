@@ -81,6 +81,8 @@ class Instance:
     """The type of the file system that this directory is on, or will be, where nodes share that; else empty."""
     exchangeable: Sequence[str] = ()
     """Why users of the node could put another folder in the place of one that its server writes to, a sentence each."""
+    overlapping: Sequence[tuple[str, str, str]] = ()
+    """Directories that its server writes to, each with another instance and a directory of that one above or below."""
     entered: Sequence[str] = ()
     """Folders that its server writes to and that users of the node may enter."""
     unknown_host: str = ""
@@ -434,6 +436,7 @@ def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> 
         problems.append(checks.host_nics(plan))
     if found.recipes_on:
         problems.append(checks.shared_recipes(plan, recipe_directory(plan), found.recipes_on))
+    problems += [checks.overlap(plan, *each) for each in found.overlapping]
     return problems + [Problem("others_may_write", f"{plan['instance']}: {said}") for said in found.exchangeable]
 
 

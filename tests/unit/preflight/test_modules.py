@@ -637,6 +637,58 @@ def test_a_folder_that_users_may_exchange_is_given_to_no_container(run: Run, tmp
     assert f"one: {shared} can be written by everybody" in ran["report"]
 
 
+@pytest.mark.parametrize(
+    ("written", "used", "read_only", "refused"),
+    [
+        ("cache", "cache/two", False, True),
+        ("cache/one", "cache", False, True),
+        ("cache/one", "cache/two", False, False),
+        ("cache", "cache", False, False),
+        ("weights", "weights", True, True),
+        ("linked/one", "cache/one/x", True, True),
+        ("weights/cache", "weights", True, True),
+        ("root", "elsewhere", True, True),
+    ],
+)
+def test_a_server_writes_to_no_directory_of_another_instance(
+    run: Run, tmp_path: Path, written: str, used: str, read_only: bool, refused: bool
+) -> None:
+    """It could exchange the other directory, or put a link in its place."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "cache")
+    one = written_to(tmp_path / written, tmp_path)
+    mount = {"source": str(tmp_path / used), "target": "/x", "read_only": read_only}
+    two = {**plan(tmp_path, 0), "instance": "two", "container": {"name": "vllm-two", "mounts": [mount]}}
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    ran = run(gaudi_preflight, against(plans=[one, two], weights_root=str(tmp_path / "root/models")), answers)
+    assert set(ids(ran)) - {"port"} == ({"directories_overlap"} if refused else set())
+    assert not refused or f"one: its server writes to {tmp_path / written}" in ran["report"]
+
+
+def test_measurements_that_users_could_exchange_are_refused(run: Run, tmp_path: Path) -> None:
+    """The server unpickles them, also where its weights bring no code."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "measured").mkdir()
+    asks = plan(tmp_path, 0) | {"modules": []}
+    asks["requires"]["measurements"] = {"path": str(tmp_path / "measured"), "files": 0}
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == []
+    (tmp_path / "measured").chmod(0o777)
+    assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["others_may_write"]
+
+
+@pytest.mark.parametrize(("names", "refused"), [(["a.bin"], True), (["a.bin", "b.safetensors"], False), ([], False)])
+def test_pickled_weights_that_users_could_exchange_are_refused(
+    run: Run, tmp_path: Path, names: list[str], refused: bool
+) -> None:
+    for name in ["config.json", *names]:
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "config.json").chmod(0o666)
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    ran = run(gaudi_preflight, against(plans=[plan(tmp_path, 0)]), answers)
+    assert ids(ran) == (["others_may_write"] if refused else [])
+
+
 def test_a_container_that_opens_its_own_folder_ends_no_run(run: Run, tmp_path: Path) -> None:
     """The role restores the mode."""
     (tmp_path / "recipes").mkdir(mode=0o777)
