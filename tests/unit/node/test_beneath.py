@@ -397,7 +397,6 @@ PLACES = {
     "library/card_reservation.py": OURS,
     "library/container_runtime_proof.py": f"{OURS}; {SYSTEM_FILES}",
     "library/docker_daemon_json.py": f"{OURS}; {SYSTEM_FILES}",
-    "library/driver_before.py": OURS,
     "library/driver_kernel_pin.py": SYSTEM_FILES,
     "library/fabric_check.py": f"{OURS}; {SYSTEM_FILES}",
     "library/fetched_key.py": SYSTEM_FILES,
