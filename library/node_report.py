@@ -24,6 +24,7 @@ options:
       - cards
       - driver_before
       - files
+      - images
       - instances
       - jobs
       - last_starts
@@ -93,6 +94,12 @@ report:
       description: The text of each file of O(files); null where there is none.
       type: dict
       sample: {/data/buckets.txt: {text: "(1, 128, 0)\n"}}
+    images:
+      description:
+        - V(record) and V(bills) (by name) are files as in V(acceptance). V(ids) of images on record, and V(runs_in) of
+          instances, have ids that the V(engine) gives.
+      type: dict
+      sample: {record: {text: null}, bills: {}, engine: true, ids: {}, runs_in: {chat: sha256:...}}
     instances:
       description:
         - RV(instances#module:vllm_service_info) and RV(strangers#module:vllm_service_info) of M(vllm_service_info).
