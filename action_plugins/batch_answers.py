@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.hashing import secure_hash
 
@@ -76,9 +77,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
     _supports_check_mode = True
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        """Compare, then bring."""
+        """Look, or compare, then bring."""
         result = super().run(tmp, task_vars)
         del tmp
+        if boolean(self._task.args.get("look", False)):
+            return {**result, **self._execute_module(module_name="batch_answers", task_vars=task_vars)}
         source, target = self._task.args["src"], Path(self._task.args["dest"]).absolute()
 
         def ask(**part: int) -> dict[str, Any]:

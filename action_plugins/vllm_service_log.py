@@ -39,10 +39,10 @@ class ActionModule(Following):
         variables = task_vars or {}
         host, instance = str(variables.get("inventory_hostname", "node")), options["instance"]
         follow = options.pop("follow")
-        asked = options
+        asked: dict[str, Any] = {"log": options}
         while True:
             looked = self.look(
-                "vllm_service_log_info",
+                "vllm_service_info",
                 asked,
                 variables,
                 what=f"the log of {instance}",
@@ -54,4 +54,4 @@ class ActionModule(Following):
                 Display().display(printable(f"[{host}: {instance}] {line}"))
             if not follow or self._task.check_mode:
                 return {**result, "changed": False, "shown": len(looked["lines"])}
-            asked = {**options, "after": looked["cursor"], "wait": WAIT}
+            asked = {"log": {**options, "after": looked["cursor"]}, "wait": WAIT}

@@ -1,19 +1,24 @@
-"""What is wrong, by the words of apt, DKMS or modprobe."""
+"""What is wrong, by the words of apt, DKMS or modprobe; and what a driver was before it is replaced."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 from plugin_utils import brain
 
 brain.on_path()
 
+from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.certificates import OPTION
+from ansible.module_utils.gaudi.base.checks import mapping
 from ansible.module_utils.gaudi.base.printable import printable_lines
+from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.base.values import without_accounts, without_login
+from ansible.module_utils.gaudi.driver.before import as_text, before
 from ansible.module_utils.gaudi.driver.troubles import build_failed, recognised
 
 # The end of long output, in characters: where the reason stands.
@@ -44,9 +49,20 @@ def driver_trouble(
     return f"{trouble}\nIt said: {words}" if trouble else words
 
 
+def driver_before(result: Mapping[str, object], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what driver and instances are before a change, or fail where nobody can know.
+
+    result: of node_report. found: what gaudi_driver_info returned.
+    """
+    try:
+        return dict(before(mapping(result.get("report"), "The node's report"), found["present"], found["state"]))
+    except Refusal as refusal:
+        raise AnsibleFilterError(refusal.message_with_id) from None
+
+
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self) -> dict[str, Callable[..., str]]:
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Name the filters."""
-        return {"driver_trouble": driver_trouble}
+        return {"driver_before": driver_before, "driver_record": as_text, "driver_trouble": driver_trouble}

@@ -13,14 +13,27 @@ from plugin_utils import brain
 brain.on_path()
 
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base.checks import mapping
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.base.reported import UNREADABLE
+from ansible.module_utils.gaudi.engine.reported_images import images_of
 from ansible.module_utils.gaudi.image.comparison import difference
 from ansible.module_utils.gaudi.image.table import chosen, describe, readable, table
 from ansible.utils.display import Display
 
 Nodes = Mapping[str, Mapping[str, Any]]
+
+
+def node_images(result: Mapping[str, object]) -> dict[str, Any]:
+    """Return the images and instances of a node from the result of node_report; warn of plans that are damaged."""
+    try:
+        found: dict[str, Any] = images_of(mapping(result.get("report"), "The node's report"))
+    except Refusal as refusal:
+        raise AnsibleFilterError(refusal.message_with_id) from None
+    for unknown in found.pop("unknown"):
+        Display().warning(printable(unknown))
+    return found
 
 
 def image_document(nodes: Nodes) -> dict[str, Mapping[str, Any]]:
@@ -77,6 +90,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., object]]:
         """Return the filters by name."""
         return {
+            "node_images": node_images,
             "image_document": image_document,
             "image_table": image_table,
             "image_description": image_description,

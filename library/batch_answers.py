@@ -12,7 +12,8 @@ description:
   - Brings a file of root's on the node to the controller, however large it is, in parts of a few megabytes. Neither
     side has more than one of them in its memory.
   - The file appears under its name as a whole, once its SHA-256 is the one of the node.
-  - The parameters O(offset) and O(length) are the action's own; a task gives O(src) and O(dest).
+  - With O(look) reads the file on the node alone, and says whether every request has an answer in it.
+  - The parameters O(offset) and O(length) are the action's own; a task gives O(src) and O(dest), or O(look).
 options:
   src:
     description: The file on the node.
@@ -21,6 +22,10 @@ options:
   dest:
     description: The file on the controller.
     type: path
+  look:
+    description: Whether only to look what is there (RV(there), RV(answered)). Brings nothing.
+    type: bool
+    default: false
   offset:
     description: Where the part begins, in bytes.
     type: int
@@ -55,14 +60,24 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+there:
+  description: Whether the node has the folder of the file.
+  returned: if O(look)
+  type: bool
+  sample: true
+answered:
+  description: Whether every line of the file is a successful answer. The batch's program writes it once all were sent.
+  returned: if O(look)
+  type: bool
+  sample: false
 size:
   description: The size of the file, in bytes.
-  returned: success
+  returned: unless O(look)
   type: int
   sample: 51234
 digest:
   description: SHA-256 of the whole file. A part has it where O(length) is 0.
-  returned: success
+  returned: unless O(look)
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47e1b2f9b6a0b0cc0b4b1f6f6f6b8a2e11
 content:
@@ -79,19 +94,32 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.base.printable import printable
+from ansible.module_utils.gaudi.batch import lines
 from ansible.module_utils.gaudi.node.module import NodeModule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "src": {"type": "path", "required": True},
     "dest": {"type": "path"},
+    "look": {"type": "bool", "default": False},
     "offset": {"type": "int", "default": 0},
     "length": {"type": "int", "default": 0},
 }
 
 
+def is_answered(output: Path) -> bool:
+    """Whether every request has an answer on the node: the output is written once all were sent."""
+    if not output.is_file():
+        return False
+    with output.open(encoding="utf-8", errors="replace") as there:
+        return all(line is not None and not lines.failure(line) for line in map(lines.read_line, there))
+
+
 def main() -> None:
     """Read and report."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    if module.params["look"]:
+        source = Path(module.params["src"])
+        module.exit_json(changed=False, there=source.parent.is_dir(), answered=is_answered(source))
     try:
         with Path(module.params["src"]).open("rb") as there:
             if not module.params["length"]:

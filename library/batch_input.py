@@ -31,7 +31,7 @@ attributes:
     support: full
     platforms: all
 seealso:
-  - module: batch_instance_info
+  - module: batch_answers
 """
 
 EXAMPLES = r"""

@@ -207,7 +207,7 @@ replaces:
   sample: false
 present:
   description:
-    - The driver that is there, as the module M(driver_before) writes it down - C(version) and C(packages), what the
+    - The driver that is there, as the role gaudi_driver writes it down - C(version) and C(packages), what the
       loaded one C(says) of itself, C(modules) in the order in which they are loaded, C(preferences) for apt.
   type: dict
   returned: always

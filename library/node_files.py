@@ -184,7 +184,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.host.files import foreign
-from ansible.module_utils.gaudi.node.files import unwritable
+from ansible.module_utils.gaudi.node.files import sync_folder, unwritable
 from ansible.module_utils.gaudi.node.host import desired_record
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.programs import hold_library
@@ -354,8 +354,12 @@ def hold(module: AnsibleModule, file: dict[str, Any], before: PathState, after: 
         module.add_cleanup_file(temporary)
         with os.fdopen(handle, "wb") as out:
             out.write(after.content)
+            out.flush()
+            # A record of ours has to be whole after a power cut.
+            os.fsync(out.fileno())
         own(Path(temporary), mode)
         module.atomic_move(temporary, str(path))
+        sync_folder(path.parent)
     own(path, mode)
 
 

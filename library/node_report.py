@@ -19,7 +19,20 @@ options:
     type: list
     elements: str
     required: true
-    choices: [acceptance, cards, files, instances, jobs, last_starts, next_boot, reservations, tuning, weights]
+    choices:
+      - acceptance
+      - cards
+      - driver_before
+      - files
+      - images
+      - instances
+      - jobs
+      - last_starts
+      - next_boot
+      - plans
+      - reservations
+      - tuning
+      - weights
   foresee:
     description: Names of cards by PCI id. Where they are given and the node has no driver, V(cards) has the cards on
       its PCI bus, with C(foreseen), and module ids in the order of addresses, which is not what a driver will say.
@@ -73,10 +86,20 @@ report:
       description: The topology, as RV(topology#module:gaudi_topology_info) of M(gaudi_topology_info) has it.
       type: dict
       sample: {schema: 1, cards: [], driver_version: 1.22.1-97ec1a4, addresses: [], findings: []}
+    driver_before:
+      description: V(text) of what was written down before a driver was replaced; null or V(damage) as in V(acceptance).
+      type: dict
+      sample: {text: null}
     files:
       description: The text of each file of O(files); null where there is none.
       type: dict
       sample: {/data/buckets.txt: {text: "(1, 128, 0)\n"}}
+    images:
+      description:
+        - V(record) and V(bills) (by name) are files as in V(acceptance). V(ids) of images on record, and V(runs_in) of
+          instances, have ids that the V(engine) gives.
+      type: dict
+      sample: {record: {text: null}, bills: {}, engine: true, ids: {}, runs_in: {chat: sha256:...}}
     instances:
       description:
         - RV(instances#module:vllm_service_info) and RV(strangers#module:vllm_service_info) of M(vllm_service_info).
@@ -108,6 +131,10 @@ report:
         regenerated: ""
         place: ""
         built: [{version: 1.22.2-32, kernel: 6.8.0-45-generic, state: installed}]
+    plans:
+      description: V(text) of each instance's plan, null or V(damage) as in V(acceptance), and whether it is V(up).
+      type: dict
+      sample: {plans: {qwen3-8b: {up: true, text: '{"schema": 1}'}}}
     reservations:
       description: C(reservations) has the cards of each instance. C(damage) says why they were made up from the plans.
       type: dict

@@ -19,6 +19,8 @@ description:
     units go on, and running the playbook again follows them again.
   - On request reads the last five plans that served, and as many that failed, which the supervisor of an instance
     keeps. The value of a variable or an option whose name looks like a secret's is never returned.
+  - With O(log) reads the journal of an instance's unit alone, which holds the server's own output and what its
+    supervisor says.
 options:
   instances:
     description: The instances to read. Without it all that are installed on the node. Needed with O(follow).
@@ -29,7 +31,7 @@ options:
     type: str
     default: ""
   wait:
-    description: How many seconds to wait for a state other than O(seen).
+    description: How many seconds to wait for a state other than O(seen), or with O(log) for a line.
     type: int
     default: 0
   again:
@@ -57,8 +59,30 @@ options:
     description: Whether also to read which plans the installed ones among the instances had (RV(history), RV(lines)).
     type: bool
     default: false
+  log:
+    description: What to read of the journal instead (RV(lines), RV(cursor)).
+    type: dict
+    suboptions:
+      instance:
+        description: Name of the instance.
+        type: str
+        required: true
+      lines:
+        description: How many of the last lines to read.
+        type: int
+        default: 100
+      since:
+        description: >-
+          Leaves out what is older, in the words of C(journalctl --since), such as C(10 min ago) or C(2026-01-31 08:00).
+        type: str
+        default: ""
+      after:
+        description: RV(cursor) of an earlier read. Everything written since is read, whatever the others say.
+        type: str
+        default: ""
 requirements:
   - root (C(become))
+  - journalctl, for O(log)
 extends_documentation_fragment: attributes.reads
 attributes:
   check_mode:
@@ -93,12 +117,17 @@ EXAMPLES = r"""
     history: true
   become: true
   register: services
+
+- name: Read the last ten minutes of an instance's log
+  vllm_service_info:
+    log: {instance: qwq-32b, since: 10 min ago, lines: 1000}
+  become: true
 """
 
 RETURN = r"""
 instances:
   description: One entry an instance, sorted by name.
-  returned: always
+  returned: unless O(log)
   type: list
   elements: dict
   contains:
@@ -187,7 +216,7 @@ strangers:
   description: >-
     Paths of what lies among the directories of the instances and is none of theirs, such as a copy by hand under a name
     that no instance can have.
-  returned: unless O(follow)
+  returned: unless O(follow) or O(log)
   type: list
   elements: str
   sample: []
@@ -213,11 +242,18 @@ history:
         failed:
         differs: []
 lines:
-  description: The same as lines of text.
-  returned: if O(history)
+  description:
+    - The same as lines of text.
+    - With O(log), the lines of the journal, oldest first, each with its time and the program that wrote it.
+  returned: if O(history) or O(log)
   type: list
   elements: str
   sample: ["qwq-32b:", " * 3f2a91c07d1e  served at 2026-01-31T08:00:00Z, image registry.example/vllm:1.22"]
+cursor:
+  description: Where the journal was read to; empty where it has no line of the instance.
+  returned: if O(log)
+  type: str
+  sample: s=0639;i=4f2;b=a1;m=5c;t=61;x=d3
 progress:
   description: The lines that were shown.
   returned: if O(follow)
@@ -228,22 +264,24 @@ digest:
   description: >-
     Stands for RV(instances) but for RV(instances[].said), and for the phase of each state; the same as long as none of
     that changes.
-  returned: unless O(follow)
+  returned: unless O(follow) or O(log)
   type: str
   sample: 0d599f0ec05c3bda8c3b8a68c32a1b47
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.gaudi.base.documents import Damaged
+from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.node.instances import digest, read, said_last, strangers
 from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.node.startable import why_not
 from ansible.module_utils.gaudi.node.states import installed
 from ansible.module_utils.gaudi.pages import history
+from ansible.module_utils.gaudi.serving.log import command, lines_and_cursor, newest, onwards
 from ansible.module_utils.gaudi.serving.unserved import no_other_start
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -256,10 +294,21 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "timeout": {"type": "int", "default": 14400},
     "interval": {"type": "int", "default": 10},
     "history": {"type": "bool", "default": False},
+    "log": {
+        "type": "dict",
+        "options": {
+            "instance": {"type": "str", "required": True},
+            "lines": {"type": "int", "default": 100},
+            "since": {"type": "str", "default": ""},
+            "after": {"type": "str", "default": ""},
+        },
+    },
 }
 
 # Seconds between two looks; a warm-up step takes longer.
 INTERVAL = 1.0
+# Ansible ends a value of -e at its first space.
+MARKS = """A time with spaces needs marks of its own: -e "since='10 min ago'"."""
 
 
 def history_of(names: Collection[str]) -> dict[str, Any]:
@@ -294,15 +343,42 @@ def report(module: NodeModule, instances: Sequence[dict[str, Any]], names: Seque
     return found
 
 
+def journal(module: NodeModule, asked: Mapping[str, Any], arguments: Sequence[str]) -> str:
+    """What journalctl prints. Ends the module with its own words where it cannot."""
+    program = module.get_bin_path("journalctl", required=True)
+    status, printed, complaint = module.run_command([program, *arguments], errors="replace")
+    if status:
+        module.fail_json(
+            msg=f"journalctl cannot read the log of {asked['instance']}: "
+            f"{printable(complaint.strip()) or f'status {status}'}" + (f". {MARKS}" if asked["since"] else "")
+        )
+    return str(printed)
+
+
+def read_log(module: NodeModule, asked: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+    """Return lines of an instance's log; of those since a time, it is looked up where the last of them begin."""
+    instance, lines, since, after = (asked[name] for name in ("instance", "lines", "since", "after"))
+    arguments = command(instance, lines, since, after)
+    if since and not after:
+        arguments = onwards(instance, journal(module, asked, newest(instance, lines, since))) or arguments
+    while True:
+        found, cursor = lines_and_cursor(journal(module, asked, arguments))
+        if found or time.monotonic() >= deadline:
+            return {"lines": found, "cursor": cursor or after}
+        time.sleep(INTERVAL)
+
+
 def main() -> None:
     """Read, and wait for something new on request."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     if module.params["follow"]:
         module.leave_to_action("follow")
+    deadline = time.monotonic() + module.params["wait"]
+    if module.params["log"]:
+        module.exit_json(changed=False, **read_log(module, module.params["log"], deadline))
     names = module.params["instances"]
     if names is None:
         names = installed()
-    deadline = time.monotonic() + module.params["wait"]
     while True:
         instances = read(module, sorted(names))
         current = digest(instances)

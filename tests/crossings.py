@@ -234,10 +234,10 @@ CROSSINGS = (
     # Instances
     Crossing(
         "instances that serve the model of a batch",
-        "module batch_instance_info",
+        "modules node_report and batch_answers",
         "which node answers the batch: the first of the play; the name is an argument on this node alone",
         "at most 1024 names of at most 48 of a-z, 0-9 and -, a truth value, 1024 lines of 2000 characters",
-        ("roles/offline_batch/tasks/preflight.yml", "reported('batch')"),
+        ("module_utils/gaudi/batch/here.py", "instance(one.get("),
         {
             "roles/offline_batch/vars/main.yml": ("__offline_batch_report",),
             "roles/offline_batch/tasks/preflight.yml": ("__offline_batch_report",),

@@ -139,10 +139,28 @@ def test_a_node_vetoes_no_measurement_of_an_instance_of_other_nodes(nodes: Nodes
 def test_a_node_vetoes_no_batch_of_other_nodes(nodes: Nodes) -> None:
     request = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "tiny", "prompt": "x"}}
     (nodes.folder / "input.jsonl").write_text(json.dumps(request) + "\n")
-    honest = {"instances": [], "others": ["embed, of bge-m3: serving"], "own": False, "mine": False}
-    odd: list[dict[str, Any]] = [{"instances": [{"x": 1}]}, {"instances": "tiny"}, {"mine": []}, {"others": 7}]
-    answers = {f"evil{n}": {"batch_instance_info": {**honest, **changes}} for n, changes in enumerate(odd)}
-    answers |= {"evil9": {"batch_instance_info": {"own": False}}, "good1": {"batch_instance_info": honest}}
+    earlier = {"there": False, "answered": False}
+    embed = {"instance": "embed", "active": "active", "state": {"status": "serving"}, "damaged": ""}
+    honest = {
+        "instances": {"instances": [embed]},
+        "plans": {"plans": {"embed": {"up": True, "text": '{"served_model_name": "bge-m3"}'}}},
+    }
+    unnamed = {**embed, "instance": "../x"}
+    instances: list[Any] = [
+        {"instances": [{"x": 1}]},
+        {"instances": [unnamed]},
+        {"instances": "tiny"},
+        {"error": 7},
+        [],
+    ]
+    plans: list[Any] = [{"plans": [embed]}, {"plans": {"tiny": 1}}, {"error": "Too late."}]
+    odd = [*({"instances": each} for each in instances), *({"plans": each} for each in plans)]
+    reports = {f"evil{n}": {**honest, **changes} for n, changes in enumerate(odd)}
+    answers: dict[str, Any] = {
+        node: {"node_report": {"report": report}, "batch_answers": earlier}
+        for node, report in {**reports, "evil10": 7, "good1": honest}.items()
+    }
+    answers["evil11"] = {"node_report": {"report": honest}, "batch_answers": {"there": []}}
     # Modules of tasks that are not reached.
     unused: dict[str, Any] = dict.fromkeys(path.stem for path in (ROOT / "library").glob("*.py"))
     answers["good1"] = unused | answers["good1"]

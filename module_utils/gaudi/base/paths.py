@@ -174,7 +174,7 @@ TABLE = (
     Owned(BROUGHT, "brought_packages", "0644"),
     Owned(ENGINE_SETTINGS, "container_runtime", "0600"),
     Owned(ENGINE_SETTINGS_RECORD, "container_runtime", "0600"),
-    Owned(DRIVER_BEFORE, "driver_before", "0600"),
+    Owned(DRIVER_BEFORE, "gaudi_driver", "0600"),
     Owned(DRIVER_KEPT, "gaudi_driver", "0700", whole=True),
     Owned(f"{STATE}/calibrations", "fp8_calibration", "0700"),
     Owned(f"{STATE}/calibrations/*.json", "fp8_calibration", "0600"),

@@ -117,17 +117,6 @@ def instance_names(value: object) -> list[str]:
     return [str(name) for name in entries if isinstance(name, str) and values.INSTANCE.fullmatch(name)]
 
 
-def batch(value: object) -> dict[str, Any]:
-    """What a node has of a batch (module batch_instance_info): who serves its model, what else there is, as text."""
-    found = mapping(value, "What the node reports of a batch")
-    others = sequence(found.get("others"), "The node's other instances", MOST_ENTRIES)
-    return {
-        "instances": [instance(each) for each in sequence(found.get("instances"), "The instances", MOST_ENTRIES)],
-        "mine": switch(found.get("mine"), "Whether the node has begun a batch"),
-        "others": [sentence(each) for each in others],
-    }
-
-
 def key_names(value: object) -> list[str]:
     """The names of the keys of an instance (module instance_keys); an entry without a valid name is left out."""
     return [name for name in _each(value, "keys", "name") if _KEY_NAME.fullmatch(name)]
@@ -292,7 +281,6 @@ def sentence(value: object) -> str:
 CHECKS: Mapping[str, Callable[[object], Any]] = {
     "address": address,
     "addresses": addresses,
-    "batch": batch,
     "sentence": sentence,
     "storage": storage,
     "token": token,

@@ -11,7 +11,7 @@ from ..faults.cards import FAULTS
 from .hl_smi import parse_lspci, parse_version, release_of
 from .query import Answer, SeenCard
 from .sources import AccelCard, Sources
-from .text import label
+from .users import label
 
 # Those of cards alone: this file goes to a node with each module that reads cards.
 _FAULTS = {fault.id: fault for fault in FAULTS}

@@ -14,8 +14,7 @@ from ..base.cpulist import shown
 from ..base.documents import parse
 from ..base.refusal import Refusal
 from ..base.values import INSTANCE
-from .text import label
-from .users import describe_user, is_own, may_stay
+from .users import describe_user, is_own, label, may_stay
 
 SCHEMA = 1
 

@@ -146,10 +146,3 @@ def _box(title: str, header: list[str], rows: Rows) -> list[str]:
         lines += ["  ".join([*row[:-1], words[0]]), *(indent + line for line in words[1:])]
     body = [f"| {line.ljust(inner)} |" for line in lines]
     return [f"+- {first} ".ljust(WIDTH - 1, "-") + "+", *body, "+" + "-" * (WIDTH - 2) + "+"]
-
-
-def label(card: Mapping[str, Any]) -> str:
-    """Return a card's name for a sentence: ``module 3 (accel0, 0000:43:00.0)``."""
-    numbers = [f"accel{card['index']}"] * (card["index"] is not None) + [card["bus_id"]] * bool(card["bus_id"])
-    name = "a card without module id" if card["module_id"] is None else f"module {card['module_id']}"
-    return f"{name} ({', '.join(numbers)})" if numbers else name

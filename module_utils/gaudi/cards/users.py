@@ -1,4 +1,4 @@
-"""The users of a card: processes, and the systemd unit or container that each belongs to.
+"""The users of a card: processes, and the systemd unit or container that each belongs to; and a card's name.
 
 A user is plain data: pid, name, account (its user on the node), unit, container (the short id of twelve digits that
 ``docker ps`` shows) and container_name. Unknown values are None.
@@ -159,3 +159,10 @@ def instance_of(user: Mapping[str, Any]) -> str | None:
         if match:
             return match.group(1)
     return None
+
+
+def label(card: Mapping[str, Any]) -> str:
+    """Return a card's name for a sentence: ``module 3 (accel0, 0000:43:00.0)``."""
+    numbers = [f"accel{card['index']}"] * (card["index"] is not None) + [card["bus_id"]] * bool(card["bus_id"])
+    name = "a card without module id" if card["module_id"] is None else f"module {card['module_id']}"
+    return f"{name} ({', '.join(numbers)})" if numbers else name

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..base.printable import printable
-from ..cards.text import label
+from ..cards.users import label
 from ..catalogue.entries import CardType
 from ..faults.words import say
 from .classes import modules_text

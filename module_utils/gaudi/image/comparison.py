@@ -11,7 +11,7 @@ from .table import commits, short
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return lines on how the first image differs from the second; both as serving_image_info describes them."""
+    """Return lines on how the first image differs from the second; both as engine.reported_images describes them."""
     lines = []
     for label, what in (
         (f"{LABEL}.release", "release"),

@@ -14,7 +14,7 @@ from .recipe import BASE, BASE_DIGEST, LABEL, LOCK
 from .versions import labelled_versions
 
 Node = Mapping[str, Any]
-"""What the module serving_image_info returns of a node: ``images`` and ``instances``."""
+"""What engine.reported_images knows of a node: ``images`` and ``instances``."""
 
 _TEXTS = {str: str}
 _FORM = {
@@ -38,7 +38,7 @@ _DIGITS = 12
 
 
 def readable(nodes: Mapping[str, Any]) -> dict[str, Node]:
-    """Return the nodes that report of their images in the form of serving_image_info; the others can report anything.
+    """Return the nodes whose images are in the form of engine.reported_images; the others can report anything.
 
     Of each node at most MOST_ENTRIES images and instances are read.
     """

@@ -25,4 +25,4 @@ def test_a_number_that_is_none_is_refused_before_a_server_starts(tmp_path: Path,
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"at_once (offline_batch_at_once) is {at_once}; a number from 1 to 1024 is needed." in done.stdout
-    assert "Look who serves the model" not in done.stdout
+    assert "look | " not in done.stdout

@@ -7,83 +7,111 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.driver.before import as_text
 from ansible.module_utils.gaudi.node import instances, states
+from ansible.module_utils.gaudi.node.report import driver_before as part
 
-from library import driver_before
+from filter_plugins.driver_trouble import driver_before
+from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
-from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_contracts import ROOT, load
-from tests.unit.preflight.test_templates import evaluate, results, task_of
+from tests.unit.preflight.test_templates import evaluate, fact_of, results, task_of
 
 OLD: dict[str, Any] = {"version": "1.21.3-57", "packages": {"habanalabs-dkms": "1.21.3-57"}, "modules": ["habanalabs"]}
 NEW: dict[str, Any] = {"version": "1.22.2-32", "packages": {"habanalabs-dkms": "1.22.2-32"}, "modules": ["habanalabs"]}
 PLAN = {"schema": 1, "instance": "chat", "modules": []}
+WRITTEN = {**PLAN, "ask": {}, "explain": [], "warnings": [], "paths": []}
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A node with an instance that runs and one that does not."""
-    for name in ("chat", "old"):
+    """A node with an instance that runs, one whose plan is damaged, and one that does not run."""
+    for name in ("chat", "cut", "old"):
         (tmp_path / "plans" / name).mkdir(parents=True)
         (tmp_path / "plans" / name / "plan.json").write_text(json.dumps({**PLAN, "instance": name}))
+    (tmp_path / "plans/cut/plan.json").write_text("{")
     monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(states, "STATES", tmp_path / "states")
-    up = lambda _module, _show, unit, _what: f"ActiveState={'active' if 'chat' in unit else 'inactive'}\n"  # noqa: E731
+    monkeypatch.setattr(part, "RECORD", tmp_path / "before.json")
+    up = lambda _module, _show, unit, _what: f"ActiveState={'inactive' if 'old' in unit else 'active'}\n"  # noqa: E731
     monkeypatch.setattr(instances, "systemctl", up)
-    return tmp_path
+    return tmp_path / "before.json"
 
 
-def before(run: Run, node: Path, present: dict[str, Any], whole: bool = True, check: bool = False) -> Any:
-    given = {"present": present, "whole": whole, "record": str(node / "state/before.json")}
-    return run(driver_before, given, check=check)
+def reported() -> dict[str, Any]:
+    return run_main("library.node_report", {"parts": ["driver_before", "plans"]})
 
 
-def test_driver_and_running_instances_are_written_down(run: Run, node: Path) -> None:
-    ran = before(run, node, OLD)
-    assert (ran["changed"], ran["driver"], list(ran["plans"])) == (True, OLD, ["chat"])
+def before(record: Path, present: dict[str, Any], state: str = "older") -> dict[str, Any]:
+    """What the role knows by then; afterwards it is written down."""
+    ran = driver_before(reported(), {"present": present, "state": state})
+    record.write_text(as_text(ran))
+    return ran
+
+
+def test_driver_and_running_instances_are_written_down(node: Path) -> None:
+    assert before(node, OLD) == {"driver": OLD, "plans": {"chat": WRITTEN}}
     # What the role vllm_service asks of a plan and does not write into plan.json.
-    assert ran["plans"]["chat"] == {**PLAN, "ask": {}, "explain": [], "warnings": [], "paths": []}
-    file = node / "state/before.json"
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert before(run, node, OLD)["changed"] is False
+    text = node.read_text()
+    assert text == json.dumps({"driver": OLD, "plans": {"chat": WRITTEN}}, indent=1, sort_keys=True) + "\n"
+    before(node, OLD)
+    assert node.read_text() == text
 
 
-def test_check_mode_writes_nothing(run: Run, node: Path) -> None:
-    assert before(run, node, OLD, check=True)["changed"] is True
-    assert not (node / "state").exists()
+def test_the_record_is_where_it_is_looked_for_and_only_root_reads_it() -> None:
+    (file,) = task_of("gaudi_driver", "replace", "Write down what")["node_files"]["files"]
+    given = {fact_of("gaudi_driver", "replace", "Know what driver"): {"driver": OLD, "plans": {}}}
+    assert evaluate("gaudi_driver", file["path"]) == paths.DRIVER_BEFORE
+    assert (evaluate("gaudi_driver", file["secret"], **given), file["mode"]) == (as_text(*given.values()), "0600")
 
 
-def test_what_a_run_wrote_that_was_cut_off_counts(run: Run, node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before(run, node, OLD)
+def test_what_a_run_wrote_that_was_cut_off_counts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before(node, OLD)
     # The instances are stopped, and half of the packages are new.
     monkeypatch.setattr(instances, "systemctl", lambda *_: "ActiveState=inactive\n")
-    for present, whole in ((OLD, True), (NEW, False)):
-        ran = before(run, node, present, whole)
-        assert (ran["changed"], ran["driver"], list(ran["plans"])) == (False, OLD, ["chat"])
+    for present, state in ((OLD, "older"), (NEW, "broken"), (NEW, "incomplete"), (NEW, "mixed")):
+        assert before(node, present, state) == {"driver": OLD, "plans": {"chat": WRITTEN}}
     # The next change begins from what is there by then.
-    ran = before(run, node, NEW)
-    assert (ran["changed"], ran["driver"], ran["plans"]) == (True, NEW, {})
+    assert before(node, NEW, "right") == {"driver": NEW, "plans": {}}
 
 
 @pytest.mark.parametrize("kind", [*DAMAGES, "another form"])
-def test_a_damaged_record_is_refused(run: Run, node: Path, kind: str) -> None:
-    (node / "state").mkdir()
+def test_a_damaged_record_is_refused(node: Path, kind: str) -> None:
     if kind in DAMAGES:
-        damage(node / "state/before.json", kind)
+        damage(node, kind)
     else:
-        (node / "state/before.json").write_text('{"driver": {}, "plans": {"chat": 1}}')
-    ran = before(run, node, OLD)
-    assert ran["refused_id"] == "record_damaged"
-    assert "state/before.json" in ran["msg"]
+        node.write_text('{"driver": {}, "plans": {"chat": 1}}')
+    with pytest.raises(AnsibleFilterError, match=rf"^{paths.DRIVER_BEFORE} is damaged: it .*\[record_damaged\]$"):
+        driver_before(reported(), {"present": OLD, "state": "older"})
 
 
-def test_documented_options_are_the_real_ones() -> None:
-    options = yaml.safe_load(driver_before.DOCUMENTATION)["options"]
-    documented = {
-        name: {key: said for key, said in option.items() if key != "description"} for name, option in options.items()
-    }
-    assert documented == driver_before.ARGUMENT_SPEC
+NO_PLANS = {"driver_before": {"text": None}, "plans": {"plans": {}}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"driver_before": {"error": "Too late."}},
+        {"driver_before": {"text": 7}},
+        {"driver_before": {"damage": []}},
+        {"plans": {}},
+        {"plans": {"plans": []}},
+        {"plans": {"plans": {"chat": 7}}},
+        {"plans": {"plans": {"chat": {"up": "x", "text": None}}}},
+        {"plans": {"plans": {f"n{n}": {"up": True, "text": None} for n in range(1025)}}},
+    ],
+)
+def test_a_report_of_another_form_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(AnsibleFilterError, match=r"\[[a-z_]+\]$"):
+        driver_before({"report": {**NO_PLANS, **changes}}, {"present": OLD, "state": "older"})
+
+
+def test_what_is_no_name_or_no_plan_of_an_instance_is_left_out() -> None:
+    plans = {"../x": {"up": True, "text": json.dumps(PLAN)}, "chat": {"up": True, "text": 7}, "old": {"up": True}}
+    ran = driver_before({"report": {**NO_PLANS, "plans": {"plans": plans}}}, {"present": OLD, "state": "older"})
+    assert ran == {"driver": OLD, "plans": {}}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +132,8 @@ def test_packages_are_kept_before_anything_is_stopped() -> None:
     assert [task["name"].partition("| ")[2] for task in first] == [
         "Refuse what the repositories do not offer",
         "Keep the packages that are there (Debian, Ubuntu)",
+        "Read what an earlier run wrote down, and the plans of instances",
+        "Know what driver and instances are",
         "Write down what driver and instances are",
     ]
     assert [task["name"].partition("| ")[2] for task in change["block"]] == [

@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.gaudi.cards.document import new_card, new_topology
 from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.hl_smi import parse_links
-from ansible.module_utils.gaudi.cards.text import label
+from ansible.module_utils.gaudi.cards.users import label
 from ansible.module_utils.gaudi.fabric import static
 from ansible.module_utils.gaudi.fabric.gaudinet import check_gaudinet
 from ansible.module_utils.gaudi.fabric.static import ExpectedFabric, Fault, Interface, Port, check

@@ -1,4 +1,4 @@
-"""What is said of images: table, one image whole, two compared; the module that reads, and the playbook."""
+"""What is said of images: table, one image whole, two compared; what is read, and the playbook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.image import sbom
+from ansible.module_utils.gaudi.node import states
+from ansible.module_utils.gaudi.node.report import images
+from ansible.utils.display import Display
 
 from filter_plugins.image_contents import (
     image_description,
@@ -17,8 +21,9 @@ from filter_plugins.image_contents import (
     image_document,
     image_reference,
     image_table,
+    node_images,
 )
-from library import serving_image_info
+from library import node_report
 from tests.unit.image.test_sbom import FOUND
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.conftest import Answer, Run, record, run
@@ -230,7 +235,7 @@ def test_nodes_without_images_are_named() -> None:
     assert image_document(NODES)["two"].keys() == {"images", "instances"}
 
 
-# The module.
+# What is read of a node.
 
 
 @pytest.fixture
@@ -240,28 +245,37 @@ def node(tmp_path: Path, record: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (plans / "chat").mkdir(parents=True)
     plan = {"image": OLD["reference"], "container": {"name": "vllm-chat"}}
     (plans / "chat" / "plan.json").write_text(json.dumps(plan))
-    monkeypatch.setattr(serving_image_info, "PLANS", plans)
+    monkeypatch.setattr(states, "PLANS", plans)
+    monkeypatch.setattr(images, "RECORD", record)
+    monkeypatch.setattr(images, "BILLS", record.parent / "sbom")
     (record.parent / "sbom").mkdir(parents=True)
     text = sbom.rendered(sbom.bill(OLD["reference"], OLD["id"], FOUND, {}))
     (record.parent / "sbom" / sbom.file_name(OLD["id"])).write_text(text)
     labels = {"gaudi-serving.image.version.torch": "2.7.1", "gaudi-serving.image.version.vllm": "0.8"}
-    images = {
+    known = {
         OLD["reference"]: {"id": OLD["id"], "digest": None, "built": OLD["built"], "parts": ["numactl"]},
         READY["reference"]: {"id": READY["id"], "digest": "sha256:d", "packages": {"vllm": "0.9"}, "built": labels},
     }
-    record.write_text(json.dumps({"schema": 1, "images": images}))
+    record.write_text(json.dumps({"schema": 1, "images": known}))
     return record
 
 
-def test_the_module_puts_record_labels_and_bill_together(run: Run, node: Path) -> None:
-    container = [{"Image": OLD["id"], "State": {"Running": True}, "Config": {"Labels": {}}}]
+STOPPED: dict[str, Answer] = {"systemctl show vllm-chat.service": (0, "ActiveState=inactive\n", "")}
+
+
+def seen(run: Run, answers: dict[str, Answer]) -> dict[str, Any]:
+    """What a node without other programs than these has."""
+    asked = {"parts": ["images", "plans"]}
+    return node_images(run(node_report, asked, {**STOPPED, **answers}, check=True).result)
+
+
+def test_the_report_puts_record_labels_and_bill_together(run: Run, node: Path) -> None:
     answers: dict[str, Answer] = {
         f"docker image inspect --format {{{{.Id}}}} {OLD['reference']}": (0, f"{OLD['id']}\n", ""),
         f"docker image inspect --format {{{{.Id}}}} {READY['reference']}": (1, "\n", "Error: No such image\n"),
-        "docker container inspect vllm-chat": (0, json.dumps(container), ""),
+        "docker container inspect --format {{.Image}} vllm-chat": (0, f"{OLD['id']}\n", ""),
     }
-    ran = run(serving_image_info, {"record": str(node)}, answers, check=True)
-    assert not ran["changed"]
+    ran = seen(run, answers)
     assert ran["instances"] == [{"instance": "chat", "image": OLD["reference"], "runs_in": OLD["id"]}]
     one, other = ran["images"]
     assert (one["present"], one["built"], one["parts"]) == (True, OLD["built"], ["numactl"])
@@ -275,11 +289,61 @@ def test_the_module_puts_record_labels_and_bill_together(run: Run, node: Path) -
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_bill_is_said(run: Run, node: Path, kind: str) -> None:
     damage(node.parent / "sbom" / sbom.file_name(OLD["id"]), kind)
-    one = run(serving_image_info, {"record": str(node)}, {})["images"][0]
+    one = seen(run, {})["images"][0]
     assert "is damaged" in one["damaged"]
     assert "writes it anew" in image_table({"one": {"images": [one], "instances": []}})[-1]
 
 
 def test_a_damaged_record_is_refused(run: Run, node: Path) -> None:
     node.write_text("{")
-    assert run(serving_image_info, {"record": str(node)}, {})["refused_id"] == "image_record_damaged"
+    with pytest.raises(AnsibleFilterError, match=r"is damaged: it .* writes it anew\. \[image_record_damaged\]$"):
+        seen(run, {})
+
+
+def test_without_an_engine_what_is_on_record_counts(run: Run, node: Path) -> None:
+    assert [image["present"] for image in seen(run, {})["images"]] == [True, True]
+    node.unlink()
+    assert seen(run, {})["images"] == []
+
+
+@pytest.mark.parametrize(("said", "refused"), [("Error: No such container: vllm-chat", False), ("is it up?", True)])
+def test_a_container_that_nobody_can_look_at_is_not_taken_for_none(
+    run: Run, node: Path, said: str, refused: bool
+) -> None:
+    answers: dict[str, Answer] = {"docker image inspect": (1, "", ""), "docker container inspect": (1, "", said)}
+    if refused:
+        with pytest.raises(
+            AnsibleFilterError, match=r"vllm-chat cannot be looked at: is it up\? \[container_not_seen\]$"
+        ):
+            seen(run, answers)
+    else:
+        assert seen(run, answers)["instances"][0]["runs_in"] == ""
+
+
+def test_an_instance_with_a_damaged_plan_is_warned_of(
+    run: Run, node: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warned: list[str] = []
+    monkeypatch.setattr(Display, "warning", lambda _self, text: warned.append(text))
+    (tmp_path / "instances/chat/plan.json").write_text("{")
+    assert seen(run, {})["instances"] == []
+    assert warned == [f"{paths.INSTANCES}/chat/plan.json is damaged: which image chat has is not known."]
+
+
+WHOLE: dict[str, Any] = {"record": {"text": None}, "bills": {}, "engine": False, "ids": {}, "runs_in": {}}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"error": "Too late."},
+        {**WHOLE, "record": []},
+        {**WHOLE, "record": {"damage": 7}},
+        {**WHOLE, "bills": 7},
+        {**WHOLE, "engine": 7},
+        {**WHOLE, "ids": []},
+    ],
+)
+def test_a_report_of_another_form_is_refused(odd: dict[str, Any]) -> None:
+    with pytest.raises(AnsibleFilterError, match=r"\[[a-z_]+\]$"):
+        node_images({"report": {"images": odd, "plans": {"plans": {}}}})

@@ -392,12 +392,10 @@ APT = "folders of apt, where only root and apt write"
 PLACES = {
     "library/apt_source.py": f"{APT}; {SYSTEM_FILES}",
     "library/batch_answers.py": OURS,
-    "library/batch_instance_info.py": OURS,
     "library/brought_packages.py": f"{OURS}; {APT}",
     "library/card_reservation.py": OURS,
     "library/container_runtime_proof.py": f"{OURS}; {SYSTEM_FILES}",
     "library/docker_daemon_json.py": f"{OURS}; {SYSTEM_FILES}",
-    "library/driver_before.py": OURS,
     "library/driver_kernel_pin.py": SYSTEM_FILES,
     "library/fabric_check.py": f"{OURS}; {SYSTEM_FILES}",
     "library/fetched_key.py": SYSTEM_FILES,

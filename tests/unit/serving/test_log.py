@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.serving import log
 from ansible.utils.display import Display
 
 from action_plugins import vllm_service_log
-from library import vllm_service_log_info
+from library import vllm_service_info
 from plugin_utils.following import Following
 from tests.unit.host.modules import run_main
 
@@ -38,13 +38,13 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.write_text(JOURNALCTL)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(vllm_service_log_info, "INTERVAL", 0.01)
+    monkeypatch.setattr(vllm_service_info, "INTERVAL", 0.01)
     return tmp_path / "journalctl.asked"
 
 
-def read(**options: Any) -> dict[str, Any]:
-    """Run the module for the instance a."""
-    return run_main(vllm_service_log_info.__name__, {"instance": "a", **options})
+def read(wait: int = 0, **options: Any) -> dict[str, Any]:
+    """Run the module for the log of the instance a."""
+    return run_main(vllm_service_info.__name__, {"log": {"instance": "a", **options}, "wait": wait})
 
 
 def test_the_last_lines_of_the_unit_are_asked_for() -> None:
@@ -101,7 +101,7 @@ def test_a_time_that_journalctl_does_not_know_is_said(asked: Path) -> None:
     assert found["failed"]
     assert (
         found["msg"]
-        == "journalctl cannot read the log of a: Failed to parse timestamp: nonsense. " + vllm_service_log_info.MARKS
+        == "journalctl cannot read the log of a: Failed to parse timestamp: nonsense. " + vllm_service_info.MARKS
     )
 
 
@@ -139,7 +139,7 @@ def test_what_is_shown_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server's colours, and worse, do not reach the terminal of who looks."""
     node = Node({"lines": ["\x1b[31mred\x07"], "cursor": "s=1"})
     assert shown(node, monkeypatch) == ({"changed": False, "shown": 1}, ["[gaudi-1: a] red?"])
-    assert node.asked == [{"instance": "a", "lines": 100, "since": ""}]
+    assert node.asked == [{"log": {"instance": "a", "lines": 100, "since": ""}}]
 
 
 def test_following_goes_on_from_each_answer_until_the_node_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,4 +147,4 @@ def test_following_goes_on_from_each_answer_until_the_node_gives_none(monkeypatc
     lost = {"failed": True, "unreachable": True, "msg": "gone"}
     node = Node({"lines": ["1"], "cursor": "s=1"}, {"lines": ["2", "3"], "cursor": "s=3"}, lost)
     assert shown(node, monkeypatch, follow=True) == (lost, ["[gaudi-1: a] 1", "[gaudi-1: a] 2", "[gaudi-1: a] 3"])
-    assert [each.get("after") for each in node.asked] == [None, "s=1", "s=3"]
+    assert [each["log"].get("after") for each in node.asked] == [None, "s=1", "s=3"]

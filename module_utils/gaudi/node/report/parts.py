@@ -8,16 +8,33 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from . import acceptance, cards, files, instances, jobs, last_starts, next_boot, reservations, tuning, weights
+from . import (
+    acceptance,
+    cards,
+    driver_before,
+    files,
+    images,
+    instances,
+    jobs,
+    last_starts,
+    next_boot,
+    plans,
+    reservations,
+    tuning,
+    weights,
+)
 from .errors import answers
 
 PARTS: Mapping[str, Callable[[AnsibleModule], dict[str, Any]]] = {
     "acceptance": acceptance.read,
     "cards": cards.read,
+    "driver_before": driver_before.read,
+    "images": images.read,
     "instances": instances.read,
     "jobs": jobs.read,
     "last_starts": last_starts.read,
     "next_boot": next_boot.read,
+    "plans": plans.read,
     "reservations": reservations.read,
     "tuning": tuning.read,
 }
