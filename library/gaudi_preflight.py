@@ -1086,7 +1086,7 @@ def look_at_driver(
     return replace(told, stops=look.found.instances) if booted else told
 
 
-def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Answer]:
+def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Permission]:
     """Return plans that a valid verdict keeps from starting, as the role fabric_check would decide; changes nothing.
 
     If the verdict lets all of them start, nothing more is read. Decisions that need a measurement are left to that

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.refusal import Refusal
-from ..cards.placement import Card, Joined, choose, cpu_binding, read_cards
+from ..cards.placement import CardGroups, PlacementCard, choose, cpu_binding, read_cards
 from ..catalogue.entries import CardType, ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
@@ -41,7 +41,7 @@ def place(
     card_type: CardType | None,
     label: str,
     draft: Draft,
-) -> tuple[list[Card], list[Card]]:
+) -> tuple[list[PlacementCard], list[PlacementCard]]:
     """The chosen cards and all cards; ``card_type`` is that of the node."""
     fixed = release.constants.get("tensor_parallel_size")
     asked = request.tensor_parallel_size
@@ -94,7 +94,7 @@ def place(
     return chosen, cards
 
 
-def _check_serials(cards: Sequence[Card], own: Sequence[int], serials: Mapping[int, str], label: str) -> None:
+def _check_serials(cards: Sequence[PlacementCard], own: Sequence[int], serials: Mapping[int, str], label: str) -> None:
     """Refuse a card that was exchanged since the instance reserved it; ``serials`` are those of the reservations."""
     for card in cards:
         held = serials.get(card.module_id)
@@ -107,7 +107,12 @@ def _check_serials(cards: Sequence[Card], own: Sequence[int], serials: Mapping[i
 
 
 def _say_choice(
-    draft: Draft, request: Request, cards: Sequence[Card], chosen: Sequence[Card], own: Sequence[int], label: str
+    draft: Draft,
+    request: Request,
+    cards: Sequence[PlacementCard],
+    chosen: Sequence[PlacementCard],
+    own: Sequence[int],
+    label: str,
 ) -> None:
     """Record which cards were chosen and why; warn if an instance cannot get its former cards back."""
     modules = [card.module_id for card in chosen]
@@ -132,7 +137,7 @@ def _say_choice(
 
 
 def _warn_of_sockets(
-    draft: Draft, cards: Sequence[Card], chosen: Sequence[Card], joined: Joined, together: int
+    draft: Draft, cards: Sequence[PlacementCard], chosen: Sequence[PlacementCard], joined: CardGroups, together: int
 ) -> None:
     """Warn of modules on several NUMA nodes where one node has as many cards that are joined no worse.
 
@@ -201,7 +206,9 @@ def module_ids(modules: Sequence[int]) -> str:
     return _list(modules)
 
 
-def module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card], release: ReleaseEntry) -> None:
+def module_variables(
+    draft: Draft, chosen: Sequence[PlacementCard], cards: Sequence[PlacementCard], release: ReleaseEntry
+) -> None:
     """Module ids for the framework: a list for several cards, HLS_MODULE_ID for one."""
     name = "HLS_MODULE_ID" if len(chosen) == 1 else "HABANA_VISIBLE_MODULES"
     draft.variable(name, module_ids(modules=[card.module_id for card in chosen]))
@@ -210,7 +217,9 @@ def module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card]
         draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES(value=release.constants["visible_devices"]))
 
 
-def bind_cpus(draft: Draft, release: ReleaseEntry, cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
+def bind_cpus(
+    draft: Draft, release: ReleaseEntry, cards: Sequence[PlacementCard], chosen: Sequence[PlacementCard]
+) -> list[str]:
     """The command that binds the server to the cores near its cards; empty where they are not known."""
     binding = cpu_binding(cards, chosen)
     by_script = family_of(release).script_binds_cpus

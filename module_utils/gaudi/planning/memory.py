@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry
 from ..families.base import Lengths
 from ..families.registry import family_of
@@ -126,7 +126,7 @@ def memory_part(draft: Draft, subject: Subject, lengths: Lengths) -> dict[str, o
     return result
 
 
-def _idle(card: Card, card_type: CardType | None) -> int:
+def _idle(card: PlacementCard, card_type: CardType | None) -> int:
     """MiB that a card takes with nothing on it: as it says now, unless something runs there."""
     idle = card.memory_used_mib
     if idle is None or idle > IDLE_AT_MOST_MIB:

@@ -10,7 +10,7 @@ from ..base.absent import TWO_NODES, absent
 from ..base.checks import question, shown
 from ..base.command_line import options
 from ..base.refusal import Refusal
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..families.base import Lengths
@@ -631,7 +631,7 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
         )
 
 
-def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft: Draft) -> None:
+def check_card_type(chosen: Sequence[PlacementCard], cards: Mapping[str, CardType], draft: Draft) -> None:
     """Refuse or warn of an unknown card, and of one that no release is documented for."""
     name = chosen[0].name
     if name is None:
@@ -649,7 +649,7 @@ def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft
         )
 
 
-def check_card_names(chosen: Sequence[Card], label: str) -> None:
+def check_card_names(chosen: Sequence[PlacementCard], label: str) -> None:
     """One instance's cards are of one type."""
     names = sorted({card.name for card in chosen if card.name})
     if len(names) > 1:
@@ -659,6 +659,6 @@ def check_card_names(chosen: Sequence[Card], label: str) -> None:
         )
 
 
-def inputs_of(cards: Sequence[Card]) -> list[Mapping[str, Any]]:
+def inputs_of(cards: Sequence[PlacementCard]) -> list[Mapping[str, Any]]:
     """What placement saw of cards, for the explanation."""
     return [{"module_id": card.module_id, "numa_node": card.node, "cpus": card.cpus} for card in cards]

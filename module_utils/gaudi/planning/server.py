@@ -9,7 +9,7 @@ from typing import Any
 from ..base.checks import shown
 from ..base.listeners import outside
 from ..base.refusal import Refusal
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
 from ..catalogue.surface import Surface
 from ..request.node import Node
@@ -247,7 +247,7 @@ def own_ports(modules: Sequence[int]) -> str:
     return str(first_port(modules))
 
 
-def own_ports_variable(draft: Draft, cards: Sequence[Card], surface: Surface) -> None:
+def own_ports_variable(draft: Draft, cards: Sequence[PlacementCard], surface: Surface) -> None:
     """Ports that are known beforehand, so that they can be closed; nothing where the release does not read which."""
     if surface.reads(VARIABLE):
         draft.variable(VARIABLE, own_ports(modules=[card.module_id for card in cards]))

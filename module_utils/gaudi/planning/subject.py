@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
 from ..model.architectures import check_architectures
@@ -55,9 +55,9 @@ class Subject:
     name: str | None
     entry: ModelEntry | None
     weights: Weights | None
-    cards: Sequence[Card]
+    cards: Sequence[PlacementCard]
     # All cards of the node.
-    node_cards: Sequence[Card]
+    node_cards: Sequence[PlacementCard]
     card_type: CardType | None
 
     @property

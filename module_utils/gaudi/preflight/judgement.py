@@ -18,7 +18,7 @@ from ..base.printable import printable
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
 from ..engine import daemon
-from ..fabric.verdict import Answer
+from ..fabric.verdict import Permission
 from ..host import cmdline, iommu, state
 from ..serving.plan import recipe_directory
 from ..weights import source_plan
@@ -160,7 +160,7 @@ class Seen:
     coming: Sequence[Coming] = ()
     python: str = ""
     """What the downloader's Python says of itself, such as 3.11, or why it cannot be asked."""
-    held_back: Sequence[Answer] = ()
+    held_back: Sequence[Permission] = ()
     """Why the verdict on cards and links keeps plans from starting."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """By path, for each of ``space_needs`` and ``recipe_space``."""

@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.fabric import static
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict
 from ansible.module_utils.gaudi.host import state
 from ansible.module_utils.gaudi.host.cmdline import Needed
 from ansible.module_utils.gaudi.preflight import checks, compatibility
@@ -46,7 +46,7 @@ def no_driver() -> list[Finding]:
 def links_in_the_verdict() -> list[Finding]:
     down = links.changed(links.ports(), lambda port: (port.module, port.number) == (3, 9), up=False)
     faults = static.check(links.topology(), TYPES, down, links.interfaces(), links.ALL)
-    made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
+    made_of = VerdictSubject({"0": "AM1"}, "1.22.1", None, None, None, None, None)
     facts: dict[str, Any] = {"made_of": made_of, "results": (), "located": (), "not_measured": "", "nics": None}
     return judged.of_verdict(new_verdict(node="n", time="now", faults=list(faults), **facts))
 

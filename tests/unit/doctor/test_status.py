@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.cards.document import new_card
 from ansible.module_utils.gaudi.doctor import status
 from ansible.module_utils.gaudi.driver.dkms import Built
 from ansible.module_utils.gaudi.driver.next_boot import NextBoot
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict, overridden
 from ansible.module_utils.gaudi.host.cmdline import Needed
 from ansible.module_utils.gaudi.host.iommu import Group
 from ansible.module_utils.gaudi.node import instances, long_work, states
@@ -222,7 +222,7 @@ def test_what_belongs_to_no_instance_or_to_no_inventory_is_named(node: Path) -> 
 
 def test_the_verdict_on_cards_and_links_is_shown(node: Path) -> None:
     assert told("acceptance") == []
-    made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
+    made_of = VerdictSubject({"0": "AM1"}, "1.22.1", None, None, None, None, None)
     verdict = new_verdict(
         node="n", time="now", made_of=made_of, faults=(), nics=None, results=(), located=(), not_measured="In use."
     )

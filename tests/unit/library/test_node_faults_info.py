@@ -15,8 +15,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
-from ansible.module_utils.gaudi.fabric.static import Fault
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
+from ansible.module_utils.gaudi.fabric.static import StaticFault
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict
 from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states
 from ansible.module_utils.gaudi.node.containers import Container
 from ansible.module_utils.gaudi.node.kept import InstancePaths
@@ -347,8 +347,8 @@ def test_the_verdict_is_read(node: Path) -> None:
     document = new_verdict(
         node="n",
         time="now",
-        made_of=MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None),
-        faults=[Fault("port_down", "A port is down.", (0,), True)],
+        made_of=VerdictSubject({"0": "AM1"}, "1.22.1", None, None, None, None, None),
+        faults=[StaticFault("port_down", "A port is down.", (0,), True)],
         nics=None,
         results=(),
         located=(),
