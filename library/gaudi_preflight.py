@@ -530,7 +530,7 @@ def read_text(path: str) -> str:
         return ""
 
 
-def look(module: AnsibleModule) -> judgement.Seen:
+def look(module: AnsibleModule) -> judgement.PreflightFacts:
     """Read all facts for the judgement; changes nothing."""
     params = module.params
     plans = judgement.servable(params["plans"])
@@ -541,7 +541,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
     asked_for = {*handover.rivals(plans, before), *handover.changed(plans, before)}
     coming = look_at_missing(params)
     identified, damaged = identify_engine(module)
-    seen = judgement.Seen(
+    seen = judgement.PreflightFacts(
         topology=params["topology"] or read_cards(module),
         clock=time.time(),
         os_release=read_text("/etc/os-release"),
@@ -590,7 +590,7 @@ def default_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.Problem]:
+def look_at_mounts(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[checks.Problem]:
     """Return file systems below this run's folders that are not mounted; mounted ones may hang, so none is read."""
     mounted = mounts.points(read_text("/proc/self/mountinfo"))
     wanted = [*mounts.of_fstab(read_text(mounts.FSTAB)), *mounts.of_units(systemctl(module, *mounts.SHOW))]
@@ -600,7 +600,7 @@ def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.P
     return lacking
 
 
-def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.Engine:
+def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.ContainerFacts:
     """Query the engine for running containers and images, and read the image record."""
     complaints: list[str] = []
     names, renamed = read_containers(module, complaints)
@@ -613,7 +613,7 @@ def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) ->
         for image in {plan["image"] for plan in plans}
         if (image in recorded if docker is None else has_image(module, docker, image))
     }
-    return judgement.Engine(names, "; ".join(complaints), recorded, renamed, frozenset(there))
+    return judgement.ContainerFacts(names, "; ".join(complaints), recorded, renamed, frozenset(there))
 
 
 def identify_engine(module: AnsibleModule) -> tuple[engine_look.Engine | None, list[checks.Problem]]:
@@ -698,7 +698,7 @@ def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetche
 
 
 def look_outside(
-    module: AnsibleModule, driver: driver_first.DriverFirst, seen: judgement.Seen
+    module: AnsibleModule, driver: driver_first.DriverFirst, seen: judgement.PreflightFacts
 ) -> tuple[list[Refusal], list[str]]:
     """Return what a proxy of the site keeps from this node, as refusals and as findings.
 
@@ -716,7 +716,7 @@ def look_outside(
     return refusals, [*findings, *map(str, blocked)]
 
 
-def blocked_hubs(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+def blocked_hubs(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[Refusal]:
     """Return why no hub can be asked for the weights that are fetched to this node; nothing if one of them may be."""
     if not any(one.source["fetch"] for one in seen.coming):
         return []
@@ -729,7 +729,7 @@ def blocked_hubs(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
     return found
 
 
-def blocked_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+def blocked_registry(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[Refusal]:
     """Return why the engine cannot pull an image that it lacks through the proxies that the site sets for it."""
     params, found = module.params, {}
     if params["image_built"] or not (params["engine"] and params["packages"]):
@@ -862,8 +862,8 @@ def writers_of(folder: Path) -> str:
 
 
 def look_at_instance(
-    params: Mapping[str, Any], engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
-) -> judgement.Instance:
+    params: Mapping[str, Any], engine: judgement.ContainerFacts, plan: Mapping[str, Any], listeners: Sequence[Listener]
+) -> judgement.InstanceFacts:
     """Look for what a plan requires beside weights, and for the user of its port."""
     requires, measurements = plan["requires"], plan["requires"].get("measurements")
     written = [Path(mount["source"]) for mount in plan["container"].get("mounts", []) if not mount["read_only"]]
@@ -872,7 +872,7 @@ def look_at_instance(
         user = port_user(engine, plan, listeners)
     except socket.gaierror as error:
         unknown = str(error.strerror)
-    return judgement.Instance(
+    return judgement.InstanceFacts(
         lacking=[path for path in requires.get("files") or [] if not Path(path).is_file()],
         measured=(
             weights_folders.measurement_files(Path(measurements["path"]), len(plan["modules"])) if measurements else 0
@@ -909,7 +909,7 @@ def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str
 
 
 def port_user(
-    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+    engine: judgement.ContainerFacts, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> dict[str, Any] | None:
     """Return the process that holds a plan's port, or None if the port is free or the instance itself has it.
 
@@ -926,7 +926,7 @@ def port_user(
 
 
 def cut_off_users(
-    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+    engine: judgement.ContainerFacts, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> dict[int, dict[str, Any]]:
     """Return, by port, who listens on ports that are closed to other machines while a plan's instance runs."""
     users = {
@@ -937,7 +937,7 @@ def cut_off_users(
     return {port: user for port, user in users.items() if user["pid"] and instance_of(user) is None}
 
 
-def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
+def user_of(engine: judgement.ContainerFacts, pid: int | None) -> dict[str, Any]:
     """Describe a process: its name, its unit, its container."""
     user: dict[str, Any] = topology_users.new_user()
     if pid is None:
@@ -962,7 +962,7 @@ def look_where_lost(before: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {str(path): weights_folders.lies_on(path) for path in sorted(lost)}
 
 
-def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
+def look_at_missing(params: Mapping[str, Any]) -> list[judgement.MissingWeights]:
     """Find which weights are missing, and what is at their paths instead; nothing if the run does not fetch weights."""
     if not params["weights_fetch"]:
         return []
@@ -979,7 +979,7 @@ def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
     for source in source_plan.all_missing(params["source_plans"], whole):
         name, convert = judgement.begins_in(source), source["convert"]
         found.append(
-            judgement.Coming(
+            judgement.MissingWeights(
                 source,
                 begun=weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}"),
                 made=weights_folders.bytes_below(root / convert["target"]) if convert else 0,
@@ -1046,7 +1046,7 @@ def look_at_sources(params: Mapping[str, Any], *, driver_first: bool) -> tuple[l
 
 
 def look_at_driver(
-    module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
+    module: AnsibleModule, seen: judgement.PreflightFacts, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
     """Say what the driver of a node needs, if the role gaudi_driver follows and may have something to do."""
     params, foreseen = module.params, bool(seen.topology.get("foreseen"))

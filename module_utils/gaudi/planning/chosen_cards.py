@@ -11,7 +11,7 @@ from ..catalogue.entries import CardType, ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
 from ..request.node import Node
-from ..request.options import Request
+from ..request.options import InstanceRequest
 from ..rules.draft import Draft, given, rule
 from .links import cards_together, joined_cards
 from .refusals import check_card_names, check_heads, inputs_of, one_node_only
@@ -34,7 +34,7 @@ def all_modules(topology: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def place(
-    request: Request,
+    request: InstanceRequest,
     release: ReleaseEntry,
     model: ModelFacts,
     node: Node,
@@ -108,7 +108,7 @@ def _check_serials(cards: Sequence[PlacementCard], own: Sequence[int], serials: 
 
 def _say_choice(
     draft: Draft,
-    request: Request,
+    request: InstanceRequest,
     cards: Sequence[PlacementCard],
     chosen: Sequence[PlacementCard],
     own: Sequence[int],
@@ -167,7 +167,7 @@ def _wanted(size: int, copies: int) -> str:
     return one if copies == 1 else f"{one} and data_parallel_size {copies}, {size * copies} cards in all"
 
 
-def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bool) -> tuple[int, ...] | None:
+def _within(request: InstanceRequest, label: str, draft: Draft, count: int, *, fixed: bool) -> tuple[int, ...] | None:
     """The cards that variables of the caller narrow the choice to."""
     environment = request.extra_environment
     if "HABANA_VISIBLE_DEVICES" in environment:
@@ -179,7 +179,7 @@ def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bo
     listed_text = environment.get("HABANA_VISIBLE_MODULES") or environment.get("HLS_MODULE_ID")
     if not listed_text or listed_text.lower() == "all":
         return None
-    listed = Request.from_mapping({"modules": listed_text}).modules or ()
+    listed = InstanceRequest.from_mapping({"modules": listed_text}).modules or ()
     if request.modules is not None:
         if sorted(request.modules) != sorted(listed):
             draft.warn(

@@ -143,7 +143,7 @@ def _grown(resolved: ResolvedRequest, entry: ModelEntry | None, weights: Weights
 
 
 def _kv_cache(
-    draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, lengths: Lengths, label: str
+    draft: Draft, resolved: ResolvedRequest, split: memory.MemorySplit, per_token: int, lengths: Lengths, label: str
 ) -> dict[str, object]:
     """What the KV cache holds. Raises Refusal where that is less than one longest request."""
     divided = _divided(draft, resolved, split, per_token, resolved.cards)
@@ -172,7 +172,7 @@ def _kv_cache(
 
 
 def _divided(
-    draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int
+    draft: Draft, resolved: ResolvedRequest, split: memory.MemorySplit, per_token: int, count: int
 ) -> dict[str, float]:
     """The KV cache, its empty block and the states beside it, in GiB of a card; empty for the fork, which has neither.
 

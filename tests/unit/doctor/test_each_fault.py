@@ -18,7 +18,7 @@ from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdic
 from ansible.module_utils.gaudi.host import state
 from ansible.module_utils.gaudi.host.cmdline import Needed
 from ansible.module_utils.gaudi.preflight import checks, compatibility
-from ansible.module_utils.gaudi.preflight.compatibility import Image
+from ansible.module_utils.gaudi.preflight.compatibility import ImageFacts
 
 from tests.unit.doctor.test_findings import PIECES, of_instance
 from tests.unit.fabric import test_static as links
@@ -130,7 +130,12 @@ def crash_loop() -> list[Finding]:
             "no free piece of 4 MiB",
             "compact_memory",
         ),
-        (lambda: of_release(images={IMAGE: Image("1.21.3.57")}), "image", "habana-torch-plugin 1.21.3.57", "Correct"),
+        (
+            lambda: of_release(images={IMAGE: ImageFacts("1.21.3.57")}),
+            "image",
+            "habana-torch-plugin 1.21.3.57",
+            "Correct",
+        ),
         (crash_loop, "crash-loop", "ends again and again: waiting 20 s before attempt 3 of 5", "logs.yml"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.plugin_buckets.made import buckets
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from . import restated
 
 BLOCK = 128
 SERVERS = st.builds(
-    Server,
+    ServerSettings,
     max_num_seqs=st.integers(1, 40),
     max_model_len=st.one_of(st.integers(129, 9000), st.sampled_from([8191, 8192, 8193])),
     max_num_batched_tokens=st.integers(1, 3000),
@@ -44,7 +44,7 @@ class Backwards(Exception):
 class Asked:
     """One server's wishes, and how its version reads them."""
 
-    server: Server
+    server: ServerSettings
     numbers: Mapping[str, int]
     padded: bool
     old: bool
@@ -103,7 +103,7 @@ def wanted(asked: Asked) -> tuple[list[list[int]], list[list[int]]]:
 
 @given(MADE_BY, SERVERS, st.booleans(), NUMBERS)
 def test_numbers_of_a_dimension(
-    made_by: tuple[str, bool], server: Server, contiguous: bool, own: dict[str, int]
+    made_by: tuple[str, bool], server: ServerSettings, contiguous: bool, own: dict[str, int]
 ) -> None:
     plugin, padded = made_by
     strategy = {"VLLM_BUCKETING_STRATEGY": "pad"} if padded else {"VLLM_EXPONENTIAL_BUCKETING": "false"}

@@ -46,7 +46,7 @@ def bare(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the machine that runs the tests nothing is looked at."""
     monkeypatch.setattr(gaudi_preflight, "read_text", lambda _path: "")
     monkeypatch.setattr(next_boot, "read", lambda _module: NextBoot("", "", ""))
-    monkeypatch.setattr(gaudi_preflight, "look_at_instance", lambda *_: judgement.Instance())
+    monkeypatch.setattr(gaudi_preflight, "look_at_instance", lambda *_: judgement.InstanceFacts())
     monkeypatch.setattr(gaudi_preflight, "read_containers", lambda *_: ({}, {}))
     monkeypatch.setattr(folders, "space_at", lambda path: (str(path), 1 << 60))
     assert node.folder.is_dir()
