@@ -616,7 +616,7 @@ def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) ->
     return judgement.ContainerFacts(names, "; ".join(complaints), recorded, renamed, frozenset(there))
 
 
-def identify_engine(module: AnsibleModule) -> tuple[engine_look.Engine | None, list[checks.Problem]]:
+def identify_engine(module: AnsibleModule) -> tuple[engine_look.NodeEngine | None, list[checks.Problem]]:
     """Return the engine as the role container_runtime identifies it, or why it cannot; None without that role."""
     given = module.params["packages"]
     if not given:
@@ -635,7 +635,7 @@ def image_to_inspect(params: Mapping[str, Any]) -> str:
     return asked.measuring_image(judgement.servable(params["plans"])) if needed else ""
 
 
-def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine | None) -> dict[str, Any]:
+def look_at_configuration(module: AnsibleModule, identified: engine_look.NodeEngine | None) -> dict[str, Any]:
     """Return where the engine keeps images, and what keeps its configuration from being changed."""
     by_others = identified.report["by_others"] if identified else None
     asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
@@ -664,7 +664,7 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
             return known
         live = asked.get("live_restore")
         given = {**asked, "live_restore": None if live is None else boolean(live)}
-        requested = configuration.Requested(
+        requested = configuration.RequestedConfiguration(
             **given, proxies=configuration.written_proxies(module.params["engine_proxies"])
         )
         decision = configuration.decide(found, existing, requested, path)
@@ -682,7 +682,7 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
     return {**known, "engine_notes": decision.notes}
 
 
-def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[str]]:
+def wanted_packages(module: AnsibleModule, engine: engine_look.NodeEngine, *, fetches: bool) -> dict[str, list[str]]:
     """Return the packages that are missing for this run, by the part that installs them, the driver left out."""
     params, given = module.params, module.params["packages"]
     family, manage = engine_packages.family_of(read_text("/etc/os-release")), boolean(given["manage"])
@@ -722,7 +722,7 @@ def blocked_hubs(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[
         return []
     found = []
     for hub in module.params["weights_hubs"]:
-        why = blocked(module, hub["address"], config.Proxy(hub["proxy"], hub["option"]))
+        why = blocked(module, hub["address"], config.AptProxy(hub["proxy"], hub["option"]))
         if not why:
             return []
         found.append(Refusal("weights_behind_proxy", f"{why} Weights of this run are fetched from {hub['name']}."))
@@ -742,12 +742,12 @@ def blocked_registry(module: AnsibleModule, seen: judgement.PreflightFacts) -> l
         if not re.search("[.:]", registry) or bypassed(registry.partition(":")[0], seen.no_proxy):
             continue
         option = "container_runtime_https_proxy, or gaudi_https_proxy without it"
-        if why := blocked(module, f"https://{registry}/v2/", config.Proxy(proxy, option)):
+        if why := blocked(module, f"https://{registry}/v2/", config.AptProxy(proxy, option)):
             found[why] = Refusal("image_behind_proxy", f"{why} The image {image} is pulled from there.")
     return list(found.values())
 
 
-def blocked(module: AnsibleModule, address: str, proxy: config.Proxy) -> str:
+def blocked(module: AnsibleModule, address: str, proxy: config.AptProxy) -> str:
     """Ask an address through a proxy once; return why the proxy does not let the request through, "" if it does."""
     if not proxy.address.startswith("http://"):
         # None, or of a kind that this module cannot ask.
@@ -785,7 +785,7 @@ def look_at_repositories(
         return [found], []
 
 
-def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[Any]]:
+def look_at_packages(module: AnsibleModule, engine: engine_look.NodeEngine, *, fetches: bool) -> dict[str, list[Any]]:
     """Return why the engine or the packages of this run are refused, and notes on the engine. Nothing is installed."""
     params, given = module.params, module.params["packages"]
     os_release = read_text("/etc/os-release")

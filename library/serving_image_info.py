@@ -177,7 +177,7 @@ def main() -> None:
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     path = Path(module.params["record"])
     try:
-        images = (read(path, image_record.Record.parse) or image_record.Record()).images
+        images = (read(path, image_record.ImageRecord.parse) or image_record.ImageRecord()).images
     except Damaged as damage:
         module.fail_json(msg=f"{damage}. The next run of site.yml writes it anew.", refused_id="image_record_damaged")
     for file in plans.damaged_plans(PLANS):

@@ -18,7 +18,7 @@ from typing import Any
 
 import ansible_runner
 
-from plugin_utils.phases import Run, sentence
+from plugin_utils.phases import RunPhases, sentence
 from simulator.settings import ROOT
 
 
@@ -26,7 +26,7 @@ from simulator.settings import ROOT
 class Progress:
     """What is known of a run, built from ansible-runner's events in the order they come."""
 
-    run: Run = field(default_factory=Run)
+    run: RunPhases = field(default_factory=RunPhases)
     failures: dict[str, str] = field(default_factory=dict)  # host -> why it failed last
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:

@@ -14,7 +14,7 @@ from ..cards.findings import finding
 from ..cards.given import reported_topology
 from ..cards.reservations import holders
 from ..cards.text import describe_node
-from ..driver.dkms import Built
+from ..driver.dkms import DkmsBuild
 from ..driver.next_boot import NextBoot
 from ..fabric import asked
 from ..faults.words import with_id
@@ -75,7 +75,7 @@ def _cards(kept: Any, said: Mapping[str, Any]) -> Iterator[str]:
 
 def _next_boot(boot: Mapping[str, Any]) -> Iterator[str]:
     """Whether a chosen kernel waits for a reboot, and whether a reboot would lose the driver."""
-    kernels = NextBoot(**{**boot, "built": tuple(Built(**each) for each in boot["built"])})
+    kernels = NextBoot(**{**boot, "built": tuple(DkmsBuild(**each) for each in boot["built"])})
     yield kernels.kernel_waits
     yield kernels.loses_driver
 
@@ -95,7 +95,7 @@ def _tuning(facts: Mapping[str, Any]) -> list[str]:
             sequence(recorded[key], key, MOST_ARGUMENTS)
     except ValueError as why:
         return [document.damaged(paths.HOST_TUNING, str(why))]
-    cards = iommu.translating([iommu.Group(**each) for each in facts["groups"]], running)
+    cards = iommu.translating([iommu.IommuGroup(**each) for each in facts["groups"]], running)
     found: list[str] = document.waits(document.refresh(recorded, facts["kernel"], running, iommu.shown(cards)))
     return found
 

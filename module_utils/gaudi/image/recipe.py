@@ -75,7 +75,7 @@ _OF_PART = {HOST_NICS: ("libfabric", "hccl_ofi_wrapper"), INC_CALIBRATION: ("inc
 _ALWAYS = ("hccl_demo",)
 
 
-class _Said(Reader):
+class _OptionReader(Reader):
     """A reader whose refusals name the site's option (serving_image_KEY) instead of the bare key."""
 
     def _what(self, key: str) -> str:
@@ -105,7 +105,9 @@ class ImageSettings:
     @classmethod
     def from_mapping(cls, value: object) -> ImageSettings:
         """Read a site's options ``serving_image_KEY``; null and empty values count as unset."""
-        reader = _Said({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
+        reader = _OptionReader(
+            {k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS
+        )
         form = "the name of an image, such as registry.example.com/gaudi/vllm"
         settings = cls(
             ref=matching(reader.text("ref", default=NAME), "serving_image_ref", _REFERENCE, form)

@@ -17,7 +17,7 @@ from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
 from ..faults.words import fault, remedy, with_id
-from ..host.cmdline import Needed
+from ..host.cmdline import NeededArgument
 from ..image.versions import PLUGIN, release_in_name
 from . import versions
 from .checks import Problem
@@ -69,7 +69,7 @@ class NodeFacts:
     title: str = ""
     """The system, for people."""
     kernel: str = ""
-    kernel_lacks: tuple[Needed, ...] = ()
+    kernel_lacks: tuple[NeededArgument, ...] = ()
     """Arguments that the running kernel needs for right answers, and was started without."""
     translated: str = ""
     """The cards whose addresses an IOMMU translates, where the release needs that it does not, as iommu.shown does."""

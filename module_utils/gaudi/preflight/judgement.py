@@ -120,7 +120,7 @@ class PreflightFacts:
     os_release: str = ""
     kernel: str = ""
     cmdline: str = ""
-    groups: Sequence[iommu.Group] = ()
+    groups: Sequence[iommu.IommuGroup] = ()
     """The IOMMU groups of the cards on the PCI bus."""
     path: str = "/usr/sbin:/usr/bin"
     """root's PATH, as tasks have it."""

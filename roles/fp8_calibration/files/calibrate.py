@@ -48,7 +48,7 @@ from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import missing_weights
 from gaudi.node.weights.measurements import check_npz
 from gaudi.serving.failure import Failure
-from gaudi.serving.plan import NO_ENTRY_POINT, Card, mount, tmpfs, ulimits, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, PlanCard, mount, tmpfs, ulimits, walls
 from gaudi.serving.plan_cards import card_indexes
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
@@ -358,7 +358,7 @@ def look_up_cards(document: dict[str, Any]) -> list[int]:
             f"hl-smi failed with status {seen.returncode}: {seen.stderr.strip() or seen.stdout.strip()}",
         )
     try:
-        return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
+        return card_indexes(seen.stdout, tuple(PlanCard(m["module_id"], m["serial"]) for m in document["modules"]))
     except Failure as failure:
         # A supervisor has kinds for the same two things; they stand in the state files of instances.
         if failure.reason.kind == "card-replaced":

@@ -172,7 +172,7 @@ class Instance:
             return "its supervisor does not say which sockets are its server's; run site.yml, which brings a newer one"
         return "" if state["phase"] == "serving" else str(state.get("status") or state["phase"])
 
-    def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
+    def ask(self, request: lines.BatchRequest, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
         # No proxy, no redirection and no other process at its port receives the token or the request.
         connection, _ = listening.connected(self.endpoint(), listening.known_sockets(self.sockets), timeout)
@@ -226,7 +226,7 @@ class Answers:
         if why := lines.failure(line):
             self.failed[name] = why
 
-    def has(self, request: lines.Request) -> bool:
+    def has(self, request: lines.BatchRequest) -> bool:
         """Whether it was answered before, as it is asked now. One that failed is asked again."""
         return self.ids.get(request.custom_id) == request.id and request.custom_id not in self.failed
 
@@ -256,7 +256,7 @@ class Answers:
             raise
         self._take(line, len(text))
 
-    def write_in_order(self, requests: Iterator[lines.Request], target: Path) -> None:
+    def write_in_order(self, requests: Iterator[lines.BatchRequest], target: Path) -> None:
         """Write the output, in one rename."""
         os.fsync(self._out.fileno())
         writing = target.with_suffix(".writing")
@@ -282,7 +282,7 @@ class Batch:
         has = [self.answers.has(request) for request in self.requests()]
         self.total, self.before = len(has), sum(has)
         # A worker that takes None ends.
-        self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * options.at_once)
+        self.left: queue.Queue[lines.BatchRequest | None] = queue.Queue(maxsize=2 * options.at_once)
         self.lock = threading.Lock()
         self.ended = threading.Event()
         self.failure: BaseException | None = None
@@ -291,7 +291,7 @@ class Batch:
         self.told_at = float("-inf")
         self.done = self.before
 
-    def requests(self) -> Iterator[lines.Request]:
+    def requests(self) -> Iterator[lines.BatchRequest]:
         """The requests, in order."""
         with self.options.input.open(encoding="utf-8") as there:
             yield from (lines.read_request(line) for line in there if line.strip())
@@ -327,7 +327,7 @@ class Batch:
         if self.ended.is_set():
             raise self.failure or Refusal("batch_broken", "one of those who ask ended; its last words are above")
 
-    def _hand_out(self, request: lines.Request | None) -> None:
+    def _hand_out(self, request: lines.BatchRequest | None) -> None:
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 self.left.put(request, timeout=1.0)
@@ -355,7 +355,7 @@ class Batch:
                     self.ended.set()
                 self.left.task_done()
 
-    def _ask(self, request: lines.Request) -> dict[str, Any]:
+    def _ask(self, request: lines.BatchRequest) -> dict[str, Any]:
         """The line of output for a request. Raises Refusal where the instance stays away."""
         waited, tries = 0.0, 0
         while True:
@@ -376,7 +376,7 @@ class Batch:
                 raise self.failure or Stopped
             waited += LOOK_AGAIN
 
-    def _try(self, request: lines.Request, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
+    def _try(self, request: lines.BatchRequest, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
         """Ask once: the line of output, or None, why there is none, and whether that was the request's own try."""
         try:
             status, body = self.instance.ask(request, self.options.timeout)

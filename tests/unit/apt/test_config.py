@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 from ansible.module_utils.gaudi.apt import config
-from ansible.module_utils.gaudi.apt.config import Proxy as Setting
+from ansible.module_utils.gaudi.apt.config import AptProxy as Setting
 from ansible.module_utils.gaudi.apt.config import Route
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt

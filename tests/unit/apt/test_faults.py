@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.apt import faults
-from ansible.module_utils.gaudi.apt.config import Proxy
+from ansible.module_utils.gaudi.apt.config import AptProxy
 from ansible.module_utils.gaudi.apt.sources import AptSource
 from ansible.module_utils.gaudi.base import access
 from ansible.module_utils.gaudi.base.access import BUNDLE
@@ -140,7 +140,7 @@ def test_a_fault_of_another_repository_is_a_warning_with_its_file(printed: str, 
 
 
 DENIED = err("407  Proxy Authentication Required [IP: 10.0.0.9 3128]")
-SITE_PROXY = Proxy("http://u:hidden@10.0.0.9:3128", "gaudi_http_proxy", ours=True)
+SITE_PROXY = AptProxy("http://u:hidden@10.0.0.9:3128", "gaudi_http_proxy", ours=True)
 KEY_AND_FILE = "Acquire::http::Proxy of /etc/apt/apt.conf.d/50proxy"
 
 
@@ -154,7 +154,7 @@ def test_a_proxy_of_the_site_that_denies_access_ends_the_run_whosever_the_reposi
 
 @pytest.mark.parametrize(("address", "words"), [("http://u:p@p:1", "rejects"), ("http://p:1", "wants an account")])
 def test_a_proxy_of_apts_own_is_named_by_its_key_and_file(address: str, words: str) -> None:
-    proxies = {URI: Proxy(address, KEY_AND_FILE)}
+    proxies = {URI: AptProxy(address, KEY_AND_FILE)}
     (warning,) = faults.judge(faults.parse(DENIED), SOURCES, "", "", "gaudi_driver", proxies=proxies)
     assert KEY_AND_FILE in warning and words in warning and "gaudi_http" not in warning
     with pytest.raises(Refusal) as refused:

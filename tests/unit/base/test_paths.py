@@ -123,7 +123,7 @@ def made_by(role: str) -> Iterator[Made]:
             yield Made(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
 
 
-def rows_of(role: str, path: str) -> list[paths.Owned]:
+def rows_of(role: str, path: str) -> list[paths.OwnedPath]:
     """What a path stands for whose last name comes from a loop that only a run can work out."""
     folder, _, name = path.rpartition("/")
     below = [owned for owned in paths.TABLE if owned.path.rpartition("/")[0] == folder and owned.owner == role]

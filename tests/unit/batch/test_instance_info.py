@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.node import instances, states
 from tests.unit.host.modules import run_main
 
 OWN, ANOTHER = f"batch-{'0' * 16}", f"batch-{'1' * 16}"
-REQUEST = lines.Request("one", "/v1/completions", {"model": "tiny"})
+REQUEST = lines.BatchRequest("one", "/v1/completions", {"model": "tiny"})
 
 
 class Node:

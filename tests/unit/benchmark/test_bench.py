@@ -63,7 +63,7 @@ class Node:
         made = plan()
         box = {**made["container"], "name": "vllm-chat"}
         self.document: dict[str, Any] = asked.describe(
-            {**made, "container": box}, DIGEST, asked.Client.of_release(release()), asked.BenchmarkLoad((1, 4))
+            {**made, "container": box}, DIGEST, asked.BenchmarkClient.of_release(release()), asked.BenchmarkLoad((1, 4))
         )
         self.orders(lines=["words", "50%|#5   | 2/4 [00:01<00:01]", result(requests=4), result(requests=16)])
 

@@ -16,7 +16,7 @@ from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.fabric import static
 from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict
 from ansible.module_utils.gaudi.host import state
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 from ansible.module_utils.gaudi.preflight import checks, compatibility
 from ansible.module_utils.gaudi.preflight.compatibility import ImageFacts
 
@@ -26,7 +26,7 @@ from tests.unit.fabric.made import TYPES
 from tests.unit.fabric.pages import numbers
 from tests.unit.preflight.test_compatibility import IMAGE, RIGHT, judge
 
-NEEDED = (Needed("iommu=pt", "correctness", "answers may be wrong without it"),)
+NEEDED = (NeededArgument("iommu=pt", "correctness", "answers may be wrong without it"),)
 
 
 def of_release(**changes: Any) -> list[Finding]:

@@ -18,7 +18,7 @@ from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.fabric.static import StaticFault
 from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict
 from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states
-from ansible.module_utils.gaudi.node.containers import Container
+from ansible.module_utils.gaudi.node.containers import InstanceContainer
 from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.report import acceptance
 from ansible.module_utils.gaudi.serving.counts import Counts
@@ -57,7 +57,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(node_faults_info, "read_containers", lambda _module, _complaints: ({}, {}))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_options: f"/usr/bin/{program}")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, _command, **_options: (1, "", ""))
-    monkeypatch.setattr(containers, "look", lambda _module, _name: Container(True, "label", {}))
+    monkeypatch.setattr(containers, "look", lambda _module, _name: InstanceContainer(True, "label", {}))
     monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: True)
     monkeypatch.setattr(containers, "check_container", lambda _module, _plan, _label: None)
     return tmp_path

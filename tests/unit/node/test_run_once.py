@@ -39,7 +39,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def run(self, does: str, seconds: int = 60, data: str = "", oom: str = "false") -> containers.Ended:
+    def run(self, does: str, seconds: int = 60, data: str = "", oom: str = "false") -> containers.ContainerExit:
         program = self.folder / "docker"
         program.write_text(DOCKER.format(log=self.folder / "log", does=does, oom=oom))
         program.chmod(0o755)

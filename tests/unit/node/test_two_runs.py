@@ -131,7 +131,7 @@ def test_a_damaged_record_is_written_anew_and_names_nobody(host: Host, kind: str
 
 
 def without_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_config, "read_engine", lambda _module, **_: configuration.Engine())
+    monkeypatch.setattr(engine_config, "read_engine", lambda _module, **_: configuration.EngineFacts())
 
 
 def daemon(host: Host, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 from ansible.module_utils.gaudi.preflight import compatibility
 from ansible.module_utils.gaudi.preflight.compatibility import (
     ImageFacts,
@@ -114,7 +114,12 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ("warm-up", {"cold": {"chat": ""}}, None, ["skip_warmup of chat with no recipe cache"]),
     (
         "iommu",
-        {"kernel_lacks": (Needed("intel_iommu=on", "correctness", "x"), Needed("iommu=pt", "correctness", "x"))},
+        {
+            "kernel_lacks": (
+                NeededArgument("intel_iommu=on", "correctness", "x"),
+                NeededArgument("iommu=pt", "correctness", "x"),
+            )
+        },
         None,
         ["6.8.0-45-generic started without them, wanted intel_iommu=on iommu=pt on its", "playbooks/tune_host.yml"],
     ),

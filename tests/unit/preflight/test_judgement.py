@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base.places import Room
-from ansible.module_utils.gaudi.host.iommu import Group
+from ansible.module_utils.gaudi.host.iommu import IommuGroup
 from ansible.module_utils.gaudi.preflight import checks, compatibility, judgement
 from ansible.module_utils.gaudi.preflight.checks import Problem
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
@@ -144,11 +144,11 @@ def test_an_engine_that_is_refused_is_not_also_told_to_be_installed_by_this_proj
 
 
 RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text(encoding="utf-8"))["kernel_arguments"]
-TRANSLATED = Group("0000:33:00.0", "40", "DMA-FQ", 3, "habanalabs")
-PASSED = Group("0000:34:00.0", "41", "identity", 1, "habanalabs")
+TRANSLATED = IommuGroup("0000:33:00.0", "40", "DMA-FQ", 3, "habanalabs")
+PASSED = IommuGroup("0000:34:00.0", "41", "identity", 1, "habanalabs")
 
 
-def of_1_24(groups: Sequence[Group], cmdline: str = "ro quiet", **changes: Any) -> dict[str, Any]:
+def of_1_24(groups: Sequence[IommuGroup], cmdline: str = "ro quiet", **changes: Any) -> dict[str, Any]:
     """A Debian node with the release whose driver needs passthrough."""
     node = replace(NODE, kernel="6.1.0-53-amd64", groups=groups, cmdline=cmdline)
     return judge(node, kernel_rules=RULES, **{"release": "1.24.1", **changes})
@@ -160,7 +160,7 @@ def test_one_card_behind_an_iommu_that_translates_is_refused_from_1_24_on() -> N
     (problem,) = judged["problems"]
     assert "found iommu_group/type DMA-FQ of 0000:33:00.0 (module 3), wanted identity" in problem["message"]
     assert "playbooks/tune_host.yml with host_tuning_reboot=if_needed" in problem["message"]
-    assert ids(of_1_24([PASSED, Group("0000:35:00.0")])) == []
+    assert ids(of_1_24([PASSED, IommuGroup("0000:35:00.0")])) == []
     assert ids(of_1_24([TRANSLATED], release="1.23")) == []
     # What the release's file says counts, whatever the release is called here.
     assert ids(of_1_24([TRANSLATED], release="ours", software={"release": "1.24.0"})) == ["iommu"]

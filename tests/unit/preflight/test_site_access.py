@@ -24,7 +24,7 @@ CA = Authority()
 
 
 def judged(**site: Any) -> tuple[list[str], list[str]]:
-    problems, findings, _ = action.judged(role_options.Host(DataLoader(), site))
+    problems, findings, _ = action.judged(role_options.HostOptions(DataLoader(), site))
     return [problem.message for problem in problems], findings
 
 

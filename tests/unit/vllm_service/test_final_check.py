@@ -37,7 +37,7 @@ class Run:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.plans: list[dict[str, Any]] = []
-        self.running: dict[str, containers.Container] = {}
+        self.running: dict[str, containers.InstanceContainer] = {}
         self.labels: dict[str, str] = {}
         (root / "programs").mkdir()
         (root / "programs/gaudi_guard.py").write_text("guard")
@@ -61,7 +61,7 @@ class Run:
 
     def start(self, name: str, label: str = "") -> None:
         """Have a container of a label run."""
-        self.running[name] = containers.Container(True, label or self.labels[name], {"State": {"Pid": 7}})
+        self.running[name] = containers.InstanceContainer(True, label or self.labels[name], {"State": {"Pid": 7}})
 
     def keys(self, name: str, inventory: list[str], by: str) -> None:
         """Write keys as the role does."""

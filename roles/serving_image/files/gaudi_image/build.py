@@ -21,9 +21,9 @@ from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.dockerfile import CERTIFICATES, PACKAGES_FOLDER, PROGRAMS_FOLDER, with_certificates
-from gaudi.image.inside import PROGRAM, Inside, answer, question
+from gaudi.image.inside import PROGRAM, ImageFindings, answer, question
 from gaudi.image.output import Follower, failure
-from gaudi.image.pytorch import Replaced, refusal
+from gaudi.image.pytorch import PyTorchReplacement, refusal
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.image.versions import UNLABELLED, version_labels
 from gaudi.node.documents import read_json
@@ -212,7 +212,7 @@ def built_on(base: str) -> set[str]:
 
 def run(
     request: Request, engine: Engine, tell: Tell, base: str, digest: str, named: Mapping[str, str]
-) -> Replaced | None:
+) -> PyTorchReplacement | None:
     """Have Docker build all but the labels with versions; what is done and still the same comes from its cache.
 
     named: addresses of the hosts that a build would not know. Returns which step replaced PyTorch, as far as this build
@@ -246,7 +246,7 @@ def run(
     return follower.pytorch.replaced
 
 
-def inspect(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
+def inspect(request: Request, engine: Engine, tell: Tell, whole: str) -> ImageFindings:
     """Inspect the finished image; its PyTorch is imported for that, without a card."""
     tell({"phase": "build: look into the image", "began": time.time()})
     looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", *_ENVIRONMENT, "--entrypoint=python3")
@@ -254,7 +254,7 @@ def inspect(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
     return answer(request.reference, out or err)
 
 
-def check_pytorch(request: Request, inside: Inside, of_base: str, replaced: Replaced | None) -> None:
+def check_pytorch(request: Request, inside: ImageFindings, of_base: str, replaced: PyTorchReplacement | None) -> None:
     """Refuse an image whose PyTorch is not Habana's any more, whatever was installed after it.
 
     An image that was built before this check has it at its next build.
@@ -267,7 +267,7 @@ def check_pytorch(request: Request, inside: Inside, of_base: str, replaced: Repl
         print(f"PyTorch {found} was not imported, as no card is here: {inside.torch_import}", flush=True)
 
 
-def label(request: Request, engine: Engine, tell: Tell, whole: str, inside: Inside) -> None:
+def label(request: Request, engine: Engine, tell: Tell, whole: str, inside: ImageFindings) -> None:
     """Give the image that is whole its name, and labels with the versions that are found in it. It costs no layer."""
     tell({"phase": f"build: {_LABELLING}", "began": time.time()})
     labels = version_labels(inside, request.constraints)
