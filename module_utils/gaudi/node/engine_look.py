@@ -98,7 +98,7 @@ def version_of(module: AnsibleModule, family: str, found: origin.EngineOrigin) -
 class NodeEngine:
     """The engine of a node, and what the node needs for it.
 
-    report: EngineOrigin.as_dict. client: path of the program docker, "" without one. packages: those that the node needs;
+    report: EngineOrigin.as_dict. client: path of docker, "" without one. packages: those that the node needs;
     missing: those of them that are not installed.
     """
 

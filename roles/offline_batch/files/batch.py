@@ -65,7 +65,7 @@ STOP_WITHIN = 600.0
 STOP_WITHIN_WHEN_TOLD = 50.0
 
 
-class Stopped(Exception):
+class BatchInterrupt(Exception):
     """Asked to end."""
 
 
@@ -129,7 +129,7 @@ class OwnServer:
             reservations.release(Path(paths.STATE), Path(paths.INSTANCES), self.instance, now)
 
 
-class Instance:
+class ServingInstance:
     """A running instance, as its plan and its supervisor tell."""
 
     def __init__(self, name: str) -> None:
@@ -277,7 +277,7 @@ class Batch:
 
     def __init__(self, options: BatchOptions) -> None:
         self.options = options
-        self.instance = Instance(options.instance)
+        self.instance = ServingInstance(options.instance)
         self.answers = Answers(options.answers)
         has = [self.answers.has(request) for request in self.requests()]
         self.total, self.before = len(has), sum(has)
@@ -373,7 +373,7 @@ class Batch:
                 )
             self.tell(f"wait for {self.options.instance}: {why}")
             if self.ended.wait(LOOK_AGAIN):
-                raise self.failure or Stopped
+                raise self.failure or BatchInterrupt
             waited += LOOK_AGAIN
 
     def _try(self, request: lines.BatchRequest, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
@@ -409,7 +409,7 @@ class Batch:
 
 
 def work(options: BatchOptions) -> dict[str, Any]:
-    """Ask everything; the result for the job. Raises Refusal, OSError, Stopped."""
+    """Ask everything; the result for the job. Raises Refusal, OSError, BatchInterrupt."""
     batch = Batch(options)
     # With all answers present, no server is needed.
     if batch.before < batch.total:
@@ -428,14 +428,14 @@ def work(options: BatchOptions) -> dict[str, Any]:
 
 
 def work_and_end(options: BatchOptions) -> dict[str, Any]:
-    """Ask everything; a server that was started for it goes, however that ends. Raises Refusal, OSError, Stopped."""
+    """Ask everything; a server started for it goes, however it ends. Raises Refusal, OSError, BatchInterrupt."""
     if not options.own:
         return work(options)
     server, within = OwnServer(options.instance), STOP_WITHIN
     try:
         server.not_at_boot()
         return work(options)
-    except Stopped:
+    except BatchInterrupt:
         within = STOP_WITHIN_WHEN_TOLD
         raise
     finally:
@@ -445,7 +445,7 @@ def work_and_end(options: BatchOptions) -> dict[str, Any]:
 
 
 def _stop(signum: int, _frame: Any) -> None:
-    raise Stopped(signum)
+    raise BatchInterrupt(signum)
 
 
 def number_at_once(text: str) -> int:
@@ -484,7 +484,7 @@ def main(arguments: list[str]) -> int:
         named = f"{error.filename or options.folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
         print(f"batch: {named}. Answers are kept; mend that, and run this again", file=sys.stderr)
         return 1
-    except Stopped:
+    except BatchInterrupt:
         print("batch: stopped; answers are kept. Run it again, which asks the rest", file=sys.stderr)
         return 130
     print(result["told"])

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from gaudi.node.files import write_json
 from gaudi_fp8.block.program import main
-from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, Output, crc32, quickest_crc32
+from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, ShardOutput, crc32, quickest_crc32
 
 from simulator import host
 from tests.integration.fp8 import checkpoints
@@ -53,7 +53,7 @@ class Reluctant(io.FileIO):
 def test_every_byte_arrives_and_is_counted(tmp_path: Path, taking: type[io.FileIO], size: int) -> None:
     content = random.Random(size).randbytes(size)
     with taking(tmp_path / "shard", "wb") as stream:
-        output = Output(stream)
+        output = ShardOutput(stream)
         for begin in range(0, size, CHUNK):
             output.write(content[begin : begin + CHUNK])
         done = output.close()

@@ -19,7 +19,7 @@ from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.weights import record
 from gaudi_image.archive import images, same_as
 from gaudi_weights import take
-from gaudi_weights.progress import Progress
+from gaudi_weights.progress import TransferProgress
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -712,6 +712,6 @@ def test_another_node_takes_it_as_weights_and_loads_it(
         "measured_cards": 0,
     }
     (tmp_path / "take.json").write_text(json.dumps(request))
-    take.take(*take.load(tmp_path / "take.json"), Progress(None))
+    take.take(*take.load(tmp_path / "take.json"), TransferProgress(None))
     assert other.run("load", str(target / "vllm.tar"))[0] == 0
     assert (other.result["changed"], other.result["id"]) == (True, ID)

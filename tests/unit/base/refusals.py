@@ -17,7 +17,7 @@ HEAD = ("| id | sentence | from |", "| --- | --- | --- |")
 ROOMS = ("module_utils/gaudi", "library", "action_plugins", "plugin_utils", "filter_plugins", "roles")
 HOME = "module_utils/gaudi/base/refusal.py"
 # The class, and the one that the converters derive from it for what they find wrong in their results.
-CLASSES = ("Refusal", "Wrong")
+CLASSES = ("Refusal", "WrongResult")
 # What stands for a value in a sentence.
 HOLE = "…"
 

@@ -113,7 +113,7 @@ def test_there_is_one_class() -> None:
         or node.name in CLASSES
         or {ast.unparse(base) for base in node.bases} & {*CLASSES}
     ]
-    assert classes == [(HOME, "Refusal"), ("roles/fp8_weights/files/gaudi_fp8/refusals.py", "Wrong")]
+    assert classes == [(HOME, "Refusal"), ("roles/fp8_weights/files/gaudi_fp8/refusals.py", "WrongResult")]
 
 
 def passed_on(id_: ast.expr) -> bool:

@@ -320,7 +320,7 @@ def test_the_container_ends_with_whatever_ends_the_work(node: Node, monkeypatch:
         raise RuntimeError("no room")
 
     monkeypatch.setenv("PATH", f"{node.home}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr(calibrate.Progress, "read", broken)
+    monkeypatch.setattr(calibrate.CalibrationProgress, "read", broken)
     with pytest.raises(RuntimeError, match="no room"):
         calibrate.run_tool(node.document, [0, 1])
     assert ["stop", "--time", "20", "gaudi-calibrate-m"] in node.docker()

@@ -25,7 +25,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import KINDS
 from gaudi_weights import fetch
 from gaudi_weights import request as request_module
-from gaudi_weights.progress import Progress
+from gaudi_weights.progress import TransferProgress
 
 from simulator.hub import git, proxy
 from simulator.hub.modelscope import ModelScope
@@ -352,7 +352,7 @@ class TestLimits:
             # git and the request that asks for its cause meet it.
             hub.faults = [Fault(where="list", status=429, headers=headers, times=2 if kind == "git" else 1)]
             leap = Leap(lambda now: told.append(json.loads((tmp_path / "progress.json").read_text())))
-            fetch.fetch(requested(tmp_path, source(hub, kind=kind)), Progress(tmp_path / "progress.json"), leap)
+            fetch.fetch(requested(tmp_path, source(hub, kind=kind)), TransferProgress(tmp_path / "progress.json"), leap)
         assert seconds - 2 < leap.now < seconds + 2
         assert "too many requests" in told[0]["waiting"]
         assert re.search(r"the next time at (\S+ )?\d\d:\d\d:\d\d UTC", told[0]["waiting"])
@@ -383,7 +383,7 @@ class TestLimits:
         with serve("modelscope", tmp_path / "other") as other:
             leap = Leap()
             both = requested(tmp_path, source(hub), source(other, name="other", kind="modelscope"))
-            assert fetch.fetch(both, Progress(None), leap)["source"] == "other"
+            assert fetch.fetch(both, TransferProgress(None), leap)["source"] == "other"
         assert leap.now == 0
 
     @pytest.mark.report("W03")
@@ -392,7 +392,7 @@ class TestLimits:
         leap = Leap()
         asked = replace(requested(tmp_path, source(hub)), wait_limit=900)
         with pytest.raises(Refusal, match="too many requests"):
-            fetch.fetch(asked, Progress(None), leap)
+            fetch.fetch(asked, TransferProgress(None), leap)
         assert leap.now <= 900
 
 

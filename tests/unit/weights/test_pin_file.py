@@ -20,8 +20,8 @@ from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from gaudi.base.refusal import Refusal
 from gaudi_weights import fetch
-from gaudi_weights.model import Stop
-from gaudi_weights.progress import Progress
+from gaudi_weights.model import StopSwitch
+from gaudi_weights.progress import TransferProgress
 
 from filter_plugins.pins import unpinned_code, with_code
 from library import model_pins_info
@@ -54,7 +54,7 @@ def lie(hub: Hub, tmp_path: Path, pinned: str) -> None:
 
 
 def test_a_mirror_that_answers_with_another_commit_is_refused(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """It knows the pinned name, and gives what is newest."""
     pinned = "ab" * 20
@@ -68,7 +68,7 @@ def test_a_mirror_that_answers_with_another_commit_is_refused(
 
 
 def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_checksums(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     pinned = hub.repositories[MODEL].main
     files = {"config.json": sha256(tmp_path / "hub/config.json")}
@@ -90,7 +90,7 @@ def send_under(commit: str, hub: Hub, folder: Path) -> None:
 
 
 def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alone(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """The mirror lists the same files, with the same sizes, and adds none."""
     pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
@@ -103,7 +103,7 @@ def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alo
     assert not asked.target.exists()
 
 
-def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
     asked = requested(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
     assert asked.target.exists()
@@ -117,7 +117,7 @@ def entry_with_code(hub: Hub, files: dict[str, str] | None = None) -> dict[str, 
 
 
 def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are_pinned(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """A mirror lists and sends its own configuration_deepseek.py; no hash of the commit is ever computed."""
     (tmp_path / "hub/configuration_deepseek.py").write_text("class DeepseekV3Config: ...")
@@ -157,7 +157,7 @@ def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are
     ],
 )
 def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
 ) -> None:
     pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
     (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
@@ -171,7 +171,7 @@ def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
 
 
 def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     honest = hub.repositories[MODEL].main
     files = ask(hub)["files"]
@@ -212,13 +212,15 @@ def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: Hub, monkeypatch
 
 @pytest.mark.parametrize("name", ["absent.json", "model-00001-of-00003.safetensors"])
 def test_a_file_that_is_not_there_or_stated_otherwise_ends_it(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
 ) -> None:
     with pytest.raises(Refusal, match=r"lacks files of .* that the catalogue pins, or has others"):
         fetch.fetch(requested(tmp_path, source(hub, files={name: "0" * 64})), progress, stop)
 
 
-def test_measurements_of_a_branch_are_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_measurements_of_a_branch_are_refused(
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub, revision="main"), measured_cards=2)
     with pytest.raises(Refusal) as refused:
         fetch.fetch(asked, progress, stop)
@@ -235,7 +237,7 @@ def test_the_report_refuses_them_whether_pins_are_required_or_not() -> None:
 
 
 def test_measurements_that_run_something_are_never_published(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     folder = tmp_path / "measured"
     folder.mkdir()

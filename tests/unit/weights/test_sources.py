@@ -21,8 +21,8 @@ import yaml
 from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import DEFAULT, KINDS, origin_sentences
 from gaudi_weights import fetch, hub_git, hubs, manifest, request
-from gaudi_weights.model import RemoteFile, SourceFailure, Stop
-from gaudi_weights.progress import Progress
+from gaudi_weights.model import RemoteFile, SourceFailure, StopSwitch
+from gaudi_weights.progress import TransferProgress
 from gaudi_weights.request import HubSource
 from modelscope_hub import HubApi, HubConfig
 
@@ -86,7 +86,7 @@ class TestEveryKind:
 
     @pytest.mark.parametrize("branch", [False, True])
     def test_a_model_arrives_whole_with_its_record(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, branch: bool
+        self, kind: str, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, branch: bool
     ) -> None:
         name = "master" if kind == "modelscope" else "main"
         asked = requested(tmp_path, source(served, kind=kind, **({"revision": name} if branch else {})))
@@ -97,12 +97,12 @@ class TestEveryKind:
         assert result["revision"] == ("master" if branch and kind == "modelscope" else known)
         assert progress.done == progress.total == result["bytes"]
         served.seen.clear()
-        assert fetch.fetch(asked, Progress(None), stop)["received"] == 0
+        assert fetch.fetch(asked, TransferProgress(None), stop)["received"] == 0
         assert served.seen == []
-        fetch.verify(asked, Progress(None), stop)
+        fetch.verify(asked, TransferProgress(None), stop)
 
     def test_a_cut_connection_is_continued_at_the_byte(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, kind: str, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         served.faults = [Fault(name=SECOND, cut_after=300_000)]
         asked = requested(tmp_path, source(served, kind=kind))
@@ -118,7 +118,7 @@ class TestEveryKind:
         kind: str,
         served: Hub,
         tmp_path: Path,
-        progress: Progress,
+        progress: TransferProgress,
         monkeypatch: pytest.MonkeyPatch,
         where: str,
         status: int,
@@ -133,7 +133,13 @@ class TestEveryKind:
 
     @pytest.mark.parametrize("change", [{"revision": "0" * 40}, {"repository": "maker/Nothing"}])
     def test_what_is_not_there_is_a_sentence(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, change: dict[str, str]
+        self,
+        kind: str,
+        served: Hub,
+        tmp_path: Path,
+        progress: TransferProgress,
+        stop: StopSwitch,
+        change: dict[str, str],
     ) -> None:
         asked = requested(tmp_path, source(served, kind=kind, **change))
         with pytest.raises(Refusal, match=r"(has no revision|does not exist)") as refused:
@@ -142,7 +148,7 @@ class TestEveryKind:
         assert not asked.target.exists()
 
     def test_a_gated_model_wants_a_token_and_a_wrong_one_is_named(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, kind: str, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         served.repositories[MODEL].gated = True
         served.tokens = {"right"}
@@ -154,7 +160,7 @@ class TestEveryKind:
             fetch.fetch(replace(asked, sources=(with_token,)), progress, stop)
         assert "wrong" not in str(refused.value)
         token_file(tmp_path, "right")
-        fetch.fetch(replace(asked, sources=(with_token,)), Progress(None), stop)
+        fetch.fetch(replace(asked, sources=(with_token,)), TransferProgress(None), stop)
         same(asked.target, tmp_path / "hub")
         # It goes to the hub only, never to where that redirects.
         assert "right" in {seen.token for seen in served.seen if seen.where == "hub"}
@@ -165,8 +171,8 @@ class TestEveryKind:
         kind: str,
         served: Hub,
         tmp_path: Path,
-        progress: Progress,
-        stop: Stop,
+        progress: TransferProgress,
+        stop: StopSwitch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         home = tmp_path / "home"
@@ -181,7 +187,9 @@ class TestEveryKind:
         assert {seen.token for seen in served.seen} == {None}
         assert os.environ["http_proxy"] == "http://127.0.0.1:1"
 
-    def test_a_proxy_is_used(self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    def test_a_proxy_is_used(
+        self, kind: str, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    ) -> None:
         # The front server is its own proxy, but not the delivery network's: only small files come this way.
         asked = requested(tmp_path, source(served, kind=kind, proxy=served.endpoint), include=("config.json",))
         fetch.fetch(asked, progress, stop)
@@ -189,13 +197,13 @@ class TestEveryKind:
         assert all(seen.proxied for seen in served.seen)
 
     def test_a_damaged_file_is_mended_from_it(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, kind: str, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         asked = requested(tmp_path, source(served, kind=kind))
         fetch.fetch(asked, progress, stop)
         (asked.target / SECOND).unlink()
         (asked.target / "config.json").unlink()
-        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == ["config.json", SECOND]
+        assert fetch.fetch(asked, TransferProgress(None), stop)["repaired"] == ["config.json", SECOND]
         same(asked.target, tmp_path / "hub")
 
 
@@ -204,7 +212,7 @@ class TestMixed:
 
     @pytest.mark.parametrize("second", ["modelscope", "git"])
     def test_the_next_kind_continues_with_the_bytes_that_are_there(
-        self, hub: Hub, tmp_path: Path, progress: Progress, second: str
+        self, hub: Hub, tmp_path: Path, progress: TransferProgress, second: str
     ) -> None:
         shards = [name for name in SERVED if name.endswith(".safetensors")]
         hub.faults = [Fault(name=name, cut_after=400_000) for name in shards]
@@ -222,7 +230,7 @@ class TestMixed:
         assert progress.received == sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
 
     def test_what_is_called_alike_and_is_another_file_is_fetched_again(
-        self, hub: Hub, tmp_path: Path, progress: Progress
+        self, hub: Hub, tmp_path: Path, progress: TransferProgress
     ) -> None:
         """The same weights, and a page of text that each hub writes for itself."""
         hub.faults = [Fault(name="*.safetensors", status=404, where="resolve", times=9)]
@@ -235,16 +243,16 @@ class TestMixed:
         same(asked.target, theirs)
 
     def test_the_pin_that_counts_is_that_of_where_it_came_from(
-        self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         asked = requested(tmp_path, source(hub, name="huggingface"))
         fetch.fetch(asked, progress, stop)
         other = source(hub, name="other", kind="modelscope", revision="master")
         both = replace(asked, sources=(asked.sources[0], other))
-        assert fetch.fetch(both, Progress(None), stop)["received"] == 0
+        assert fetch.fetch(both, TransferProgress(None), stop)["received"] == 0
         moved = replace(asked.sources[0], revision="1" * 40)
         with pytest.raises(Refusal, match="another one is asked for"):
-            fetch.fetch(replace(asked, sources=(moved, other)), Progress(None), stop)
+            fetch.fetch(replace(asked, sources=(moved, other)), TransferProgress(None), stop)
 
 
 def test_the_modelscope_library_downloads_a_whole_repository(tmp_path: Path) -> None:
@@ -276,12 +284,12 @@ class TestGit:
 
     @pytest.mark.parametrize("suffix", ["", ".git"])
     def test_both_ways_to_write_an_address_work(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, suffix: str
+        self, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, suffix: str
     ) -> None:
         fetch.fetch(requested(tmp_path, source(served, kind="git", repository=MODEL + suffix)), progress, stop)
 
     def test_an_earlier_commit_is_fetched_when_it_is_pinned(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         first = served.repositories[MODEL].main
         newer = write_model(tmp_path / "newer")
@@ -303,8 +311,8 @@ class TestGit:
         self,
         served: Hub,
         tmp_path: Path,
-        progress: Progress,
-        stop: Stop,
+        progress: TransferProgress,
+        stop: StopSwitch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         secret = f"glpat-{secrets.token_hex(16)}"
@@ -334,7 +342,7 @@ class TestGit:
         assert helpers == ["credential.helper", "credential.https://git.example.com:8443.helper"]
 
     def test_a_large_file_outside_git_lfs_is_refused_before_it_comes(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+        self, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(hub_git, "LARGEST", "1k")
         (tmp_path / "hub/vocab.json").write_bytes(b"x" * 2000)
@@ -343,7 +351,7 @@ class TestGit:
             fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_host_that_sends_too_much_is_stopped(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+        self, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(hub_git, "MOST_BROUGHT", 1 << 20)
         for number in range(3):
@@ -439,7 +447,7 @@ class TestGit:
         assert read[0] <= 2 << 20
 
     def test_a_list_without_end_is_not_kept(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+        self, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A few folders, each of which has the next one many times, are a list of any length."""
         monkeypatch.setattr(hub_git, "MOST_PRINTED", 100)
@@ -447,7 +455,7 @@ class TestGit:
             fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_pointer_without_its_object_is_named(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, served: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         commit = served.repositories[MODEL].commits[served.repositories[MODEL].main]
         commit.pop(SECOND)
