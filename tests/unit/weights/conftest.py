@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/model_weight
 from gaudi_weights.model import StopSwitch
 from gaudi_weights.progress import TransferProgress
 
-from simulator.hub.server import Hub, running
+from simulator.hub.server import SimulatedHub, running
 from tests.unit.weights.models import MODEL, write_model
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path) -> Iterator[SimulatedHub]:
     """A hub with the small model."""
     with running() as made:
         made.repository(MODEL, write_model(tmp_path / "hub"))

@@ -13,7 +13,7 @@ from typing import Any
 from gaudi_weights.model import StopSwitch
 from gaudi_weights.request import HubSource, WeightsRequest
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 
 MODEL = "maker/Small-Model"
 SHARD = 600_000  # bytes; a few blocks
@@ -50,7 +50,7 @@ SERVED = {
 }
 
 
-def source(hub: Hub, **more: Any) -> HubSource:
+def source(hub: SimulatedHub, **more: Any) -> HubSource:
     """The hub as a source."""
     given = {
         "name": "hub",

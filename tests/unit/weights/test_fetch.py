@@ -22,7 +22,7 @@ from gaudi_weights.network import Connections
 from gaudi_weights.progress import TransferProgress
 from gaudi_weights.request import HubSource, WeightsRequest
 
-from simulator.hub.server import Fault, Front, Handler, Hub
+from simulator.hub.server import Front, HubFault, HubHandler, SimulatedHub
 from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, requested, safetensors, source
 
 # One that numpy 2.3.5 wrote with savez, of the shape of INC's: a mapping of names to lists of arrays.
@@ -48,7 +48,7 @@ def content_bytes(tmp_path: Path) -> int:
 
 
 def test_a_model_arrives_whole_with_its_record(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     result = fetch.fetch(asked, progress, stop)
@@ -62,7 +62,7 @@ def test_a_model_arrives_whole_with_its_record(
 
 
 def test_a_finished_model_is_recognised_by_its_record_and_sizes_alone(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
@@ -75,7 +75,7 @@ def test_a_finished_model_is_recognised_by_its_record_and_sizes_alone(
 
 
 def test_a_branch_becomes_the_commit_it_names(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     result = fetch.fetch(requested(tmp_path, source(hub, revision="main")), progress, stop)
     assert result["revision"] == hub.repositories[MODEL].main
@@ -85,9 +85,9 @@ def test_a_branch_becomes_the_commit_it_names(
 @pytest.mark.parametrize("cut", [0, 1, 300_000, SHARD - 1])
 @pytest.mark.report("W11")
 def test_a_cut_connection_is_continued_at_the_byte(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, cut: int
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, cut: int
 ) -> None:
-    hub.faults = [Fault(name=SECOND, cut_after=cut)]
+    hub.faults = [HubFault(name=SECOND, cut_after=cut)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -102,7 +102,7 @@ def test_a_cut_connection_is_continued_at_the_byte(
 )
 @pytest.mark.report("W12")
 def test_a_list_without_what_is_needed_of_it_is_refused(
-    hub: Hub,
+    hub: SimulatedHub,
     tmp_path: Path,
     progress: TransferProgress,
     stop: StopSwitch,
@@ -113,7 +113,7 @@ def test_a_list_without_what_is_needed_of_it_is_refused(
     def without(front: Front, content: dict[str, Any], status: int = 200) -> None:
         content = {**content, **{key: missing[key] for key in missing.keys() & content.keys()}}
         content["siblings"] = [{**file, **missing} for file in content["siblings"]]
-        Handler.send_json(front, content, status)
+        HubHandler.send_json(front, content, status)
 
     monkeypatch.setattr(Front, "send_json", without)
     with pytest.raises(Refusal, match=sentence):
@@ -123,7 +123,7 @@ def test_a_list_without_what_is_needed_of_it_is_refused(
 
 @pytest.mark.parametrize("location", ["http://[::1/x", "http://127.0.0.1:99999999/x"])
 def test_an_answer_that_sends_to_no_address_is_a_sentence(
-    hub: Hub,
+    hub: SimulatedHub,
     tmp_path: Path,
     progress: TransferProgress,
     stop: StopSwitch,
@@ -154,18 +154,18 @@ def test_a_continuation_from_elsewhere_is_not_taken(said: str | None) -> None:
 class TestWithoutChecksums:
     """A hub that states sizes alone: they are held, with what lies there and with what comes."""
 
-    def fetch(self, hub: Hub, tmp_path: Path, stop: StopSwitch, size: int) -> None:
+    def fetch(self, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, size: int) -> None:
         place = transfer.FileLocation(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
         bringing = transfer.Transfer(Connections(source(hub), 1), transfer.RateLimit(0), stop, patience=30)
         bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path, lambda count: None)
 
-    def test_more_than_the_file_is_fetched_anew(self, hub: Hub, tmp_path: Path, stop: StopSwitch) -> None:
+    def test_more_than_the_file_is_fetched_anew(self, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch) -> None:
         original = (tmp_path / "hub" / SECOND).read_bytes()
         (tmp_path / SECOND).write_bytes(original + b"more")
         self.fetch(hub, tmp_path, stop, len(original))
         assert (tmp_path / SECOND).read_bytes() == original
 
-    def test_a_source_that_sends_more_is_refused(self, hub: Hub, tmp_path: Path, stop: StopSwitch) -> None:
+    def test_a_source_that_sends_more_is_refused(self, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch) -> None:
         size = (tmp_path / "hub" / SECOND).stat().st_size - 5
         with pytest.raises(SourceFailure, match=f"{SECOND} came twice with wrong content: more came than"):
             self.fetch(hub, tmp_path, stop, size)
@@ -173,9 +173,9 @@ class TestWithoutChecksums:
 
 
 def test_a_source_without_ranges_starts_again_and_still_ends(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
-    hub.faults = [Fault(name=SECOND, cut_after=300_000), Fault(name=SECOND, ignore_range=True)]
+    hub.faults = [HubFault(name=SECOND, cut_after=300_000), HubFault(name=SECOND, ignore_range=True)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -184,19 +184,19 @@ def test_a_source_without_ranges_starts_again_and_still_ends(
 @pytest.mark.parametrize("where", ["list", "resolve", "content"])
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_busy_and_broken_answers_are_waited_out(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, where: str, status: int
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, where: str, status: int
 ) -> None:
-    hub.faults = [Fault(where=where, status=status, times=2)]
+    hub.faults = [HubFault(where=where, status=status, times=2)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
 
 
 def test_a_server_may_say_how_long_to_wait(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "FIRST_PAUSE", 30.0)
-    hub.faults = [Fault(name=SECOND, status=429, retry_after="1")]
+    hub.faults = [HubFault(name=SECOND, status=429, retry_after="1")]
     began = time.monotonic()
     fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
     assert 1 <= time.monotonic() - began < 20
@@ -206,9 +206,9 @@ class TestContinuing:
     """What an interrupted fetch knows of the files it has."""
 
     @pytest.fixture
-    def asked(self, hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> WeightsRequest:
+    def asked(self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> WeightsRequest:
         """A fetch that failed with all shards but one there."""
-        hub.faults = [Fault(name="config.json", status=404, where="resolve")]
+        hub.faults = [HubFault(name="config.json", status=404, where="resolve")]
         asked = requested(tmp_path, source(hub), jobs=1)
         with pytest.raises(Refusal):
             fetch.fetch(asked, progress, stop)
@@ -267,11 +267,11 @@ class TestContinuing:
 
 @pytest.mark.parametrize("sent", [0, 1_000_000])
 def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
-    tmp_path: Path, progress: TransferProgress, hub: Hub, sent: int
+    tmp_path: Path, progress: TransferProgress, hub: SimulatedHub, sent: int
 ) -> None:
     """It goes before or after the list of files has come with the first of them, and comes back."""
     asked = requested(tmp_path, source(hub))
-    hub.faults = [Fault(name="*.safetensors", cut_after=sent // 3, times=3)]
+    hub.faults = [HubFault(name="*.safetensors", cut_after=sent // 3, times=3)]
     pauses: list[float] = []
 
     def later(now: float) -> None:
@@ -287,11 +287,11 @@ def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
 
 
 @pytest.mark.parametrize("sent", [0, 300_000])
-def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: int) -> None:
+def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: SimulatedHub, sent: int) -> None:
     """A rate and the time that is left stood there for a quarter of an hour."""
     asked = requested(tmp_path, source(hub))
     told = TransferProgress(tmp_path / "progress.json")
-    hub.faults = [Fault(name="*.safetensors", cut_after=sent, times=3)]
+    hub.faults = [HubFault(name="*.safetensors", cut_after=sent, times=3)]
     shown: list[str] = []
 
     def later(now: float) -> None:
@@ -308,10 +308,10 @@ def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: i
 
 
 def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
-    tmp_path: Path, hub: Hub, stop: StopSwitch, progress: TransferProgress
+    tmp_path: Path, hub: SimulatedHub, stop: StopSwitch, progress: TransferProgress
 ) -> None:
     asked = requested(tmp_path, source(hub))
-    hub.faults = [Fault(name="*.safetensors", cut_after=300_000, times=3)]
+    hub.faults = [HubFault(name="*.safetensors", cut_after=300_000, times=3)]
     gone = Leap(lambda now: setattr(hub, "away", True))
     with pytest.raises(Refusal, match=r"could not be fetched for 900 s .*run the same again when the source is back"):
         fetch.fetch(asked, progress, gone)
@@ -323,7 +323,9 @@ def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
     assert fetch.verify(asked, TransferProgress(None), stop)["wrong"] == []
 
 
-def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, progress: TransferProgress) -> None:
+def test_who_has_waited_for_all_of_it_waits_no_more(
+    tmp_path: Path, hub: SimulatedHub, progress: TransferProgress
+) -> None:
     """Also at times that 900 seconds cannot be added to and taken from without a rounding error."""
     leap, asked = Leap(), []
     leap.now = 900.65
@@ -340,7 +342,7 @@ def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, pr
 
 
 def test_a_hub_that_was_never_there_is_given_up_within_minutes(
-    tmp_path: Path, hub: Hub, progress: TransferProgress
+    tmp_path: Path, hub: SimulatedHub, progress: TransferProgress
 ) -> None:
     hub.away = True
     leap = Leap()
@@ -350,9 +352,9 @@ def test_a_hub_that_was_never_there_is_given_up_within_minutes(
 
 
 def test_one_file_with_wrong_bytes_is_fetched_again(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
-    hub.faults = [Fault(name=SECOND, flip=True)]
+    hub.faults = [HubFault(name=SECOND, flip=True)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -361,9 +363,9 @@ def test_one_file_with_wrong_bytes_is_fetched_again(
 
 @pytest.mark.parametrize("name", [SECOND, "config.json"])
 def test_wrong_bytes_twice_are_refused_with_the_name(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
 ) -> None:
-    hub.faults = [Fault(name=name, flip=True, times=2)]
+    hub.faults = [HubFault(name=name, flip=True, times=2)]
     asked = requested(tmp_path, source(hub))
     with pytest.raises(Refusal, match=f"{name} came twice with wrong content"):
         fetch.fetch(asked, progress, stop)
@@ -372,10 +374,10 @@ def test_wrong_bytes_twice_are_refused_with_the_name(
 
 @pytest.mark.parametrize("longer", [0, 5, -5])
 def test_a_file_that_changes_on_its_way_is_not_taken_for_either(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, longer: int
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, longer: int
 ) -> None:
     """Half of it comes before the change and half after, as nobody should see it."""
-    hub.faults = [Fault(name=SECOND, cut_after=300_000)]
+    hub.faults = [HubFault(name=SECOND, cut_after=300_000)]
     asked = requested(tmp_path, source(hub, revision="main"))
     old = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
     changed = tmp_path / "changed"
@@ -392,7 +394,7 @@ def test_a_file_that_changes_on_its_way_is_not_taken_for_either(
 
 
 def test_the_next_source_continues_where_the_first_failed(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     absent = source(hub, name="mirror", repository="maker/Nothing")
     broken = source(hub, name="broken", endpoint="http://127.0.0.1:1")
@@ -402,9 +404,9 @@ def test_the_next_source_continues_where_the_first_failed(
 
 
 def test_bytes_of_a_failed_source_are_kept_for_the_next(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
-    hub.faults = [Fault(name="model-00003*", status=404, where="resolve")]
+    hub.faults = [HubFault(name="model-00003*", status=404, where="resolve")]
     asked = requested(tmp_path, source(hub, name="lacking"), source(hub), jobs=1)
     assert fetch.fetch(asked, progress, stop)["source"] == "hub"
     same(asked.target, tmp_path / "hub")
@@ -412,17 +414,17 @@ def test_bytes_of_a_failed_source_are_kept_for_the_next(
 
 
 def test_a_slow_trickle_is_not_given_up(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "SILENCE_SECONDS", 0.7)
-    hub.faults = [Fault(name=SECOND, rate=300_000)]
+    hub.faults = [HubFault(name=SECOND, rate=300_000)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     assert sum(SECOND in seen.path for seen in hub.seen) == 1
     same(asked.target, tmp_path / "hub")
 
 
-def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
+def test_the_rate_is_limited(hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
     began = time.monotonic()
     fetch.fetch(requested(tmp_path, source(hub), rate_limit=1_200_000), progress, stop)
     assert time.monotonic() - began > content_bytes(tmp_path) / 1_200_000 - 0.1
@@ -437,7 +439,7 @@ def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: TransferProgres
     ],
 )
 def test_refusals_say_what_to_do(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, change: dict[str, str], says: str
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, change: dict[str, str], says: str
 ) -> None:
     asked = requested(tmp_path, source(hub, **change))
     with pytest.raises(Refusal, match=says):
@@ -446,7 +448,7 @@ def test_refusals_say_what_to_do(
 
 
 def test_a_gated_model_wants_a_token_of_an_account(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     hub.repositories[MODEL].gated = True
     with pytest.raises(Refusal, match="is gated: accept its licence"):
@@ -454,7 +456,7 @@ def test_a_gated_model_wants_a_token_of_an_account(
 
 
 def test_a_wrong_token_is_named_and_the_right_one_serves(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     hub.repositories[MODEL].gated = True
     hub.tokens = {"hf_right"}
@@ -470,7 +472,7 @@ def test_a_wrong_token_is_named_and_the_right_one_serves(
 
 
 def test_a_token_never_follows_to_another_host(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     hub.tokens = {"hf_right"}
     token = tmp_path / "token"
@@ -480,7 +482,9 @@ def test_a_token_never_follows_to_another_host(
     assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None}
 
 
-def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
+def test_a_proxy_is_used_for_everything(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     # The front server is its own proxy, but not the delivery network's: only small files come this way.
     asked = requested(tmp_path, source(hub, proxy=hub.endpoint), include=("config.json",))
     fetch.fetch(asked, progress, stop)
@@ -489,7 +493,7 @@ def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: Tran
 
 
 def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub), extra_room=10**18, reserve=5 * 10**9)
     with pytest.raises(Refusal, match=r"needs 1\.8 MB for .* 1000000\.00 TB for .* 5\.0 GB in reserve.*are free"):
@@ -501,7 +505,7 @@ def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
     ("option", "advice"), [("gaudi_weights_root", ", or set another gaudi_weights_root"), ("", "")]
 )
 def test_whoever_has_no_room_is_told_where(
-    option: str, advice: str, hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    option: str, advice: str, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub), extra_room=10**18, root_option=option)
     with pytest.raises(Refusal) as refused:
@@ -510,11 +514,11 @@ def test_whoever_has_no_room_is_told_where(
 
 
 def test_what_is_here_already_needs_no_room(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     # The file behind one that fails may have begun when the fetch ends.
     names = (SECOND, "model-00001-of-00003.safetensors")
-    hub.faults = [Fault(name=name, status=404, where="resolve") for name in names]
+    hub.faults = [HubFault(name=name, status=404, where="resolve") for name in names]
     asked = requested(tmp_path, source(hub), jobs=1)
     with pytest.raises(Refusal):
         fetch.fetch(asked, progress, stop)
@@ -523,7 +527,7 @@ def test_what_is_here_already_needs_no_room(
 
 
 def test_a_folder_of_somebody_else_is_never_touched(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     asked.target.mkdir(parents=True)
@@ -535,7 +539,7 @@ def test_a_folder_of_somebody_else_is_never_touched(
 
 
 def test_a_target_on_another_file_system_is_published_there(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """Staging lies beside the target, so a rename publishes wherever that is."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
@@ -546,7 +550,9 @@ def test_a_target_on_another_file_system_is_published_there(
         same(asked.target, tmp_path / "hub")
 
 
-def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
+def test_a_symbolic_link_is_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub))
     asked.target.parent.mkdir()
     asked.target.symlink_to(tmp_path)
@@ -555,7 +561,7 @@ def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Transfer
 
 
 def test_a_file_system_that_is_not_mounted_is_refused(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     with pytest.raises(Refusal, match="is not mounted"):
         fetch.fetch(requested(tmp_path, source(hub), mounted_on=tmp_path), progress, stop)
@@ -563,7 +569,7 @@ def test_a_file_system_that_is_not_mounted_is_refused(
 
 
 def test_another_revision_is_refused_and_the_first_kept(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
@@ -574,7 +580,7 @@ def test_another_revision_is_refused_and_the_first_kept(
 
 @pytest.mark.report("W09")
 def test_a_missing_shard_is_refused_before_the_weights(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     (tmp_path / "hub" / SECOND).unlink()
     hub.repositories.clear()
@@ -584,7 +590,9 @@ def test_a_missing_shard_is_refused_before_the_weights(
     assert hub.sent < 10_000
 
 
-def test_a_broken_header_is_refused(hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
+def test_a_broken_header_is_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     (tmp_path / "hub" / SECOND).write_bytes(safetensors(5000, 1)[:-1])
     hub.repositories.clear()
     hub.repository(MODEL, tmp_path / "hub")
@@ -593,7 +601,7 @@ def test_a_broken_header_is_refused(hub: Hub, tmp_path: Path, progress: Transfer
 
 
 def test_files_of_an_earlier_listing_are_not_published(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
@@ -604,14 +612,16 @@ def test_files_of_an_earlier_listing_are_not_published(
 
 
 def test_a_second_fetch_at_the_same_time_is_refused(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     with staging.only_one(asked), pytest.raises(Refusal, match="is being fetched already"):
         fetch.fetch(asked, progress, stop)
 
 
-def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
+def test_a_stop_keeps_what_has_arrived(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     hub.rate = 100_000
     asked = requested(tmp_path, source(hub))
 
@@ -637,7 +647,7 @@ class TestRepair:
     """Bad files of a finished model."""
 
     @pytest.fixture
-    def asked(self, hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> WeightsRequest:
+    def asked(self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> WeightsRequest:
         asked = requested(tmp_path, source(hub))
         fetch.fetch(asked, progress, stop)
         hub.seen.clear()
@@ -646,7 +656,7 @@ class TestRepair:
 
     @pytest.mark.parametrize("cut", [None, 1000])
     def test_a_missing_or_short_file_is_fetched_alone(
-        self, asked: WeightsRequest, hub: Hub, tmp_path: Path, stop: StopSwitch, cut: int | None
+        self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, cut: int | None
     ) -> None:
         if cut is None:
             (asked.target / SECOND).unlink()
@@ -659,7 +669,7 @@ class TestRepair:
 
     @pytest.mark.parametrize("verified", [True, False])
     def test_a_damaged_file_is_named_and_mended_alone(
-        self, asked: WeightsRequest, hub: Hub, tmp_path: Path, stop: StopSwitch, verified: bool
+        self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, verified: bool
     ) -> None:
         content = bytearray((asked.target / SECOND).read_bytes())
         content[-1] ^= 1
@@ -678,7 +688,7 @@ class TestRepair:
         assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == []
 
     def test_what_is_mended_afterwards_is_no_reason_to_fail(
-        self, asked: WeightsRequest, hub: Hub, stop: StopSwitch
+        self, asked: WeightsRequest, hub: SimulatedHub, stop: StopSwitch
     ) -> None:
         (asked.target / SECOND).write_bytes(bytes((asked.target / SECOND).stat().st_size))
         again = replace(asked, recheck=True)
@@ -689,10 +699,10 @@ class TestRepair:
         assert fetch.verify(again, TransferProgress(None), stop)["wrong"] == []
 
     def test_a_source_with_other_content_repairs_nothing(
-        self, asked: WeightsRequest, hub: Hub, tmp_path: Path, stop: StopSwitch
+        self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch
     ) -> None:
         (asked.target / SECOND).unlink()
-        hub.faults = [Fault(name=SECOND, flip=True, times=9)]
+        hub.faults = [HubFault(name=SECOND, flip=True, times=9)]
         with pytest.raises(Refusal, match="came twice with wrong content"):
             fetch.fetch(asked, TransferProgress(None), stop)
         assert not (asked.target / SECOND).exists()
@@ -768,7 +778,7 @@ class TestMeasurements:
             contents.check_measurements(["config.json"], 8)
 
     def test_they_are_fetched_as_a_model_is(
-        self, hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+        self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         folder = tmp_path / "measured"
         folder.mkdir()

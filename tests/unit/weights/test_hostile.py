@@ -20,7 +20,7 @@ from gaudi_weights.model import StopSwitch
 from gaudi_weights.progress import TransferProgress
 from gaudi_weights.request import HubSource, WeightsRequest
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 from tests.unit.weights.models import requested, source
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def finished(hub: Hub, tmp_path: Path) -> WeightsRequest:
+def finished(hub: SimulatedHub, tmp_path: Path) -> WeightsRequest:
     """A finished folder."""
     made = requested(tmp_path, source(hub))
     fetch.fetch(made, TransferProgress(None), StopSwitch())
@@ -53,7 +53,7 @@ def planted_names(folder: Path) -> None:
 
 @pytest.mark.parametrize("size", [-(10**15), 10**400, 1 << 60, "7", 1.5, True])
 def test_a_source_that_states_no_size_of_a_file_is_passed_over(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Any
+    hub: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Any
 ) -> None:
     """A negative one would hide what the others take; of a huge one a person would be asked to make room."""
     connect = hubs.connect
@@ -133,7 +133,7 @@ def test_what_a_linked_staging_folder_leads_to_is_not_emptied(finished: WeightsR
     assert (home / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_linked_staging_folder_is_not_fetched_into(hub: Hub, tmp_path: Path) -> None:
+def test_a_linked_staging_folder_is_not_fetched_into(hub: SimulatedHub, tmp_path: Path) -> None:
     asked = requested(tmp_path, source(hub))
     (tmp_path / "home").mkdir()
     asked.target.parent.mkdir()
@@ -145,7 +145,7 @@ def test_a_linked_staging_folder_is_not_fetched_into(hub: Hub, tmp_path: Path) -
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777], ids=oct)
 @pytest.mark.parametrize("above", [False, True])
-def test_a_root_that_others_write_to_is_refused(hub: Hub, tmp_path: Path, mode: int, above: bool) -> None:
+def test_a_root_that_others_write_to_is_refused(hub: SimulatedHub, tmp_path: Path, mode: int, above: bool) -> None:
     asked = requested(tmp_path / "all" if above else tmp_path, source(hub))
     shared = tmp_path / "all" if above else asked.target.parent
     shared.mkdir(parents=True)
@@ -155,7 +155,7 @@ def test_a_root_that_others_write_to_is_refused(hub: Hub, tmp_path: Path, mode: 
     assert list(shared.iterdir()) == []
 
 
-def test_a_file_is_not_fetched_through_a_link(hub: Hub, tmp_path: Path, victim: Path) -> None:
+def test_a_file_is_not_fetched_through_a_link(hub: SimulatedHub, tmp_path: Path, victim: Path) -> None:
     asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
     (asked.staging / "config.json").symlink_to(victim)
@@ -164,7 +164,7 @@ def test_a_file_is_not_fetched_through_a_link(hub: Hub, tmp_path: Path, victim: 
     assert victim.read_text() == VICTIM
 
 
-def test_what_a_kill_left_half_written_is_not_published(hub: Hub, tmp_path: Path) -> None:
+def test_what_a_kill_left_half_written_is_not_published(hub: SimulatedHub, tmp_path: Path) -> None:
     asked = requested(tmp_path, source(hub))
     (asked.staging / record.FOLDER).mkdir(parents=True)
     for name in ("config.json.0a1b.writing", f"{record.MANIFEST}.0a1b.writing"):

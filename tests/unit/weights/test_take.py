@@ -32,7 +32,7 @@ from gaudi_weights.progress import TransferProgress
 from gaudi_weights.request import WeightsRequest
 from gaudi_weights.staging import only_one
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 from tests.unit.host.modules import run_main
 from tests.unit.preflight.test_templates import evaluate, fact_of, task_of
 from tests.unit.weights.models import SERVED, requested, source
@@ -69,7 +69,7 @@ Ask = Callable[..., Path]
 
 @pytest.fixture
 def given(
-    hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """A finished folder on another node, and a program named rsync that copies out of it."""
     made = requested(tmp_path / "peer", source(hub))
@@ -447,7 +447,7 @@ def test_a_run_that_publishes_while_this_one_waits_is_no_fault(
     program: ModuleType,
     gone: bool,
     ask: Ask,
-    hub: Hub,
+    hub: SimulatedHub,
     tmp_path: Path,
     progress: TransferProgress,
     stop: StopSwitch,
@@ -679,7 +679,12 @@ def test_an_empty_folder_under_the_name_does_not_hide_what_comes(
 
 
 def test_a_fetch_from_outside_after_a_take_in_vain_leaves_nothing_of_it(
-    ask: Ask, hub: Hub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
+    ask: Ask,
+    hub: SimulatedHub,
+    tmp_path: Path,
+    progress: TransferProgress,
+    stop: StopSwitch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     half = f"os.truncate(folder / {FIRST!r}, 5); sys.exit(30)"
     monkeypatch.setenv("WRONG_AFTER", half)
