@@ -41,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     host.run(host.as_root(["umount", str(folder)]))
 
 
-class Reluctant(io.FileIO):
+class ReluctantDisk(io.FileIO):
     """A disk that takes a part of what it is given."""
 
     def write(self, data: Any, /) -> int:
@@ -49,7 +49,7 @@ class Reluctant(io.FileIO):
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 2 * WRITE_BEHIND + 7])
-@pytest.mark.parametrize("taking", [io.FileIO, Reluctant])
+@pytest.mark.parametrize("taking", [io.FileIO, ReluctantDisk])
 def test_every_byte_arrives_and_is_counted(tmp_path: Path, taking: type[io.FileIO], size: int) -> None:
     content = random.Random(size).randbytes(size)
     with taking(tmp_path / "shard", "wb") as stream:

@@ -271,7 +271,7 @@ def test_any_output_is_read(printed: str, host: str) -> None:
     assert all(fault.kind for fault in faults.parse(text))
 
 
-class Denies(http.server.BaseHTTPRequestHandler):
+class DenyingProxy(http.server.BaseHTTPRequestHandler):
     """A proxy that rejects every account."""
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -407,7 +407,7 @@ def test_apt_tells_whose_proxy_denies_access(
     node: Path, update: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     (node / "etc/sources.list").write_text("deb http://vault.invalid/debian jammy main\n")
-    with serving(Denies) as port:
+    with serving(DenyingProxy) as port:
         line = f'Acquire::http::Proxy::vault.invalid "http://u:hidden@127.0.0.1:{port}";\n'
         site, parts = node / "apt.conf", node / "etc/apt.conf.d"
         target = parts / "50proxy" if own else site
@@ -421,7 +421,7 @@ def test_apt_tells_whose_proxy_denies_access(
 
 
 def test_a_proxy_that_denies_the_file_of_a_package_is_named(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class DeniesPackages(Denies):
+    class PackageDenyingProxy(DenyingProxy):
         def do_GET(self) -> None:
             file = node / self.path.partition("vault.invalid/")[2]
             if self.path.endswith(".deb"):
@@ -433,7 +433,7 @@ def test_a_proxy_that_denies_the_file_of_a_package_is_named(node: Path, monkeypa
             self.wfile.write(file.read_bytes() if file.is_file() else b"")
 
     (node / "etc/sources.list").write_text("deb [trusted=yes] http://vault.invalid/repository jammy main\n")
-    with serving(DeniesPackages) as port:
+    with serving(PackageDenyingProxy) as port:
         site = node / "apt.conf"
         site.write_text(f'{site.read_text()}Acquire::http::Proxy::vault.invalid "http://u:hidden@127.0.0.1:{port}";\n')
         monkeypatch.setattr(access, "APT_CONF", str(site))
@@ -464,7 +464,7 @@ def test_repositories_are_read_beforehand_and_the_node_stays_as_it_is(
     before = sorted(node.rglob("*"))
     with patch_module_args({}):
         module = NodeModule(argument_spec={})
-    with serving(Denies) as port:
+    with serving(DenyingProxy) as port:
         # The node's own setting for the host wins over the site's proxy.
         own = node / "etc/apt.conf.d/60direct"
         own.write_text('Acquire::http::Proxy::other.invalid "http://127.0.0.1:9";\n')

@@ -23,7 +23,7 @@ HOLE = "…"
 
 
 @dataclass(frozen=True)
-class Site:
+class RefusalPlace:
     """One place that refuses: its file, its line, and the arguments as they are written."""
 
     file: str
@@ -61,10 +61,10 @@ def programs() -> tuple[tuple[str, ast.Module], ...]:
 
 
 @functools.cache
-def sites() -> tuple[Site, ...]:
+def sites() -> tuple[RefusalPlace, ...]:
     """Every place where a refusal is made, or a module ends with an id of its own, in the order of the files."""
     return tuple(
-        Site(file, node.lineno, arguments)
+        RefusalPlace(file, node.lineno, arguments)
         for file, parsed in programs()
         if file != HOME
         for node in nodes(parsed)

@@ -40,8 +40,10 @@ def up(value: int, by: int) -> int:
     return (value + by - 1) // by
 
 
-def limits_of(server: ServerSettings) -> restated.Limits:
-    return restated.Limits(server.max_num_seqs, server.max_model_len, server.max_num_batched_tokens, server.block_size)
+def limits_of(server: ServerSettings) -> restated.ShapeLimits:
+    return restated.ShapeLimits(
+        server.max_num_seqs, server.max_model_len, server.max_num_batched_tokens, server.block_size
+    )
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.integers(0, 400))

@@ -19,7 +19,7 @@ from action_plugins import role_options as action
 from library import gaudi_preflight
 from library import role_options as page
 from plugin_utils import role_options
-from tests.unit.node.outside import Authority
+from tests.unit.node.outside import CertificateAuthority
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_modules import HERE, preflight
 from tests.unit.preflight.test_templates import trusted
@@ -196,7 +196,7 @@ def test_every_default_is_what_its_option_asks_for() -> None:
 
 def test_the_example_is_right_with_every_line_that_a_site_may_uncomment(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=[a-z]+_[a-z_]+:|  -)", "", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    (tmp_path / "ca.pem").write_text(Authority().pem)
+    (tmp_path / "ca.pem").write_text(CertificateAuthority().pem)
     text = text.replace("/etc/site/ca.pem", str(tmp_path / "ca.pem"))
     vault = dict.fromkeys(re.findall(r"\bvault_[a-z_]+", text), "k" * 20)
     site = {**trusted(yaml.safe_load(text)), **vault, "storage_address": "10.0.0.1"}

@@ -68,7 +68,7 @@ def requested(tmp_path: Path, *sources: HubSource, **more: Any) -> WeightsReques
     return WeightsRequest(target=tmp_path / "models/Small-Model", sources=sources, **more)
 
 
-class Leap(StopSwitch):
+class LeapingClock(StopSwitch):
     """Pauses that take no time; the clock shows them all the same. then is called with the time after each."""
 
     def __init__(self, then: Callable[[float], None] = lambda now: None) -> None:

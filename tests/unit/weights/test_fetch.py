@@ -23,7 +23,7 @@ from gaudi_weights.progress import TransferProgress
 from gaudi_weights.request import HubSource, WeightsRequest
 
 from simulator.hub.server import Front, HubFault, HubHandler, SimulatedHub
-from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, requested, safetensors, source
+from tests.unit.weights.models import MODEL, SERVED, SHARD, LeapingClock, requested, safetensors, source
 
 # One that numpy 2.3.5 wrote with savez, of the shape of INC's: a mapping of names to lists of arrays.
 MEASURED = (Path(__file__).parent / "recorded/inc_hooks_maxabs_0_2.npz").read_bytes()
@@ -278,7 +278,7 @@ def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
         pauses.append(now)
         hub.away = now < 600
 
-    fetch.fetch(asked, progress, Leap(later))
+    fetch.fetch(asked, progress, LeapingClock(later))
     same(asked.target, tmp_path / "hub")
     assert pauses[-1] >= 600
     # Ten minutes are some tries, not a storm of them, and nothing came twice.
@@ -298,7 +298,7 @@ def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: SimulatedHub
         shown.append(progress_text(json.loads((tmp_path / "progress.json").read_text()), time.time()))
         hub.away = now < 100
 
-    fetch.fetch(asked, told, Leap(later))
+    fetch.fetch(asked, told, LeapingClock(later))
     assert all("; waiting: " in line and "/s" not in line and "to go" not in line for line in shown)
     assert any(
         re.search(r"model-0000\d-of-00003\.safetensors does not come \(.+\), asked again for", line) for line in shown
@@ -312,7 +312,7 @@ def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
 ) -> None:
     asked = requested(tmp_path, source(hub))
     hub.faults = [HubFault(name="*.safetensors", cut_after=300_000, times=3)]
-    gone = Leap(lambda now: setattr(hub, "away", True))
+    gone = LeapingClock(lambda now: setattr(hub, "away", True))
     with pytest.raises(Refusal, match=r"could not be fetched for 900 s .*run the same again when the source is back"):
         fetch.fetch(asked, progress, gone)
     assert 800 < gone.now < 3 * 3600
@@ -327,7 +327,7 @@ def test_who_has_waited_for_all_of_it_waits_no_more(
     tmp_path: Path, hub: SimulatedHub, progress: TransferProgress
 ) -> None:
     """Also at times that 900 seconds cannot be added to and taken from without a rounding error."""
-    leap, asked = Leap(), []
+    leap, asked = LeapingClock(), []
     leap.now = 900.65
     assert leap.now + 900.0 - 900.0 > leap.now
 
@@ -345,7 +345,7 @@ def test_a_hub_that_was_never_there_is_given_up_within_minutes(
     tmp_path: Path, hub: SimulatedHub, progress: TransferProgress
 ) -> None:
     hub.away = True
-    leap = Leap()
+    leap = LeapingClock()
     with pytest.raises(Refusal, match="cannot be reached"):
         fetch.fetch(requested(tmp_path, source(hub)), progress, leap)
     assert 30 < leap.now < 120
@@ -382,7 +382,9 @@ def test_a_file_that_changes_on_its_way_is_not_taken_for_either(
     old = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
     changed = tmp_path / "changed"
     changed.write_bytes(safetensors(SHARD + 1000 + longer, 9))
-    swapped = Leap(lambda now: old.update({SECOND: replace(old[SECOND], path=changed, size=changed.stat().st_size)}))
+    swapped = LeapingClock(
+        lambda now: old.update({SECOND: replace(old[SECOND], path=changed, size=changed.stat().st_size)})
+    )
     with pytest.raises(Refusal, match=f"{SECOND} came twice with wrong content"):
         fetch.fetch(asked, progress, swapped)
     assert not asked.target.exists()
@@ -443,7 +445,7 @@ def test_refusals_say_what_to_do(
 ) -> None:
     asked = requested(tmp_path, source(hub, **change))
     with pytest.raises(Refusal, match=says):
-        fetch.fetch(asked, progress, Leap())
+        fetch.fetch(asked, progress, LeapingClock())
     assert not asked.target.exists()
 
 

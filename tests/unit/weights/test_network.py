@@ -30,15 +30,15 @@ from gaudi_weights.progress import TransferProgress
 from simulator.hub import git, proxy
 from simulator.hub.modelscope import ModelScopeFront
 from simulator.hub.server import HubFault, SimulatedHub, running
-from tests.unit.node.outside import Authority as SiteAuthority
-from tests.unit.weights.models import MODEL, SERVED, Leap, requested, source, write_model
+from tests.unit.node.outside import CertificateAuthority
+from tests.unit.weights.models import MODEL, SERVED, LeapingClock, requested, source, write_model
 from tests.unit.weights.test_program import describe, environment
 
 ACCOUNT = "us er:p@ss/%:ä"
 WRITTEN = "us%20er:p%40ss%2F%25%3A%C3%A4"
 
 
-class Authority:
+class AuthorityFolder:
     """A site's own CA in files of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -78,9 +78,9 @@ class Authority:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
+def authority(tmp_path: Path) -> AuthorityFolder:
     """A site's own CA."""
-    return Authority(tmp_path / "authority")
+    return AuthorityFolder(tmp_path / "authority")
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def whole(tmp_path: Path) -> bool:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "connect"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_proxy_gets_its_account_for_the_list_and_the_bytes(
-    kind: str, tls: bool, authority: Authority, tmp_path: Path
+    kind: str, tls: bool, authority: AuthorityFolder, tmp_path: Path
 ) -> None:
     more = {"name": "localhost", "tls": authority.server()} if tls else {}
     with serve(kind, tmp_path, **more) as hub, proxy.running(ACCOUNT) as through:
@@ -144,7 +144,7 @@ def test_a_proxy_gets_its_account_for_the_list_and_the_bytes(
     [(kind, how) for kind in KINDS for how in ("tls", "ipv6") if (kind, how) != ("git", "tls")],
 )
 def test_a_proxy_may_be_reached_over_tls_and_over_ipv6(
-    kind: str, how: str, authority: Authority, tmp_path: Path
+    kind: str, how: str, authority: AuthorityFolder, tmp_path: Path
 ) -> None:
     context = authority.server()
     more = {"tls": context} if how == "tls" else {"host": "::1"}
@@ -171,7 +171,7 @@ def test_a_proxy_may_be_reached_over_tls_and_over_ipv6(
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_proxy_that_refuses_is_named_at_once(
-    kind: str, account: str, status: int, words: list[str], authority: Authority, tmp_path: Path
+    kind: str, account: str, status: int, words: list[str], authority: AuthorityFolder, tmp_path: Path
 ) -> None:
     with (
         serve(kind, tmp_path, name="localhost", tls=authority.server()) as hub,
@@ -270,7 +270,7 @@ class TestCertificates:
     @pytest.mark.report("W04")
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_trust_store_of_the_node_counts_for_every_kind(
-        self, kind: str, authority: Authority, tmp_path: Path
+        self, kind: str, authority: AuthorityFolder, tmp_path: Path
     ) -> None:
         store = Path("/etc/ssl/certs/ca-certificates.crt")
         if not store.is_file():
@@ -295,7 +295,7 @@ class TestCertificates:
         ids=["untrusted", "expired", "name"],
     )
     def test_a_certificate_that_does_not_hold_is_named_at_once(
-        self, kind: str, host: str, expired: bool, trusted: bool, words: str, authority: Authority, tmp_path: Path
+        self, kind: str, host: str, expired: bool, trusted: bool, words: str, authority: AuthorityFolder, tmp_path: Path
     ) -> None:
         with serve(kind, tmp_path, name="localhost", tls=authority.server(host, expired)) as hub:
             request = describe(tmp_path, hub, source={"kind": kind})
@@ -308,10 +308,10 @@ class TestCertificates:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_certificates_of_the_site_that_lack_a_hubs_authority_are_named(
-        self, kind: str, authority: Authority, tmp_path: Path
+        self, kind: str, authority: AuthorityFolder, tmp_path: Path
     ) -> None:
         other = tmp_path / "other.pem"
-        other.write_text(SiteAuthority("Other CA").pem)
+        other.write_text(CertificateAuthority("Other CA").pem)
         with serve(kind, tmp_path, name="localhost", tls=authority.server()) as hub:
             status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}), SSL_CERT_FILE=str(other))
         assert (status, hub.seen) == (1, [])
@@ -351,7 +351,7 @@ class TestLimits:
         with serve(kind, tmp_path) as hub:
             # git and the request that asks for its cause meet it.
             hub.faults = [HubFault(where="list", status=429, headers=headers, times=2 if kind == "git" else 1)]
-            leap = Leap(lambda now: told.append(json.loads((tmp_path / "progress.json").read_text())))
+            leap = LeapingClock(lambda now: told.append(json.loads((tmp_path / "progress.json").read_text())))
             fetch.fetch(requested(tmp_path, source(hub, kind=kind)), TransferProgress(tmp_path / "progress.json"), leap)
         assert seconds - 2 < leap.now < seconds + 2
         assert "too many requests" in told[0]["waiting"]
@@ -381,7 +381,7 @@ class TestLimits:
     def test_a_limit_of_one_hub_does_not_keep_the_next_from_serving(self, hub: SimulatedHub, tmp_path: Path) -> None:
         hub.faults = [HubFault(where="list", status=429, retry_after="300", times=99)]
         with serve("modelscope", tmp_path / "other") as other:
-            leap = Leap()
+            leap = LeapingClock()
             both = requested(tmp_path, source(hub), source(other, name="other", kind="modelscope"))
             assert fetch.fetch(both, TransferProgress(None), leap)["source"] == "other"
         assert leap.now == 0
@@ -389,7 +389,7 @@ class TestLimits:
     @pytest.mark.report("W03")
     def test_waiting_has_an_end(self, hub: SimulatedHub, tmp_path: Path) -> None:
         hub.faults = [HubFault(where="list", status=429, retry_after="300", times=99)]
-        leap = Leap()
+        leap = LeapingClock()
         asked = replace(requested(tmp_path, source(hub)), wait_limit=900)
         with pytest.raises(Refusal, match="too many requests"):
             fetch.fetch(asked, TransferProgress(None), leap)

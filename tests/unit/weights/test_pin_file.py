@@ -28,8 +28,8 @@ from library import model_pins_info
 from plugin_utils import catalogue_files
 from simulator.hub.server import SimulatedHub
 from tests.unit.host.modules import run_main
-from tests.unit.node.outside import Authority, Key, proxy, serving
-from tests.unit.node.weights.test_measurements import FETCHED, Runs, npz
+from tests.unit.node.outside import CertificateAuthority, KeyServer, proxy, serving
+from tests.unit.node.weights.test_measurements import FETCHED, HostilePickle, npz
 from tests.unit.weights.models import MODEL, requested, source
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -243,7 +243,7 @@ def test_measurements_that_run_something_are_never_published(
 ) -> None:
     folder = tmp_path / "measured"
     folder.mkdir()
-    evil = npz(tmp_path, pickle.dumps({"Nodes": Runs()})).read_bytes()
+    evil = npz(tmp_path, pickle.dumps({"Nodes": HostilePickle()})).read_bytes()
     for rank in range(2):
         for end in (".json", "_mod_list.json"):
             (folder / f"m_{rank}_2{end}").write_text("{}")
@@ -319,9 +319,9 @@ def test_the_hub_is_asked_for_pins(hub: SimulatedHub, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("trusted", "words"), [(False, "name a file"), (True, "does not contain")])
 def test_a_hub_that_is_not_trusted_is_named_with_what_helps(trusted: bool, words: str, tmp_path: Path) -> None:
-    with serving(Key, Authority().server(tmp_path)) as port:
+    with serving(KeyServer, CertificateAuthority().server(tmp_path)) as port:
         endpoint = f"https://127.0.0.1:{port}"
-        pem = Authority("Other CA").pem if trusted else ""
+        pem = CertificateAuthority("Other CA").pem if trusted else ""
         said = run_main("library.model_pins_info", {"endpoint": endpoint, "repository": MODEL, "certificates": pem})
     assert said["refused_id"] == "hub_not_trusted"
     for word in (words, "127.0.0.1", "gaudi_ca_certificates"):

@@ -30,7 +30,7 @@ from simulator import host
 from simulator.hub import git
 from simulator.hub.modelscope import ModelScopeFront
 from simulator.hub.server import HubFault, SimulatedHub, running
-from tests.unit.weights.models import MODEL, SERVED, Leap, requested, safetensors, source, write_model
+from tests.unit.weights.models import MODEL, SERVED, LeapingClock, requested, safetensors, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 SECOND = "model-00002-of-00003.safetensors"
@@ -133,7 +133,7 @@ class TestEveryKind:
         monkeypatch.setattr("modelscope_hub._legacy_api.REPO_TREE_PAGE_RETRY_MAX_DELAY_SECONDS", 0.05)
         served.faults = [HubFault(where=where, status=status, times=2)]
         asked = requested(tmp_path, source(served, kind=kind))
-        fetch.fetch(asked, progress, Leap())
+        fetch.fetch(asked, progress, LeapingClock())
         same(asked.target, tmp_path / "hub")
         assert served.faults[0].times == 0
 
@@ -228,7 +228,7 @@ class TestMixed:
             first = source(hub, name="huggingface")
             then = source(other, name="other", kind=second)
             asked = requested(tmp_path, first, then)
-            result = fetch.fetch(asked, progress, Leap())
+            result = fetch.fetch(asked, progress, LeapingClock())
             assert result["source"] == "other"
             same(asked.target, tmp_path / "hub")
             assert "bytes=400000-" in [seen.range for seen in other.seen]
@@ -245,7 +245,7 @@ class TestMixed:
         with serve("modelscope", tmp_path) as other:
             publish("modelscope", other, theirs)
             asked = requested(tmp_path, source(hub, name="huggingface"), source(other, name="other", kind="modelscope"))
-            fetch.fetch(asked, progress, Leap())
+            fetch.fetch(asked, progress, LeapingClock())
         same(asked.target, theirs)
 
     def test_the_pin_that_counts_is_that_of_where_it_came_from(
