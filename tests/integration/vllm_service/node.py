@@ -31,7 +31,7 @@ PATIENCE = 180.0
 PAUSE = 0.05
 
 
-class Node:
+class SupervisedNode:
     """A simulated node and the supervisors started on it."""
 
     def __init__(self, root: Path) -> None:
