@@ -83,7 +83,7 @@ def topologies(name: str) -> list[dict[str, Any]]:
     return [given.given_topology(load_yaml(file, f"The topology file {cut(str(file), 200)[1:-1]}")) for file in files]
 
 
-def answers_for(model: str, config: object, topology_file: str) -> list[support.Answer]:
+def answers_for(model: str, config: object, topology_file: str) -> list[support.ReleaseSupport]:
     """What each release says of a model on each machine. Raises Refusal."""
     request = request_of(model, config)
     if model:

@@ -55,7 +55,7 @@ TRUSTED = {
 
 
 def judged(
-    host: role_options.Host, reported_by_another: Callable[[str], bool] = lambda _name: False
+    host: role_options.HostOptions, reported_by_another: Callable[[str], bool] = lambda _name: False
 ) -> tuple[list[Problem], list[str], set[str]]:
     """Problems and findings of all options the host has values of, and which of these are wrong.
 
@@ -130,7 +130,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         nobodys = sorted(set(arguments["options"]) - set(DECLARED.options))
         if nobodys:
             raise AnsibleActionFail(f"No role has an option {' or '.join(nobodys)} (roles/*/meta/argument_specs.yml).")
-        host = role_options.Host(self._loader, task_vars or {})
+        host = role_options.HostOptions(self._loader, task_vars or {})
         problems, findings, wrong = judged(host, set_before(task_vars or {}))
         values = {name: host.default(name) if name in wrong else host.read(name).value for name in arguments["options"]}
         shared = {name: rules.shareable(DECLARED.options[name], value) for name, value in values.items()}

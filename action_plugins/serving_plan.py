@@ -57,7 +57,7 @@ PASSED_ON = ("ansible_facts", "warnings", "deprecations", "invocation")
 ENCODER = get_module_encoder("legacy", Direction.CONTROLLER_TO_MODULE)
 
 
-class NotRead(Exception):
+class ReportFailure(Exception):
     """The node did not report: the result of the module that was to read it."""
 
     def __init__(self, result: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         options = plain(given_options)
         try:
             result, models = self._plan(options, task_vars or {})
-        except NotRead as failure:
+        except ReportFailure as failure:
             return failure.result
         except Refusal as refusal:
             # The sentence says it all; with its cause Ansible would print it twice.
@@ -270,7 +270,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         foresee: bool,
         task_vars: dict[str, Any],
     ) -> dict[str, Any]:
-        """The plans for what the node reports of itself. Raises NotRead, and Refusal for a report of another form."""
+        """The plans for what the node reports. Raises ReportFailure, or Refusal for a report of another form."""
         names = {"foresee": CardType.names_by_pci_id(catalogue.cards)} if foresee else {}
         passed_on: dict[str, Any] = {}
 
@@ -279,7 +279,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
                 "node_report", {**asked.as_options(), **names}, task_vars=self._interpreter(task_vars)
             )
             if answer.get("failed"):
-                raise NotRead(answer)
+                raise ReportFailure(answer)
             passed_on.update({key: answer[key] for key in PASSED_ON if key in answer})
             return answer.get("report")
 
@@ -317,7 +317,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
 
     def _commits(self, task_vars: dict[str, Any]) -> dict[str, str]:
         """The commits of repositories that the site accepts."""
-        accepted = role_options.Host(self._loader, task_vars).read(pin_file.OF_SITE).value
+        accepted = role_options.HostOptions(self._loader, task_vars).read(pin_file.OF_SITE).value
         return dict(pin_file.commits(accepted or {}))
 
     @staticmethod
@@ -364,7 +364,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
         self, plans: list[dict[str, Any]], sources: list[Any], image: dict[str, Any], task_vars: dict[str, Any]
     ) -> list[list[str]]:
         """What pins the weights, measurements and image of each plan, and what a run of site.yml would refuse."""
-        host = role_options.Host(self._loader, task_vars)
+        host = role_options.HostOptions(self._loader, task_vars)
         # The preflight reports options that cannot be read.
         hubs = host.read("model_weights_sources").value
         kinds = [hub.get("kind", DEFAULT) for hub in hubs or [] if isinstance(hub, Mapping)]
@@ -405,7 +405,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
 
         The keys are read here, so that no caller can forget them: a server whose keys were overlooked would be open.
         """
-        read = role_options.Host(self._loader, task_vars).read("vllm_service_api_keys")
+        read = role_options.HostOptions(self._loader, task_vars).read("vllm_service_api_keys")
         found: list[Any] = []
         refused: dict[int, Refusal] = {}
         for position, request in enumerate(requests):

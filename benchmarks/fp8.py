@@ -56,7 +56,7 @@ print(json.dumps([seconds, used.ru_utime, used.ru_stime, used.ru_maxrss]))
 
 
 @dataclass(frozen=True)
-class Run:
+class ConversionRun:
     """One run, or the medians of several: seconds on the clock, of processor in user and kernel mode; MB resident."""
 
     seconds: float
@@ -104,22 +104,22 @@ def generate(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def measured(command: list[str], result: Path) -> Run:
+def measured(command: list[str], result: Path) -> ConversionRun:
     """One run of a command whose result is then removed."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", MEASURE, *command], check=True, stdout=subprocess.PIPE, text=True
     )
     shutil.rmtree(result)
     seconds, user, system, resident = json.loads(done.stdout)
-    return Run(seconds, user, system, resident * 1024 / 1e6)
+    return ConversionRun(seconds, user, system, resident * 1024 / 1e6)
 
 
-def ours(source: Path, target: Path, jobs: int) -> Callable[[], Run]:
+def ours(source: Path, target: Path, jobs: int) -> Callable[[], ConversionRun]:
     """What is under measurement."""
     return lambda: measured([sys.executable, str(PROGRAM), str(source), str(target), "--jobs", str(jobs)], target)
 
 
-def table_alone(source: Path, target: Path) -> Callable[[], Run]:
+def table_alone(source: Path, target: Path) -> Callable[[], ConversionRun]:
     """The table and nothing else: what Python itself allows on this machine."""
     return lambda: measured([sys.executable, str(TABLE_ALONE), str(source), str(target), str(WORKERS)], target)
 
@@ -145,19 +145,19 @@ def kept_memory() -> Iterator[str]:
             REPORTING.write_text(before)
 
 
-def medians(runs: dict[str, Callable[[], Run]]) -> dict[str, Run]:
+def medians(runs: dict[str, Callable[[], ConversionRun]]) -> dict[str, ConversionRun]:
     """Medians of several commands, run in turn so that a drifting machine hits all alike; a first round counts nothing.
 
     In that round memory comes from the host, and the source into the page cache.
     """
-    found: dict[str, list[Run]] = {name: [] for name in runs}
+    found: dict[str, list[ConversionRun]] = {name: [] for name in runs}
     for number in range(RUNS + 1):
         for name, run in runs.items():
             one = run()
             if number:
                 found[name].append(one)
     return {
-        name: Run(
+        name: ConversionRun(
             statistics.median(one.seconds for one in ones),
             statistics.median(one.user for one in ones),
             statistics.median(one.system for one in ones),
@@ -167,7 +167,7 @@ def medians(runs: dict[str, Callable[[], Run]]) -> dict[str, Run]:
     }
 
 
-def torch_run(image: str, source: Path, target: Path) -> Run:
+def torch_run(image: str, source: Path, target: Path) -> ConversionRun:
     """The vendor's way, without the start of its container."""
     python = "/opt/venv/bin/python3"
     baseline = [python, "/baseline.py", str(source), str(target), str(WORKERS)]
@@ -176,10 +176,10 @@ def torch_run(image: str, source: Path, target: Path) -> Run:
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     shutil.rmtree(target)
     seconds, user, system, resident = json.loads(printed.splitlines()[-1])
-    return Run(seconds, user, system, resident * 1024 / 1e6)
+    return ConversionRun(seconds, user, system, resident * 1024 / 1e6)
 
 
-def table(title: str, size: int, found: dict[str, Run]) -> None:
+def table(title: str, size: int, found: dict[str, ConversionRun]) -> None:
     """Print what was found."""
     print(f"\n{title}, {size / 1e9:.2f} GB   seconds     GB/s   user+system s   largest process")
     for name, run in found.items():

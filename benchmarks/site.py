@@ -63,7 +63,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SiteRun:
     """One run: seconds by the clock, seconds of processors on the controller, tasks of a host, seconds of each task."""
 
     seconds: float
@@ -75,7 +75,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Kind:
+class RunKind:
     """A run to measure: a playbook, in check mode or not, for so many names of the node."""
 
     playbook: str
@@ -89,8 +89,8 @@ class Kind:
         return f"{self.playbook}{' --check' if self.check else ''}{names}"
 
 
-SITE, CHECK, STATUS = Kind("site.yml"), Kind("site.yml", check=True), Kind("playbooks/status.yml")
-PLAN = Kind("playbooks/plan.yml")
+SITE, CHECK, STATUS = RunKind("site.yml"), RunKind("site.yml", check=True), RunKind("playbooks/status.yml")
+PLAN = RunKind("playbooks/plan.yml")
 
 
 def processor_seconds() -> float:
@@ -99,7 +99,7 @@ def processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(side: Side, kind: Kind, folder: Path) -> Measured:
+def run(side: Side, kind: RunKind, folder: Path) -> SiteRun:
     """Run a playbook of a checkout. folder: for its inventory.
 
     Raises RuntimeError: the playbook failed; with what it printed.
@@ -142,7 +142,7 @@ def run(side: Side, kind: Kind, folder: Path) -> Measured:
         if done.rc != 0:
             raise RuntimeError(done.stdout.read())
     tasks = max(sum(recap[column].get(name, 0) for column in RECAP) for name in recap["ok"])
-    return Measured(seconds, used, tasks, max(remote.values()), sum(recap["changed"].values()), slow)
+    return SiteRun(seconds, used, tasks, max(remote.values()), sum(recap["changed"].values()), slow)
 
 
 @contextmanager
@@ -189,14 +189,14 @@ def inventory_of(folder: Path, side: Side, names: int) -> Path:
     return place
 
 
-def median(runs: Sequence[Measured], what: str) -> float:
+def median(runs: Sequence[SiteRun], what: str) -> float:
     """The middle one of several runs."""
     return statistics.median(float(getattr(one, what)) for one in runs)
 
 
-def in_turns(sides: Mapping[str, Side], kind: Kind, folder: Path, runs: int) -> dict[str, list[Measured]]:
+def in_turns(sides: Mapping[str, Side], kind: RunKind, folder: Path, runs: int) -> dict[str, list[SiteRun]]:
     """Run a playbook of each side in turns, and print what each run took: a later one may fail."""
-    measured: dict[str, list[Measured]] = {name: [] for name in sides}
+    measured: dict[str, list[SiteRun]] = {name: [] for name in sides}
     for _ in range(runs):
         for name, side in sides.items():
             one = run(side, kind, folder)
@@ -205,7 +205,7 @@ def in_turns(sides: Mapping[str, Side], kind: Kind, folder: Path, runs: int) -> 
     return measured
 
 
-def rows(found: Mapping[Kind, Mapping[str, Sequence[Measured]]]) -> Iterator[tuple[str, list[str]]]:
+def rows(found: Mapping[RunKind, Mapping[str, Sequence[SiteRun]]]) -> Iterator[tuple[str, list[str]]]:
     """The table: what was measured, and the figure of each side."""
     for kind, sides in found.items():
         for what, unit in (("seconds", "s"), ("processor", "s of the controller's processors")):
@@ -225,7 +225,7 @@ def rows(found: Mapping[Kind, Mapping[str, Sequence[Measured]]]) -> Iterator[tup
             )
 
 
-def missed(found: Mapping[Kind, Mapping[str, Sequence[Measured]]]) -> Iterator[str]:
+def missed(found: Mapping[RunKind, Mapping[str, Sequence[SiteRun]]]) -> Iterator[str]:
     """The limits that the working tree does not keep."""
     limits = {SITE: None, CHECK: None, STATUS: STATUS_LIMIT_S, PLAN: PLAN_LIMIT_S}
     for kind, sides in found.items():
@@ -257,7 +257,7 @@ def main() -> int:
     chosen = parser.parse_args()
     kinds = [PLAN] if chosen.plan else [PLAN, STATUS, SITE, CHECK]
     if not chosen.plan:
-        kinds += [Kind("site.yml", check=True, names=int(count)) for count in chosen.names.split(",") if count]
+        kinds += [RunKind("site.yml", check=True, names=int(count)) for count in chosen.names.split(",") if count]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         checkouts = {OURS: ROOT}

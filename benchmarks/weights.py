@@ -38,7 +38,7 @@ LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/file
 
 
 @dataclass
-class Run:
+class ContenderRun:
     """One run of one contender: seconds, largest size on disk in bytes, largest resident memory in MB."""
 
     seconds: float
@@ -94,7 +94,7 @@ def on_disk(folder: Path) -> int:
 
 def measure(
     folder: Path, commands: list[list[str]], environment: dict[str, str], first: list[list[str]] | None = None
-) -> Run:
+) -> ContenderRun:
     """Run commands one after the other in a new folder, and look how much of the disk and of memory they take.
 
     What is done first is not measured.
@@ -128,12 +128,12 @@ def measure(
     finally:
         over.set()
         watcher.join()
-    found = Run(seconds, max(peak[0], on_disk(folder)), memory)
+    found = ContenderRun(seconds, max(peak[0], on_disk(folder)), memory)
     shutil.rmtree(folder)
     return found
 
 
-def contenders(folder: Path, hub: str, commit: str, forge: str) -> dict[str, Callable[[], Run]]:
+def contenders(folder: Path, hub: str, commit: str, forge: str) -> dict[str, Callable[[], ContenderRun]]:
     """What is compared, as its users start it."""
     home = folder / "home"
     home.mkdir()
@@ -191,7 +191,7 @@ def main() -> int:
         made, log = folder / "hub", folder / "hub.log"
         with hub(made, log) as (library, commit), hub(made, folder / "forge.log", "--kind", "git") as (forge, _):
             runs = contenders(folder, library, commit, forge)
-            found: dict[str, list[Run]] = {name: [] for name in runs}
+            found: dict[str, list[ContenderRun]] = {name: [] for name in runs}
             for _ in range(RUNS):
                 for contender, run in runs.items():
                     found[contender].append(run())

@@ -85,7 +85,7 @@ class Phases(Printable):
     def __init__(self) -> None:
         """Put a screen before the terminal, if there is one."""
         super().__init__()
-        self._run = phases.Run()
+        self._run = phases.RunPhases()
         self._hosts: list[str] = []
         self._uuid = ""  # of the play; it has as many copies as batches
         self._everyone: list[str] = []  # the hosts of the play

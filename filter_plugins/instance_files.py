@@ -26,12 +26,12 @@ from plugin_utils.role_options import plain
 
 
 @functools.cache
-def _shared(role_path: str) -> made.Shared:
+def _shared(role_path: str) -> made.SharedFiles:
     """The programs of the role and the target of all instances."""
     files = Path(role_path) / "files"
     programs = [path for folder in (".", "gaudi_supervisor", "guard") for path in (files / folder).glob("*.py")]
     texts = {str(path.relative_to(files)): path.read_text(encoding="utf-8") for path in programs}
-    return made.Shared(texts, (files / "gaudi-serving.target").read_text(encoding="utf-8"))
+    return made.SharedFiles(texts, (files / "gaudi-serving.target").read_text(encoding="utf-8"))
 
 
 def _unit_options(given: Mapping[str, Any]) -> made.UnitOptions:

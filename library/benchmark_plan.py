@@ -145,7 +145,7 @@ def main() -> None:
         concurrency = asked.concurrencies(given["concurrency"])
         load = asked.BenchmarkLoad(concurrency, given["input_tokens"], given["output_tokens"], given["requests"])
         plan, digest = serving_plan(module)
-        client = asked.Client.of_release(given["releases"].get(plan["release"], {}))
+        client = asked.BenchmarkClient.of_release(given["releases"].get(plan["release"], {}))
         document = asked.describe(plan, digest, client, load)
         check_listener(module, plan["container"]["name"], document["url"])
     except Refusal as refusal:

@@ -251,16 +251,16 @@ WAITING = Path("/run/gaudi-serving/docker-restart.json")
 SETTINGS = {"path": str, "created": bool, "set": dict}
 
 
-def read_engine(module: AnsibleModule) -> configuration.Engine:
+def read_engine(module: AnsibleModule) -> configuration.EngineFacts:
     """Read the engine, after systemd has read its unit again if one of the unit's files changed."""
     others = module.params["by_others"]
-    engine: configuration.Engine = engine_config.read_engine(module, by_others=others)
+    engine: configuration.EngineFacts = engine_config.read_engine(module, by_others=others)
     if not engine.installed or module.check_mode:
         return engine
     if not engine_config.systemd_is_late(unit_properties(module, *engine_config.PROPERTIES)):
         return engine
     module.run_command(["systemctl", "daemon-reload"], check_rc=True)
-    again: configuration.Engine = engine_config.read_engine(module, by_others=others)
+    again: configuration.EngineFacts = engine_config.read_engine(module, by_others=others)
     return again
 
 
@@ -326,7 +326,7 @@ def note_settings(module: AnsibleModule, path: str, changed: dict[str, Any], *, 
     write_json(record, content, mode=0o600)
 
 
-def validate(module: AnsibleModule, engine: configuration.Engine, file: str, target: str) -> bool:
+def validate(module: AnsibleModule, engine: configuration.EngineFacts, file: str, target: str) -> bool:
     """Let the installed engine check a file with its unit's flags, if it can; fail the module if it refuses."""
     dockerd = module.get_bin_path("dockerd", opt_dirs=["/usr/sbin", "/usr/bin"])
     if dockerd is None:
@@ -349,7 +349,7 @@ def validate(module: AnsibleModule, engine: configuration.Engine, file: str, tar
 
 def write(
     module: AnsibleModule,
-    engine: configuration.Engine,
+    engine: configuration.EngineFacts,
     file: engine_config.ConfigFile,
     content: bytes,
     restart: list[str],
@@ -452,9 +452,9 @@ def restore(module: AnsibleModule) -> None:
     )
 
 
-def requested(params: dict[str, Any]) -> configuration.Requested:
+def requested(params: dict[str, Any]) -> configuration.RequestedConfiguration:
     """Return the settings of the site."""
-    return configuration.Requested(
+    return configuration.RequestedConfiguration(
         live_restore=params["live_restore"],
         log_options=params["log_options"],
         runtimes=params["runtimes"],
@@ -518,7 +518,7 @@ def parse_copy(copy: Path) -> dict[str, Any]:
 
 
 def plan_removal(
-    module: AnsibleModule, engine: configuration.Engine, desired: dict[str, Any], keys: list[str]
+    module: AnsibleModule, engine: configuration.EngineFacts, desired: dict[str, Any], keys: list[str]
 ) -> tuple[str, list[str]]:
     """Return how a removal is applied to a running engine, and what stays in it until its next start. Raises Refusal.
 

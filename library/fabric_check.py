@@ -246,7 +246,7 @@ from ansible.module_utils.gaudi.fabric import (
     runs,
     verdict,
 )
-from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, Output
+from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, OF_ALL_CARDS, RunOutput
 from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.node import computing, instances, links, states
 from ansible.module_utils.gaudi.node.documents import make_room
@@ -294,8 +294,8 @@ def now() -> str:
 
 
 def perform(
-    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, run: runs.Run, *, direct: bool = False
-) -> Output:
+    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, run: runs.DemoRun, *, direct: bool = False
+) -> RunOutput:
     """Run hccl_demo over a run's cards, in a container without other cards.
 
     direct: a run over host NICs asks for Gaudi Direct, and fails without it.
@@ -308,15 +308,15 @@ def perform(
 
 
 def perform_all(
-    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, planned: Sequence[runs.Run]
-) -> tuple[list[tuple[runs.Run, Output]], Output | None]:
+    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, planned: Sequence[runs.DemoRun]
+) -> tuple[list[tuple[runs.DemoRun, RunOutput]], RunOutput | None]:
     """Return what each run printed, and the output that shows whether Gaudi Direct is in use.
 
     That output is from the run that had to do without it, else from the first one. It is None if no run asked for it. A
     run that has to do without it is repeated, and the repetition counts; later runs do not ask any more.
     """
-    outputs: list[tuple[runs.Run, Output]] = []
-    direct: Output | None = None
+    outputs: list[tuple[runs.DemoRun, RunOutput]] = []
+    direct: RunOutput | None = None
     for run in planned:
         asks = run.over_host_nics and not (direct and nics.goes_without(direct))
         output = perform(module, node, fabric, run, direct=asks)
@@ -329,10 +329,10 @@ def perform_all(
 
 
 def locate(
-    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, result: classes.Result
-) -> tuple[locating.Located, ...]:
+    module: AnsibleModule, node: links.MeasuredNode, fabric: Fabric, result: classes.ClassifiedRun
+) -> tuple[locating.FaultyPart, ...]:
     """Run ever smaller sets of a run's cards until the faulty part is identified."""
-    tried = [locating.Tried(result.run.modules, result.nw_gb_s)]
+    tried = [locating.CardsRun(result.run.modules, result.nw_gb_s)]
     step = locating.next_step(result.run.modules, tried)
     while step.next:
         for modules in step.next:
@@ -340,9 +340,9 @@ def locate(
             if output.failure and output.failure.id in NOT_OF_CARDS:
                 said = with_id(output.failure.sentence, output.failure.id)
                 why = f"Which of them is at fault was not found: {said}"
-                return (locating.Located("group", result.run.modules, why),)
+                return (locating.FaultyPart("group", result.run.modules, why),)
             figures = [] if output.failure else [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
-            tried.append(locating.Tried(tuple(modules), figures[0] if figures else None))
+            tried.append(locating.CardsRun(tuple(modules), figures[0] if figures else None))
         step = locating.next_step(result.run.modules, tried)
     return step.located
 
@@ -372,13 +372,13 @@ def burn(module: AnsibleModule, node: links.MeasuredNode) -> dict[str, Any] | No
 
 
 def measure(
-    module: AnsibleModule, node: links.MeasuredNode, work: asked.Work, floors: Sequence[classes.Floor]
+    module: AnsibleModule, node: links.MeasuredNode, work: asked.AcceptanceWork, floors: Sequence[classes.Floor]
 ) -> dict[str, Any]:
     """Measure, locate, and return the new verdict."""
     given, fabric, why_not = module.params, node.cards.fabric, work.why_not
     kept = verdict.keep(node.before, work.runs) if work.adds and node.before else verdict.RetainedResults()
-    results: tuple[classes.Result, ...] = ()
-    located: list[locating.Located] = []
+    results: tuple[classes.ClassifiedRun, ...] = ()
+    located: list[locating.FaultyPart] = []
     host_nics = None
     burnt = burn(module, node)
     if not why_not and fabric is not None:
@@ -413,7 +413,9 @@ def measure(
     )
 
 
-def compute_numbers(module: AnsibleModule, node: links.MeasuredNode, work: asked.Work) -> dict[str, Any] | None:
+def compute_numbers(
+    module: AnsibleModule, node: links.MeasuredNode, work: asked.AcceptanceWork
+) -> dict[str, Any] | None:
     """Check the numbers of the cards for which that is due, and return the compute check of the verdict.
 
     None for a verdict without one: it was not asked for, and the verdict has nothing of it that holds.
@@ -462,7 +464,9 @@ def keep(document: Mapping[str, Any]) -> None:
     write_text(REPORT, report.report([document], None, now()), mode=0o644)
 
 
-def settled(module: AnsibleModule, node: links.MeasuredNode, work: asked.Work) -> tuple[dict[str, Any] | None, bool]:
+def settled(
+    module: AnsibleModule, node: links.MeasuredNode, work: asked.AcceptanceWork
+) -> tuple[dict[str, Any] | None, bool]:
     """Return the verdict, measured now if that is due, and whether it changes; keep it.
 
     Check mode keeps nothing, and can only make a verdict that needs no measurement.

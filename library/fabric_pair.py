@@ -204,7 +204,7 @@ from ansible.module_utils.gaudi.base.listeners import outside
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import asked, measuring, meetings, nics, runs, static
 from ansible.module_utils.gaudi.fabric.classes import modules_text
-from ansible.module_utils.gaudi.fabric.output import Output
+from ansible.module_utils.gaudi.fabric.output import RunOutput
 from ansible.module_utils.gaudi.faults.words import with_id
 from ansible.module_utils.gaudi.node import links
 from ansible.module_utils.gaudi.node.module import NodeModule
@@ -291,7 +291,7 @@ def look(module: AnsibleModule) -> dict[str, Any]:
     }
 
 
-def perform(module: AnsibleModule) -> Output:
+def perform(module: AnsibleModule) -> RunOutput:
     """Run this node's half, and return what it printed.
 
     Raises Refusal where cards came into use, or another run measures.
@@ -301,7 +301,7 @@ def perform(module: AnsibleModule) -> Output:
     busy = sorted(set(asked.busy(topology["cards"], drain=False)) & set(given["modules"]))
     if busy:
         raise Refusal("cards_in_use_now", f"Modules {modules_text(busy)} came into use. Stop what uses them.")
-    run = runs.Run(
+    run = runs.DemoRun(
         tuple(given["modules"]), given["collective"], given["size"], given["loop"], over_host_nics=given["host_nics"]
     )
     command = runs.command(
@@ -323,7 +323,7 @@ def perform(module: AnsibleModule) -> Output:
         )
 
 
-def result(output: Output, *, direct: bool) -> dict[str, Any]:
+def result(output: RunOutput, *, direct: bool) -> dict[str, Any]:
     """Return the figure in GB/s, why the half failed, and whether it failed for lack of Gaudi Direct."""
     figures = [figure.nw_gb_s for figure in output.figures if figure.nw_gb_s]
     return {

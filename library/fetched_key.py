@@ -80,7 +80,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.gaudi.apt import faults
-from ansible.module_utils.gaudi.apt.config import Proxy
+from ansible.module_utils.gaudi.apt.config import AptProxy
 from ansible.module_utils.gaudi.base import certificates, values
 from ansible.module_utils.gaudi.base.printable import printable
 from ansible.module_utils.gaudi.base.refusal import Refusal
@@ -123,7 +123,7 @@ def fetched(module: NodeModule) -> bytes:
     return content
 
 
-def not_fetched(url: str, why: str, ca_file: str = "", proxy: Proxy | None = None) -> Refusal:
+def not_fetched(url: str, why: str, ca_file: str = "", proxy: AptProxy | None = None) -> Refusal:
     """Return the refusal for a key that could not be fetched. ca_file, proxy: as in faults.advice()."""
     if not certificates.REJECTED.search(why) and (denial := faults.of_proxy(why, proxy)):
         return Refusal(

@@ -530,7 +530,7 @@ def read_text(path: str) -> str:
         return ""
 
 
-def look(module: AnsibleModule) -> judgement.Seen:
+def look(module: AnsibleModule) -> judgement.PreflightFacts:
     """Read all facts for the judgement; changes nothing."""
     params = module.params
     plans = judgement.servable(params["plans"])
@@ -541,7 +541,7 @@ def look(module: AnsibleModule) -> judgement.Seen:
     asked_for = {*handover.rivals(plans, before), *handover.changed(plans, before)}
     coming = look_at_missing(params)
     identified, damaged = identify_engine(module)
-    seen = judgement.Seen(
+    seen = judgement.PreflightFacts(
         topology=params["topology"] or read_cards(module),
         clock=time.time(),
         os_release=read_text("/etc/os-release"),
@@ -598,7 +598,7 @@ def default_address() -> str:
         return str(probe.getsockname()[0])
 
 
-def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.Problem]:
+def look_at_mounts(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[checks.Problem]:
     """Return file systems below this run's folders that are not mounted; mounted ones may hang, so none is read."""
     mounted = mounts.points(read_text("/proc/self/mountinfo"))
     wanted = [*mounts.of_fstab(read_text(mounts.FSTAB)), *mounts.of_units(systemctl(module, *mounts.SHOW))]
@@ -608,7 +608,7 @@ def look_at_mounts(module: AnsibleModule, seen: judgement.Seen) -> list[checks.P
     return lacking
 
 
-def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.Engine:
+def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) -> judgement.ContainerFacts:
     """Query the engine for running containers and images, and read the image record."""
     complaints: list[str] = []
     names, renamed = read_containers(module, complaints)
@@ -621,10 +621,10 @@ def look_at_engine(module: AnsibleModule, plans: Sequence[Mapping[str, Any]]) ->
         for image in {plan["image"] for plan in plans}
         if (image in recorded if docker is None else has_image(module, docker, image))
     }
-    return judgement.Engine(names, "; ".join(complaints), recorded, renamed, frozenset(there))
+    return judgement.ContainerFacts(names, "; ".join(complaints), recorded, renamed, frozenset(there))
 
 
-def identify_engine(module: AnsibleModule) -> tuple[engine_look.Engine | None, list[checks.Problem]]:
+def identify_engine(module: AnsibleModule) -> tuple[engine_look.NodeEngine | None, list[checks.Problem]]:
     """Return the engine as the role container_runtime identifies it, or why it cannot; None without that role."""
     given = module.params["packages"]
     if not given:
@@ -643,7 +643,7 @@ def image_to_inspect(params: Mapping[str, Any]) -> str:
     return asked.measuring_image(judgement.servable(params["plans"])) if needed else ""
 
 
-def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine | None) -> dict[str, Any]:
+def look_at_configuration(module: AnsibleModule, identified: engine_look.NodeEngine | None) -> dict[str, Any]:
     """Return where the engine keeps images, and what keeps its configuration from being changed."""
     by_others = identified.report["by_others"] if identified else None
     asked, found = module.params["engine"], engine_config.read_engine(module, ANSWERS_WITHIN, by_others)
@@ -672,7 +672,7 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
             return known
         live = asked.get("live_restore")
         given = {**asked, "live_restore": None if live is None else boolean(live)}
-        requested = configuration.Requested(
+        requested = configuration.RequestedConfiguration(
             **given, proxies=configuration.written_proxies(module.params["engine_proxies"])
         )
         decision = configuration.decide(found, existing, requested, path)
@@ -690,7 +690,7 @@ def look_at_configuration(module: AnsibleModule, identified: engine_look.Engine 
     return {**known, "engine_notes": decision.notes}
 
 
-def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[str]]:
+def wanted_packages(module: AnsibleModule, engine: engine_look.NodeEngine, *, fetches: bool) -> dict[str, list[str]]:
     """Return the packages that are missing for this run, by the part that installs them, the driver left out."""
     params, given = module.params, module.params["packages"]
     family, manage = engine_packages.family_of(read_text("/etc/os-release")), boolean(given["manage"])
@@ -706,7 +706,7 @@ def wanted_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetche
 
 
 def look_outside(
-    module: AnsibleModule, driver: driver_first.DriverFirst, seen: judgement.Seen
+    module: AnsibleModule, driver: driver_first.DriverFirst, seen: judgement.PreflightFacts
 ) -> tuple[list[Refusal], list[str]]:
     """Return what a proxy of the site keeps from this node, as refusals and as findings.
 
@@ -724,20 +724,20 @@ def look_outside(
     return refusals, [*findings, *map(str, blocked)]
 
 
-def blocked_hubs(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+def blocked_hubs(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[Refusal]:
     """Return why no hub can be asked for the weights that are fetched to this node; nothing if one of them may be."""
     if not any(one.source["fetch"] for one in seen.coming):
         return []
     found = []
     for hub in module.params["weights_hubs"]:
-        why = blocked(module, hub["address"], config.Proxy(hub["proxy"], hub["option"]))
+        why = blocked(module, hub["address"], config.AptProxy(hub["proxy"], hub["option"]))
         if not why:
             return []
         found.append(Refusal("weights_behind_proxy", f"{why} Weights of this run are fetched from {hub['name']}."))
     return found
 
 
-def blocked_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusal]:
+def blocked_registry(module: AnsibleModule, seen: judgement.PreflightFacts) -> list[Refusal]:
     """Return why the engine cannot pull an image that it lacks through the proxies that the site sets for it."""
     params, found = module.params, {}
     if params["image_built"] or not (params["engine"] and params["packages"]):
@@ -750,12 +750,12 @@ def blocked_registry(module: AnsibleModule, seen: judgement.Seen) -> list[Refusa
         if not re.search("[.:]", registry) or bypassed(registry.partition(":")[0], seen.no_proxy):
             continue
         option = "container_runtime_https_proxy, or gaudi_https_proxy without it"
-        if why := blocked(module, f"https://{registry}/v2/", config.Proxy(proxy, option)):
+        if why := blocked(module, f"https://{registry}/v2/", config.AptProxy(proxy, option)):
             found[why] = Refusal("image_behind_proxy", f"{why} The image {image} is pulled from there.")
     return list(found.values())
 
 
-def blocked(module: AnsibleModule, address: str, proxy: config.Proxy) -> str:
+def blocked(module: AnsibleModule, address: str, proxy: config.AptProxy) -> str:
     """Ask an address through a proxy once; return why the proxy does not let the request through, "" if it does."""
     if not proxy.address.startswith("http://"):
         # None, or of a kind that this module cannot ask.
@@ -793,7 +793,7 @@ def look_at_repositories(
         return [found], []
 
 
-def look_at_packages(module: AnsibleModule, engine: engine_look.Engine, *, fetches: bool) -> dict[str, list[Any]]:
+def look_at_packages(module: AnsibleModule, engine: engine_look.NodeEngine, *, fetches: bool) -> dict[str, list[Any]]:
     """Return why the engine or the packages of this run are refused, and notes on the engine. Nothing is installed."""
     params, given = module.params, module.params["packages"]
     os_release = read_text("/etc/os-release")
@@ -878,8 +878,8 @@ def others(
 
 
 def look_at_instance(
-    params: Mapping[str, Any], engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
-) -> judgement.Instance:
+    params: Mapping[str, Any], engine: judgement.ContainerFacts, plan: Mapping[str, Any], listeners: Sequence[Listener]
+) -> judgement.InstanceFacts:
     """Look for what a plan requires beside weights, and for the user of its port."""
     requires, measurements = plan["requires"], plan["requires"].get("measurements")
     written = [Path(mount["source"]) for mount in plan["container"].get("mounts", []) if not mount["read_only"]]
@@ -897,7 +897,7 @@ def look_at_instance(
         user = port_user(engine, plan, listeners)
     except socket.gaierror as error:
         unknown = str(error.strerror)
-    return judgement.Instance(
+    return judgement.InstanceFacts(
         lacking=[path for path in requires.get("files") or [] if not Path(path).is_file()],
         measured=(
             weights_folders.measurement_files(Path(measurements["path"]), len(plan["modules"])) if measurements else 0
@@ -933,7 +933,7 @@ def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str
 
 
 def port_user(
-    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+    engine: judgement.ContainerFacts, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> dict[str, Any] | None:
     """Return the process that holds a plan's port, or None if the port is free or the instance itself has it.
 
@@ -950,7 +950,7 @@ def port_user(
 
 
 def cut_off_users(
-    engine: judgement.Engine, plan: Mapping[str, Any], listeners: Sequence[Listener]
+    engine: judgement.ContainerFacts, plan: Mapping[str, Any], listeners: Sequence[Listener]
 ) -> dict[int, dict[str, Any]]:
     """Return, by port, who listens on ports that are closed to other machines while a plan's instance runs."""
     users = {
@@ -961,7 +961,7 @@ def cut_off_users(
     return {port: user for port, user in users.items() if user["pid"] and instance_of(user) is None}
 
 
-def user_of(engine: judgement.Engine, pid: int | None) -> dict[str, Any]:
+def user_of(engine: judgement.ContainerFacts, pid: int | None) -> dict[str, Any]:
     """Describe a process: its name, its unit, its container."""
     user: dict[str, Any] = topology_users.new_user()
     if pid is None:
@@ -986,7 +986,7 @@ def look_where_lost(before: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {str(path): weights_folders.lies_on(path) for path in sorted(lost)}
 
 
-def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
+def look_at_missing(params: Mapping[str, Any]) -> list[judgement.MissingWeights]:
     """Find which weights are missing, and what is at their paths instead; nothing if the run does not fetch weights."""
     if not params["weights_fetch"]:
         return []
@@ -1003,7 +1003,7 @@ def look_at_missing(params: Mapping[str, Any]) -> list[judgement.Coming]:
     for source in source_plan.all_missing(params["source_plans"], whole):
         name, convert = judgement.begins_in(source), source["convert"]
         found.append(
-            judgement.Coming(
+            judgement.MissingWeights(
                 source,
                 begun=weights_folders.bytes_below(root / f"{name}{weights.STAGING_SUFFIX}"),
                 made=weights_folders.bytes_below(root / convert["target"]) if convert else 0,
@@ -1070,7 +1070,7 @@ def look_at_sources(params: Mapping[str, Any], *, driver_first: bool) -> tuple[l
 
 
 def look_at_driver(
-    module: AnsibleModule, seen: judgement.Seen, mismatches: Sequence[compatibility.Mismatch]
+    module: AnsibleModule, seen: judgement.PreflightFacts, mismatches: Sequence[compatibility.Mismatch]
 ) -> driver_first.DriverFirst:
     """Say what the driver of a node needs, if the role gaudi_driver follows and may have something to do."""
     params, foreseen = module.params, bool(seen.topology.get("foreseen"))
@@ -1110,7 +1110,7 @@ def look_at_driver(
     return replace(told, stops=look.found.instances) if booted else told
 
 
-def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Answer]:
+def look_at_acceptance(module: AnsibleModule, expected_cards: int | None) -> list[verdict.Permission]:
     """Return plans that a valid verdict keeps from starting, as the role fabric_check would decide; changes nothing.
 
     If the verdict lets all of them start, nothing more is read. Decisions that need a measurement are left to that

@@ -137,7 +137,7 @@ def _own_text(module: AnsibleModule, path: str) -> str | None:
     return text
 
 
-def _memory() -> sysctl.Memory:
+def _memory() -> sysctl.NodeMemory:
     return sysctl.parse_meminfo((PROC / "meminfo").read_text())
 
 
@@ -161,7 +161,7 @@ def _request(module: AnsibleModule) -> dict[str, str]:
     return wanted
 
 
-def _set(plan: sysctl.Plan) -> Refusal | None:
+def _set(plan: sysctl.SysctlChanges) -> Refusal | None:
     """Set the running values; return why the kernel did not accept all of them, or None."""
     for key, value in plan.todo.items():
         try:
@@ -176,7 +176,7 @@ def _set(plan: sysctl.Plan) -> Refusal | None:
     return sysctl.grant_refusal(int(plan.todo[sysctl.HUGEPAGES]), _memory())
 
 
-def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str, str]) -> None:
+def _set_or_put_back(module: AnsibleModule, plan: sysctl.SysctlChanges, before: dict[str, str]) -> None:
     """Set the running values; if the kernel rejects one, restore all and fail the module."""
     failure = _set(plan)
     if failure:
@@ -186,7 +186,7 @@ def _set_or_put_back(module: AnsibleModule, plan: sysctl.Plan, before: dict[str,
         module.fail_json(msg=f"{failure} The previous values are back.", refused_id=failure.id, before=before)
 
 
-def _found(path: str, plan: sysctl.Plan, before: dict[str, str], wanted: dict[str, str]) -> dict[str, Any]:
+def _found(path: str, plan: sysctl.SysctlChanges, before: dict[str, str], wanted: dict[str, str]) -> dict[str, Any]:
     """Return findings, and what a run compares at its end: the drop-in, and the values that are as desired."""
     after = {**before, **plan.todo}
     return {

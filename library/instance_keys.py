@@ -147,7 +147,7 @@ from ansible.module_utils.gaudi.node.documents import read, read_json
 from ansible.module_utils.gaudi.node.files import take_turn, write_json
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import keys
-from ansible.module_utils.gaudi.serving.keys import Key
+from ansible.module_utils.gaudi.serving.keys import ApiKey
 from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
 
 _KEY = {
@@ -204,10 +204,10 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def wanted(held: Sequence[Key], asked: Mapping[str, Any]) -> list[Key]:
+def wanted(held: Sequence[ApiKey], asked: Mapping[str, Any]) -> list[ApiKey]:
     """Return the keys after the requested change. Raises Refusal."""
     if asked["inventory"] is not None:
-        return keys.with_inventory(held, [Key(origin=keys.INVENTORY, **key) for key in asked["inventory"]])
+        return keys.with_inventory(held, [ApiKey(origin=keys.INVENTORY, **key) for key in asked["inventory"]])
     if asked["add"] is not None:
         return keys.with_created(held, keys.created(**asked["add"]), now())
     if asked["revoke"] is not None:
@@ -245,7 +245,7 @@ def close(folder: Path) -> None:
         os.close(handle)
 
 
-def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[list[Key], list[Key]]:
+def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[list[ApiKey], list[ApiKey]]:
     """Return the keys before and after; write them unless in check mode. Raises Refusal, and Damaged.
 
     open_to_others: whether the file is to be written in any case, as one that belongs to root alone. A damaged file
@@ -270,12 +270,12 @@ def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[lis
     return before, after
 
 
-def shown(found: Sequence[Key]) -> list[dict[str, Any]]:
+def shown(found: Sequence[ApiKey]) -> list[dict[str, Any]]:
     """Keys without their digests."""
     return [{name: value for name, value in asdict(key).items() if name != "digest"} for key in found]
 
 
-def lines(found: Sequence[Key]) -> str:
+def lines(found: Sequence[ApiKey]) -> str:
     """Return keys as lines; two keys with one name look alike here."""
     return "".join(f"{key.name} ({key.origin}){f' until {key.ends}' if key.ends else ''}\n" for key in found)
 
@@ -306,7 +306,7 @@ def unread(module: AnsibleModule, folder: Path) -> str:
     )
 
 
-def gone(before: Sequence[Key], after: Sequence[Key]) -> list[Key]:
+def gone(before: Sequence[ApiKey], after: Sequence[ApiKey]) -> list[ApiKey]:
     """Return keys that no longer open the instance."""
     left = {key.digest for key in after}
     return [key for key in before if key.digest not in left]

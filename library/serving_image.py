@@ -262,18 +262,20 @@ def runtime(module: AnsibleModule, docker: str) -> str:
     return "habana" if habana and Path(habana["path"]).exists() else ENGINES_OWN
 
 
-def look_inside(module: AnsibleModule, image: str, under: str) -> inside.Inside:
+def look_inside(module: AnsibleModule, image: str, under: str) -> inside.ImageFindings:
     """Run the inspection program, without network and without starting a server. under: the runtime."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
     command = ["--interactive", "--runtime", under, *WALLS, *_ENVIRONMENT]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     looked = containers.run_once(module, LOOKING, command, LOOK_SECONDS, inside.question(vectors))
     ended = "" if looked.status == 0 else f"\n(it {looked.how})"
-    found: inside.Inside = inside.answer(image, (looked.out or looked.err) + ended)
+    found: inside.ImageFindings = inside.answer(image, (looked.out or looked.err) + ended)
     return found
 
 
-def hold_against(image: str, found: inside.Inside, params: dict[str, Any], built: dict[str, str]) -> dict[str, Refusal]:
+def hold_against(
+    image: str, found: inside.ImageFindings, params: dict[str, Any], built: dict[str, str]
+) -> dict[str, Refusal]:
     """Return why the image cannot serve instances, by instance.
 
     built: the labels that a build here left. Raises Refusal for an image of another release, and if the image can serve
@@ -346,14 +348,14 @@ def looked_at(
     return kept, bill, refused
 
 
-def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
+def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.ImageRecord]:
     """Return the record's text and content. A damaged one counts as empty, with a warning: images show it all."""
     try:
         text = read_text(path) or ""
-        return text, read(path, image_record.Record.parse) or image_record.Record()
+        return text, read(path, image_record.ImageRecord.parse) or image_record.ImageRecord()
     except Damaged as damage:
         module.warn(f"{damage}. {image_record.WRITTEN_ANEW}")
-        return "", image_record.Record()
+        return "", image_record.ImageRecord()
 
 
 def write_record(module: AnsibleModule, path: str, text: str) -> None:

@@ -181,10 +181,10 @@ def unknown_use(plan: Path) -> str:
     return f"{plan} is damaged: which image {plan.parent.name} uses is not known."
 
 
-def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Record]:
+def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.ImageRecord]:
     """Return the record's text and content; fails the module for a damaged one, as it would be unknown what may go."""
     try:
-        return read_text(path) or "", read(path, image_record.Record.parse) or image_record.Record()
+        return read_text(path) or "", read(path, image_record.ImageRecord.parse) or image_record.ImageRecord()
     except Damaged as damage:
         module.fail_json(
             msg=f"{damage}. Nothing is removed. The next run of site.yml writes it anew.",
@@ -199,7 +199,7 @@ def uninstall(module: AnsibleModule, docker: str, path: Path) -> dict[str, Any]:
         return NOTHING
     names, error = labelled(module, docker)
     try:
-        images = (read(path, image_record.Record.parse) or image_record.Record()).images
+        images = (read(path, image_record.ImageRecord.parse) or image_record.ImageRecord()).images
         doubt = f"as the engine does not answer: {printable(error.strip())}" if error and images else ""
     except Damaged as damage:
         images, doubt = {}, f"as it is not known which are this project's: {damage}"

@@ -90,7 +90,7 @@ from ansible.module_utils.gaudi.node.files import write_json
 from ansible.module_utils.gaudi.node.firewall import Firewalls
 from ansible.module_utils.gaudi.node.module import NodeModule
 from ansible.module_utils.gaudi.serving import firewall
-from ansible.module_utils.gaudi.serving.firewall import Change, Rule
+from ansible.module_utils.gaudi.serving.firewall import FirewallChange, FirewallRule
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "instance": {"type": "str", "required": True},
@@ -102,7 +102,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 INSTANCES = Path(paths.INSTANCES)
 
 
-def wanted(node: Firewalls, params: dict[str, Any]) -> list[Rule]:
+def wanted(node: Firewalls, params: dict[str, Any]) -> list[FirewallRule]:
     """Return the rules that the instance is to have."""
     if params["state"] == "absent":
         return []
@@ -110,7 +110,7 @@ def wanted(node: Firewalls, params: dict[str, Any]) -> list[Rule]:
     return firewall.desired(node.active(params["host"]), params["host"], params["port"], sources)
 
 
-def apply(node: Firewalls, change: Change, recorded: list[Rule], path: Path) -> None:
+def apply(node: Firewalls, change: FirewallChange, recorded: list[FirewallRule], path: Path) -> None:
     """Change the firewalls. Whatever ends this, each rule of ours that is there is in the record."""
     if change.add:
         write_json(

@@ -164,7 +164,9 @@ WEBSOCKET = {
 REFUSED = {"a websocket": (403, 401)}
 
 
-def own_sockets(module: AnsibleModule, container: containers.Container, address: str, port: int) -> frozenset[int]:
+def own_sockets(
+    module: AnsibleModule, container: containers.InstanceContainer, address: str, port: int
+) -> frozenset[int]:
     """Return the inodes of the container's listening sockets; end the module where another process listens."""
     found = listening.listeners_at(address, port)
     if not found:
@@ -186,7 +188,7 @@ def container_name(module: AnsibleModule) -> str:
 
 
 def status_without_a_key(
-    module: AnsibleModule, container: containers.Container, path: str, headers: dict[str, str]
+    module: AnsibleModule, container: containers.InstanceContainer, path: str, headers: dict[str, str]
 ) -> int:
     """What a server answers to somebody without a key. Ends the module where it does not answer."""
     try:
@@ -197,7 +199,7 @@ def status_without_a_key(
     raise AssertionError("fail_json ends the module")
 
 
-def check_guard(module: AnsibleModule, container: containers.Container, plan: dict[str, Any]) -> None:
+def check_guard(module: AnsibleModule, container: containers.InstanceContainer, plan: dict[str, Any]) -> None:
     """End the module where a guarded server lets anybody in without a key, on whatever path."""
     asked = answers.asked_without_a_key(plan["paths"])
     found = {path: status_without_a_key(module, container, path, {}) for path in asked}
@@ -213,7 +215,7 @@ def check_guard(module: AnsibleModule, container: containers.Container, plan: di
 
 
 def connection_to(
-    module: AnsibleModule, container: containers.Container, timeout: float | None = None
+    module: AnsibleModule, container: containers.InstanceContainer, timeout: float | None = None
 ) -> contextlib.closing[http.client.HTTPConnection]:
     """A connection to the container, without proxies and redirections: no other process or host may receive the token.
 
@@ -232,7 +234,7 @@ def headers_of(module: AnsibleModule) -> dict[str, str]:
 
 def reply_of(
     module: AnsibleModule,
-    container: containers.Container,
+    container: containers.InstanceContainer,
     path: str,
     headers: dict[str, str],
     body: dict[str, Any] | None = None,
@@ -246,7 +248,7 @@ def reply_of(
 
 def ask(
     module: AnsibleModule,
-    container: containers.Container,
+    container: containers.InstanceContainer,
     path: str,
     body: dict[str, Any] | None = None,
     asked: str = "",
@@ -314,14 +316,14 @@ def read_record(module: AnsibleModule, path: Path) -> dict[str, Any] | None:
         return None
 
 
-def is_idle(module: AnsibleModule, container: containers.Container) -> bool:
+def is_idle(module: AnsibleModule, container: containers.InstanceContainer) -> bool:
     """Whether the server works on no other request, as far as its metrics say."""
     status, said = reply_of(module, container, "/metrics", headers_of(module))
     found = load.read(said.decode(errors="replace")) if status == http.client.OK else None
     return found is not None and found.requests == 0
 
 
-def measured(module: AnsibleModule, container: containers.Container) -> pace.Pace | None:
+def measured(module: AnsibleModule, container: containers.InstanceContainer) -> pace.Pace | None:
     """How quickly the instance writes; None if it works on other requests, or if that is not known."""
     path, body = pace.question_of(module.params["plan"])
     try:
@@ -337,7 +339,7 @@ def measured(module: AnsibleModule, container: containers.Container) -> pace.Pac
         return None
 
 
-def keep_pace(module: AnsibleModule, container: containers.Container) -> dict[str, Any]:
+def keep_pace(module: AnsibleModule, container: containers.InstanceContainer) -> dict[str, Any]:
     """Measure how quickly the instance writes, compare it with what is usual, write it down; empty where nobody can."""
     plan, label = module.params["plan"], module.params["label"]
     if module.check_mode or plan["task"] not in pace.TASKS:
@@ -356,7 +358,7 @@ def keep_pace(module: AnsibleModule, container: containers.Container) -> dict[st
     return vars(found)
 
 
-def answer_to(module: AnsibleModule, container: containers.Container) -> str:
+def answer_to(module: AnsibleModule, container: containers.InstanceContainer) -> str:
     """What the instance answers to the question; raises Refusal where that, or another answer of it, is none."""
     params, plan = module.params, module.params["plan"]
     said = []
@@ -366,7 +368,7 @@ def answer_to(module: AnsibleModule, container: containers.Container) -> str:
     return said[0]
 
 
-def tokens_of_sentences(module: AnsibleModule, container: containers.Container) -> int:
+def tokens_of_sentences(module: AnsibleModule, container: containers.InstanceContainer) -> int:
     """The tokens of the sentences that a long prompt is made of; an estimate where the server counts none."""
     body = long_prompt.counting(module.params["plan"])
     if body is None:
@@ -380,7 +382,7 @@ def tokens_of_sentences(module: AnsibleModule, container: containers.Container) 
         return long_prompt.ESTIMATE
 
 
-def check_long_prompt(module: AnsibleModule, container: containers.Container) -> str:
+def check_long_prompt(module: AnsibleModule, container: containers.InstanceContainer) -> str:
     """What came of a prompt that fills the longest bucket. Raises Refusal for an answer that nobody can read.
 
     Ends the module where the server fails with it.

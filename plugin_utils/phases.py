@@ -83,7 +83,7 @@ class Phase:
 
 
 @dataclass
-class Run:
+class RunPhases:
     """The phases of a run, in the order in which they come. ``now`` is a clock in seconds."""
 
     phases: list[Phase] = field(default_factory=list)

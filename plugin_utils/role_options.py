@@ -24,7 +24,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredOptions:
     """What the roles say of themselves."""
 
     roles: tuple[str, ...]
@@ -36,7 +36,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Read:
+class OptionValue:
     """A value as the host has it, or why it cannot be read yet."""
 
     value: Any
@@ -44,7 +44,7 @@ class Read:
 
 
 @functools.cache
-def declared() -> Declared:
+def declared() -> DeclaredOptions:
     """What all roles declare, read once a process."""
     roles = sorted(path.name for path in ROLES.iterdir() if (path / "meta/argument_specs.yml").is_file())
     results: set[str] = set()
@@ -55,7 +55,7 @@ def declared() -> Declared:
         results.update(_content(role, "meta/results.yml"))
         defaults.update(_trusted(_content(role, "defaults/main.yml")))
     options = rules.merged(_content(role, "meta/argument_specs.yml") for role in roles)
-    return Declared(tuple(roles), rules.ranged(options, ranges), defaults, frozenset(results))
+    return DeclaredOptions(tuple(roles), rules.ranged(options, ranges), defaults, frozenset(results))
 
 
 def _content(role: str, name: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _trusted(value: Any) -> Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
-class Host:
+class HostOptions:
     """A host's variables above the defaults of all roles."""
 
     def __init__(self, loader: Any, variables: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ class Host:
         self._known = {**declared().defaults, **variables}
         self._templar = Templar(loader=loader, variables=self._known)
 
-    def read(self, name: str) -> Read:
+    def read(self, name: str) -> OptionValue:
         """The value of an option: the host's, or the role's default; None where there is neither."""
         return self._read(self._known.get(name))
 
@@ -88,16 +88,16 @@ class Host:
         """The role's own value, whatever the host has; None where it cannot be read."""
         return self._read(declared().defaults.get(name)).value
 
-    def _read(self, value: Any) -> Read:
+    def _read(self, value: Any) -> OptionValue:
         try:
-            return Read(plain(self._templar.template(value)), None)
+            return OptionValue(plain(self._templar.template(value)), None)
         except AnsibleUndefinedVariable as error:
             # Names a variable, never a value.
-            return Read(None, str(error))
+            return OptionValue(None, str(error))
         except AnsibleError:
-            return Read(None, "its template or its vault cannot be read")
+            return OptionValue(None, "its template or its vault cannot be read")
 
-    def given(self) -> Iterator[tuple[str, Mapping[str, Any], Read]]:
+    def given(self) -> Iterator[tuple[str, Mapping[str, Any], OptionValue]]:
         """Every option the host has a value of its own of, in the order of names.
 
         Roles that a play imports bring their defaults among the host's variables.

@@ -40,7 +40,7 @@ class Screen:
 
     def before(self, stream: TextIO) -> Any:
         """Give a stream that writes through this screen."""
-        return _Stream(self, stream)
+        return _FilteredStream(self, stream)
 
     def passing(self, text: str) -> None:
         """Show a line until the next one comes; as much of it as the terminal is wide."""
@@ -57,7 +57,7 @@ class Screen:
             self._shown = False
 
 
-class _Stream:
+class _FilteredStream:
     """A stream whose whole lines that tell what goes on are passing ones."""
 
     def __init__(self, screen: Screen, stream: TextIO) -> None:

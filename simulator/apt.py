@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator import context, host
-from simulator.context import File
+from simulator.context import ContextFile
 
 # The systems that nodes have, and the suite of each.
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
@@ -127,7 +127,7 @@ class Configuration:
         return match[1] if match else None
 
     @property
-    def files(self) -> dict[str, File]:
+    def files(self) -> dict[str, ContextFile]:
         """What goes into an image so that apt in it goes this way."""
         return {
             "etc/apt/sources.list.d/debian.sources": context.text(sources_list(self.mirrors, self.suite)),

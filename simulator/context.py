@@ -14,7 +14,7 @@ _IGNORED = {"__pycache__"}
 
 
 @dataclass(frozen=True)
-class File:
+class ContextFile:
     """One file on its way into an image or a container."""
 
     content: bytes
@@ -23,18 +23,18 @@ class File:
     gid: int = 0
 
 
-Files = Mapping[str, File]
+Files = Mapping[str, ContextFile]
 
 
-def text(content: str, mode: int = 0o644) -> File:
+def text(content: str, mode: int = 0o644) -> ContextFile:
     """Make a file of root's from text."""
-    return File(content.encode(), mode)
+    return ContextFile(content.encode(), mode)
 
 
-def tree(directory: Path, prefix: str = "") -> dict[str, File]:
+def tree(directory: Path, prefix: str = "") -> dict[str, ContextFile]:
     """Read a directory; of the permissions only "may be executed" is kept, as git does."""
     return {
-        prefix + str(path.relative_to(directory)): File(
+        prefix + str(path.relative_to(directory)): ContextFile(
             path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644
         )
         for path in sorted(directory.rglob("*"))

@@ -22,7 +22,7 @@ from docker import DockerClient
 
 from plugin_utils import releases
 from simulator import apt, context, host, images, keys, network, packages, supply
-from simulator.context import File
+from simulator.context import ContextFile
 from simulator.packages import Signer, SimulatedPackage
 from simulator.settings import CACHE, ROOT, Scope, SimulatorError
 
@@ -107,7 +107,7 @@ def _vendors(name: str, version: str) -> SimulatedPackage:
         "habanalabs-firmware-tools": ("hl-smi", "hl_smi.py"),
         "habanalabs-container-runtime": ("habana-container-runtime", "habana_container_runtime.py"),
     }
-    files: dict[str, File] = {}
+    files: dict[str, ContextFile] = {}
     scripts: dict[str, str] = {}
     if name in programs:
         program, standin = programs[name]
@@ -135,7 +135,7 @@ def _sensors() -> list[SimulatedPackage]:
     return [SimulatedPackage(name, SENSORS_VERSION, ABOUT, depends) for name, depends in SENSORS.items()]
 
 
-def repository(signer: Signer) -> dict[str, File]:
+def repository(signer: Signer) -> dict[str, ContextFile]:
     """The files of the repository."""
     made = offered()
     newest = [package for package in made if package.version == NEWER or package.name in SENSORS]

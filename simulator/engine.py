@@ -33,7 +33,7 @@ _CALL_SECONDS = 600
 
 
 @dataclass(frozen=True)
-class Started:
+class StartedEngine:
     """An engine the simulator started: by which way, and for a process who it was exactly."""
 
     by: Literal["process", "systemd"]
@@ -51,14 +51,14 @@ def start_ticks(stat: str) -> int:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def identify(pid: int) -> Started | None:
+def identify(pid: int) -> StartedEngine | None:
     """Describe a running process so that its pid, used again later, is not mistaken for it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return None
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return Started("process", pid, start_ticks(stat), boot_id)
+    return StartedEngine("process", pid, start_ticks(stat), boot_id)
 
 
 def connect() -> DockerClient | None:
@@ -168,12 +168,12 @@ def _again_with_the_group_of_the_socket() -> None:
     sys.exit(again.returncode)
 
 
-def _start_service() -> Started:
+def _start_service() -> StartedEngine:
     host.run(host.as_root(["systemctl", "start", "docker.service"]))
-    return Started("systemd")
+    return StartedEngine("systemd")
 
 
-def _start_process() -> Started:
+def _start_process() -> StartedEngine:
     """Start dockerd directly, detached from this terminal, and wait until its socket answers."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with LOG.open("ab") as log:
@@ -203,7 +203,7 @@ def stop(say: Callable[[str], None] = print) -> bool:
     """Stop the engine if the simulator started it; give False if it stays because others use it."""
     if not RECORD.exists():
         return True
-    started = Started(**json.loads(RECORD.read_text()))
+    started = StartedEngine(**json.loads(RECORD.read_text()))
     client = connect()
     others = [container.name for container in client.containers.list()] if client else []
     if others:

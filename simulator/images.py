@@ -13,7 +13,7 @@ import docker
 from docker import DockerClient
 
 from simulator import apt, context, host, keys, wheelhouse, wheels
-from simulator.context import File, Files
+from simulator.context import ContextFile, Files
 from simulator.settings import CACHE, IMAGES, LABEL, SIMULATOR, SimulatorError
 
 REPOSITORY = "gaudi-serving-simulator"
@@ -96,12 +96,12 @@ def vllm(client: DockerClient, say: Say) -> str:
 def vendor(client: DockerClient, tag: str, say: Say) -> str:
     """Give the stand-in for the vendor's image that others are built on: no PyTorch, no vLLM, its own packages."""
     source = _SOURCES / "vendor"
-    packages = {name: File(content) for name, content in wheels.vendor(tag.replace("-", ".")).items()}
+    packages = {name: ContextFile(content) for name, content in wheels.vendor(tag.replace("-", ".")).items()}
     real = wheelhouse.directory(source / "requirements" / f"{tag}.txt")
     files = {
         **{name: file for name, file in context.tree(source).items() if not name.startswith("requirements/")},
         **{f"wheels/{name}": file for name, file in {**context.tree(real), **packages}.items()},
-        **{f"numactl/{name}": File((_SOURCES / "serving" / name).read_bytes(), 0o755) for name in _NUMACTL},
+        **{f"numactl/{name}": ContextFile((_SOURCES / "serving" / name).read_bytes(), 0o755) for name in _NUMACTL},
     }
     return build(client, "vendor", files, {"BASE": base(client, say)}, say)
 
@@ -111,7 +111,7 @@ def measuring(client: DockerClient, say: Say) -> str:
     files = {**context.tree(_SOURCES / "measuring"), **context.tree(_SOURCES / "pytorch", prefix="pytorch/")}
     for name in ("hccl_demo", "libfabric"):
         files |= context.tree(SIMULATOR / "repositories" / name, prefix=f"{name}/")
-    files["libfabric/fi_info"] = File(files["libfabric/fi_info"].content, 0o755)
+    files["libfabric/fi_info"] = ContextFile(files["libfabric/fi_info"].content, 0o755)
     return build(client, "measuring", files, {"BASE": base(client, say)}, say)
 
 

@@ -20,24 +20,24 @@ _VALID_DAYS = 3650
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A private key and what may be shown of it: an ssh public key line, or a certificate in PEM."""
 
     private: str
     public: str
 
 
-def new_ssh_pair(comment: str) -> Pair:
+def new_ssh_pair(comment: str) -> KeyPair:
     """Make an Ed25519 key pair in OpenSSH's formats."""
     key = ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return Pair(private.decode(), f"{public.decode()} {comment}")
+    return KeyPair(private.decode(), f"{public.decode()} {comment}")
 
 
-def new_authority(now: datetime.datetime) -> Pair:
+def new_authority(now: datetime.datetime) -> KeyPair:
     """Make a certificate authority of our own."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, AUTHORITY_NAME)])
@@ -47,10 +47,10 @@ def new_authority(now: datetime.datetime) -> Pair:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Pair(_pem(key), certificate.public_bytes(serialization.Encoding.PEM).decode())
+    return KeyPair(_pem(key), certificate.public_bytes(serialization.Encoding.PEM).decode())
 
 
-def new_certificate(authority: Pair, names: list[str], now: datetime.datetime) -> Pair:
+def new_certificate(authority: KeyPair, names: list[str], now: datetime.datetime) -> KeyPair:
     """Make a server certificate for host names and IP addresses, signed by the authority."""
     issuer = x509.load_pem_x509_certificate(authority.public.encode())
     signer = serialization.load_pem_private_key(authority.private.encode(), password=None)
@@ -65,7 +65,7 @@ def new_certificate(authority: Pair, names: list[str], now: datetime.datetime) -
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
-    return Pair(_pem(key), certificate.public_bytes(serialization.Encoding.PEM).decode())
+    return KeyPair(_pem(key), certificate.public_bytes(serialization.Encoding.PEM).decode())
 
 
 def _builder(
@@ -96,14 +96,14 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> str:
     ).decode()
 
 
-def authority() -> Pair:
+def authority() -> KeyPair:
     """Give this checkout's authority, made at first use. Callers hold the lock "images"."""
     private, public = CACHE / "authority.key", CACHE / "authority.crt"
     if not public.exists():
         made = new_authority(datetime.datetime.now(datetime.UTC))
         write_private(private, made.private)
         public.write_text(made.public)
-    return Pair(private.read_text(), public.read_text())
+    return KeyPair(private.read_text(), public.read_text())
 
 
 def write_private(path: Path, content: str) -> None:

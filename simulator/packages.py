@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from simulator import context
-from simulator.context import File
+from simulator.context import ContextFile
 
 # When the key and every signature were made, in seconds since the epoch: what is made twice is the same.
 MADE = 1_700_000_000
@@ -33,7 +33,7 @@ class SimulatedPackage:
     version: str
     about: str
     depends: tuple[str, ...] = ()
-    files: Mapping[str, File] = field(default_factory=dict)
+    files: Mapping[str, ContextFile] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -60,9 +60,9 @@ class SimulatedPackage:
         return b"!<arch>\n" + b"".join(_member(name, content) for name, content in members.items())
 
 
-def repository(packages: Iterable[SimulatedPackage], suite: str, signer: Signer) -> dict[str, File]:
+def repository(packages: Iterable[SimulatedPackage], suite: str, signer: Signer) -> dict[str, ContextFile]:
     """The files of a repository with one suite and one component, main, for amd64; its key is in key.asc."""
-    files = {package.path: File(package.content()) for package in packages}
+    files = {package.path: ContextFile(package.content()) for package in packages}
     index = "\n".join(_entry(package, files[package.path].content) for package in packages).encode()
     place = "main/binary-amd64/Packages"
     release = (
@@ -72,8 +72,8 @@ def repository(packages: Iterable[SimulatedPackage], suite: str, signer: Signer)
     ).encode()
     return {
         **files,
-        f"dists/{suite}/{place}": File(index),
-        f"dists/{suite}/Release": File(release),
+        f"dists/{suite}/{place}": ContextFile(index),
+        f"dists/{suite}/Release": ContextFile(release),
         f"dists/{suite}/Release.gpg": context.text(signer.signature(release)),
         "key.asc": context.text(signer.public),
     }
@@ -84,7 +84,7 @@ def _entry(package: SimulatedPackage, content: bytes) -> str:
     return package.control() + where
 
 
-def _packed(files: Mapping[str, File]) -> bytes:
+def _packed(files: Mapping[str, ContextFile]) -> bytes:
     return gzip.compress(context.archive(files), mtime=0)
 
 

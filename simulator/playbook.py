@@ -18,15 +18,15 @@ from typing import Any
 
 import ansible_runner
 
-from plugin_utils.phases import Run, sentence
+from plugin_utils.phases import RunPhases, sentence
 from simulator.settings import ROOT
 
 
 @dataclass
-class Progress:
+class PlaybookProgress:
     """What is known of a run, built from ansible-runner's events in the order they come."""
 
-    run: Run = field(default_factory=Run)
+    run: RunPhases = field(default_factory=RunPhases)
     failures: dict[str, str] = field(default_factory=dict)  # host -> why it failed last
 
     def feed(self, event: Mapping[str, Any], now: float) -> None:
@@ -48,27 +48,27 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlaybookResult:
     """How a run ended."""
 
     status: int
     interrupted: bool  # by Ctrl-C, after which Ansible ended its workers
-    progress: Progress
+    progress: PlaybookProgress
     output: Path  # everything ansible-playbook printed
 
 
 def run(
     playbook: str,
     directory: Path,
-    follow: Callable[[Progress, Mapping[str, Any]], None],
+    follow: Callable[[PlaybookProgress, Mapping[str, Any]], None],
     clock: Callable[[], float],
     inventory: Path = ROOT / "inventories" / "simulated",
     **environment: str,
-) -> Outcome:
+) -> PlaybookResult:
     """Run a playbook of this checkout; ``directory`` takes what ansible-runner keeps of the run."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    progress = Progress()
+    progress = PlaybookProgress()
 
     def handle(event: Mapping[str, Any]) -> bool:
         progress.feed(event, clock())
@@ -94,7 +94,7 @@ def run(
                 **environment,
             },
         )
-    return Outcome(int(runner.rc), bool(interrupts), progress, directory / "artifacts" / "run" / "stdout")
+    return PlaybookResult(int(runner.rc), bool(interrupts), progress, directory / "artifacts" / "run" / "stdout")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import http.server
 import sys
 
 
-class Handler(http.server.SimpleHTTPRequestHandler):
+class RedirectingHandler(http.server.SimpleHTTPRequestHandler):
     """Answers one request. ``store``: the address of the other server."""
 
     store = ""
@@ -30,7 +30,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 def server(folder: str, port: int, store: str, address: str = "") -> http.server.ThreadingHTTPServer:
     """Return a server of a folder's files that is not running yet."""
-    bound = type("Bound", (Handler,), {"store": store.rstrip("/")})
+    bound = type("Bound", (RedirectingHandler,), {"store": store.rstrip("/")})
     return http.server.ThreadingHTTPServer((address, port), functools.partial(bound, directory=folder))
 
 

@@ -17,7 +17,7 @@ import docker
 from docker import DockerClient
 
 from simulator import apt, context, drivers, host, images, packages, supply, vault, wheelhouse, wheels
-from simulator.context import File
+from simulator.context import ContextFile
 from simulator.hub import git
 from simulator.hub.server import running
 from simulator.packages import SimulatedPackage
@@ -69,7 +69,7 @@ def folder(repository: str) -> Path:
     return FOLDER / _FOLDERS.get(repository, repository.partition("/")[2])
 
 
-def files(repository: str) -> dict[str, File]:
+def files(repository: str) -> dict[str, ContextFile]:
     """What is in a repository."""
     found = context.tree(folder(repository))
     if repository == SERVING:
@@ -78,21 +78,21 @@ def files(repository: str) -> dict[str, File]:
             **context.tree(serving / "gaudi_simulated", prefix="gaudi_simulated/"),
             **surface(SERVING_RELEASE),
             "release": context.text(f"{SERVING_RELEASE}\n"),
-            "inspect_model.py": File((serving / "inspect_model.py").read_bytes()),
-            "scripts/run_example_tp.py": File((serving / "tools" / "run_example_tp.py").read_bytes()),
-            "requirements/cpu.txt": File((vllm / "requirements.txt").read_bytes()),
-            "trim.sh": File((vllm / "trim.sh").read_bytes()),
+            "inspect_model.py": ContextFile((serving / "inspect_model.py").read_bytes()),
+            "scripts/run_example_tp.py": ContextFile((serving / "tools" / "run_example_tp.py").read_bytes()),
+            "requirements/cpu.txt": ContextFile((vllm / "requirements.txt").read_bytes()),
+            "trim.sh": ContextFile((vllm / "trim.sh").read_bytes()),
         }
     return found
 
 
-def surface(release: str) -> dict[str, File]:
+def surface(release: str) -> dict[str, ContextFile]:
     """What a release knows, and what its file takes from others; a new release is no new commit of the fork."""
-    found: dict[str, File] = {}
+    found: dict[str, ContextFile] = {}
     name: str | None = release
     while name is not None:
         content = (SIMULATOR / "images" / "serving" / "surface" / f"{name}.json").read_bytes()
-        found[f"surface/{name}.json"] = File(content)
+        found[f"surface/{name}.json"] = ContextFile(content)
         name = json.loads(content).get("extends")
     return found
 
@@ -160,7 +160,7 @@ def _index(say: Say) -> Path:
     return wheelhouse.index(wheelhouses, dict(stand_ins))
 
 
-def _system() -> dict[str, File]:
+def _system() -> dict[str, ContextFile]:
     """A repository of what a small build installs with apt. Callers hold the lock "images".
 
     The base image knows no key of it, so whoever asks it names that (``site``).

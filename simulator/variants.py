@@ -15,7 +15,7 @@ import zipfile
 from typing import Any
 
 from simulator import context, sources, wheels
-from simulator.context import File, Files
+from simulator.context import ContextFile, Files
 from simulator.vault import Vault
 
 # Where the built image has the front, and its packages.
@@ -33,10 +33,10 @@ def layer(release: str, build: str) -> Files:
     for name in _VENDOR:
         _, packed = wheels.wheel(name, build.replace("-", "."))
         with zipfile.ZipFile(io.BytesIO(packed)) as archive:
-            files |= {f"{_PACKAGES}/{path}": File(archive.read(path)) for path in archive.namelist()}
+            files |= {f"{_PACKAGES}/{path}": ContextFile(archive.read(path)) for path in archive.namelist()}
         # As a layer says that something below it is gone (OCI image specification, whiteouts).
         built = f"{name.replace('-', '_')}-{sources.BASE_TAG.replace('-', '.')}.dist-info"
-        files[f"{_PACKAGES}/.wh.{built}"] = File(b"")
+        files[f"{_PACKAGES}/.wh.{built}"] = ContextFile(b"")
     return files
 
 

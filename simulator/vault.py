@@ -158,7 +158,7 @@ def _name(scope: Scope) -> str:
     return f"{scope.prefix}-vault"
 
 
-def _container(client: DockerClient, scope: Scope, image: str, authority: keys.Pair) -> Container:
+def _container(client: DockerClient, scope: Scope, image: str, authority: keys.KeyPair) -> Container:
     names = [NAME, MIRROR]
     inputs = context.digest({}, image, authority.public, *names)
     if existing := containers.running(client, _name(scope), inputs, containers.remove):

@@ -60,7 +60,7 @@ def index(directories: Sequence[Path], more: Mapping[str, bytes]) -> Path:
     A directory listing is what the simple interface asks for (PEP 503).
     """
     names = {file.name: file for directory in directories for file in sorted(directory.glob("*.*")) if is_package(file)}
-    made = {name: context.File(content) for name, content in more.items()}
+    made = {name: context.ContextFile(content) for name, content in more.items()}
     place = CACHE / "wheelhouse" / f"index-{context.digest(made, *sorted(names))}"
     if not place.exists():
         scratch = Path(tempfile.mkdtemp(dir=place.parent, prefix="incomplete-"))

@@ -203,9 +203,9 @@ def from_built(release: str) -> bool:
 
 def _made_from() -> Files:
     """All that the built image is made from, beside its base: what is asked for, what builds, what it builds from."""
-    files = {_WISHES.name: context.File(_WISHES.read_bytes())}
+    files = {_WISHES.name: context.ContextFile(_WISHES.read_bytes())}
     for name in (f"catalog/releases/{wanted_release()}.yml", "simulator/images/vllm/requirements.txt"):
-        files[name] = context.File((ROOT / name).read_bytes())
+        files[name] = context.ContextFile((ROOT / name).read_bytes())
     for name in ("roles/serving_image/files", "module_utils/gaudi/image"):
         files |= context.tree(ROOT / name, prefix=f"{name}/")
     return files

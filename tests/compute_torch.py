@@ -20,7 +20,7 @@ from simulator import engine, images
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "roles" / "fabric_check" / "files" / "compute_check.py"
 BOUNDS = ComputeBounds.from_cards(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
-PLANNED = compute.Plan((0, 1), ((0, 1),), compute.FULL, 16)
+PLANNED = compute.ComputePlan((0, 1), ((0, 1),), compute.FULL, 16)
 
 
 def test_the_program_computes_with_the_real_pytorch() -> None:
@@ -32,6 +32,6 @@ def test_the_program_computes_with_the_real_pytorch() -> None:
     command = ["docker", "run", "--rm", "--interactive", *walls, image, "/opt/venv/bin/python3", "-", asked]
     ended = subprocess.run(command, input=PROGRAM.read_bytes(), capture_output=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr.decode()
-    said = compute.Ended(ended.stdout.decode(), 0, 300)
+    said = compute.ComputeExit(ended.stdout.decode(), 0, 300)
     rows, _ = compute.judge(PLANNED, said, {0: 0, 1: 1}, BOUNDS, "now", "boot")
     assert [row["outcome"] for row in rows] == ["passed"] * 3, ended.stdout.decode()

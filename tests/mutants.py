@@ -255,7 +255,7 @@ def fail_alone(suite: Suite, checkout: Path, failed: Sequence[str]) -> list[str]
         return [test for test in failed if attempt(checkout, [test], {}, Path(folder)).status != PASSED]
 
 
-class Covered:
+class CoveringTests:
     """Which tests cover a line, from the record of a suite."""
 
     def __init__(self, suite: Suite) -> None:
@@ -414,7 +414,7 @@ class Bench:
     folder: Path
 
 
-def judged(mutant: Mutant, covered: Covered, bench: Bench) -> dict[str, Any]:
+def judged(mutant: Mutant, covered: CoveringTests, bench: Bench) -> dict[str, Any]:
     """Make a change, run the tests that cover it, undo it; return the outcome."""
     tests = in_order(covered.tests(mutant), mutant.file, covered.seconds)
     number = len(tests)
@@ -472,7 +472,7 @@ def run(suite: Suite, mutants: Sequence[Mutant], jobs: int, results: Results) ->
     waiting = [mutant for mutant in mutants if (name, mutant.key) not in results.known]
     if not waiting:
         return
-    covered = Covered(suite)
+    covered = CoveringTests(suite)
     with tempfile.TemporaryDirectory(prefix="gaudi-mutants-") as top:
         free: queue.SimpleQueue[Bench] = queue.SimpleQueue()
         for number in range(min(jobs, len(waiting))):

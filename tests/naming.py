@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True)
-class Defined:
+class Definition:
     """An outermost statement: its first and last line, and the names it defines."""
 
     first: int
@@ -23,7 +23,7 @@ class Defined:
 class _File:
     """What is read of one file. bodies: lines of functions. names: where each name is used, annotations left out."""
 
-    outermost: tuple[Defined, ...]
+    outermost: tuple[Definition, ...]
     bodies: frozenset[int]
     names: dict[str, frozenset[int]]
     imported: frozenset[str]
@@ -41,12 +41,14 @@ class Names:
         """Whether a line is in the body of a function, and does not run when the file is imported."""
         return line in self._file(file).bodies
 
-    def outermost(self, file: str, line: int) -> Defined:
+    def outermost(self, file: str, line: int) -> Definition:
         """Return the outermost statement at a line; one without names where there is none."""
         statements = self._file(file).outermost
-        return next((each for each in statements if each.first <= line <= each.last), Defined(line, line, frozenset()))
+        return next(
+            (each for each in statements if each.first <= line <= each.last), Definition(line, line, frozenset())
+        )
 
-    def uses(self, file: str, defined: Defined) -> Iterator[tuple[str, int]]:
+    def uses(self, file: str, defined: Definition) -> Iterator[tuple[str, int]]:
         """Yield the lines of the product that use a statement, its own functions among them.
 
         Of a statement that defines nothing, these are all functions of its file.
@@ -62,7 +64,7 @@ class Names:
                 for line in sorted({line for name in defined.names for line in read.names.get(name, ())}):
                     yield other, line
 
-    def test_files(self, file: str, defined: Defined) -> list[str]:
+    def test_files(self, file: str, defined: Definition) -> list[str]:
         """Return the files of tests that name a file and something that a statement of it defines."""
         if not defined.names:
             return []
@@ -93,7 +95,7 @@ def parsed(source: bytes) -> _File:
         for name in _used(node):
             names.setdefault(name, set()).add(node.lineno)  # type: ignore[attr-defined]
     statements = tuple(
-        Defined(_first(each), each.end_lineno or each.lineno, frozenset(_defined(each))) for each in tree.body
+        Definition(_first(each), each.end_lineno or each.lineno, frozenset(_defined(each))) for each in tree.body
     )
     return _File(
         statements, frozenset(bodies), {name: frozenset(names[name]) for name in names}, frozenset(imported - {""})

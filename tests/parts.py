@@ -51,7 +51,7 @@ SYSTEM = "GAUDI_SIMULATOR_SYSTEM"
 
 
 @dataclass(frozen=True)
-class Part:
+class SuitePart:
     """One line of make test.
 
     nodes: it starts simulated nodes or a virtual machine, so the images come first.
@@ -73,31 +73,31 @@ class Part:
         return self.name.replace(" ", ":")
 
 
-def scenario(name: str, *, system: str = "") -> Part:
+def scenario(name: str, *, system: str = "") -> SuitePart:
     """A Molecule scenario as a part; system: the nodes' operating system where it is not the scenario's own."""
     command = (*MOLECULE, name)
     if system:
-        return Part(f"molecule {name} {system}", ("env", f"{SYSTEM}={system}", *command), nodes=True)
-    return Part(f"molecule {name}", command, nodes=True)
+        return SuitePart(f"molecule {name} {system}", ("env", f"{SYSTEM}={system}", *command), nodes=True)
+    return SuitePart(f"molecule {name}", command, nodes=True)
 
 
-IMAGES = Part("images", (sys.executable, "-m", "simulator", "images"))
+IMAGES = SuitePart("images", (sys.executable, "-m", "simulator", "images"))
 
 TEST = (
-    Part("lint", ("bash", "tests/lint.sh")),
+    SuitePart("lint", ("bash", "tests/lint.sh")),
     # tests/unit and tests/golden.
-    Part("unit", (*PYTEST, "-n", "2", "--ignore=tests/integration")),
-    Part("integration", (*PYTEST, "-n", "2", "tests/integration")),
+    SuitePart("unit", (*PYTEST, "-n", "2", "--ignore=tests/integration")),
+    SuitePart("integration", (*PYTEST, "-n", "2", "tests/integration")),
     scenario("default"),
     scenario("vm"),
     scenario("changes"),
     scenario("refusals"),
     scenario("bare"),
     scenario("lived_in"),
-    Part("readme", (sys.executable, "tests/readme.py"), nodes=True),
+    SuitePart("readme", (sys.executable, "tests/readme.py"), nodes=True),
     scenario("topology"),
     scenario("fabric"),
-    Part("torch", (*PYTEST, "tests/fp8_torch.py", "tests/compute_torch.py")),
+    SuitePart("torch", (*PYTEST, "tests/fp8_torch.py", "tests/compute_torch.py")),
 )
 
 # The long loops of what runs in test as a sample, and the proof that tests of promises can fail.
@@ -113,19 +113,19 @@ MORE = (
     scenario("interrupted"),
     scenario("day_two"),
     scenario("plugin"),
-    Part("pages", (sys.executable, "tests/readme.py", "pages"), nodes=True),
+    SuitePart("pages", (sys.executable, "tests/readme.py", "pages"), nodes=True),
     # Each on the system that it does not have in make test.
     scenario("bare", system="debian12"),
     scenario("default", system="debian13"),
-    Part("molecule vm untune", ("env", "GAUDI_VM_LAST=untune.yml", *MOLECULE, "vm"), nodes=True),
-    Part("plans", (sys.executable, "-m", "tests.golden.canonical_plans")),
-    Part("breaks", (sys.executable, "-m", "tests.breaks")),
-    Part("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/integration/fp8", "-k", "killed")),
-    Part("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
+    SuitePart("molecule vm untune", ("env", "GAUDI_VM_LAST=untune.yml", *MOLECULE, "vm"), nodes=True),
+    SuitePart("plans", (sys.executable, "-m", "tests.golden.canonical_plans")),
+    SuitePart("breaks", (sys.executable, "-m", "tests.breaks")),
+    SuitePart("kills fp8", ("env", "GAUDI_FP8_KILLS=50", *PYTEST, "-s", "tests/integration/fp8", "-k", "killed")),
+    SuitePart("kills weights", ("env", "GAUDI_WEIGHTS_KILLS=20", *PYTEST, "-s", "tests/unit/weights", "-k", "killed")),
 )
 
 
-def ordered(parts: Sequence[Part], seconds: Mapping[str, float]) -> list[Part]:
+def ordered(parts: Sequence[SuitePart], seconds: Mapping[str, float]) -> list[SuitePart]:
     """Put the images first if a part wants nodes, then lint, which fails in two minutes, then the longest.
 
     seconds is how long each part took; a part without an entry is new, and begins before those.
@@ -158,19 +158,19 @@ class Cores:
         return idle / time if time else 0.0
 
 
-def next_part(waiting: Sequence[Part], running: Sequence[Part]) -> Part | None:
+def next_part(waiting: Sequence[SuitePart], running: Sequence[SuitePart]) -> SuitePart | None:
     """Choose the first part that may begin beside those that run; None if all have to wait."""
     building = IMAGES in running or IMAGES in waiting
     scenarios = {part.scenario for part in running} - {""}
 
-    def may_begin(part: Part) -> bool:
+    def may_begin(part: SuitePart) -> bool:
         return not (part.nodes and building) and part.scenario not in scenarios
 
     return next((part for part in waiting if may_begin(part)), None)
 
 
 @dataclass
-class Ended:
+class PartsResult:
     """What became of the parts: the logs of those that failed, and the seconds of each."""
 
     failed: list[str] = field(default_factory=list)
@@ -178,20 +178,20 @@ class Ended:
 
 
 def run(
-    parts: Sequence[Part],
+    parts: Sequence[SuitePart],
     at_once: tuple[int, int],
-    start: Callable[[Part], tuple[int, str]],
+    start: Callable[[SuitePart], tuple[int, str]],
     idle: Callable[[], float],
     latest: float = LATEST,
-) -> Ended:
+) -> PartsResult:
     """Run parts to their end and print a line for each.
 
     at_once is how many run side by side, and how many at most while cores are idle. start runs one part and gives its
     status and what it printed; the first line is the part's own. idle gives the share of idle time since it was asked.
     After a failure no part begins later than latest, in seconds after the first.
     """
-    waiting, running, ended = list(parts), dict[Future[tuple[int, str]], tuple[Part, float]](), Ended()
-    began, imageless, left_out = time.monotonic(), False, list[Part]()
+    waiting, running, ended = list(parts), dict[Future[tuple[int, str]], tuple[SuitePart, float]](), PartsResult()
+    began, imageless, left_out = time.monotonic(), False, list[SuitePart]()
     least, most = at_once
     allowed = least
     with ThreadPoolExecutor(most) as pool:
@@ -220,14 +220,14 @@ def run(
     return ended
 
 
-def start(part: Part) -> tuple[int, str]:
+def start(part: SuitePart) -> tuple[int, str]:
     """Run one part through part.sh."""
     command = ["bash", "tests/part.sh", part.name, *part.command]
     done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True, errors="replace")
     return done.returncode, done.stdout
 
 
-def shown(part: Part) -> tuple[int, str]:
+def shown(part: SuitePart) -> tuple[int, str]:
     """Run one part where everybody sees it."""
     return subprocess.run(["bash", "tests/part.sh", part.name, *part.command], cwd=ROOT, check=False).returncode, ""
 

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 from simulator.hub import git
-from simulator.hub.modelscope import ModelScope
-from simulator.hub.server import Front, Handler, running
+from simulator.hub.modelscope import ModelScopeFront
+from simulator.hub.server import Front, HubHandler, running
 
 
 def main() -> None:
@@ -27,9 +27,9 @@ def main() -> None:
     parser.add_argument("repositories", nargs="+", metavar="OWNER/NAME=FOLDER")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gaudi-hub-") as bare:
-        fronts: dict[str, type[Handler]] = {
+        fronts: dict[str, type[HubHandler]] = {
             "huggingface": Front,
-            "modelscope": ModelScope,
+            "modelscope": ModelScopeFront,
             "git": type("Host", (git.GitHost,), {"root": Path(bare)}),
         }
         where = {"address": arguments.address, "name": arguments.name}

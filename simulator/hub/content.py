@@ -15,7 +15,7 @@ POINTER_SIZE = 134
 
 
 @dataclass(frozen=True)
-class File:
+class HubFile:
     """One file of one commit. oid: git's hash of what git holds, which is the pointer for an LFS file."""
 
     name: str
@@ -43,11 +43,11 @@ class File:
 
 
 @dataclass
-class Repository:
+class HubRepository:
     """One repository: commits by id, the one main names, and who may read it."""
 
     name: str
-    commits: dict[str, dict[str, File]] = field(default_factory=dict)
+    commits: dict[str, dict[str, HubFile]] = field(default_factory=dict)
     main: str = ""
     private: bool = False
     gated: bool = False
@@ -78,7 +78,7 @@ class Repository:
         self.main = commit
 
 
-def describe(name: str, path: Path) -> File:
+def describe(name: str, path: Path) -> HubFile:
     """Compute what a hub states about a file."""
     size = path.stat().st_size
     lfs = name.endswith(LFS_SUFFIXES) or size > LFS_FROM
@@ -91,4 +91,4 @@ def describe(name: str, path: Path) -> File:
     if lfs:
         pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256.hexdigest()}\nsize {size}\n".encode()
         blob = hashlib.sha1(f"blob {len(pointer)}\0".encode() + pointer, usedforsecurity=False)
-    return File(name, path, size, sha256.hexdigest(), blob.hexdigest(), lfs)
+    return HubFile(name, path, size, sha256.hexdigest(), blob.hexdigest(), lfs)

@@ -13,14 +13,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from simulator.hub.content import LFS_SUFFIXES, File, Repository, describe
-from simulator.hub.server import Handler, Hub
+from simulator.hub.content import LFS_SUFFIXES, HubFile, HubRepository, describe
+from simulator.hub.server import HubHandler, SimulatedHub
 
 LFS = "application/vnd.git-lfs+json"
 ATTRIBUTES = "".join(f"*{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES)
 
 
-def publish(hub: Hub, name: str, folder: Path, root: Path, **more: Any) -> Repository:
+def publish(hub: SimulatedHub, name: str, folder: Path, root: Path, **more: Any) -> HubRepository:
     """Make a folder's files the newest commit of a repository below root; large files are not copied."""
     bare = root / f"{name}.git"
     files = {
@@ -42,13 +42,13 @@ def publish(hub: Hub, name: str, folder: Path, root: Path, **more: Any) -> Repos
     for file_name, content in contents.items():
         stream.append(f"M 100644 inline {file_name}\ndata {len(content)}\n".encode() + content + b"\n")
     git(bare, "fast-import", "--quiet", given=b"".join(stream))
-    made = hub.repositories.setdefault(name, Repository(name, **more))
+    made = hub.repositories.setdefault(name, HubRepository(name, **more))
     made.main = git(bare, "rev-parse", "refs/heads/main").decode().strip()
     made.commits[made.main] = files
     return made
 
 
-def pointer(file: File) -> bytes:
+def pointer(file: HubFile) -> bytes:
     """What git holds of a file that git-lfs holds."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.sha256}\nsize {file.size}\n".encode()
 
@@ -62,7 +62,7 @@ def git(folder: Path, *arguments: str, given: bytes = b"", parents: bool = False
     return subprocess.run(command, input=given, env=environment, check=True, capture_output=True).stdout
 
 
-class GitHost(Handler):
+class GitHost(HubHandler):
     """The host. Repositories lie below its root."""
 
     where = "hub"
@@ -113,7 +113,7 @@ class GitHost(Handler):
         self.rfile.readline()
         return body
 
-    def batch(self, repository: Repository, asked: dict[str, Any]) -> None:
+    def batch(self, repository: HubRepository, asked: dict[str, Any]) -> None:
         """Say where large files are: with the delivery network, at a signed address."""
         files = {file.sha256: file for commit in repository.commits.values() for file in commit.values() if file.lfs}
         found = []

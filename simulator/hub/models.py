@@ -34,13 +34,13 @@ def folders() -> dict[str, Path]:
 
 def tiny() -> Path:
     """Give the folder of the tiny model."""
-    return _made({"builder": context.File(_BUILDER.read_bytes())}, _build_tiny)
+    return _made({"builder": context.ContextFile(_BUILDER.read_bytes())}, _build_tiny)
 
 
 def tiny_fp8() -> Path:
     """Give the folder of the tiny model in block-quantised FP8, in two shards."""
     source = tiny()
-    inputs = {"source": context.text(source.name), "quantiser": context.File(Path(__file__).read_bytes())}
+    inputs = {"source": context.text(source.name), "quantiser": context.ContextFile(Path(__file__).read_bytes())}
     return _made(inputs, lambda target: quantise(source, target))
 
 

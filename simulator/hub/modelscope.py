@@ -11,11 +11,11 @@ from __future__ import annotations
 import posixpath
 from http.cookies import SimpleCookie
 
-from simulator.hub.content import File, Repository
-from simulator.hub.server import Handler
+from simulator.hub.content import HubFile, HubRepository
+from simulator.hub.server import HubHandler
 
 
-class ModelScope(Handler):
+class ModelScopeFront(HubHandler):
     """The hub: lists, and where files are."""
 
     where = "hub"
@@ -47,7 +47,7 @@ class ModelScope(Handler):
         else:
             self.resolve(repository, repository.commits[commit].get(query["FilePath"][0]))
 
-    def readable(self, name: str) -> Repository | None:
+    def readable(self, name: str) -> HubRepository | None:
         """The repository, if whoever asks may read it; otherwise it has been refused."""
         repository = self.hub.repositories.get(name)
         known = self.token in self.hub.tokens
@@ -65,7 +65,7 @@ class ModelScope(Handler):
         """Refuse as the real hub does."""
         self.send_json({"Code": code, "Message": message, "Success": False}, status)
 
-    def resolve(self, repository: Repository, file: File | None) -> None:
+    def resolve(self, repository: HubRepository, file: HubFile | None) -> None:
         """Send a small file, or say where a large one is."""
         if file is None:
             self.refuse_code(404, 10010205001, "file not found")
@@ -75,7 +75,7 @@ class ModelScope(Handler):
             self.send_file(file, {})
 
 
-def tree(files: dict[str, File]) -> list[dict[str, object]]:
+def tree(files: dict[str, HubFile]) -> list[dict[str, object]]:
     """What repo/files lists: all files, and their directories."""
     folders = {
         posixpath.join(*parts[:depth]) for name in files if (parts := name.split("/")) for depth in range(1, len(parts))

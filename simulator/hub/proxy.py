@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 
-class Proxy:
+class SimulatedProxy:
     """What it demands, how it answers, and what it saw (method, host, whether an account was sent)."""
 
     def __init__(
@@ -39,9 +39,9 @@ class Proxy:
 
 
 @contextmanager
-def running(account: str = "", status: int = 0, **more: Any) -> Iterator[Proxy]:
+def running(account: str = "", status: int = 0, **more: Any) -> Iterator[SimulatedProxy]:
     """A proxy that serves while the block runs."""
-    proxy = Proxy(account, status, **more)
+    proxy = SimulatedProxy(account, status, **more)
     threading.Thread(target=proxy.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield proxy
@@ -51,7 +51,7 @@ def running(account: str = "", status: int = 0, **more: Any) -> Iterator[Proxy]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    proxy: ClassVar[Proxy]
+    proxy: ClassVar[SimulatedProxy]
     protocol_version = "HTTP/1.1"
     timeout = 60
 

@@ -20,21 +20,21 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from simulator.hub import xet
-from simulator.hub.content import File, Repository
+from simulator.hub.content import HubFile, HubRepository
 
 BLOCK = 64 * 1024
 # Sent at once while no rate is kept: the kernel copies, and this process hardly notices.
 LARGE_BLOCK = 4 * 1024 * 1024
 
 
-class Server(ThreadingHTTPServer):
+class HubServer(ThreadingHTTPServer):
     """Takes many connections at once."""
 
     request_queue_size = 128
 
 
 @dataclass
-class Fault:
+class HubFault:
     """Something that goes wrong with files whose name matches, so many times.
 
     status: answer with it (and Retry-After, if retry_after is set, headers and body); cut_after: close the connection
@@ -68,7 +68,7 @@ class SeenRequest:
     proxied: bool
 
 
-class Hub:
+class SimulatedHub:
     """Repositories, faults, and what was seen. Two servers on free ports of one address while open."""
 
     def __init__(
@@ -77,12 +77,12 @@ class Hub:
         name: str | None = None,
         port: int = 0,
         cdn_port: int = 0,
-        front: type[Handler] | None = None,
+        front: type[HubHandler] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.repositories: dict[str, Repository] = {}
+        self.repositories: dict[str, HubRepository] = {}
         self.tokens: set[str] = set()
-        self.faults: list[Fault] = []
+        self.faults: list[HubFault] = []
         self.seen: list[SeenRequest] = []
         self.sent = 0  # bytes of content
         self.say: Callable[[str], None] = lambda text: None  # hears of every answer with content
@@ -94,7 +94,7 @@ class Hub:
         # Signs addresses of the delivery network; without it they answer 403.
         self.signature = secrets.token_hex(16)
         self.servers = [
-            Server((address, number), type(f"{kind.__name__}Of", (kind,), {"hub": self}))
+            HubServer((address, number), type(f"{kind.__name__}Of", (kind,), {"hub": self}))
             for kind, number in ((front or Front, port), (Delivery, cdn_port))
         ]
         if tls:
@@ -104,26 +104,26 @@ class Hub:
         host, scheme = name or address, "https" if tls else "http"
         self.endpoint, self.delivery = (f"{scheme}://{host}:{server.server_address[1]}" for server in self.servers)
 
-    def repository(self, name: str, folder: Path, **more: Any) -> Repository:
+    def repository(self, name: str, folder: Path, **more: Any) -> HubRepository:
         """Add a repository with one commit of a folder's files."""
-        made = self.repositories.setdefault(name, Repository(name, **more))
+        made = self.repositories.setdefault(name, HubRepository(name, **more))
         made.add(folder)
         return made
 
-    def signed(self, name: str, file: File) -> str:
+    def signed(self, name: str, file: HubFile) -> str:
         """The delivery network's address of a repository's file."""
         return f"{self.delivery}/{file.sha256}?name={quote(name)}&signature={self.signature}"
 
-    def xorb_signed(self, file: File, number: int) -> str:
+    def xorb_signed(self, file: HubFile, number: int) -> str:
         """The delivery network's address of a part of a file in Xet storage."""
         return f"{self.delivery}/xorbs/{file.sha256}/{number}?signature={self.signature}"
 
-    def stored(self, sha256: str) -> File | None:
+    def stored(self, sha256: str) -> HubFile | None:
         """The file with this checksum, of whatever repository."""
         commits = [commit for repository in self.repositories.values() for commit in repository.commits.values()]
         return next((file for commit in commits for file in commit.values() if file.sha256 == sha256), None)
 
-    def fault(self, where: str, name: str) -> Fault | None:
+    def fault(self, where: str, name: str) -> HubFault | None:
         """Take a fault that is due for a file."""
         with self.lock:
             for fault in self.faults:
@@ -155,9 +155,9 @@ class Hub:
 
 
 @contextmanager
-def running(**more: Any) -> Iterator[Hub]:
+def running(**more: Any) -> Iterator[SimulatedHub]:
     """A hub that serves while the block runs."""
-    hub = Hub(**more)
+    hub = SimulatedHub(**more)
     hub.serve()
     try:
         yield hub
@@ -165,10 +165,10 @@ def running(**more: Any) -> Iterator[Hub]:
         hub.close()
 
 
-class Handler(BaseHTTPRequestHandler):
+class HubHandler(BaseHTTPRequestHandler):
     """What both servers have in common."""
 
-    hub: ClassVar[Hub]
+    hub: ClassVar[SimulatedHub]
     where: ClassVar[str]
     protocol_version = "HTTP/1.1"
     timeout = 60
@@ -234,7 +234,7 @@ class Handler(BaseHTTPRequestHandler):
             said["X-Error-Message"] = message
         self.send(status, {**said, **headers}, json.dumps({"error": message}).encode())
 
-    def failed(self, fault: Fault | None) -> bool:
+    def failed(self, fault: HubFault | None) -> bool:
         """Whether a fault answered in place of the hub."""
         if fault is None or not fault.status:
             return False
@@ -242,7 +242,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send(fault.status, {**fault.headers, **asked}, fault.body)
         return True
 
-    def send_file(self, file: File, headers: dict[str, str]) -> None:
+    def send_file(self, file: HubFile, headers: dict[str, str]) -> None:
         """Send a file or the range that was asked for."""
         fault = self.hub.fault("content", file.name) if self.command == "GET" else None
         if self.failed(fault):
@@ -263,11 +263,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         try:
-            self.send_content(file, start, fault or Fault())
+            self.send_content(file, start, fault or HubFault())
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def send_content(self, file: File, start: int, fault: Fault) -> None:
+    def send_content(self, file: HubFile, start: int, fault: HubFault) -> None:
         """Send the bytes, as whole and as fast as the fault lets them."""
         since, sent, size = time.monotonic(), 0, file.size - start
         end = size if fault.cut_after is None else min(size, fault.cut_after)
@@ -285,7 +285,7 @@ class Handler(BaseHTTPRequestHandler):
             self.hang_up()
 
 
-class Front(Handler):
+class Front(HubHandler):
     """The hub: model info, trees, and where files are."""
 
     where = "hub"
@@ -301,7 +301,7 @@ class Front(Handler):
         else:
             self.refuse(404, "", "Not Found")
 
-    def readable(self, name: str) -> Repository | None:
+    def readable(self, name: str) -> HubRepository | None:
         """The repository, if whoever asks may read it; otherwise it has been refused."""
         repository = self.hub.repositories.get(name)
         known = self.token in self.hub.tokens
@@ -386,7 +386,7 @@ class Front(Handler):
                 },
             )
 
-    def xet_headers(self, name: str, commit: str, file: File) -> dict[str, str]:
+    def xet_headers(self, name: str, commit: str, file: HubFile) -> dict[str, str]:
         """What the hub says of a file that is in Xet storage, too. Its name there is its checksum here."""
         if not self.hub.xet:
             return {}
@@ -401,7 +401,7 @@ class Front(Handler):
             self.send_file(file, {"X-Repo-Commit": commit, "ETag": f'"{file.oid}"'})
 
 
-class Delivery(Handler):
+class Delivery(HubHandler):
     """The delivery network: LFS content by checksum, for signed addresses."""
 
     where = "delivery"

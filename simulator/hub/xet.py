@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from simulator.hub.content import File
+from simulator.hub.content import HubFile
 
 PIECE = 64 * 1024  # bytes, the size the real storage aims at
 HEADER = 8  # bytes before each piece
@@ -23,7 +23,7 @@ def ceil(size: int, unit: int) -> int:
     return -(-size // unit)
 
 
-def reconstruction(file: File, start: int, end: int, address: Callable[[int], str]) -> dict[str, object]:
+def reconstruction(file: HubFile, start: int, end: int, address: Callable[[int], str]) -> dict[str, object]:
     """Which pieces of which xorbs are the bytes from start to before end, and the address of each by its number."""
     first, last = start // PIECE, ceil(end, PIECE)
     terms, places = [], {}
@@ -40,7 +40,7 @@ def reconstruction(file: File, start: int, end: int, address: Callable[[int], st
     return {"offset_into_first_range": start - first * PIECE, "terms": terms, "fetch_info": places}
 
 
-def xorb(file: File, number: int) -> bytes:
+def xorb(file: HubFile, number: int) -> bytes:
     """One xorb: pieces, each after its header (version, packed size, compression, size; little-endian)."""
     with file.path.open("rb") as stream:
         stream.seek(number * SPAN)

@@ -8,7 +8,7 @@ import sys
 from simulator import engine, host
 from simulator.settings import SimulatorError
 from simulator.vm import image
-from simulator.vm.machine import Machine, machines
+from simulator.vm.machine import VirtualMachine, machines
 
 
 def main() -> int:
@@ -23,11 +23,11 @@ def main() -> int:
             for machine in machines():
                 print(f"{machine.name}: {'running' if machine.process else 'off'}, {machine.inventory}")
         elif chosen.action == "down":
-            Machine(chosen.name).down()
+            VirtualMachine(chosen.name).down()
         else:
             with host.in_use():
                 disk = image.ensure(engine.ensure(_say), chosen.package, _say)
-            Machine(chosen.name).up(disk, _say)
+            VirtualMachine(chosen.name).up(disk, _say)
     except SimulatorError as error:
         print(error, file=sys.stderr)
         return 1

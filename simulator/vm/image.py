@@ -36,7 +36,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Image:
+class DiskImage:
     """A disk that boots, and the keys to get in."""
 
     disk: Path
@@ -44,7 +44,7 @@ class Image:
     host_key: str
 
 
-def ensure(client: DockerClient, packages: Iterable[str], say: Say) -> Image:
+def ensure(client: DockerClient, packages: Iterable[str], say: Say) -> DiskImage:
     """Give the disk of a simulated virtual machine with more of Debian's packages on it, after making it if needed."""
     host.install_packages(PACKAGES, say)
     with host.lock("vm"):
@@ -62,17 +62,17 @@ def ensure(client: DockerClient, packages: Iterable[str], say: Say) -> Image:
         if not disk.exists():
             say(f"Making the virtual machine's disk: {disk.name}")
             _make(client, reference, disk)
-        return Image(disk, DIRECTORY / "user.key", " ".join(machine.public.split()[:2]))
+        return DiskImage(disk, DIRECTORY / "user.key", " ".join(machine.public.split()[:2]))
 
 
-def _pair(name: str) -> keys.Pair:
+def _pair(name: str) -> keys.KeyPair:
     """Give a key pair of this checkout's own, made at first use."""
     private, public = DIRECTORY / f"{name}.key", DIRECTORY / f"{name}.pub"
     if not public.exists():
         made = keys.new_ssh_pair(f"gaudi-simulator-vm-{name}")
         keys.write_private(private, made.private)
         public.write_text(made.public)
-    return keys.Pair(private.read_text(), public.read_text())
+    return keys.KeyPair(private.read_text(), public.read_text())
 
 
 def _make(client: DockerClient, reference: str, disk: Path) -> None:

@@ -14,7 +14,7 @@ import yaml
 from simulator import engine, host, network
 from simulator.settings import Scope, SimulatorError
 from simulator.vm import image
-from simulator.vm.image import Image, Say
+from simulator.vm.image import DiskImage, Say
 
 BOOT_SECONDS = 900
 """Software emulation on a busy machine (300 were too few with a load of 20); an idle one needs about 20."""
@@ -28,7 +28,7 @@ _NODE_MIB = 768
 
 
 @dataclass(frozen=True)
-class Machine:
+class VirtualMachine:
     """One virtual machine and the files that belong to it. Its name is a scope's."""
 
     name: str
@@ -53,14 +53,14 @@ class Machine:
         return self.directory / "qemu.json"
 
     @property
-    def process(self) -> engine.Started | None:
+    def process(self) -> engine.StartedEngine | None:
         """The QEMU that runs it, or None when it is off."""
         if not self._record.exists():
             return None
-        started = engine.Started(**json.loads(self._record.read_text()))
+        started = engine.StartedEngine(**json.loads(self._record.read_text()))
         return started if engine.identify(started.pid) == started else None
 
-    def up(self, disk: Image, say: Say) -> None:
+    def up(self, disk: DiskImage, say: Say) -> None:
         """Start it from a fresh copy of the disk and wait until one can log in."""
         self.down()
         self.directory.mkdir(parents=True)
@@ -88,7 +88,7 @@ class Machine:
         self._wait(disk, port)
         say(f"Virtual machine {self.name} answers after {time.monotonic() - begun:.0f} s")
 
-    def _wait(self, disk: Image, port: int) -> None:
+    def _wait(self, disk: DiskImage, port: int) -> None:
         login = ["ssh", "-i", str(disk.private_key), "-p", str(port), *_ssh_options(self.directory)]
         deadline = time.monotonic() + BOOT_SECONDS
         while subprocess.run([*login, "gaudi@127.0.0.1", "true"], check=False, capture_output=True).returncode:
@@ -112,10 +112,10 @@ class Machine:
             shutil.rmtree(self.directory)
 
 
-def machines() -> list[Machine]:
+def machines() -> list[VirtualMachine]:
     """Give every machine that is there, running or not."""
     directory = image.DIRECTORY / "machines"
-    return [Machine(path.name) for path in sorted(directory.iterdir())] if directory.exists() else []
+    return [VirtualMachine(path.name) for path in sorted(directory.iterdir())] if directory.exists() else []
 
 
 def _numa() -> list[str]:
@@ -134,7 +134,7 @@ def _ssh_options(directory: Path) -> list[str]:
     ]
 
 
-def _inventory(directory: Path, disk: Image, port: int) -> dict[str, object]:
+def _inventory(directory: Path, disk: DiskImage, port: int) -> dict[str, object]:
     machine = {
         "ansible_host": "127.0.0.1",
         "ansible_port": port,

@@ -247,7 +247,7 @@ def test_a_node_that_hangs_keeps_no_key_from_being_revoked_on_others(nodes: Node
 
 def test_a_node_that_hangs_ends_no_page_of_other_nodes(nodes: Nodes, tmp_path: Path) -> None:
     found = {"instances": [GOOD], "strangers": [], "lost_weights": {}, "covers": {}}
-    good = {"report": {**EMPTY, "instances": found}}
+    good: dict[str, Any] = {"report": {**EMPTY, "instances": found}}
     answers = {"down1": {"node_report": {**good, "hangs": 60}}, "good1": {"node_report": good}}
     said, failed = nodes.run(limited("status.yml", tmp_path), answers)
     assert failed == {"down1": 1, "good1": 0}, said

@@ -12,10 +12,10 @@ import yaml
 
 from simulator import apt
 from tests import parts
-from tests.parts import DURATIONS, IMAGES, MORE, ROOT, SYSTEM, TEST, Part, next_part, ordered, run, scenario
+from tests.parts import DURATIONS, IMAGES, MORE, ROOT, SYSTEM, TEST, SuitePart, next_part, ordered, run, scenario
 
-PLAIN, OTHER = Part("plain", ()), Part("other", ())
-NODES = Part("molecule nodes", (), nodes=True)
+PLAIN, OTHER = SuitePart("plain", ()), SuitePart("other", ())
+NODES = SuitePart("molecule nodes", (), nodes=True)
 
 
 def busy() -> float:
@@ -40,13 +40,13 @@ SCENARIOS = {part.scenario: part for part in (*TEST, *MORE) if part.scenario}
     ],
 )
 def test_the_first_part_that_disturbs_nobody_begins(
-    waiting: list[Part], running: list[Part], chosen: Part | None
+    waiting: list[SuitePart], running: list[SuitePart], chosen: SuitePart | None
 ) -> None:
     assert next_part(waiting, running) == chosen
 
 
 def test_the_images_come_first_then_lint_then_what_is_new_then_the_longest() -> None:
-    lint = Part("lint", ())
+    lint = SuitePart("lint", ())
     assert ordered([PLAIN, OTHER, NODES, lint], {"plain": 1, "molecule:nodes": 2, "lint": 0}) == [
         *(IMAGES, lint, OTHER, NODES, PLAIN)
     ]
@@ -63,7 +63,7 @@ def test_two_run_at_once_and_every_part_has_its_line(capsys: pytest.CaptureFixtu
     # Each waits for the other: one after the other, neither would end.
     together = threading.Barrier(2, timeout=60)
 
-    def start(part: Part) -> tuple[int, str]:
+    def start(part: SuitePart) -> tuple[int, str]:
         together.wait()
         return 0, f"{part.name} passed\n"
 
@@ -76,7 +76,7 @@ def test_one_more_runs_where_the_cores_are_idle(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(parts, "LOOK", 0.01)
     together = threading.Barrier(3, timeout=60)
 
-    def start(part: Part) -> tuple[int, str]:
+    def start(part: SuitePart) -> tuple[int, str]:
         together.wait()
         return 0, f"{part.name}\n"
 
@@ -85,7 +85,7 @@ def test_one_more_runs_where_the_cores_are_idle(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_after_a_failure_the_others_run_and_the_logs_come_last(capsys: pytest.CaptureFixture[str]) -> None:
-    def start(part: Part) -> tuple[int, str]:
+    def start(part: SuitePart) -> tuple[int, str]:
         return int(part is not OTHER), f"{part.name}\nlog of {part.name}\n"
 
     assert run([PLAIN, OTHER, NODES], (1, 1), start, busy).failed == ["log of plain\n", "log of molecule nodes\n"]
@@ -101,11 +101,11 @@ def test_after_a_failure_the_others_run_and_the_logs_come_last(capsys: pytest.Ca
     ],
 )
 def test_after_a_failure_what_has_no_images_and_what_is_too_late_is_named(
-    failing: Part, latest: float, begun: list[Part], left_out: str, capsys: pytest.CaptureFixture[str]
+    failing: SuitePart, latest: float, begun: list[SuitePart], left_out: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started = []
 
-    def start(part: Part) -> tuple[int, str]:
+    def start(part: SuitePart) -> tuple[int, str]:
         started.append(part)
         return int(part == failing), f"{part.name}\n"
 
@@ -116,7 +116,7 @@ def test_after_a_failure_what_has_no_images_and_what_is_too_late_is_named(
 
 def test_a_failure_names_its_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["parts", "broken"])
-    monkeypatch.setattr(parts, "MORE", (Part("broken", ("sh", "-c", "echo why it broke; exit 3")),))
+    monkeypatch.setattr(parts, "MORE", (SuitePart("broken", ("sh", "-c", "echo why it broke; exit 3")),))
     monkeypatch.delenv("V", raising=False)
     assert parts.main() == 1
     said = capsys.readouterr().out.splitlines()
@@ -130,7 +130,7 @@ def test_what_failed_is_said_again_at_the_end_of_a_long_log(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["parts", "broken"])
     long = "printf 'fatal: [n]: \\033[31mno card\\033[0m\\n'; seq 300; exit 3"
-    monkeypatch.setattr(parts, "MORE", (Part("broken", ("sh", "-c", long)),))
+    monkeypatch.setattr(parts, "MORE", (SuitePart("broken", ("sh", "-c", long)),))
     monkeypatch.delenv("V", raising=False)
     assert parts.main() == 1
     said = capsys.readouterr().out.splitlines()
@@ -183,7 +183,7 @@ def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
     """The Makefile repeated their names."""
     begun: list[str] = []
 
-    def start(part: Part) -> tuple[int, str]:
+    def start(part: SuitePart) -> tuple[int, str]:
         begun.append(part.argument)
         return 0, f"{part.name}\n"
 

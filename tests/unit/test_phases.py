@@ -13,7 +13,7 @@ from plugin_utils.phases import (
     NODE_BY_NODE,
     PARTS,
     Phase,
-    Run,
+    RunPhases,
     Task,
     changed_line,
     duration,
@@ -28,9 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 INCLUDES = ("ansible.builtin.include_role", "ansible.builtin.import_role")
 
 
-def follow(*steps: tuple[str, ...]) -> Run:
+def follow(*steps: tuple[str, ...]) -> RunPhases:
     """Plays are ("name",), tasks ("name", "role")."""
-    run = Run()
+    run = RunPhases()
     for second, step in enumerate(steps):
         run.end_task(100.0 + second)
         if len(step) == 1:

@@ -25,7 +25,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Proxy:
+class AptProxy:
     """A proxy in effect, and what sets it.
 
     ``named``: how a message names the setting, which is an option of the site, or a key of apt's with its file.

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from ..base import certificates
 from ..base.refusal import Refusal
 from ..base.values import without_accounts, without_login
-from .config import Proxy
+from .config import AptProxy
 from .sources import AptSource, same_repository
 
 # "Err:3 URI SUITE InRelease", with the reason on the next lines.
@@ -111,7 +111,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
-def advice(why: str, otherwise: str, address: str, ca_file: str = "", proxy: Proxy | None = None) -> str:
+def advice(why: str, otherwise: str, address: str, ca_file: str = "", proxy: AptProxy | None = None) -> str:
     """Return what to do about an error of a request that a module made.
 
     otherwise: for an error that is not known. address: what was asked for. ca_file: as in certificates.advice().
@@ -125,7 +125,7 @@ def advice(why: str, otherwise: str, address: str, ca_file: str = "", proxy: Pro
     return next((text for pattern, text in _ADVICE if pattern.search(why)), otherwise)
 
 
-def of_proxy(why: str, proxy: Proxy | None) -> str:
+def of_proxy(why: str, proxy: AptProxy | None) -> str:
     """Return what to do about an error of the proxy that was asked; "" if it is none. proxy: None if it is not known.
 
     A request connects to the proxy alone.
@@ -151,7 +151,7 @@ def of_proxy(why: str, proxy: Proxy | None) -> str:
     return next((text for pattern, text in says if pattern.search(why)), "")
 
 
-def unusable(why: str, proxy: Proxy) -> str:
+def unusable(why: str, proxy: AptProxy) -> str:
     """Return why a proxy serves no request, whatever is asked for, and what to do; "" if it may serve others.
 
     why: the error of a request through it.
@@ -160,7 +160,7 @@ def unusable(why: str, proxy: Proxy) -> str:
     return of_proxy(why, proxy) if final else ""
 
 
-def blocked(why: str, proxy: Proxy, host: str) -> str:
+def blocked(why: str, proxy: AptProxy, host: str) -> str:
     """Return why a proxy does not let a host through, and what to do; "" if it may.
 
     why: the error of a request to this host through it.
@@ -177,7 +177,7 @@ def blocked(why: str, proxy: Proxy, host: str) -> str:
 
 
 @dataclass(frozen=True)
-class Fault:
+class AptFault:
     """A fault of one repository.
 
     ``kind``: a name of _KINDS, REDIRECTED, "conflict", "lock", "unreadable", or "other". ``uri``, ``suite``: as apt
@@ -245,20 +245,20 @@ def _base(uri: str) -> str:
     return str(index["uri"]) if index else uri
 
 
-def parse(printed: str) -> list[Fault]:
+def parse(printed: str) -> list[AptFault]:
     """Return the faults that apt-get update printed, the first reason for each repository."""
     printed = without_accounts(printed)
-    found: list[Fault] = []
+    found: list[AptFault] = []
     for match in _ERR.finditer(printed):
         found.append(_fault(match["uri"], match["suite"], match["why"]))
     for match in _MESSAGE.finditer(printed):
         text = " ".join(match["text"].split())
         if lock := _LOCK.search(text):
-            found.append(Fault("lock", "", "", text, lock["who"] or lock["file"]))
+            found.append(AptFault("lock", "", "", text, lock["who"] or lock["file"]))
         elif conflict := _CONFLICT.search(text):
             uri = without_login(conflict["uri"]).rstrip("/")
             found.append(
-                Fault(
+                AptFault(
                     "conflict",
                     uri,
                     conflict["suite"],
@@ -267,7 +267,7 @@ def parse(printed: str) -> list[Fault]:
                 )
             )
         elif unreadable := _UNREADABLE.search(text):
-            found.append(Fault("unreadable", "", "", text, unreadable["file"]))
+            found.append(AptFault("unreadable", "", "", text, unreadable["file"]))
         elif address := _ADDRESS.search(text):
             uri, suite = address["uri"].rstrip("'.,:;"), address["suite"] or ""
             if text.startswith("Failed to fetch"):
@@ -292,7 +292,7 @@ def _conflicting(found: re.Match[str]) -> str:
     return found["option"] + (f" ({' and '.join(value or 'none' for value in values)})" if any(values) else "")
 
 
-def _fault(uri: str, suite: str, why: str) -> Fault:
+def _fault(uri: str, suite: str, why: str) -> AptFault:
     message = " ".join(why.split())
     kind = next((kind for kind, pattern in _KINDS if pattern.search(message)), "other")
     host = _host(uri)
@@ -304,7 +304,7 @@ def _fault(uri: str, suite: str, why: str) -> Fault:
         # apt names the proxy's host where it goes through one.
         if kind in ("unresolved", "no_connection", "timeout") and detail not in (host, "["):
             kind = "proxy"
-    return Fault(kind, without_login(uri).rstrip("/"), suite.strip("/") or suite, message, detail)
+    return AptFault(kind, without_login(uri).rstrip("/"), suite.strip("/") or suite, message, detail)
 
 
 def _host(uri: str) -> str:
@@ -315,10 +315,10 @@ def _host(uri: str) -> str:
         return ""
 
 
-def _once(faults: Iterable[Fault]) -> list[Fault]:
+def _once(faults: Iterable[AptFault]) -> list[AptFault]:
     """Keep of each repository the most telling fault; those of no repository once each."""
     order = [kind for kind, _ in _KINDS]
-    best: dict[tuple[str, str, str], Fault] = {}
+    best: dict[tuple[str, str, str], AptFault] = {}
     for fault in faults:
         key = (fault.uri, fault.suite, "" if fault.uri else fault.message)
         known = best.get(key)
@@ -327,13 +327,13 @@ def _once(faults: Iterable[Fault]) -> list[Fault]:
     return list(best.values())
 
 
-def _rank(fault: Fault, order: Sequence[str]) -> int:
+def _rank(fault: AptFault, order: Sequence[str]) -> int:
     if fault.kind in ("conflict", "proxy", REDIRECTED):
         return -1
     return order.index(fault.kind) if fault.kind in order else len(order)
 
 
-def is_ours(fault: Fault, repository: str, suite: str) -> bool:
+def is_ours(fault: AptFault, repository: str, suite: str) -> bool:
     """Whether a fault is the one of a repository and suite."""
     if not repository or not fault.uri or not same_repository(fault.uri, repository):
         return False
@@ -341,7 +341,7 @@ def is_ours(fault: Fault, repository: str, suite: str) -> bool:
     return not named or not wanted or named == wanted or named.startswith(f"{wanted}/")
 
 
-def _answered(fault: Fault, proxy: Proxy | None) -> str:
+def _answered(fault: AptFault, proxy: AptProxy | None) -> str:
     """Return which proxy an answer of a repository came from, and what to do; "" if it came from none."""
     if proxy is None:
         return ""
@@ -353,7 +353,7 @@ def _answered(fault: Fault, proxy: Proxy | None) -> str:
     return ""
 
 
-def other(fault: Fault, sources: Sequence[AptSource], proxy: Proxy | None = None) -> str:
+def other(fault: AptFault, sources: Sequence[AptSource], proxy: AptProxy | None = None) -> str:
     """Return a warning about a repository that is not this project's. proxy: through which apt reaches it."""
     files = _files(fault, sources)
     where = f", of {' and '.join(files)}" if files else ""
@@ -366,7 +366,7 @@ def other(fault: Fault, sources: Sequence[AptSource], proxy: Proxy | None = None
     )
 
 
-def _files(fault: Fault, sources: Sequence[AptSource]) -> list[str]:
+def _files(fault: AptFault, sources: Sequence[AptSource]) -> list[str]:
     found = [
         source.file
         for source in sources
@@ -375,7 +375,7 @@ def _files(fault: Fault, sources: Sequence[AptSource]) -> list[str]:
     return list(dict.fromkeys(found or [source.file for source in sources if same_repository(source.uri, fault.uri)]))
 
 
-def unreadable(fault: Fault, sources: Sequence[AptSource]) -> Refusal:
+def unreadable(fault: AptFault, sources: Sequence[AptSource]) -> Refusal:
     """Return the refusal for sources that apt cannot read, so that no repository is read."""
     if fault.kind == "conflict":
         host = _host(fault.uri)
@@ -395,7 +395,7 @@ def unreadable(fault: Fault, sources: Sequence[AptSource]) -> Refusal:
     )
 
 
-def _by_proxy(fault: Fault, files: Sequence[str], proxy: Proxy | None) -> Refusal | None:
+def _by_proxy(fault: AptFault, files: Sequence[str], proxy: AptProxy | None) -> Refusal | None:
     """Return the refusal for an answer of a proxy; None where the answer is not known to be one."""
     answered = _answered(fault, proxy)
     if not answered:
@@ -442,7 +442,7 @@ def _redirected(origin: str, host: str, why: str, options: str) -> Refusal:
     )
 
 
-def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = (), ca_file: str = "") -> Refusal:
+def refusal(fault: AptFault, options: str = "gaudi_driver", files: Sequence[str] = (), ca_file: str = "") -> Refusal:
     """Return why the site's repository cannot be used.
 
     options: prefix of the options that describe it. files: where it is configured. ca_file: as in
@@ -506,7 +506,7 @@ def refusal(fault: Fault, options: str = "gaudi_driver", files: Sequence[str] = 
     return _without_answer(fault, options)
 
 
-def _without_answer(fault: Fault, options: str) -> Refusal:
+def _without_answer(fault: AptFault, options: str) -> Refusal:
     """Return the refusal for a repository that is not there, or whose server gives no answer."""
     names = f"{options}_repository"
     if fault.kind == REDIRECTED:
@@ -525,7 +525,7 @@ def _without_answer(fault: Fault, options: str) -> Refusal:
     return Refusal("repository_down", f"A package repository does not answer ({fault.repository}): {cause}", remedy)
 
 
-def of_any(fault: Fault, *, known: bool) -> Refusal:
+def of_any(fault: AptFault, *, known: bool) -> Refusal:
     """Return the fault of a repository that is not the driver's, or may not be.
 
     known: the driver's repository is known to be another one.
@@ -553,13 +553,13 @@ def of_any(fault: Fault, *, known: bool) -> Refusal:
 
 
 def judge(
-    faults: Sequence[Fault],
+    faults: Sequence[AptFault],
     sources: Sequence[AptSource],
     repository: str,
     suite: str,
     options: str,
     ca_file: str = "",
-    proxies: Mapping[str, Proxy | None] | None = None,
+    proxies: Mapping[str, AptProxy | None] | None = None,
 ) -> list[str]:
     """Return warnings about the repositories of others.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Absent:
+class MissingFeature:
     """One missing feature: its name, the pattern of names that ask for it, and the refusal sentence."""
 
     name: str
@@ -24,7 +24,7 @@ def _asked(words: str, alone: str | None = None) -> re.Pattern[str]:
     return re.compile(anywhere if alone is None else rf"^{alone}$|{anywhere}")
 
 
-TWO_NODES = Absent(
+TWO_NODES = MissingFeature(
     "two nodes",
     _asked(
         "n?nodes|node_rank|pipeline_parallel_size|data_parallel_(?:address|start_rank|size_local|rpc_port)|dpa|dpl"
@@ -32,18 +32,18 @@ TWO_NODES = Absent(
     ),
     "One instance over two nodes is not built yet: the cards of an instance are those of one node.",
 )
-OFFLINE = Absent(
+OFFLINE = MissingFeature(
     "offline inference",
     _asked("offline_inference|run_batch|batch_inference", alone="offline"),
     "Offline inference (a script of yours with vLLM's LLM class) is not offered: serve the model and ask the server, "
     "or answer a file of requests with playbooks/batch.yml.",
 )
-NEURON = Absent(
+NEURON = MissingFeature(
     "AWS Neuron",
     _asked("neuronx?|neuroncore|trainium|inferentia|trn[12]|inf[12]"),
     "AWS Neuron (Trainium, Inferentia) is not supported: this project serves from Intel Gaudi cards only.",
 )
-TPU = Absent(
+TPU = MissingFeature(
     "Google TPU",
     _asked("tpu|xla"),
     "Google TPU is not supported: this project serves from Intel Gaudi cards only.",

@@ -26,7 +26,7 @@ def digest(files: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Change:
+class LibraryChange:
     """The steps of one change: who uses the library afterwards, whether to install it, which directories to remove."""
 
     users: frozenset[str]
@@ -41,7 +41,7 @@ class Change:
 
 def decide(
     user: str, present: bool, users: Collection[str], wanted: str, current: str | None, there: Collection[str]
-) -> Change:
+) -> LibraryChange:
     """Decide what to install and remove when a role starts or stops needing the library.
 
     present: whether this user needs the library from now on. users: roles whose programs are on the node. wanted:
@@ -51,9 +51,9 @@ def decide(
     """
     after = frozenset({*users, user} if present else set(users) - {user})
     if not after:
-        return Change(after, install=False, remove=tuple(sorted(there)))
+        return LibraryChange(after, install=False, remove=tuple(sorted(there)))
     if not present:
-        return Change(after, install=False, remove=())
+        return LibraryChange(after, install=False, remove=())
     kept = {f"{PREFIX}{wanted}", f"{PREFIX}{current}"}
     install = current != wanted
-    return Change(after, install, tuple(sorted(set(there) - kept)) if install else ())
+    return LibraryChange(after, install, tuple(sorted(set(there) - kept)) if install else ())

@@ -36,7 +36,7 @@ _REASON = 300
 
 
 @dataclass(frozen=True)
-class Request:
+class BatchRequest:
     """One line of input."""
 
     custom_id: str
@@ -55,7 +55,7 @@ class Request:
         return f"batch_req_{hashlib.sha256(said.encode()).hexdigest()[:24]}"
 
 
-def read_request(line: str) -> Request:
+def read_request(line: str) -> BatchRequest:
     """Parse one line of input. Raises ValueError with what is wrong in the line."""
     try:
         said = json.loads(line)
@@ -74,7 +74,7 @@ def read_request(line: str) -> Request:
         raise ValueError("body names no model")
     if body.get("stream"):
         raise ValueError("body asks for a stream; an answer in a file is one document")
-    return Request(name, url, body)
+    return BatchRequest(name, url, body)
 
 
 def _short(value: object) -> str:
@@ -149,7 +149,7 @@ def check_task(instance: str, task: str, urls: Iterable[str]) -> None:
         )
 
 
-def answered(request: Request, status: int, body: object) -> dict[str, Any]:
+def answered(request: BatchRequest, status: int, body: object) -> dict[str, Any]:
     """Return the output line for a server's response."""
     return {
         "id": request.id,
@@ -163,7 +163,7 @@ def _given_id(body: object) -> str:
     return str(body.get("id", "")) if isinstance(body, dict) else ""
 
 
-def unanswered(request: Request, code: str, message: str) -> dict[str, Any]:
+def unanswered(request: BatchRequest, code: str, message: str) -> dict[str, Any]:
     """Return the output line for a request that got no response."""
     return {
         "id": request.id,

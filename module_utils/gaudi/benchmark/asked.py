@@ -34,14 +34,14 @@ WRITING = ("generate", "complete")
 
 
 @dataclass(frozen=True)
-class Client:
+class BenchmarkClient:
     """The benchmark client of a release: a command, or a script below the checkout, and the options that it takes."""
 
     program: str
     takes: frozenset[str]
 
     @classmethod
-    def of_release(cls, release: Mapping[str, Any]) -> Client | None:
+    def of_release(cls, release: Mapping[str, Any]) -> BenchmarkClient | None:
         """Read a release file's ``benchmark``; None where it names none."""
         said = release.get("benchmark")
         if not said:
@@ -89,7 +89,9 @@ def concurrencies(words: Sequence[str]) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def describe(plan: Mapping[str, Any], digest: str, client: Client | None, load: BenchmarkLoad) -> dict[str, Any]:
+def describe(
+    plan: Mapping[str, Any], digest: str, client: BenchmarkClient | None, load: BenchmarkLoad
+) -> dict[str, Any]:
     """Return the configuration of bench.py. Raises Refusal if the instance cannot be measured like this.
 
     plan: plan.json of the instance; digest: that of the plan its server runs with.
@@ -153,7 +155,7 @@ def _lengths(plan: Mapping[str, Any], load: BenchmarkLoad) -> tuple[int, int]:
     return asked, written
 
 
-def _check_old_client(client: Client, load: BenchmarkLoad, lengths: tuple[int, int], release: str) -> None:
+def _check_old_client(client: BenchmarkClient, load: BenchmarkLoad, lengths: tuple[int, int], release: str) -> None:
     """Refuse settings that the oldest clients do not support."""
     if load.requests and "--max-concurrency" not in client.takes:
         raise Refusal(
@@ -176,7 +178,12 @@ def _check_old_client(client: Client, load: BenchmarkLoad, lengths: tuple[int, i
 
 
 def _step(
-    plan: Mapping[str, Any], read: Plan, client: Client, number: int, load: BenchmarkLoad, lengths: tuple[int, int]
+    plan: Mapping[str, Any],
+    read: Plan,
+    client: BenchmarkClient,
+    number: int,
+    load: BenchmarkLoad,
+    lengths: tuple[int, int],
 ) -> dict[str, Any]:
     """Return one concurrency with the arguments of its client call. The node draws a new seed for each run."""
     several = "--max-concurrency" in client.takes

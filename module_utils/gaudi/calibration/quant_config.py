@@ -31,7 +31,7 @@ KV_CACHE = (
 
 
 @dataclass(frozen=True)
-class Scheme:
+class ScaleScheme:
     """A rule that turns measurements into scales. ``file`` is the vendor's name for it."""
 
     file: str
@@ -43,15 +43,15 @@ class Scheme:
 
 # Activations get power-of-two scales that the hardware supports, weights one power of two for each output channel.
 PER_CHANNEL = "ACT_MAXABS_HW_WEIGHTS_PCS_MAXABS_POW2"
-SCHEMES: Mapping[str, Scheme] = {
-    "per_channel_fp8_kv": Scheme(
+SCHEMES: Mapping[str, ScaleScheme] = {
+    "per_channel_fp8_kv": ScaleScheme(
         "inc_quant_per_channel_with_fp8kv_config.json", PER_CHANNEL, "const", "fp8_inc", ALWAYS_BFLOAT16
     ),
     # The scheme of the vendor's two-node deployment.
-    "per_channel_bf16_kv": Scheme(
+    "per_channel_bf16_kv": ScaleScheme(
         "inc_quant_per_channel_bf16kv.json", PER_CHANNEL, "const", "auto", ALWAYS_BFLOAT16 + KV_CACHE
     ),
-    "per_tensor_fp8_kv": Scheme(
+    "per_tensor_fp8_kv": ScaleScheme(
         "inc_quant_with_fp8kv_config.json",
         "maxabs_hw",
         "scalar",

@@ -9,7 +9,7 @@ from typing import Any
 from ..base.cpulist import shown
 from ..faults.cards import FAULTS
 from .hl_smi import parse_lspci, parse_version, release_of
-from .query import Answer, SeenCard
+from .query import CommandResult, SeenCard
 from .sources import AccelCard, Sources
 from .users import label
 
@@ -104,7 +104,7 @@ def count_findings(sources: Sources, cards: Sequence[Mapping[str, Any]]) -> list
     return findings
 
 
-def _lspci_bus_ids(answer: Answer | None, findings: list[dict[str, str]]) -> set[str] | None:
+def _lspci_bus_ids(answer: CommandResult | None, findings: list[dict[str, str]]) -> set[str] | None:
     """Return the PCI addresses that lspci lists; None if lspci is missing or its output cannot be read."""
     if answer is None:
         return None

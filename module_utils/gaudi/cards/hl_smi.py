@@ -31,7 +31,7 @@ _BUS_ID = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})
 
 
 @dataclass(frozen=True)
-class Version:
+class FirmwareVersion:
     """A firmware or tool version string, split: ``hl-gaudi2-1.18.0-fw-53.1.1-sec-9``."""
 
     text: str
@@ -255,7 +255,7 @@ _VERSION = re.compile(
 _RELEASE = re.compile(r"\s*([0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4})(?![0-9.])")
 
 
-def parse_version(text: str) -> Version:
+def parse_version(text: str) -> FirmwareVersion:
     """Return the version inside a firmware or tool line.
 
     ``Preboot version hl-gaudi2-1.18.0-fw-53.1.1-sec-9 (Oct 02 2024 - 11:52:39)`` is release 1.18.0,
@@ -266,7 +266,7 @@ def parse_version(text: str) -> Version:
     if match is None:
         raise ValueError(f"no version such as hl-1.22.1-fw-61.4.2.1 in {shown(text)}")
     security = match.group("sec")
-    return Version(
+    return FirmwareVersion(
         match.group(), match.group("release"), match.group("fw"), None if security is None else int(security)
     )
 

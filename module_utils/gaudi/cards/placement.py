@@ -11,7 +11,7 @@ from .users import describe_user, is_own, may_stay, new_user
 
 
 @dataclass(frozen=True)
-class Card:
+class PlacementCard:
     """A card as placement sees it. ``node`` is its NUMA node; None if it is not known, or the host has none."""
 
     module_id: int
@@ -70,7 +70,7 @@ def read_cards(
     instance: str | None,
     planned: Mapping[int, str],
     named: Mapping[str, Sequence[int]],
-) -> list[Card]:
+) -> list[PlacementCard]:
     """Return the topology's cards; each that ``instance`` cannot get has the reason in ``taken``.
 
     ``planned``: cards that earlier requests of the same call got. ``named``: cards that its requests name, by instance.
@@ -114,7 +114,7 @@ def read_cards(
         else:
             taken = _users(entry.get("users"), instance, module_id in own, leaving)
         cards.append(
-            Card(
+            PlacementCard(
                 module_id=module_id,
                 serial=entry.get("serial"),
                 name=entry.get("name"),
@@ -144,7 +144,7 @@ def _users(users: object, instance: str | None, is_held: bool, leaving: Sequence
 
 
 @dataclass(frozen=True)
-class Joined:
+class CardGroups:
     """Groups of module ids that the cards' own links join; no groups means that the links join all cards of a node.
 
     ``across``: something else (host NICs, or the host) also joins the groups, so an instance may use cards of several.
@@ -163,20 +163,20 @@ class Joined:
         return any(len({self.group_of(module_id) for module_id in each}) > 1 for each in sets)
 
 
-ALL_JOINED = Joined()
+ALL_JOINED = CardGroups()
 
 
 def choose(
-    cards: Sequence[Card],
+    cards: Sequence[PlacementCard],
     count: int,
     *,
     what: str,
     wanted: Sequence[int] | None = None,
     within: Sequence[int] | None = None,
     own: Sequence[int] = (),
-    joined: Joined = ALL_JOINED,
+    joined: CardGroups = ALL_JOINED,
     copies: int = 1,
-) -> list[Card]:
+) -> list[PlacementCard]:
     """Choose the cards of an instance. Raises Refusal with who has which card.
 
     ``copies``: copies of the model; each gets an equal number of consecutive cards. The cards of one copy must be
@@ -215,34 +215,36 @@ def choose(
     return fitting or _emptiest(free, count)
 
 
-def _within_groups(free: Sequence[Card], size: int, copies: int, joined: Joined) -> list[Card] | None:
+def _within_groups(
+    free: Sequence[PlacementCard], size: int, copies: int, joined: CardGroups
+) -> list[PlacementCard] | None:
     """Return cards for all copies, each copy within one group; None if they do not fit like this.
 
     ``size``: cards of one copy. The group with the most free cards takes as many copies as fit.
     """
-    groups: dict[int, list[Card]] = {}
+    groups: dict[int, list[PlacementCard]] = {}
     for card in free:
         groups.setdefault(joined.group_of(card.module_id), []).append(card)
-    chosen: list[Card] = []
+    chosen: list[PlacementCard] = []
     for group in sorted(groups.values(), key=len, reverse=True):
         fit = min(len(group) // size, copies - len(chosen) // size)
         chosen += _emptiest(group, fit * size)
     return chosen if len(chosen) == size * copies else None
 
 
-def _emptiest(free: Sequence[Card], count: int) -> list[Card]:
+def _emptiest(free: Sequence[PlacementCard], count: int) -> list[PlacementCard]:
     """Return cards of the NUMA nodes with the most free cards, sorted by module id."""
-    nodes: dict[int | None, list[Card]] = {}
+    nodes: dict[int | None, list[PlacementCard]] = {}
     for card in free:
         nodes.setdefault(card.node, []).append(card)
     emptiest = sorted(nodes.values(), key=lambda node: (-len(node), node[0].module_id))
-    chosen: list[Card] = []
+    chosen: list[PlacementCard] = []
     for node in emptiest:
         chosen += node[: count - len(chosen)]
     return sorted(chosen, key=lambda card: card.module_id)
 
 
-def _not_joined(asked: str, joined: Joined, copies: int) -> Refusal:
+def _not_joined(asked: str, joined: CardGroups, copies: int) -> Refusal:
     """Return the refusal for cards of several groups; ``asked`` says what was requested."""
     each = " for each copy of the model" if copies > 1 else ""
     groups = _and([f"modules {', '.join(map(str, group))}" for group in joined.groups])
@@ -254,7 +256,7 @@ def _not_joined(asked: str, joined: Joined, copies: int) -> Refusal:
     )
 
 
-def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, option: str) -> None:
+def _check_listed(by_id: Mapping[int, PlacementCard], wanted: Sequence[int], what: str, option: str) -> None:
     double = sorted({module_id for module_id in wanted if list(wanted).count(module_id) > 1})
     if double:
         raise Refusal("module_twice", f"{what}: {option} names module {double[0]} twice. Name every card once.")
@@ -274,7 +276,7 @@ def _check_listed(by_id: Mapping[int, Card], wanted: Sequence[int], what: str, o
             )
 
 
-def _how(cards: Sequence[Card]) -> str:
+def _how(cards: Sequence[PlacementCard]) -> str:
     """Return how reserved cards are freed, in brackets; "" if none of the cards is reserved."""
     names = sorted({card.holder for card in cards if card.holder})
     if not names:
@@ -283,7 +285,7 @@ def _how(cards: Sequence[Card]) -> str:
     return f" (playbooks/remove.yml --limit NODE -e instance={name} frees those of {_and(names)})"
 
 
-def _way_out(card: Card) -> str:
+def _way_out(card: PlacementCard) -> str:
     """Return how to free a card: stopping an instance keeps its reservation, removing it does not."""
     if card.holder:
         return (
@@ -301,16 +303,16 @@ def _cards(count: int) -> str:
     return "1 card" if count == 1 else f"{count} cards"
 
 
-def _only_free(free: Sequence[Card]) -> str:
+def _only_free(free: Sequence[PlacementCard]) -> str:
     return f"only {_free(free)}" if free else "no card is free"
 
 
-def _free(free: Sequence[Card]) -> str:
+def _free(free: Sequence[PlacementCard]) -> str:
     ids = ", ".join(str(card.module_id) for card in free)
     return f"module {ids} is free" if len(free) == 1 else f"modules {ids} are free"
 
 
-def _others(cards: Sequence[Card]) -> str:
+def _others(cards: Sequence[PlacementCard]) -> str:
     groups: dict[str, list[str]] = {}
     for card in cards:
         if card.taken:
@@ -335,7 +337,7 @@ def physical_ranges(cpus: str) -> list[tuple[int, int]]:
     return ranges
 
 
-def core_shares(node_cards: Sequence[Card], cpus: str) -> dict[int, str]:
+def core_shares(node_cards: Sequence[PlacementCard], cpus: str) -> dict[int, str]:
     """Divide a node's cores among all its cards: module id -> disjoint CPU ranges.
 
     Each range is divided by the number of cards, rounded down. A card's slot is its module id modulo that number, which
@@ -358,7 +360,7 @@ def core_shares(node_cards: Sequence[Card], cpus: str) -> dict[int, str]:
     return shares
 
 
-def cpu_binding(cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
+def cpu_binding(cards: Sequence[PlacementCard], chosen: Sequence[PlacementCard]) -> list[str]:
     """Return the numactl command for the chosen cards; empty if a card's CPUs are not known.
 
     On one NUMA node, its memory is preferred (``-p``), not enforced: if the node's memory is full, the server must

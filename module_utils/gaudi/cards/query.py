@@ -35,7 +35,7 @@ TIMED_OUT = 124
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """The result of a command: its exit status and its output."""
 
     status: int
@@ -43,7 +43,7 @@ class Answer:
     stderr: str
 
 
-_NOT_ASKED = Answer(TIMED_OUT, "", "")
+_NOT_ASKED = CommandResult(TIMED_OUT, "", "")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class HlSmiReport:
     complaints: tuple[str, ...] = ()
 
 
-Ask = Callable[[Sequence[str]], Answer]
+Ask = Callable[[Sequence[str]], CommandResult]
 T = TypeVar("T")
 
 
@@ -115,9 +115,9 @@ def _until_it_hangs(ask: Ask) -> Ask:
 
     A card in reset can block every call; a dozen blocked calls would take a quarter of an hour.
     """
-    hung: list[Answer] = []
+    hung: list[CommandResult] = []
 
-    def answer(arguments: Sequence[str]) -> Answer:
+    def answer(arguments: Sequence[str]) -> CommandResult:
         if hung:
             return _NOT_ASKED
         given = ask(arguments)
@@ -127,7 +127,7 @@ def _until_it_hangs(ask: Ask) -> Ask:
     return answer
 
 
-def _words(answer: Answer) -> str:
+def _words(answer: CommandResult) -> str:
     """Return the message of a failed call, or that it printed nothing."""
     said = " ".join((answer.stderr.strip() or answer.stdout.strip()).split())
     return f"status {answer.status}, it said {shown(said)}" if said else f"status {answer.status}, it said nothing"
@@ -138,7 +138,9 @@ def _ask(ask: Ask, arguments: Sequence[str], parse: Callable[[str], T], complain
     return _read(arguments, ask(arguments), parse, complaints)
 
 
-def _read(arguments: Sequence[str], answer: Answer, parse: Callable[[str], T], complaints: list[str]) -> T | None:
+def _read(
+    arguments: Sequence[str], answer: CommandResult, parse: Callable[[str], T], complaints: list[str]
+) -> T | None:
     """Return what an answer holds; None, and a complaint, where it is a failure or cannot be read."""
     call = " ".join(["hl-smi", *arguments])
     if answer is _NOT_ASKED:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.cpulist import normalise_cpulist, shown
-from .query import Answer, HlSmiReport
+from .query import CommandResult, HlSmiReport
 
 HABANA_VENDOR = "0x1da3"
 """The vendor's id on the PCI bus, as /sys/bus/pci/devices/*/vendor has it."""
@@ -58,7 +58,7 @@ class Sources:
     seen: HlSmiReport | None
     pci: Sequence[PciCard] = ()
     accel: Sequence[AccelCard] = ()
-    lspci: Answer | None = None
+    lspci: CommandResult | None = None
     holders: Sequence[Holder] = ()
     init_cgroup: str = ""
     container_names: Mapping[str, str] = field(default_factory=dict)

@@ -69,7 +69,7 @@ class Constraint:
 
 
 @dataclass(frozen=True)
-class Way:
+class ImageWay:
     """An alternative to the release's own pins that a manual names, or the reason why it cannot be built.
 
     ``pins`` replace all of the release's vLLM repositories; without ``pins`` the release's own stay. Every other key
@@ -100,7 +100,7 @@ class Way:
     LACKS = ("arguments", "variables", "architectures")
 
     @classmethod
-    def from_mapping(cls, value: object, where: str) -> Way:
+    def from_mapping(cls, value: object, where: str) -> ImageWay:
         """Read one entry of ``build.ways``."""
         reader = Reader(value, where, cls.KEYS)
         return cls(
@@ -132,7 +132,7 @@ def _constraints(reader: Reader, where: str) -> dict[str, Constraint]:
 
 
 @dataclass(frozen=True)
-class Build:
+class ImageBuild:
     """What differs between the images of releases; images of one kind share all their build steps.
 
     ``requirements`` and ``build_requirements`` are files of the installed checkout. ``version`` is passed to
@@ -151,7 +151,7 @@ class Build:
     pillow_simd: str | None = None
     benchmark: tuple[str, ...] = ()
     quantization: str = "neural-compressor-pt"
-    ways: Mapping[str, Way] = field(default_factory=dict)
+    ways: Mapping[str, ImageWay] = field(default_factory=dict)
 
     KEYS = (
         "kind",
@@ -168,7 +168,7 @@ class Build:
     )
 
     @classmethod
-    def from_mapping(cls, value: object, where: str) -> Build:
+    def from_mapping(cls, value: object, where: str) -> ImageBuild:
         """Read the ``build`` mapping of a release file; ``where`` names the file for messages."""
         reader = Reader(value, where, cls.KEYS)
         return cls(
@@ -183,11 +183,12 @@ class Build:
             benchmark=reader.texts("benchmark"),
             quantization=reader.text("quantization", default="neural-compressor-pt"),
             ways={
-                name: Way.from_mapping(entry, f"{where}.ways.{name}") for name, entry in reader.mapping("ways").items()
+                name: ImageWay.from_mapping(entry, f"{where}.ways.{name}")
+                for name, entry in reader.mapping("ways").items()
             },
         )
 
-    def by(self, way: Way) -> Build:
+    def by(self, way: ImageWay) -> ImageBuild:
         """Return the build settings with those of an alternative in their place."""
         return replace(
             self,

@@ -14,9 +14,9 @@ from typing import Any
 from ..base.checks import Reader, integer, mapping, matching, sequence
 from ..base.refusal import Refusal
 from ..weights.hub_kinds import KINDS
-from .build import Build, Pin, flat, reasons
+from .build import ImageBuild, Pin, flat, reasons
 from .fabric import Fabric
-from .typed import Typed
+from .typed import TypedOption
 
 # Bounds against nonsense (a negative layer count, a parameter count in thousands of trillions).
 _MOST = 10**15
@@ -174,7 +174,7 @@ class Measurements:
 
 
 @dataclass(frozen=True)
-class Validated:
+class ValidatedConfigurations:
     """Configurations that the maintainers of vllm-gaudi list as validated (validated_models.md of its tags)."""
 
     releases: tuple[str, ...]
@@ -185,7 +185,7 @@ class Validated:
     KEYS = ("releases", "generations", "tensor_parallel_size", "dtype")
 
     @classmethod
-    def from_mapping(cls, value: object, where: str) -> Validated:
+    def from_mapping(cls, value: object, where: str) -> ValidatedConfigurations:
         """Read the ``validated`` mapping of a model file."""
         reader = Reader(value, where, cls.KEYS)
         sizes = sequence(reader.raw("tensor_parallel_size"), f"{where}.tensor_parallel_size")
@@ -198,7 +198,7 @@ class Validated:
 
 
 @dataclass(frozen=True)
-class Conversion:
+class WeightsConversion:
     """How the served directory is made from the published weights, and which card types need it."""
 
     tool: str
@@ -214,7 +214,7 @@ class Conversion:
         return self.tool == "fp8_block"
 
     @classmethod
-    def from_mapping(cls, value: object, where: str) -> Conversion:
+    def from_mapping(cls, value: object, where: str) -> WeightsConversion:
         """Read the ``conversion`` mapping of a model file."""
         reader = Reader(value, where, cls.KEYS)
         return cls(
@@ -225,7 +225,7 @@ class Conversion:
 
 
 @dataclass(frozen=True)
-class Check:
+class ChatCheck:
     """A test question for a chat model, and words of which a right answer contains at least one, in any case."""
 
     question: str
@@ -234,7 +234,7 @@ class Check:
     KEYS = ("question", "contains")
 
     @classmethod
-    def from_mapping(cls, value: object, where: str, task: str) -> Check:
+    def from_mapping(cls, value: object, where: str, task: str) -> ChatCheck:
         """Read the ``check`` of a model file; task: what the model is for."""
         if task != "generate":
             raise Refusal("check_without_chat", f"{where} is for a model that chats, and task is {task}. Leave it out.")
@@ -286,7 +286,7 @@ class ModelEntry:
     releases: tuple[str, ...] = ()
     unsupported: Mapping[str, str] = field(default_factory=dict)
     unsupported_generations: Mapping[str, str] = field(default_factory=dict)
-    validated: Validated | None = None
+    validated: ValidatedConfigurations | None = None
     release_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     card_defaults: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     task: str = "generate"
@@ -294,8 +294,8 @@ class ModelEntry:
     reasoning_parser: str | None = None
     limit_mm_per_prompt: Mapping[str, int] = field(default_factory=dict)
     mm_processor_kwargs: Mapping[str, object] = field(default_factory=dict)
-    check: Check | None = None
-    conversion: Conversion | None = None
+    check: ChatCheck | None = None
+    conversion: WeightsConversion | None = None
     measurements: Measurements | None = None
     notes: tuple[str, ...] = ()
 
@@ -356,7 +356,7 @@ class ModelEntry:
             unsupported=reader.text_mapping("unsupported"),
             unsupported_generations=reader.text_mapping("unsupported_generations"),
             validated=(
-                Validated.from_mapping(reader.raw("validated"), f"{where}: validated")
+                ValidatedConfigurations.from_mapping(reader.raw("validated"), f"{where}: validated")
                 if reader.has("validated")
                 else None
             ),
@@ -369,9 +369,9 @@ class ModelEntry:
                 kind: integer(count, f"{where}: limit_mm_per_prompt.{kind}", 0, 1024) for kind, count in images.items()
             },
             mm_processor_kwargs=reader.mapping("mm_processor_kwargs"),
-            check=Check.from_mapping(reader.raw("check"), f"{where}: check", task) if reader.has("check") else None,
+            check=ChatCheck.from_mapping(reader.raw("check"), f"{where}: check", task) if reader.has("check") else None,
             conversion=(
-                Conversion.from_mapping(reader.raw("conversion"), f"{where}: conversion")
+                WeightsConversion.from_mapping(reader.raw("conversion"), f"{where}: conversion")
                 if reader.has("conversion")
                 else None
             ),
@@ -394,7 +394,7 @@ def _nested(value: Mapping[str, object], where: str) -> dict[str, Mapping[str, o
 
 
 @dataclass(frozen=True)
-class AskedOfEngine:
+class ContainerPrivileges:
     """The most that a plan may give a container: what the release's manual passes to ``docker run``.
 
     ``network`` and ``ipc`` are host or private; ``capabilities`` are without CAP_; ``memlock``: memory may be locked
@@ -410,7 +410,7 @@ class AskedOfEngine:
     NAMESPACES = ("host", "private")
 
     @classmethod
-    def from_mapping(cls, value: object, where: str) -> AskedOfEngine:
+    def from_mapping(cls, value: object, where: str) -> ContainerPrivileges:
         """Read the ``container`` mapping of a release file."""
         reader = Reader(value, where, cls.KEYS)
         return cls(
@@ -493,7 +493,7 @@ class ReleaseEntry:
     rules: str
     software: Mapping[str, object]
     image: Mapping[str, str]
-    container: AskedOfEngine
+    container: ContainerPrivileges
     fork_directory: str
     pins: Mapping[str, Pin]
     constants: Mapping[str, Any]
@@ -508,11 +508,11 @@ class ReleaseEntry:
     multimodal_architectures: frozenset[str] = frozenset()
     refused_architectures: Mapping[str, str] = field(default_factory=dict)
     unverified_architectures: Mapping[str, str] = field(default_factory=dict)
-    build: Build | None = None
+    build: ImageBuild | None = None
     # URL paths that the server answers, sorted.
     paths: tuple[str, ...] = ()
-    typed_arguments: Mapping[str, Typed] = field(default_factory=dict)
-    typed_variables: Mapping[str, Typed] = field(default_factory=dict)
+    typed_arguments: Mapping[str, TypedOption] = field(default_factory=dict)
+    typed_variables: Mapping[str, TypedOption] = field(default_factory=dict)
     warned: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     log_formats: Mapping[str, str] = field(default_factory=dict)
@@ -566,8 +566,8 @@ class ReleaseEntry:
             raise Refusal(
                 "moving_tag", f"{where}: image.tag is latest, which means another image tomorrow. Name the build."
             )
-        options = Typed.table(reader.mapping("typed_arguments"), f"{where}: typed_arguments")
-        variables = Typed.table(reader.mapping("typed_variables"), f"{where}: typed_variables")
+        options = TypedOption.table(reader.mapping("typed_arguments"), f"{where}: typed_arguments")
+        variables = TypedOption.table(reader.mapping("typed_variables"), f"{where}: typed_variables")
         return cls(
             name=reader.text("name", longest=32),
             title=reader.text("title", longest=128),
@@ -579,7 +579,7 @@ class ReleaseEntry:
                 "tag": image.text("tag"),
                 "digest": image.text("digest", default=""),
             },
-            container=AskedOfEngine.from_mapping(reader.raw("container"), f"{where}: container"),
+            container=ContainerPrivileges.from_mapping(reader.raw("container"), f"{where}: container"),
             fork_directory=reader.text("fork_directory"),
             pins={
                 key: Pin.from_mapping(pin, f"{where}: pins.{key}")
@@ -607,7 +607,7 @@ class ReleaseEntry:
             unverified_architectures=reasons(
                 reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"
             ),
-            build=Build.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
+            build=ImageBuild.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
             paths=tuple(sorted(flat(reader.mapping("paths"), f"{where}: paths"))),
             typed_arguments=options,
             typed_variables=variables,

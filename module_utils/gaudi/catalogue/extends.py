@@ -24,7 +24,7 @@ def file_of(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Extended:
+class ReleaseContent:
     """A release's whole content, and the files it comes from: its own first, then each base in turn."""
 
     content: Any
@@ -89,7 +89,7 @@ def _check_removals(file: str, below: Mapping[str, Any], above: Mapping[str, Any
     )
 
 
-def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> Extended:
+def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> ReleaseContent:
     """Return the whole content of a release.
 
     ``known``: releases that have a file. ``read``: returns the content of one file. Raises Refusal, with the file, for
@@ -115,11 +115,11 @@ def extended(name: str, known: Collection[str], read: Callable[[str], Any]) -> E
             )
         current = base
     if len(files) == 1:
-        return Extended(content, files)
+        return ReleaseContent(content, files)
     whole: dict[str, Any] = {}
     for file, part in reversed(files.items()):
         own = {key: value for key, value in mapping(part, file_of(file)).items() if key != KEY}
         if whole:
             _check_removals(file_of(file), whole, own)
         whole = merged(whole, own) if whole else own
-    return Extended(whole, files)
+    return ReleaseContent(whole, files)

@@ -9,7 +9,7 @@ from ..base.absent import absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from .entries import ReleaseEntry
-from .typed import Typed
+from .typed import TypedOption
 
 # Variable names reserved for the server and the cards; an unknown name with such a prefix is a mistake.
 CHECKED = re.compile(r"(VLLM_|PT_HPU|HABANA_|HLS_|INC_|QUANT_CONFIG|EXPERIMENTAL_WEIGHT|RAY_)")
@@ -35,7 +35,7 @@ def _normal(options: frozenset[str]) -> frozenset[str]:
     return frozenset(map(normal, options))
 
 
-class Surface:
+class ServerSurface:
     """What one release's server knows."""
 
     def __init__(self, release: ReleaseEntry) -> None:
@@ -49,7 +49,7 @@ class Surface:
         name = normal(option)
         return name in self._options or (name.startswith("--no-") and f"--{name[5:]}" in self._options)
 
-    def typed(self, option: str) -> Typed | None:
+    def typed(self, option: str) -> TypedOption | None:
         """What an option takes, by any spelling of its long name; None where the release file does not say."""
         name = normal(option)
         negative = self._typed.get(f"--{name[5:]}") if name.startswith("--no-") else None

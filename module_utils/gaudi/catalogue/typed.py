@@ -15,7 +15,7 @@ WORDS = ("true", "t", "1", "yes", "y", "on", "false", "f", "0", "no", "n", "off"
 
 
 @dataclass(frozen=True)
-class Typed:
+class TypedOption:
     """One option or variable of a server. ``default`` is as it is written; None where the server decides. ``choices``
     of a bool are the words that its code reads rightly, in any case; without them WORDS.
     """
@@ -27,7 +27,7 @@ class Typed:
     KEYS = ("type", "default", "choices")
 
     @classmethod
-    def table(cls, value: Mapping[str, object], where: str) -> dict[str, Typed]:
+    def table(cls, value: Mapping[str, object], where: str) -> dict[str, TypedOption]:
         """Read a mapping of names to {type, default, choices}; raises Refusal with file and key."""
         found = {}
         for name, entry in value.items():

@@ -13,7 +13,7 @@ from ..base.kernel_log import BAD_PAGE_TABLE, CORRUPTED_BY, MISSING_FIRMWARE, MI
 from ..base.printable import printable
 from ..faults.entry import ERROR, INSTANCES, PARTS
 from ..faults.words import fault, say, with_id
-from ..host.iommu import Group, case, shown, translating
+from ..host.iommu import IommuGroup, case, shown, translating
 from ..host.low_memory import free_pieces
 from ..serving.state import WAITS_FOR_LOCK
 from ..serving.unserved import unit_fault
@@ -117,7 +117,7 @@ def of_kernel_log(lines: Sequence[str], warnings: Sequence[str] = ()) -> list[Fi
     return [*found, *([known("driver-errors", count=len(lines), last=lines[-1])] if lines else [])]
 
 
-def of_page_tables(lines: Sequence[str], groups: Iterable[Group], running: Sequence[str]) -> list[Finding]:
+def of_page_tables(lines: Sequence[str], groups: Iterable[IommuGroup], running: Sequence[str]) -> list[Finding]:
     """Return a fault for corrupted page tables, where the IOMMU explains them; nothing where it does not.
 
     lines: lines of the kernel's log. groups: the cards' groups, none with a driver that can live with an IOMMU that

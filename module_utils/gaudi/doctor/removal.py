@@ -175,7 +175,7 @@ class _Placeholders:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovalResult:
     """What came of it: the texts, what was removed (kind, placeholder, times), and the given words that stay."""
 
     texts: list[str]
@@ -206,7 +206,9 @@ def _most(kind: str) -> int:
     return MOST_GIVEN if kind in NAMES else MOST_NUMBERS
 
 
-def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]], senders: Sequence[int] = ()) -> Removed:
+def remove(
+    texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]], senders: Sequence[int] = ()
+) -> RemovalResult:
     """Remove names, addresses, serials and UUIDs from printable texts.
 
     nodes: what each node gave, by kind. All hosts of one node are one, and get its number. senders: who sent each text,
@@ -227,7 +229,7 @@ def remove(texts: Sequence[str], nodes: Sequence[Mapping[str, Sequence[str]]], s
         kept.append(text)
     words = {value: frozenset(_WORD.findall(value)) for value in values}
     texts = [found.shown(_cleaned(text, values, words, found)) for text in kept]
-    return Removed(texts, _table(found, texts), sorted(stays))
+    return RemovalResult(texts, _table(found, texts), sorted(stays))
 
 
 def _given(nodes: Sequence[Mapping[str, Sequence[str]]], found: _Placeholders, stays: set[str]) -> dict[str, str]:
@@ -395,7 +397,7 @@ def _number(row: tuple[str, int]) -> int:
     return int(row[0].rpartition("-")[2])
 
 
-def report(removed: Removed) -> list[str]:
+def report(removed: RemovalResult) -> list[str]:
     """Return what was removed as lines for people: counts and placeholders, no values but the words that stay."""
     lines = []
     for kind in (*KINDS, "secret"):

@@ -13,7 +13,7 @@ from ..cards.findings import finding
 from ..cards.given import reported_topology
 from ..cards.reservations import holders
 from ..cards.text import describe_node
-from ..driver.dkms import Built
+from ..driver.dkms import DkmsBuild
 from ..driver.next_boot import NextBoot
 from ..fabric import asked
 from ..faults.words import with_id
@@ -73,7 +73,7 @@ def _cards(kept: Any, said: Mapping[str, Any]) -> Iterator[str]:
 
 def _next_boot(boot: Mapping[str, Any]) -> Iterator[str]:
     """Whether a chosen kernel waits for a reboot, and whether a reboot would lose the driver."""
-    kernels = NextBoot(**{**boot, "built": tuple(Built(**each) for each in boot["built"])})
+    kernels = NextBoot(**{**boot, "built": tuple(DkmsBuild(**each) for each in boot["built"])})
     yield kernels.kernel_waits
     yield kernels.loses_driver
 

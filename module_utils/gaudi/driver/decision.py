@@ -10,9 +10,9 @@ from typing import Any
 from ..base.refusal import Refusal
 from ..preflight import versions
 from . import dkms, kernel_choice, kernels, troubles
-from .dkms import Built
+from .dkms import DkmsBuild
 from .facts import DEB, DRIVERS, RPM, DriverCatalogue, ReleasePackages
-from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, DriverPackage, Present, judge, order
+from .packages import BROKEN, INCOMPLETE, MIXED, NEWER, OLDER, RIGHT, DriverPackage, PackageComparison, judge, order
 
 # Origins of an installed driver.
 NOBODY, PACKAGES, INSTALLER, KERNEL, BY_HAND = "", "packages", "installer", "kernel", "by_hand"
@@ -47,7 +47,7 @@ class DriverState:
     modules: frozenset[str] = frozenset()
     version: str = ""
     file: str = ""
-    status: tuple[Built, ...] = ()
+    status: tuple[DkmsBuild, ...] = ()
     users: tuple[str, ...] = ()
     instances: tuple[str, ...] = ()
     interrupted: bool = False
@@ -99,7 +99,7 @@ class Judgement:
     ``replaces``: the steps replace an installed driver, so that no card is available meanwhile.
     """
 
-    present: Present
+    present: PackageComparison
     origin: str
     refusals: tuple[Refusal, ...]
     steps: Steps
@@ -147,7 +147,7 @@ def decide(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, 
     return Judgement(present, source, tuple(refusals), steps, tuple(reboot(found, wanted)), replaces)
 
 
-def _is_other(present: Present) -> bool:
+def _is_other(present: PackageComparison) -> bool:
     """Whether packages of another version than the release's are installed, also if some are half-installed."""
     return present.state in (OLDER, NEWER, MIXED) or (present.state == BROKEN and bool(present.differing))
 
@@ -191,7 +191,7 @@ def _in_use(found: DriverState, policy: DriverPolicy, what: str) -> Refusal | No
 
 
 def _in_the_way(
-    found: DriverState, wanted: ReleasePackages, present: Present, source: str, policy: DriverPolicy
+    found: DriverState, wanted: ReleasePackages, present: PackageComparison, source: str, policy: DriverPolicy
 ) -> list[Refusal]:
     """Return refusals: the installed state is broken, or the site does not allow replacing it."""
     mended = _forget(found, wanted)
@@ -282,14 +282,14 @@ def _forget(found: DriverState, wanted: ReleasePackages) -> tuple[str, ...]:
     return (f"{dkms.MODULE}/{wanted.version}",) if again and dkms.registered(found.status, wanted.version) else ()
 
 
-def _unpack(found: DriverState, wanted: ReleasePackages, present: Present) -> tuple[str, ...]:
+def _unpack(found: DriverState, wanted: ReleasePackages, present: PackageComparison) -> tuple[str, ...]:
     """Return half-installed packages to reinstall, with the release's versions."""
     halves = [found.packages[name] for name in present.unfinished]
     anew = {half.name for half in halves if half.torn or half.version != wanted.version}
     return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in anew)
 
 
-def _steps(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, present: Present) -> Steps:
+def _steps(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, present: PackageComparison) -> Steps:
     right, other = present.state == RIGHT, _runs_other(found, wanted)
     modules = facts.order(wanted.version).load
     lacking = [

@@ -21,7 +21,7 @@ _LINE = re.compile(
 
 
 @dataclass(frozen=True)
-class Built:
+class DkmsBuild:
     """One line of ``dkms status``; ``kernel`` is empty for a module that was added but not built."""
 
     version: str
@@ -29,17 +29,17 @@ class Built:
     state: str
 
 
-def parse(status: str) -> tuple[Built, ...]:
+def parse(status: str) -> tuple[DkmsBuild, ...]:
     """Parse the driver's lines of ``dkms status``, of dkms 2 and 3; all other lines are ignored."""
     found = []
     for line in status.splitlines():
         match = _LINE.match(line.strip())
         if match and match["module"] == MODULE:
-            found.append(Built(match["version"], match["kernel"] or "", match["state"]))
+            found.append(DkmsBuild(match["version"], match["kernel"] or "", match["state"]))
     return tuple(found)
 
 
-def with_files(status: Iterable[Built], empty: Mapping[str, Collection[str]]) -> tuple[Built, ...]:
+def with_files(status: Iterable[DkmsBuild], empty: Mapping[str, Collection[str]]) -> tuple[DkmsBuild, ...]:
     """Return the status as the modules' files have it. ``empty``: by kernel, files of 0 bytes.
 
     ``dkms install`` after ``dkms remove`` copied files that were never built, and called them installed; make.log
@@ -51,7 +51,7 @@ def with_files(status: Iterable[Built], empty: Mapping[str, Collection[str]]) ->
     )
 
 
-def lost_at_reboot(status: Sequence[Built], running: str, coming: str, place: str = "") -> str:
+def lost_at_reboot(status: Sequence[DkmsBuild], running: str, coming: str, place: str = "") -> str:
     """Say why the node would have no driver after a reboot; "" if it would, or if DKMS did not build the current one.
 
     running, coming: the running kernel, and the one that boots next. place: what chooses it once grub.cfg is written
@@ -71,22 +71,22 @@ def lost_at_reboot(status: Sequence[Built], running: str, coming: str, place: st
     )
 
 
-def _made_for(status: Iterable[Built], kernel: str) -> bool:
+def _made_for(status: Iterable[DkmsBuild], kernel: str) -> bool:
     """Whether DKMS calls modules installed for a kernel, with whatever files."""
     return any(built.kernel == kernel and built.state in (INSTALLED, EMPTY) for built in status)
 
 
-def installed(status: Iterable[Built], kernel: str) -> list[str]:
+def installed(status: Iterable[DkmsBuild], kernel: str) -> list[str]:
     """Return the versions installed for a kernel; at most one, unless somebody forced a second."""
     return [built.version for built in status if (built.kernel, built.state) == (kernel, INSTALLED)]
 
 
-def registered(status: Iterable[Built], version: str) -> bool:
+def registered(status: Iterable[DkmsBuild], version: str) -> bool:
     """Whether DKMS knows of a version, in whatever state."""
     return any(built.version == version for built in status)
 
 
-def left_over(status: Iterable[Built], version: str) -> bool:
+def left_over(status: Iterable[DkmsBuild], version: str) -> bool:
     """Whether a version is registered but installed for no kernel, as an interrupted install leaves it.
 
     DKMS then refuses to add it again ("DKMS tree already contains").

@@ -33,7 +33,7 @@ class ModuleOrder:
 
 
 @dataclass(frozen=True)
-class Unbuildable:
+class UnbuildableKernels:
     """Kernels on which drivers do not build: drivers up to one version, kernels from one version on."""
 
     drivers_to: str
@@ -63,7 +63,7 @@ class DriverCatalogue:
     images: Mapping[str, tuple[str, ...]]
     headers: Mapping[str, tuple[str, ...]]
     extra: Mapping[str, tuple[str, ...]]
-    unbuildable: tuple[Unbuildable, ...]
+    unbuildable: tuple[UnbuildableKernels, ...]
     modules: tuple[ModuleOrder, ...]
     traces: tuple[str, ...]
 
@@ -96,7 +96,7 @@ class DriverCatalogue:
             images={format: by_format["images"].texts(format) for format in (DEB, RPM)},
             headers={format: by_format["headers"].texts(format) for format in (DEB, RPM)},
             extra={format: by_format["extra"].texts(format) for format in (DEB, RPM)},
-            unbuildable=tuple(Unbuildable(each.text("drivers_to"), each.text("kernels_from")) for each in fails),
+            unbuildable=tuple(UnbuildableKernels(each.text("drivers_to"), each.text("kernels_from")) for each in fails),
             modules=tuple(orders),
             traces=installer.texts("traces", required=True),
         )

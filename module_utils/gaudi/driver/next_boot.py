@@ -21,7 +21,7 @@ class NextBoot:
     coming: str
     regenerated: str = ""
     place: str = ""
-    built: tuple[dkms.Built, ...] = ()
+    built: tuple[dkms.DkmsBuild, ...] = ()
 
     @property
     def kernel_waits(self) -> str:

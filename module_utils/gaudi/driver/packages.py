@@ -79,7 +79,7 @@ def unfinished(listed: str, passed_over: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Present:
+class PackageComparison:
     """The result of comparing installed with wanted packages: one of the states above, and the packages behind it.
 
     ``differing``: installed in another version, by name. ``missing``: wanted and not installed. ``unfinished``:
@@ -117,7 +117,7 @@ def order(one: str, other: str) -> int | None:
     return (left.build > right.build) - (left.build < right.build)
 
 
-def judge(found: Mapping[str, DriverPackage], wanted: ReleasePackages) -> Present:
+def judge(found: Mapping[str, DriverPackage], wanted: ReleasePackages) -> PackageComparison:
     """Compare the vendor's packages on a node with those of a release."""
     ours = {name: found[name] for name in wanted.packages if name in found}
     unfinished = tuple(name for name, package in ours.items() if not package.whole)
@@ -135,4 +135,4 @@ def judge(found: Mapping[str, DriverPackage], wanted: ReleasePackages) -> Presen
         state = OLDER
     else:
         state = NEWER if orders == {1} else MIXED
-    return Present(state, differing, missing, unfinished, held)
+    return PackageComparison(state, differing, missing, unfinished, held)

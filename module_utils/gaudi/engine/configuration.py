@@ -41,7 +41,7 @@ _WITH_INIT = {"docker.io": "docker.io tini"}
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineFacts:
     """Facts about an engine: what it tells itself, its arguments, and its files."""
 
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Requested:
+class RequestedConfiguration:
     """Settings of the site; what it does not set is empty."""
 
     live_restore: bool | None = None
@@ -110,7 +110,7 @@ class Decision:
     notes: tuple[str, ...] = ()
 
 
-def config_file(engine: Engine, path: str) -> str:
+def config_file(engine: EngineFacts, path: str) -> str:
     """Return the configuration file that the engine reads. path: the one that it reads without a flag.
 
     Raises Refusal if the running engine was started with another file than its unit names now: what is written there
@@ -138,7 +138,7 @@ def config_file(engine: Engine, path: str) -> str:
     return unit or running or path
 
 
-def init_paths(engine: Engine) -> list[str]:
+def init_paths(engine: EngineFacts) -> list[str]:
     """Return the paths of the program that the engine starts for ``--init``, if docker info has no version of it.
 
     [] if it has one, or if it is not known where the engine searches. With a file at none of them, no container with
@@ -168,7 +168,7 @@ def init_advice(family: str, package: str) -> str:
     )
 
 
-def needs_init(engine: Engine, existing: Mapping[str, Any], image: str) -> str:
+def needs_init(engine: EngineFacts, existing: Mapping[str, Any], image: str) -> str:
     """Return which containers of this run need the program for ``--init``; "" if none does.
 
     existing: the content of the configuration file. image: the one that a container with --init inspects; "" for none.
@@ -179,7 +179,7 @@ def needs_init(engine: Engine, existing: Mapping[str, Any], image: str) -> str:
     return f"Cards and links are checked by a container of {image} that needs it (docker run --init)." if image else ""
 
 
-def without_init(engine: Engine, needs: str, advice: str) -> Refusal:
+def without_init(engine: EngineFacts, needs: str, advice: str) -> Refusal:
     """Return the refusal of an engine without the program for ``--init``.
 
     needs: of needs_init. advice: of init_advice.
@@ -203,7 +203,7 @@ def _file_of(words: Sequence[str], path: str) -> str:
     return arguments.last(arguments.parse(words), arguments.CONFIG_FILE) or path
 
 
-def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> Decision:
+def decide(engine: EngineFacts, existing: Mapping[str, Any], requested: RequestedConfiguration, path: str) -> Decision:
     """Merge what is requested into an engine's configuration.
 
     existing: the content of its file. Raises Refusal, before anything is changed, for an engine that cannot run
@@ -237,14 +237,14 @@ def decide(engine: Engine, existing: Mapping[str, Any], requested: Requested, pa
     )
 
 
-def _ending(engine: Engine, live: bool) -> str:
+def _ending(engine: EngineFacts, live: bool) -> str:
     """Return why a restart of the engine ends its containers; "" if they survive. live: whether live-restore is on."""
     if engine.swarm():
         return _SWARM
     return "" if live else "live-restore is off"
 
 
-def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def _desired(engine: EngineFacts, requested: RequestedConfiguration) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the parts to merge, and notes on what is left out."""
     ours = engine.managed_as_ours
     live, log_options = requested.live_restore, requested.log_options or (LOG_OPTIONS if ours else {})
@@ -264,7 +264,7 @@ def _desired(engine: Engine, requested: Requested) -> tuple[dict[str, dict[str, 
 
 
 def _runtimes(
-    engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str
+    engine: EngineFacts, existing: Mapping[str, Any], requested: RequestedConfiguration, path: str
 ) -> dict[str, dict[str, Any]]:
     """Return the runtimes to merge; one that others registered for the same program stays as they wrote it.
 
@@ -296,7 +296,9 @@ def _in_swarm(found: str, advice: str) -> Refusal:
     )
 
 
-def _check_swarm(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> None:
+def _check_swarm(
+    engine: EngineFacts, existing: Mapping[str, Any], requested: RequestedConfiguration, path: str
+) -> None:
     """Refuse a swarm's engine whose file sets live-restore: it takes it up by a reload, and does not start again.
 
     Seen with 20.10.24. Raises Refusal, unless the site sets live-restore itself.
@@ -314,7 +316,7 @@ def _ours_of(merged: Mapping[str, Any], desired: Mapping[str, Mapping[str, Any]]
     return {**found, "runtimes": {name: runtimes[name] for name in desired["runtimes"] if name in runtimes}}
 
 
-def check_suitable(engine: Engine, existing: Mapping[str, Any], path: str) -> None:
+def check_suitable(engine: EngineFacts, existing: Mapping[str, Any], path: str) -> None:
     """Refuse an engine whose containers are not run by the node's root. Raises Refusal."""
     options = {str(option).partition(",")[0] for option in engine.info.get("SecurityOptions") or ()}
     flags = engine.flags
@@ -336,7 +338,7 @@ def check_suitable(engine: Engine, existing: Mapping[str, Any], path: str) -> No
         )
 
 
-def _check_twice(engine: Engine, existing: Mapping[str, Any], path: str) -> None:
+def _check_twice(engine: EngineFacts, existing: Mapping[str, Any], path: str) -> None:
     """Refuse a key that is a flag and in the file. Raises Refusal."""
     proxies = existing.get("proxies")
     keys = {*existing, *(proxies if isinstance(proxies, Mapping) else ())}
@@ -349,7 +351,7 @@ def _check_twice(engine: Engine, existing: Mapping[str, Any], path: str) -> None
         )
 
 
-def _check_contradictions(engine: Engine, desired: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_contradictions(engine: EngineFacts, desired: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse a setting that a flag contradicts. Raises Refusal."""
     flags = engine.flags
     wrong = []
@@ -373,7 +375,9 @@ def _check_contradictions(engine: Engine, desired: Mapping[str, Mapping[str, Any
         )
 
 
-def _judge_proxies(engine: Engine, existing: Mapping[str, Any], requested: Requested, path: str) -> list[str]:
+def _judge_proxies(
+    engine: EngineFacts, existing: Mapping[str, Any], requested: RequestedConfiguration, path: str
+) -> list[str]:
     """Compare proxies of the engine's file or flags, which win over its environment, with those of the inventory.
 
     Raises Refusal for a proxy that differs; hosts without a proxy are a note. No value is shown, as it may be secret.
@@ -403,7 +407,7 @@ def written_proxies(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def own_variables(engine: Engine, names: Sequence[str], files: Mapping[str, str]) -> list[str]:
+def own_variables(engine: EngineFacts, names: Sequence[str], files: Mapping[str, str]) -> list[str]:
     """Return those of some variables for which the engine is restarted: on one of others, those of our own file.
 
     files: the text of our files, by path.
@@ -413,7 +417,7 @@ def own_variables(engine: Engine, names: Sequence[str], files: Mapping[str, str]
     return [name for name in names if engine.managed_as_ours or name in own]
 
 
-def stale_proxies(engine: Engine, requested: Requested) -> list[str]:
+def stale_proxies(engine: EngineFacts, requested: RequestedConfiguration) -> list[str]:
     """Return proxies that the running process has otherwise; those of environment files of others are not judged."""
     others = {
         name
@@ -428,7 +432,7 @@ def stale_proxies(engine: Engine, requested: Requested) -> list[str]:
     return sorted(stale - others) if engine.process else []
 
 
-def moved_root(engine: Engine, existing: Mapping[str, Any]) -> str:
+def moved_root(engine: EngineFacts, existing: Mapping[str, Any]) -> str:
     """Return where a restarted engine would keep containers, if the running one keeps them elsewhere; else "".
 
     Its owner has changed unit or file, and not restarted it since.
@@ -440,7 +444,7 @@ def moved_root(engine: Engine, existing: Mapping[str, Any]) -> str:
     return "" if root.rstrip("/") == now.rstrip("/") else root
 
 
-def moved_driver(engine: Engine, existing: Mapping[str, Any]) -> str:
+def moved_driver(engine: EngineFacts, existing: Mapping[str, Any]) -> str:
     """Return with which storage driver an engine would restart, if the running one uses another; else "".
 
     Not known where containerd keeps the images, whose drivers have other names.
@@ -451,7 +455,7 @@ def moved_driver(engine: Engine, existing: Mapping[str, Any]) -> str:
     return driver if now and driver != now and not daemon.in_containerd(engine.info) else ""
 
 
-def dropped_runtimes(engine: Engine, content: Mapping[str, Any]) -> dict[str, Any]:
+def dropped_runtimes(engine: EngineFacts, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the runtimes of a running engine that it would drop when it reloads its file: their entries by name.
 
     content: of the file. With ``runtimes`` in it, only these stay, and what the engine needs no entry for: runtimes of

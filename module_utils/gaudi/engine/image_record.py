@@ -37,7 +37,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class Record:
+class ImageRecord:
     """The content of the record.
 
     images: by reference. history: the images of each instance, newest first; "" stands for no instance.
@@ -47,7 +47,7 @@ class Record:
     history: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str) -> Record:
+    def parse(cls, text: str) -> ImageRecord:
         """Read a record file; records of earlier releases hold no history. Raises ValueError."""
         document = parse(text, _FORM, SCHEMA)
         return cls(dict(document["images"]), dict(document.get("history", {})))

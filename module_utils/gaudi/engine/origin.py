@@ -58,7 +58,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedEngines:
     """Facts about the engines of a node. Paths are resolved; empty means that there is none."""
 
     client: str = ""
@@ -80,7 +80,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Origin:
+class EngineOrigin:
     """The engine of a node.
 
     kind: docker-ce, docker.io, moby-engine, package (another one), unpackaged, snap, podman, rootless, other (another
@@ -113,7 +113,7 @@ class Origin:
 
 
 def note(report: Mapping[str, Any]) -> str:
-    """Return the finding that the engine of others is used. report: of Origin.as_dict."""
+    """Return the finding that the engine of others is used. report: of EngineOrigin.as_dict."""
     name = report["package"] or report["program"]
     version = f" {report['version']}" if report["version"] else ""
     return f"engine: {name}{version}, which others installed, is used as it is; no engine is installed."
@@ -136,7 +136,7 @@ def fails_to_start(unit: Mapping[str, str]) -> bool:
     return unit.get("ActiveState") == "failed"
 
 
-def not_started(found: Origin, messages: Sequence[str]) -> Refusal:
+def not_started(found: EngineOrigin, messages: Sequence[str]) -> Refusal:
     """Return why an engine of others whose unit has failed cannot be used. messages: the engine's last ones."""
     said = f"Its last message: {messages[-1]}" if messages else f"journalctl -u {UNIT} may show why."
     return Refusal(
@@ -153,7 +153,7 @@ def errors_in(log: str) -> list[str]:
     return [lines[number] for number in sorted(last.values())]
 
 
-def without_client(found: Origin) -> Refusal | None:
+def without_client(found: EngineOrigin) -> Refusal | None:
     """Return why an engine that has no client cannot be used; None if its client has a package that is known here."""
     if not found.present or found.kind in (*CLIENTS, "docker.io"):
         return None
@@ -164,7 +164,9 @@ def without_client(found: Origin) -> Refusal | None:
     )
 
 
-def unmanaged(found: Origin, info: Mapping[str, Any] | None, habana_path: str, lacking: Sequence[str]) -> list[Refusal]:
+def unmanaged(
+    found: EngineOrigin, info: Mapping[str, Any] | None, habana_path: str, lacking: Sequence[str]
+) -> list[Refusal]:
     """Return what instances need of an engine that this project does not manage, and that is missing.
 
     info: what docker info says, None where it does not answer. lacking: packages that are not installed.
@@ -271,7 +273,7 @@ def owners(query: Sequence[str], listed: str) -> dict[str, str]:
     return {path: name for name, path in found}
 
 
-def identify(observed: Observed) -> Origin:
+def identify(observed: ObservedEngines) -> EngineOrigin:
     """Say which engine a node has."""
     server = observed.server
     # systemd listens for a service that a first request starts.
@@ -287,7 +289,7 @@ def identify(observed: Observed) -> Origin:
     return _without_unit(observed)
 
 
-def _of_unit(observed: Observed) -> Origin:
+def _of_unit(observed: ObservedEngines) -> EngineOrigin:
     """The engine that docker.service starts."""
     program, fragment = started_program(observed.unit), observed.unit.get("FragmentPath", "")
     if not is_daemon(program):
@@ -306,10 +308,10 @@ def _of_unit(observed: Observed) -> Origin:
             f"{UNIT} runs, but nothing listens on {SOCKET}, where instances reach their engine. Let the engine listen "
             "there as well (its option --host, or hosts in /etc/docker/daemon.json).",
         )
-    return Origin(kind, package, program, UNIT, refusal)
+    return EngineOrigin(kind, package, program, UNIT, refusal)
 
 
-def _without_unit(observed: Observed) -> Origin:
+def _without_unit(observed: ObservedEngines) -> EngineOrigin:
     """The engine of a node on which systemd knows no docker.service."""
     client = _owner(observed, observed.client)
     if _is_snap(observed.client):
@@ -320,7 +322,7 @@ def _without_unit(observed: Observed) -> Origin:
         return _rootless(observed)
     if observed.daemon:
         package = _owner(observed, observed.daemon)
-        return Origin(
+        return EngineOrigin(
             ENGINES.get(package, "package") if package else "unpackaged",
             package,
             observed.daemon,
@@ -332,18 +334,18 @@ def _without_unit(observed: Observed) -> Origin:
         )
     if observed.containerd:
         kind = "kubernetes" if observed.kubernetes else "containerd"
-        return Origin(kind, _owner(observed, observed.containerd), observed.containerd)
-    return Origin("none")
+        return EngineOrigin(kind, _owner(observed, observed.containerd), observed.containerd)
+    return EngineOrigin("none")
 
 
-def _other(observed: Observed, server: Process) -> Origin:
+def _other(observed: ObservedEngines, server: Process) -> EngineOrigin:
     """An engine that another unit than docker.service runs has the socket."""
     if _is_snap(server.program) or server.unit.startswith("snap."):
         return _snap(server.program, server.unit)
     if server.program.endswith("/podman") or "podman" in server.unit:
         return _podman(observed)
     package = _owner(observed, server.program)
-    return Origin(
+    return EngineOrigin(
         "other",
         package,
         server.program,
@@ -357,8 +359,8 @@ def _other(observed: Observed, server: Process) -> Origin:
     )
 
 
-def _snap(program: str, unit: str) -> Origin:
-    return Origin(
+def _snap(program: str, unit: str) -> EngineOrigin:
+    return EngineOrigin(
         "snap",
         "docker",
         program,
@@ -372,9 +374,9 @@ def _snap(program: str, unit: str) -> Origin:
     )
 
 
-def _podman(observed: Observed) -> Origin:
+def _podman(observed: ObservedEngines) -> EngineOrigin:
     package = _owner(observed, observed.client) or "podman-docker"
-    return Origin(
+    return EngineOrigin(
         "podman",
         package,
         observed.client,
@@ -387,8 +389,8 @@ def _podman(observed: Observed) -> Origin:
     )
 
 
-def _rootless(observed: Observed) -> Origin:
-    return Origin(
+def _rootless(observed: ObservedEngines) -> EngineOrigin:
+    return EngineOrigin(
         "rootless",
         _owner(observed, observed.daemon),
         observed.daemon,
@@ -401,9 +403,9 @@ def _rootless(observed: Observed) -> Origin:
     )
 
 
-def _masked(observed: Observed) -> Origin:
+def _masked(observed: ObservedEngines) -> EngineOrigin:
     package = _owner(observed, observed.daemon)
-    return Origin(
+    return EngineOrigin(
         ENGINES.get(package, "package") if package else "unpackaged" if observed.daemon else "none",
         package,
         observed.daemon,
@@ -420,7 +422,7 @@ def _is_snap(program: str) -> bool:
     return program == "/usr/bin/snap" or program.startswith(("/snap/", "/var/lib/snapd/"))
 
 
-def _owner(observed: Observed, *files: str) -> str:
+def _owner(observed: ObservedEngines, *files: str) -> str:
     """Package of the first of these files that has one. A merged /usr has two paths for each file."""
     for file in files:
         for name in same_file(file):

@@ -12,7 +12,7 @@ from ..base.refusal import Refusal
 from ..base.reported import part, sentence
 from ..image import sbom, versions
 from ..serving.reported_plans import plans_in
-from .image_record import Record
+from .image_record import ImageRecord
 
 
 def images_of(report: Mapping[str, object]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def images_of(report: Mapping[str, object]) -> dict[str, Any]:
     """
     found, plans = part(report, "images"), plans_in(part(report, "plans"))
     try:
-        record = Record.parse(said) if (said := _text(found.get("record"))) is not None else Record()
+        record = ImageRecord.parse(said) if (said := _text(found.get("record"))) is not None else ImageRecord()
     except ValueError as why:
         damage = Damaged(paths.IMAGE_RECORD, str(why))
         raise Refusal("image_record_damaged", f"{damage}. The next run of site.yml writes it anew.") from why

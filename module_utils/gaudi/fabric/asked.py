@@ -14,24 +14,24 @@ from ..catalogue.compute import ComputeBounds
 from ..catalogue.fabric import Fabric, size_text
 from . import compute
 from .classes import modules_are, modules_text
-from .runs import Run, over, requested_tests, runs_for, same_path, seconds
-from .static import Fault
-from .verdict import NOT_MEASURED, Answer, MadeOf, Needs, Policy, describe, may_start, rows, to_measure
+from .runs import DemoRun, over, requested_tests, runs_for, same_path, seconds
+from .static import StaticFault
+from .verdict import NOT_MEASURED, Needs, Permission, Policy, VerdictSubject, describe, may_start, rows, to_measure
 
 
 @dataclass(frozen=True)
-class Work:
+class AcceptanceWork:
     """The work of one acceptance run.
 
     planned: the runs of a complete measurement. runs: those of them to make if ``due`` allows it. why_not: why no run
     is possible, "" if one is. numbers: whose numbers are checked, also where ``due`` allows no measurement.
     """
 
-    planned: tuple[Run, ...]
-    runs: tuple[Run, ...]
-    due: Answer
+    planned: tuple[DemoRun, ...]
+    runs: tuple[DemoRun, ...]
+    due: Permission
     why_not: str
-    numbers: compute.Plan = field(default_factory=compute.Plan)
+    numbers: compute.ComputePlan = field(default_factory=compute.ComputePlan)
 
     @property
     def adds(self) -> bool:
@@ -60,11 +60,11 @@ def work(
     modules: Sequence[int],
     given: Mapping[str, Any],
     before: Mapping[str, Any] | None,
-    now: MadeOf,
-    faults: Sequence[Fault],
+    now: VerdictSubject,
+    faults: Sequence[StaticFault],
     image: Mapping[str, Any],
     busy: Sequence[int],
-) -> Work:
+) -> AcceptanceWork:
     """Return what an acceptance run does; given: the options of the module fabric_check.
 
     While cards are in use, only those groups are measured that have none of them and that an instance needs. Raises
@@ -83,11 +83,11 @@ def work(
             before, now, faults, busy, why_not, again=again, host_nics=given["host_nics"], free=free, added=added
         )
     made = added if answer.id == _ADDED else free if answer.allowed and free else whole
-    return Work(whole, made, answer, why_not)
+    return AcceptanceWork(whole, made, answer, why_not)
 
 
 def with_compute(
-    work: Work,
+    work: AcceptanceWork,
     options: Mapping[str, Any],
     before: Mapping[str, Any] | None,
     cards: Sequence[Mapping[str, Any]],
@@ -95,7 +95,7 @@ def with_compute(
     image: Mapping[str, Any],
     bounds: ComputeBounds,
     boot: str,
-) -> Work:
+) -> AcceptanceWork:
     """Return the work with what is due of the compute check; options: those of the module fabric_check.
 
     It is part of a new verdict, and is added to one that holds, for cards that are free. Nobody is stopped for it
@@ -107,7 +107,7 @@ def with_compute(
     copy_mib = options["compute_mib"] or bounds.copy_mib
     if not image.get("computes"):
         lacks = f"The image {options['image']} has no PyTorch for the cards." if image else ""
-        return replace(work, numbers=compute.Plan(copy_mib=copy_mib, why_not=lacks))
+        return replace(work, numbers=compute.ComputePlan(copy_mib=copy_mib, why_not=lacks))
     drained = options["drain"] and due.allowed and not work.why_not
     known = rows(before) if work.adds or not due.allowed else ()
     modules = sorted(card["module_id"] for card in cards if card["module_id"] is not None)
@@ -117,7 +117,7 @@ def with_compute(
     )
 
 
-def _without_image(before: Mapping[str, Any], given: Mapping[str, Any]) -> Answer:
+def _without_image(before: Mapping[str, Any], given: Mapping[str, Any]) -> Permission:
     """Return why the last figures stay: without the image nobody can tell whether they are stale.
 
     Raises Refusal if a new measurement was requested.
@@ -128,35 +128,35 @@ def _without_image(before: Mapping[str, Any], given: Mapping[str, Any]) -> Answe
             "no_image_to_measure_with",
             f"{said} Have the image fetched (site.yml --tags serving_image), or name another one (-e image=REFERENCE).",
         )
-    return Answer(False, "image_absent", said)
+    return Permission(False, "image_absent", said)
 
 
-def _asked_for(run: Run, busy: Collection[int], plans: Sequence[Mapping[str, Any]]) -> bool:
+def _asked_for(run: DemoRun, busy: Collection[int], plans: Sequence[Mapping[str, Any]]) -> bool:
     """Whether all cards of a run are free, and an instance on several cards lies within them."""
     free = not set(run.modules) & set(busy)
     return free and any(set(_modules(plan)) <= set(run.modules) for plan in plans if _several(plan))
 
 
-def covered(run: Run, verdict: Mapping[str, Any]) -> bool:
+def covered(run: DemoRun, verdict: Mapping[str, Any]) -> bool:
     """Whether a verdict has a figure that covers these cards over the same kind of link."""
     return any(
         same_path(run.as_dict(), each) and set(run.modules) <= set(each["modules"]) for each in verdict["measurements"]
     )
 
 
-def left_out(work: Work, kept: Sequence[Mapping[str, Any]]) -> str:
+def left_out(work: AcceptanceWork, kept: Sequence[Mapping[str, Any]]) -> str:
     """Return a sentence on cards that were left out because they are in use; "" if none was."""
     seen = {module for run in work.runs for module in run.modules} | {each for row in kept for each in row["modules"]}
     rest = {module for run in work.planned for module in run.modules} - seen
     return f"{modules_are(tuple(rest), 'were')} in use, and not measured yet." if rest else ""
 
 
-def shows_host_nics(work: Work) -> bool:
+def shows_host_nics(work: AcceptanceWork) -> bool:
     """Whether a measurement shows the state of host NICs: it is complete, or uses them."""
     return set(work.runs) == set(work.planned) or any(run.over_host_nics for run in work.runs)
 
 
-def planned(fabric: Fabric | None, modules: Sequence[int], given: Mapping[str, Any]) -> tuple[Run, ...]:
+def planned(fabric: Fabric | None, modules: Sequence[int], given: Mapping[str, Any]) -> tuple[DemoRun, ...]:
     """Return the runs of a complete measurement; none if the catalogue does not describe the cards' links.
 
     given: tests, host_nics and ranks of the module fabric_check. Raises Refusal for tests that hccl_demo does not
@@ -188,7 +188,11 @@ def without_user(topology: Mapping[str, Any], container: str) -> dict[str, Any]:
 
 
 def not_measured(
-    faults: Sequence[Fault], image: Mapping[str, Any], reference: str, runs: Sequence[Run], busy: Sequence[int]
+    faults: Sequence[StaticFault],
+    image: Mapping[str, Any],
+    reference: str,
+    runs: Sequence[DemoRun],
+    busy: Sequence[int],
 ) -> str:
     """Return why no measurement is possible, as a sentence; "" if one is.
 
@@ -220,16 +224,16 @@ def image_lacks(image: Mapping[str, Any], reference: str) -> str:
 
 def due(
     before: Mapping[str, Any] | None,
-    now: MadeOf,
-    faults: Sequence[Fault],
+    now: VerdictSubject,
+    faults: Sequence[StaticFault],
     busy: Sequence[int],
     why_not: str,
     *,
     again: bool,
     host_nics: bool = False,
-    free: Sequence[Run] = (),
-    added: Sequence[Run] = (),
-) -> Answer:
+    free: Sequence[DemoRun] = (),
+    added: Sequence[DemoRun] = (),
+) -> Permission:
     """Return whether to make a new verdict now; host_nics: host NICs are configured.
 
     A new verdict is due if the static checks changed, and on a node without one, even if no measurement is possible: an
@@ -241,8 +245,8 @@ def due(
     known = sorted(fault["id"] for fault in before["faults"] if fault["fatal"]) if before else []
     if fatal:
         if before and fatal == known and not again:
-            return Answer(False, "faults_as_before", "The static checks find what they found last time.")
-        return Answer(True, _ENDED, "The static checks found what has to be mended first.")
+            return Permission(False, "faults_as_before", "The static checks find what they found last time.")
+        return Permission(True, _ENDED, "The static checks found what has to be mended first.")
     used = f"{modules_are(busy)} in use, and a measurement needs all cards to itself."
     if again:
         if busy:
@@ -251,41 +255,41 @@ def due(
                 f"{used} Stop what uses them, or set fabric_check_drain: true, which stops the instances and starts "
                 "them again.",
             )
-        return Answer(True, "again", "It was asked for.")
+        return Permission(True, "again", "It was asked for.")
     waits = bool(busy) and not free
     if known:
         mended = "What the static checks found last time is mended."
         if waits:
-            return Answer(False, "faults_gone_but_busy", f"{mended} {used}")
-        return Answer(True, "faults_gone", mended)
+            return Permission(False, "faults_gone_but_busy", f"{mended} {used}")
+        return Permission(True, "faults_gone", mended)
     return _of_last(before, to_measure(before, now, busy if waits else ()), busy, why_not, host_nics, added)
 
 
 def _of_last(
     before: Mapping[str, Any] | None,
-    answer: Answer,
+    answer: Permission,
     busy: Sequence[int],
     why_not: str,
     host_nics: bool,
-    added: Sequence[Run],
-) -> Answer:
+    added: Sequence[DemoRun],
+) -> Permission:
     """The same decision for cards without fatal faults: whether the last verdict lacks something that can be added."""
     if before is None:
-        return Answer(True, "first_verdict", answer.sentence)
+        return Permission(True, "first_verdict", answer.sentence)
     if _unmeasured(before) and not answer.allowed and not why_not:
-        return Answer(True, "measurable_now", f"Nothing was measured: {before['not_measured']} Now it can be.")
+        return Permission(True, "measurable_now", f"Nothing was measured: {before['not_measured']} Now it can be.")
     if answer.allowed or answer.warning:
         return answer
     if host_nics and before["host_nics"] is None and not (busy and added):
         new = "Host NICs are configured, and this node's were not looked at yet."
         lacks = why_not or (_in_use(busy) if busy else "")
-        return Answer(not lacks, "host_nics_new", f"{new} {lacks}".rstrip())
+        return Permission(not lacks, "host_nics_new", f"{new} {lacks}".rstrip())
     if added and not why_not:
         lacking: dict[str, set[int]] = {}
         for run in added:
             lacking.setdefault(f" {over(run.as_dict())}".rstrip(), set()).update(run.modules)
         said = [f"{modules_are(tuple(each), 'were')} not measured{path} last time." for path, each in lacking.items()]
-        return Answer(True, _ADDED, f"{' '.join(said)} Now they can be.")
+        return Permission(True, _ADDED, f"{' '.join(said)} Now they can be.")
     return answer
 
 
@@ -314,15 +318,15 @@ def other_images(plans: Sequence[Mapping[str, Any]], measures: str) -> tuple[str
 
 def answers(
     verdict: Mapping[str, Any] | None,
-    now: MadeOf,
+    now: VerdictSubject,
     plans: Sequence[Mapping[str, Any]],
     policy: Policy,
     running: Callable[[str], bool],
-    others: Mapping[str, MadeOf],
-) -> tuple[Answer, ...]:
+    others: Mapping[str, VerdictSubject],
+) -> tuple[Permission, ...]:
     """Return for each instance whether it may start; ``running`` tells whether it runs already.
 
-    others: the MadeOf of each image in other_images; ``now`` is that of the measuring image, for all others.
+    others: the VerdictSubject of each image in other_images; ``now`` is that of the measuring image, for all others.
     """
     return tuple(
         may_start(
@@ -334,11 +338,11 @@ def answers(
 
 def may_refuse(verdict: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], policy: Policy) -> bool:
     """Whether a verdict keeps any of these plans from starting, if the node is unchanged since then."""
-    said = answers(verdict, MadeOf(**verdict["made_of"]), plans, policy, lambda _name: False, {})
+    said = answers(verdict, VerdictSubject(**verdict["made_of"]), plans, policy, lambda _name: False, {})
     return not all(answer.allowed for answer in said)
 
 
-def _needs(plan: Mapping[str, Any], others: Mapping[str, MadeOf]) -> Needs:
+def _needs(plan: Mapping[str, Any], others: Mapping[str, VerdictSubject]) -> Needs:
     image = plan["image"] if plan["image"] in others else ""
     return Needs(plan["instance"], tuple(_modules(plan)), bool(plan["requires"].get("host_nics")), image)
 
@@ -352,7 +356,7 @@ def _modules(plan: Mapping[str, Any]) -> list[int]:
     return [card["module_id"] for card in plan["modules"]]
 
 
-def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str] = (), why_not: str = "") -> str:
+def plan_text(runs: Sequence[DemoRun], fabric: Fabric | None, burn_in: Sequence[str] = (), why_not: str = "") -> str:
     """Describe the measurement and its duration on a sound node; burn_in: tests of hl_qual.
 
     why_not: why no measurement is possible.
@@ -379,12 +383,12 @@ def plan_text(runs: Sequence[Run], fabric: Fabric | None, burn_in: Sequence[str]
     )
 
 
-def _tries_direct(runs: Sequence[Run]) -> list[Run]:
+def _tries_direct(runs: Sequence[DemoRun]) -> list[DemoRun]:
     """Return the run that first asks for Gaudi Direct and may be repeated without it; empty if none does."""
     return [run for run in runs if run.over_host_nics][:1]
 
 
-def total_seconds(runs: Sequence[Run], fabric: Fabric | None) -> int:
+def total_seconds(runs: Sequence[DemoRun], fabric: Fabric | None) -> int:
     """Return the seconds that a measurement takes on a sound node, including the one run that may be repeated."""
     return sum(seconds(run, fabric) for run in (*runs, *_tries_direct(runs))) if fabric else 0
 
@@ -404,7 +408,11 @@ def lines(verdict: Mapping[str, Any] | None) -> list[str]:
 
 
 def foreseen(
-    work: Work, plans: Sequence[Mapping[str, Any]], images: Mapping[str, Mapping[str, Any]], *, settled: bool = False
+    work: AcceptanceWork,
+    plans: Sequence[Mapping[str, Any]],
+    images: Mapping[str, Mapping[str, Any]],
+    *,
+    settled: bool = False,
 ) -> list[Mapping[str, Any]]:
     """Return the plans for which it is known in advance whether they may start.
 
@@ -420,8 +428,8 @@ def foreseen(
 def result(
     verdict: Mapping[str, Any] | None,
     fabric: Fabric | None,
-    work: Work,
-    said: Sequence[Answer],
+    work: AcceptanceWork,
+    said: Sequence[Permission],
     burn_in: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the result of the module fabric_check; burn_in: the requested tests of hl_qual."""

@@ -15,8 +15,8 @@ from typing import Any
 from ..base.checks import Reader, sequence
 from ..catalogue.fabric import FACTORS, MOST_RANKS, Fabric, size_bytes, size_text
 from ..faults.words import with_id
-from .output import Figure, Output, failed
-from .runs import Run, over
+from .output import Figure, RunOutput, failed
+from .runs import DemoRun, over
 
 # Share of healthy cards' bandwidth. The vendor allows a loss of 10 % over more boxes and spines (docs.habana.ai,
 # Collectives Performance); that less is slow within one box too is our rule.
@@ -35,7 +35,7 @@ class Floor:
     ranks: int | None = None
     size: int | None = None
 
-    def fits(self, run: Run) -> bool:
+    def fits(self, run: DemoRun) -> bool:
         """Tell whether the floor is for this run."""
         return self.collective == run.collective and self.ranks in (None, run.ranks) and self.size in (None, run.size)
 
@@ -46,15 +46,15 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class RecordedFigure:
     """A passing figure from the node's own record: the same measurement of the same cards."""
 
-    run: Run
+    run: DemoRun
     nw_gb_s: float
 
 
 @dataclass(frozen=True)
-class Result:
+class ClassifiedRun:
     """A run and its class.
 
     floor_gb_s: the NW Bandwidth that it needed. basis: the source of that floor: site, published, groups (the best
@@ -62,7 +62,7 @@ class Result:
     people. failure: the id of the failure, "" for a run that did not fail.
     """
 
-    run: Run
+    run: DemoRun
     word: str
     nw_gb_s: float | None
     algo_gb_s: float | None
@@ -103,23 +103,23 @@ def read_floors(value: object) -> tuple[Floor, ...]:
 
 
 def judge(
-    runs: Sequence[tuple[Run, Output]], fabric: Fabric, floors: Sequence[Floor], record: Sequence[Earlier]
-) -> tuple[Result, ...]:
+    runs: Sequence[tuple[DemoRun, RunOutput]], fabric: Fabric, floors: Sequence[Floor], record: Sequence[RecordedFigure]
+) -> tuple[ClassifiedRun, ...]:
     """Return the class of each run of a node, in order; runs of the same measurement are compared with each other."""
     return tuple(_judge(run, output, runs, fabric, floors, record) for run, output in runs)
 
 
 def _judge(
-    run: Run,
-    output: Output,
-    runs: Sequence[tuple[Run, Output]],
+    run: DemoRun,
+    output: RunOutput,
+    runs: Sequence[tuple[DemoRun, RunOutput]],
     fabric: Fabric,
     floors: Sequence[Floor],
-    record: Sequence[Earlier],
-) -> Result:
+    record: Sequence[RecordedFigure],
+) -> ClassifiedRun:
     figure = _figure(run, output)
     nw = figure.nw_gb_s if figure else None
-    result = Result(run, BROKEN, nw, figure.algo_gb_s if figure else None, None, "none", "")
+    result = ClassifiedRun(run, BROKEN, nw, figure.algo_gb_s if figure else None, None, "none", "")
     if output.failure is not None:
         said = with_id(f"{_name(run)}: {output.failure.sentence}", output.failure.id)
         return replace(result, sentence=said, failure=output.failure.id)
@@ -145,17 +145,17 @@ def _judge(
     return replace(result, word=UNPUBLISHED if unpublished else GOOD, floor_gb_s=floor, basis=basis, sentence=said)
 
 
-def _figure(run: Run, output: Output) -> Figure | None:
+def _figure(run: DemoRun, output: RunOutput) -> Figure | None:
     """Return the figure of the requested size; a headline without a size also counts."""
     return next((each for each in output.figures if each.size in (None, run.size)), None)
 
 
 def _floor(
-    run: Run,
-    runs: Sequence[tuple[Run, Output]],
+    run: DemoRun,
+    runs: Sequence[tuple[DemoRun, RunOutput]],
     fabric: Fabric,
     floors: Sequence[Floor],
-    record: Sequence[Earlier],
+    record: Sequence[RecordedFigure],
 ) -> tuple[float | None, str, str]:
     """Return a run's floor in GB/s, its basis, and the same in words; None if there is nothing to compare with."""
     own = max((floor for floor in floors if floor.fits(run)), key=lambda floor: floor.exactness, default=None)
@@ -177,7 +177,7 @@ def _best(values: Iterable[float]) -> float | None:
     return max(values, default=None)
 
 
-def _others(run: Run, runs: Sequence[tuple[Run, Output]]) -> list[float]:
+def _others(run: DemoRun, runs: Sequence[tuple[DemoRun, RunOutput]]) -> list[float]:
     """Return the NW Bandwidths of other groups in the same measurement over as many cards."""
     found = []
     for other, output in runs:
@@ -188,12 +188,12 @@ def _others(run: Run, runs: Sequence[tuple[Run, Output]]) -> list[float]:
     return found
 
 
-def _earlier(run: Run, record: Sequence[Earlier]) -> list[float]:
+def _earlier(run: DemoRun, record: Sequence[RecordedFigure]) -> list[float]:
     """Return the record's figures of the same measurement; loop may differ, it only sets how long the mean is taken."""
     return [earlier.nw_gb_s for earlier in record if replace(earlier.run, loop=run.loop) == run]
 
 
-def _name(run: Run) -> str:
+def _name(run: DemoRun) -> str:
     """Return a run in words: ``all_reduce of 32m over modules 0-7``."""
     path = over(run.as_dict())
     return f"{run.collective} of {size_text(run.size)} over modules {modules_text(run.modules)}{path and ', '}{path}"

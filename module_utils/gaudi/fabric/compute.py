@@ -76,7 +76,7 @@ FORM = {"rows": [ROW], "copy_mib": int, "not_checked": str}
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComputePlan:
     """What is computed: module ids of single cards, groups that are summed, and the form.
 
     copy_mib: MiB that each card copies in the full form. repeats: a card that failed is checked again, so that the last
@@ -108,7 +108,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Ended:
+class ComputeExit:
     """How the program's container ended. status: None if it was stopped after ``limit`` seconds. interrupted: it was
     ended from outside, or for lack of memory, which proves nothing about cards."""
 
@@ -125,7 +125,7 @@ def plan(
     busy: Collection[int],
     boot: str,
     copy_mib: int,
-) -> Plan:
+) -> ComputePlan:
     """Return what is due: cards and groups without a row of this boot whose cards are free.
 
     rows: those of the last verdict that hold. boot: the id of the node's boot. After a reboot, cards that passed are
@@ -140,13 +140,13 @@ def plan(
     out = {*busy, *wrong}
     due = [part for part in every if not set(part) & out and known.get(part, {}).get("boot") != boot]
     if not due:
-        return Plan(copy_mib=copy_mib)
+        return ComputePlan(copy_mib=copy_mib)
     again = [known[part]["outcome"] for part in due if part in known]
     proved = len(again) == len(due) and all(outcome in (PASSED, DIFFERS) for outcome in again)
     summed = tuple(part for part in due if len(part) > 1)
     # A sum is of cards that were checked before it.
     alone = {module for part in due for module in part}
-    return Plan(
+    return ComputePlan(
         cards=tuple(sorted(alone)),
         groups=summed,
         form=SHORT if proved else FULL,
@@ -155,7 +155,7 @@ def plan(
     )
 
 
-def request(planned: Plan) -> dict[str, Any]:
+def request(planned: ComputePlan) -> dict[str, Any]:
     """Return what the program is asked for."""
     copied = planned.copied_mib * MIB
     chunk = min(_CHUNK, copied)
@@ -175,7 +175,7 @@ def request(planned: Plan) -> dict[str, Any]:
     }
 
 
-def seconds(planned: Plan) -> int:
+def seconds(planned: ComputePlan) -> int:
     """Return how long this takes, in whole seconds: a guess."""
     if not planned.due:
         return 0
@@ -183,12 +183,12 @@ def seconds(planned: Plan) -> int:
     return (1 + bool(planned.groups)) * _START_SECONDS + round(gib * _SECONDS_PER_GIB)
 
 
-def limit_seconds(planned: Plan) -> int:
+def limit_seconds(planned: ComputePlan) -> int:
     """Return after how many seconds the check counts as hanging: five times what it should take."""
     return max(LEAST_LIMIT, 5 * seconds(planned))
 
 
-def text(planned: Plan) -> str:
+def text(planned: ComputePlan) -> str:
     """Describe what is computed, for a sentence; "" if nothing is."""
     if not planned.due:
         return ""
@@ -211,7 +211,7 @@ class _Answers:
 
 
 def judge(
-    planned: Plan, ended: Ended, indexes: Mapping[int, int], bounds: ComputeBounds, time: str, boot: str
+    planned: ComputePlan, ended: ComputeExit, indexes: Mapping[int, int], bounds: ComputeBounds, time: str, boot: str
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the rows of a verdict, and why cards have none, as a sentence ("" if all have one).
 
@@ -247,7 +247,9 @@ def judge(
     return rows, why if left else ""
 
 
-def _outcome(part: tuple[int, ...], answers: _Answers, ended: Ended, bad: Collection[int]) -> tuple[str | None, str]:
+def _outcome(
+    part: tuple[int, ...], answers: _Answers, ended: ComputeExit, bad: Collection[int]
+) -> tuple[str | None, str]:
     """Return the outcome of a card or a group, None if it says nothing of it, and a sentence.
 
     bad: modules whose own checks failed, so that nothing was summed with them.
@@ -375,7 +377,7 @@ def _bounded(line: Mapping[str, Any]) -> bool:
     )
 
 
-def keep(part: Mapping[str, Any] | None, checked: Plan) -> list[Mapping[str, Any]]:
+def keep(part: Mapping[str, Any] | None, checked: ComputePlan) -> list[Mapping[str, Any]]:
     """Return the rows of a valid verdict that this check does not replace. part: its compute check, if it has one."""
     again = {(module,) for module in checked.cards} | set(checked.groups)
     return [row for row in (part or {}).get("rows", ()) if tuple(row["modules"]) not in again]

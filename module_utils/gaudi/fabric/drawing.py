@@ -21,7 +21,7 @@ _SIDE, _RADIUS, _CARD_WIDTH, _CARD_HEIGHT = 360.0, 142.0, 58.0, 46.0
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupDrawing:
     """The content of one drawing: states of cards by module id, faulty links, and the words in the middle.
 
     joined: the group was measured, so its links are drawn. state: that of the group; words: its class.
@@ -36,7 +36,7 @@ class Group:
     words: str
 
 
-def draw(group: Group) -> Html:
+def draw(group: GroupDrawing) -> Html:
     """Return the SVG of a group."""
     places = _places(sorted(group.cards))
     links = [(pair, _link_state(pair, group)) for pair in combinations(sorted(group.cards), 2) if group.joined]
@@ -62,7 +62,7 @@ def _places(modules: Sequence[int]) -> dict[int, tuple[float, float]]:
     }
 
 
-def _link_state(pair: tuple[int, int], group: Group) -> str:
+def _link_state(pair: tuple[int, int], group: GroupDrawing) -> str:
     """Return a link's state: "fault" if named; in a bad group "bad" at a bad card, else "unknown"."""
     named = {frozenset(link) for link in group.bad_links}
     cards = {module for module, state in group.cards.items() if state == BAD}
@@ -81,7 +81,7 @@ def _line(places: Mapping[int, tuple[float, float]], pair: tuple[int, int], stat
     return element("line", {**ends, "class": f"link {state}"}, title)
 
 
-def _middle(group: Group) -> Html:
+def _middle(group: GroupDrawing) -> Html:
     """Return the figure and its words, on a plate that keeps lines away from them."""
     middle = _SIDE / 2
     return element(
@@ -106,7 +106,7 @@ def _card(module: int, place: tuple[float, float], state: str) -> Html:
     )
 
 
-def _label(group: Group) -> str:
+def _label(group: GroupDrawing) -> str:
     """Describe the drawing in words, for readers who cannot see it."""
     by_state = {
         state: ", ".join(str(module) for module, other in sorted(group.cards.items()) if other == state)

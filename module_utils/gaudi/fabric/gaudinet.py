@@ -14,18 +14,18 @@ from collections.abc import Mapping, Sequence
 
 from ..base.checks import shown
 from ..faults.words import say
-from .static import Fault, Interface
+from .static import Interface, StaticFault
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _LIST = "NIC_NET_CONFIG"
 
 
-def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
+def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str) -> tuple[StaticFault, ...]:
     """Return what is wrong with the file's text; None means that there is no file, which is not a fault."""
     if text is None:
         return ()
     if not text.strip():
-        return (Fault("gaudinet-empty", say("gaudinet-empty", path=path), fatal=False),)
+        return (StaticFault("gaudinet-empty", say("gaudinet-empty", path=path), fatal=False),)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -38,12 +38,12 @@ def check_gaudinet(text: str | None, interfaces: Sequence[Interface], path: str)
     wrong += _twice([str(entry.get("NIC_IP", "")) for entry in entries], "NIC_IP")
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        return (Fault("gaudinet-entry", say("gaudinet-entry", path=path, wrong="; ".join(wrong[:3]) + more)),)
+        return (StaticFault("gaudinet-entry", say("gaudinet-entry", path=path, wrong="; ".join(wrong[:3]) + more)),)
     return _against_cards({str(entry["NIC_MAC"]).lower() for entry in entries}, interfaces, path)
 
 
-def _unreadable(path: str, wrong: str) -> Fault:
-    return Fault("gaudinet-unreadable", say("gaudinet-unreadable", path=path, wrong=wrong))
+def _unreadable(path: str, wrong: str) -> StaticFault:
+    return StaticFault("gaudinet-unreadable", say("gaudinet-unreadable", path=path, wrong=wrong))
 
 
 def _entry(entry: Mapping[str, object]) -> list[str]:
@@ -63,19 +63,19 @@ def _twice(values: Sequence[str], key: str) -> list[str]:
     return [f"{key} {value} is there twice" for value in sorted({each for each in values if values.count(each) > 1})]
 
 
-def _against_cards(macs: set[str], interfaces: Sequence[Interface], path: str) -> tuple[Fault, ...]:
+def _against_cards(macs: set[str], interfaces: Sequence[Interface], path: str) -> tuple[StaticFault, ...]:
     """Return faults for addresses that belong to no card of the node, and for ports that the file lacks."""
     if not interfaces:
-        return (Fault("gaudinet-not-compared", say("gaudinet-not-compared", path=path), fatal=False),)
+        return (StaticFault("gaudinet-not-compared", say("gaudinet-not-compared", path=path), fatal=False),)
     here = {interface.mac.lower(): interface for interface in interfaces}
     strange, lacking = sorted(macs - set(here)), sorted(set(here) - macs)
     faults = []
     if strange:
         said = say("gaudinet-stale", path=path, count=len(strange), total=len(macs), first=strange[0])
-        faults.append(Fault("gaudinet-stale", said))
+        faults.append(StaticFault("gaudinet-stale", said))
     if lacking:
         modules = tuple(sorted({here[mac].module for mac in lacking}))
         first = f"{here[lacking[0]].name} ({lacking[0]})"
         said = say("gaudinet-incomplete", path=path, count=len(lacking), first=first)
-        faults.append(Fault("gaudinet-incomplete", said, modules))
+        faults.append(StaticFault("gaudinet-incomplete", said, modules))
     return tuple(faults)

@@ -16,9 +16,9 @@ from ..base.refusal import Refusal
 from ..catalogue.fabric import Fabric, size_text
 from .classes import Floor, modules_are
 from .nics import SLOWER
-from .pairs import Met, as_csv, as_json, rounds
-from .runs import Run, check_size, limit_seconds, requested_tests, seconds
-from .static import Fault
+from .pairs import PairRun, as_csv, as_json, rounds
+from .runs import DemoRun, check_size, limit_seconds, requested_tests, seconds
+from .static import StaticFault
 
 # Seconds beside hccl_demo's own: Ansible's connection to the node, start and end of a container. A guess.
 AROUND = 15
@@ -40,19 +40,19 @@ class PairSettings:
     limit: int = 0
     host_nics: bool = False
 
-    def run(self, fabric: Fabric, count: int) -> tuple[Run, int, int]:
+    def run(self, fabric: Fabric, count: int) -> tuple[DemoRun, int, int]:
         """Return the run over two nodes with ``count`` cards each, its expected duration, and its limit, in seconds.
 
         Raises Refusal for a test that hccl_demo does not accept.
         """
         test = requested_tests(self.tests, fabric)[0]
-        both = Run(tuple(range(2 * count)), test.collective, test.size, test.loop, self.host_nics)
+        both = DemoRun(tuple(range(2 * count)), test.collective, test.size, test.loop, self.host_nics)
         check_size(both)
         return both, seconds(both, fabric), self.limit or limit_seconds(both, fabric)
 
 
 def not_ready(
-    faults: Sequence[Fault],
+    faults: Sequence[StaticFault],
     modules: Sequence[int],
     busy: Sequence[int],
     why_not: str,
@@ -226,7 +226,7 @@ def no_direct(halves: Mapping[str, Mapping[int, Mapping[str, Any]]], place: int)
     return " ".join(printable(f"{node}: {half['sentence']}") for node, half in found.items() if half["no_direct"])
 
 
-def met(plan: Mapping[str, Any], halves: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> tuple[Met, ...]:
+def met(plan: Mapping[str, Any], halves: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> tuple[PairRun, ...]:
     """Return the pairs that ran; halves: each node's results by round, counted from 0.
 
     A pair is good if both halves succeeded; its figure is what rank 0 printed. A missing half means that the node was
@@ -246,19 +246,19 @@ def met(plan: Mapping[str, Any], halves: Mapping[str, Mapping[int, Mapping[str, 
             figure = both[0]["nw_gb_s"] if both[0] and not wrong else None
             if not wrong and figure is None:
                 wrong = [f"{one}: hccl_demo printed no NW Bandwidth"]
-            found.append(Met(place + 1, (one, other), figure, printable("; ".join(wrong))))
+            found.append(PairRun(place + 1, (one, other), figure, printable("; ".join(wrong))))
     return tuple(found)
 
 
 def floor_of(floors: Sequence[Floor], plan: Mapping[str, Any]) -> float | None:
     """Return the site's most exact floor in GB/s for a run over two nodes; None without one."""
-    run = Run(tuple(range(2 * int(plan["modules"]))), plan["collective"], plan["size"], plan["loop"])
+    run = DemoRun(tuple(range(2 * int(plan["modules"]))), plan["collective"], plan["size"], plan["loop"])
     own = max((floor for floor in floors if floor.fits(run)), key=lambda floor: floor.exactness, default=None)
     return own.nw_gb_s if own else None
 
 
 def outcome(
-    plan: Mapping[str, Any], pairs: Sequence[Met], floor_gb_s: float | None, without: str = ""
+    plan: Mapping[str, Any], pairs: Sequence[PairRun], floor_gb_s: float | None, without: str = ""
 ) -> dict[str, Any]:
     """Return the outcome: as_json of the pairs, with left_out, csv (text), good, and all sentences as ``lines``.
 

@@ -15,8 +15,8 @@ from typing import Any
 from ..base.checks import shown
 from ..faults.entry import ERROR
 from ..faults.words import fault, say
-from .output import Output
-from .static import Fault
+from .output import RunOutput
+from .static import StaticFault
 
 # MINIMAL_LIBFABRIC_VERSION of HCL (hl_ofi.h of release 1.21.0) for every provider, whatever the manuals say.
 LEAST_LIBFABRIC = (1, 20)
@@ -61,19 +61,19 @@ class HostNics:
     provider: str | None
     wrapper: str | None
     gaudi_direct: bool | None
-    faults: tuple[Fault, ...]
+    faults: tuple[StaticFault, ...]
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as the verdict has it."""
         return {**asdict(self), "faults": [fault.as_dict() for fault in self.faults]}
 
 
-def goes_without(direct: Output) -> bool:
+def goes_without(direct: RunOutput) -> bool:
     """Whether a run that asked for Gaudi Direct must be repeated without it, because it is not available."""
     return direct.failure is not None and direct.failure.id in _NO_DIRECT
 
 
-def judge_nics(seen: HostNicFacts, provider: str, direct: Output | None) -> HostNics:
+def judge_nics(seen: HostNicFacts, provider: str, direct: RunOutput | None) -> HostNics:
     """Return the judgement; direct: output of the run that asked for Gaudi Direct, None without such a run.
 
     It is a run over host NICs with command(..., direct=True); a run that did not ask says nothing about Gaudi Direct.
@@ -94,12 +94,12 @@ def judge_nics(seen: HostNicFacts, provider: str, direct: Output | None) -> Host
     return HostNics(version, offered, wrapper, holds, (*faults, *slower))
 
 
-def _fault(identifier: str, **facts: object) -> Fault:
+def _fault(identifier: str, **facts: object) -> StaticFault:
     """Return a fault with the words of the list."""
-    return Fault(identifier, say(identifier, **facts), fatal=fault(identifier).severity == ERROR)
+    return StaticFault(identifier, say(identifier, **facts), fatal=fault(identifier).severity == ERROR)
 
 
-def _libfabric(seen: HostNicFacts) -> tuple[str | None, list[Fault]]:
+def _libfabric(seen: HostNicFacts) -> tuple[str | None, list[StaticFault]]:
     found = _VERSION.search(seen.version_text or "")
     if found is None:
         return None, [_fault("libfabric-missing")]
@@ -109,15 +109,15 @@ def _libfabric(seen: HostNicFacts) -> tuple[str | None, list[Fault]]:
     return version, [_fault("libfabric-old", version=version, least=".".join(map(str, LEAST_LIBFABRIC)))]
 
 
-def _direct(seen: HostNicFacts, direct: Output | None) -> tuple[bool | None, tuple[Fault, ...]]:
+def _direct(seen: HostNicFacts, direct: RunOutput | None) -> tuple[bool | None, tuple[StaticFault, ...]]:
     """Return whether Gaudi Direct is in use, and what prevents it."""
     failure = direct.failure if direct is not None else None
     if direct is not None and failure is None:
         return True, ()
     if direct is not None and failure is not None and goes_without(direct):
-        return False, (Fault(failure.id, f"{failure.sentence} {SLOWER}", fatal=False),)
+        return False, (StaticFault(failure.id, f"{failure.sentence} {SLOWER}", fatal=False),)
     if seen.dmabuf is False:
         return False, (_fault("no-dmabuf"),)
     if failure is not None:
-        return None, (Fault(failure.id, f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
+        return None, (StaticFault(failure.id, f"The run that asks for Gaudi Direct failed. {failure.sentence}"),)
     return None, (_fault("host-nics-not-used"),)

@@ -64,7 +64,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RunFailure:
     """Why a run does not count: an id for programs, cause and remedy for people, and the rank that it names, if any."""
 
     id: str
@@ -83,11 +83,11 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Output:
+class RunOutput:
     """The result of a run: its figures by size, and why they do not count (failure None: they do)."""
 
     figures: tuple[Figure, ...]
-    failure: Failure | None
+    failure: RunFailure | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data, for a module's result."""
@@ -107,7 +107,7 @@ def parse_output(
     no_memory: bool = False,
     silent: bool = False,
     facts: Facts | None = None,
-) -> Output:
+) -> RunOutput:
     """Parse the stdout and stderr of a run over ``ranks`` ranks.
 
     status: exit status, None if the run was stopped after ``limit`` seconds. host_nics: the run should use host NICs,
@@ -120,8 +120,8 @@ def parse_output(
     text = "\n".join(line[:4096] for line in lines)
     ended = _ended(text, status, limit, no_memory=no_memory)
     if silent and not figures and ended is None:
-        return Output((), None)
-    return Output(figures, _failure(text, figures, ranks, ended, host_nics=host_nics, facts=facts or Facts()))
+        return RunOutput((), None)
+    return RunOutput(figures, _failure(text, figures, ranks, ended, host_nics=host_nics, facts=facts or Facts()))
 
 
 def _by_size(figure: Figure) -> tuple[int, str]:
@@ -224,8 +224,8 @@ _FALLBACKS = frozenset(("hccl-gaudi-direct", "hccl-no-provider", "hccl-no-wrappe
 
 
 def _failure(
-    text: str, figures: tuple[Figure, ...], ranks: int, ended: Failure | None, *, host_nics: bool, facts: Facts
-) -> Failure | None:
+    text: str, figures: tuple[Figure, ...], ranks: int, ended: RunFailure | None, *, host_nics: bool, facts: Facts
+) -> RunFailure | None:
     """Return why a run does not count, the most specific reason first; ended: how it ended, None for success."""
     well = ended is None and bool(figures)
     telling = _ALWAYS | (_FALLBACKS if host_nics else frozenset())
@@ -233,23 +233,23 @@ def _failure(
         found = pattern.search(text) if not well or known.id in telling else None
         if found:
             said = printable(groups(found) or found.group().strip().rstrip("."))
-            return Failure(known.id, *fill(known, it=said), _rank(text))
+            return RunFailure(known.id, *fill(known, it=said), _rank(text))
         if not well and known.id == _BEFORE_CAUSES and (cause := _cause(text, facts)) is not None:
             return cause
     return ended or _unusable(figures, ranks)
 
 
-def _cause(text: str, facts: Facts) -> Failure | None:
+def _cause(text: str, facts: Facts) -> RunFailure | None:
     """Return the fault that a server would end with as well: faults/known.py has it."""
     cause = explain(text.splitlines(), facts)
     if not cause.id:
         return None
-    return Failure(cause.id, printable(f"{quote(cause.lines[-1])} {cause.cause}"), cause.remedy, _rank(text))
+    return RunFailure(cause.id, printable(f"{quote(cause.lines[-1])} {cause.cause}"), cause.remedy, _rank(text))
 
 
-def failed(identifier: str, at: int | None = None, /, **facts: object) -> Failure:
+def failed(identifier: str, at: int | None = None, /, **facts: object) -> RunFailure:
     """Return an ending that no line shows, in the words of the list of faults; at: the rank that it names."""
-    return Failure(identifier, *fill(fault(identifier), **facts), at)
+    return RunFailure(identifier, *fill(fault(identifier), **facts), at)
 
 
 # Status of a container whose first process was killed by signal 9.
@@ -265,7 +265,7 @@ OF_ALL_CARDS = frozenset(
 )
 
 
-def _ended(text: str, status: int | None, limit: int | None, *, no_memory: bool) -> Failure | None:
+def _ended(text: str, status: int | None, limit: int | None, *, no_memory: bool) -> RunFailure | None:
     """Return how a run ended without a known reason; None if it succeeded."""
     if status is None:
         return failed("hccl-hangs", _rank(text), after=f" after {limit} s" if limit else "")
@@ -297,7 +297,7 @@ def _rank(text: str) -> int | None:
     return named.pop() if len(named) == 1 else None
 
 
-def _unusable(figures: tuple[Figure, ...], ranks: int) -> Failure | None:
+def _unusable(figures: tuple[Figure, ...], ranks: int) -> RunFailure | None:
     """Return why the figures of a successful run cannot be used; None if they can."""
     if not figures:
         return failed("hccl-no-figure", what="no bandwidth that can be read")

@@ -23,7 +23,7 @@ T = TypeVar("T", int, str)
 
 
 @dataclass(frozen=True)
-class Met:
+class PairRun:
     """A run over two nodes: NW Bandwidth in GB/s, None if it failed; sentence says how."""
 
     round: int
@@ -33,7 +33,7 @@ class Met:
 
 
 @dataclass(frozen=True)
-class Guilt(Generic[T]):
+class Elimination(Generic[T]):
     """Conclusions from a table of good and bad pairs: bad members, bad links, and members that remain suspect."""
 
     members: tuple[T, ...] = ()
@@ -42,7 +42,7 @@ class Guilt(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PairConclusions:
     """Conclusions about the nodes.
 
     bad_nodes and bad_links are at fault; suspects need another round. left: pairs that have not run. floor_gb_s: the NW
@@ -79,7 +79,7 @@ def rounds(nodes: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], ...]:
     return tuple(made)
 
 
-def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Guilt[T]:
+def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Elimination[T]:
     """Return who is at fault; each pair is two members and whether its run was good.
 
     A member is bad if at least two of its pairs are bad, and more are bad than good. The worst is named first, its
@@ -88,7 +88,7 @@ def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Guilt[T]:
     """
     table = list(pairs)
     if table and not any(pair[2] for pair in table):
-        return Guilt(suspects=tuple(sorted({member for pair in table for member in pair[:2]})))
+        return Elimination(suspects=tuple(sorted({member for pair in table for member in pair[:2]})))
     named: list[T] = []
     while True:
         bad, good = _counted(table, wanted=False), _counted(table, wanted=True)
@@ -100,7 +100,7 @@ def eliminate(pairs: Iterable[tuple[T, T, bool]]) -> Guilt[T]:
         table = [pair for pair in table if worst not in pair[:2]]
     links = [pair[:2] for pair in table if not pair[2] and all(good.get(member) for member in pair[:2])]
     suspects = {member for pair in table if not pair[2] and pair[:2] not in links for member in pair[:2]}
-    return Guilt(
+    return Elimination(
         tuple(sorted(named)), tuple(sorted(links)), tuple(sorted(each for each in suspects if not good.get(each)))
     )
 
@@ -114,13 +114,13 @@ def _counted(table: Iterable[tuple[T, T, bool]], *, wanted: bool) -> dict[T, int
     return counts
 
 
-def pair_floor(met: Sequence[Met], floor_gb_s: float | None) -> float | None:
+def pair_floor(met: Sequence[PairRun], floor_gb_s: float | None) -> float | None:
     """Return the floor of a pair in GB/s: the site's, else 90 % of the best pair; None if every run failed."""
     best = max((each.nw_gb_s for each in met if each.nw_gb_s is not None), default=None)
     return floor_gb_s if floor_gb_s is not None or best is None else SLOW_BELOW * best
 
 
-def judge_pairs(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | None = None) -> Outcome:
+def judge_pairs(nodes: Sequence[str], met: Sequence[PairRun], floor_gb_s: float | None = None) -> PairConclusions:
     """Identify the bad nodes and links of the pairs so far; floor_gb_s: the site's own floor.
 
     No figure is published for more than one node. Without a site's floor, pairs are compared with the best pair, so
@@ -144,20 +144,20 @@ def judge_pairs(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | No
         sentences.append(f"Every pair that has met is good: {floor:.1f} GB/s or more ({words}).")
     if left:
         sentences.append(f"{left} of {len(wanted)} pairs have not met.")
-    return Outcome(guilt.members, guilt.links, guilt.suspects, left, floor, tuple(map(printable, sentences)))
+    return PairConclusions(guilt.members, guilt.links, guilt.suspects, left, floor, tuple(map(printable, sentences)))
 
 
-def _good(met: Met, floor: float | None) -> bool:
+def _good(met: PairRun, floor: float | None) -> bool:
     return met.nw_gb_s is not None and floor is not None and met.nw_gb_s >= floor
 
 
-def _about(node: str, met: Sequence[Met], floor: float | None) -> str:
+def _about(node: str, met: Sequence[PairRun], floor: float | None) -> str:
     own = [each for each in met if node in each.nodes]
     bad = sum(not _good(each, floor) for each in own)
     return f"{node} is at fault: {bad} of its {len(own)} pairs were bad. Measure its own cards."
 
 
-def pair_rows(met: Sequence[Met], floor_gb_s: float | None) -> list[dict[str, Any]]:
+def pair_rows(met: Sequence[PairRun], floor_gb_s: float | None) -> list[dict[str, Any]]:
     """Return the results as rows: round, the two nodes, NW Bandwidth in GB/s, good or bad, and the sentence."""
     floor = pair_floor(met, floor_gb_s)
     return [
@@ -173,7 +173,7 @@ def pair_rows(met: Sequence[Met], floor_gb_s: float | None) -> list[dict[str, An
     ]
 
 
-def as_csv(met: Sequence[Met], floor_gb_s: float | None = None) -> str:
+def as_csv(met: Sequence[PairRun], floor_gb_s: float | None = None) -> str:
     """Return the results as CSV with a header, lines ended as RFC 4180 has it.
 
     A spreadsheet runs a cell that begins like a formula; a node reports the sentences.
@@ -191,7 +191,7 @@ def _no_formula(cell: object) -> object:
     return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in tuple("=+-@") else cell
 
 
-def as_json(nodes: Sequence[str], met: Sequence[Met], floor_gb_s: float | None = None) -> dict[str, Any]:
+def as_json(nodes: Sequence[str], met: Sequence[PairRun], floor_gb_s: float | None = None) -> dict[str, Any]:
     """Return results and outcome as plain data; the report takes it."""
     outcome = asdict(judge_pairs(nodes, met, floor_gb_s))
     return {"nodes": list(nodes), "pairs": pair_rows(met, floor_gb_s), **_plain(outcome)}

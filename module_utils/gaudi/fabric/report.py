@@ -13,7 +13,7 @@ from typing import Any
 from ..catalogue.fabric import size_text
 from . import compute
 from .classes import PASSING, modules_text
-from .drawing import BAD, DOUBT, GOOD, SIGNS, UNKNOWN, Group, draw, trend
+from .drawing import BAD, DOUBT, GOOD, SIGNS, UNKNOWN, GroupDrawing, draw, trend
 from .markup import Html, element, joined
 from .nics import DIRECT
 from .runs import over, same_path
@@ -215,7 +215,7 @@ def _node(verdict: Mapping[str, Any], place: int) -> Html:
     )
 
 
-def _groups(verdict: Mapping[str, Any]) -> list[Group]:
+def _groups(verdict: Mapping[str, Any]) -> list[GroupDrawing]:
     """Return the drawings: each group measured over its own links, then the cards outside such groups."""
     modules = {int(module) for module in verdict["made_of"]["serials"] if module.isdecimal()}
     groups: dict[tuple[int, ...], Mapping[str, Any]] = {}
@@ -229,7 +229,7 @@ def _groups(verdict: Mapping[str, Any]) -> list[Group]:
     return drawn + ([_group(verdict, rest, None)] if rest else [])
 
 
-def _group(verdict: Mapping[str, Any], modules: Sequence[int], measured: Mapping[str, Any] | None) -> Group:
+def _group(verdict: Mapping[str, Any], modules: Sequence[int], measured: Mapping[str, Any] | None) -> GroupDrawing:
     state = UNKNOWN if measured is None else GOOD if measured["class"] in PASSING else BAD
     located = [each for each in verdict["located"] if set(each["modules"]) <= set(modules)]
     bad = {module for each in located if each["kind"] == "card" for module in each["modules"]}
@@ -241,10 +241,10 @@ def _group(verdict: Mapping[str, Any], modules: Sequence[int], measured: Mapping
     other = (GOOD if bad or links else DOUBT) if state == BAD else state
     cards = {module: BAD if module in bad else other for module in modules}
     if measured is None:
-        return Group(cards, links, False, state, "no figure", f"modules {modules_text(modules)}", "not measured")
+        return GroupDrawing(cards, links, False, state, "no figure", f"modules {modules_text(modules)}", "not measured")
     nw, words = measured["nw_gb_s"], _CLASSES[measured["class"]][1]
     test = f"{measured['collective']} {size_text(measured['size'])}"
-    return Group(cards, links, True, state, "failed" if nw is None else f"{nw:.1f} GB/s", test, words)
+    return GroupDrawing(cards, links, True, state, "failed" if nw is None else f"{nw:.1f} GB/s", test, words)
 
 
 def _measurements(measured: Sequence[Mapping[str, Any]]) -> Html:

@@ -32,7 +32,7 @@ _SLOWEST_GB_S = 25.0
 
 
 @dataclass(frozen=True)
-class Run:
+class DemoRun:
     """One run of hccl_demo: module ids, collective, size in bytes, and loop (repetitions).
 
     The cards of several groups have no links of their own to each other: host NICs carry the traffic between them
@@ -51,7 +51,7 @@ class Run:
         """The number of ranks: one a card."""
         return len(self.modules)
 
-    def over(self, modules: Sequence[int]) -> Run:
+    def over(self, modules: Sequence[int]) -> DemoRun:
         """Return the same measurement over other cards."""
         return replace(self, modules=tuple(modules))
 
@@ -79,7 +79,7 @@ def check_tests(entries: object) -> None:
     """Refuse sizes that hccl_demo accepts on no node, before the node's cards are known."""
     for requested in _checked_tests(entries):
         if "size" in requested:
-            check_size(Run((0, 1), requested["collective"], requested["size"], 1))
+            check_size(DemoRun((0, 1), requested["collective"], requested["size"], 1))
 
 
 def requested_tests(entries: object, fabric: Fabric) -> tuple[Measurement, ...]:
@@ -116,7 +116,7 @@ def _checked_tests(entries: object) -> Iterator[dict[str, Any]]:
 
 def runs_for(
     fabric: Fabric, modules: Sequence[int], tests: Sequence[Measurement], *, host_nics: bool, ranks: int | None = None
-) -> tuple[Run, ...]:
+) -> tuple[DemoRun, ...]:
     """Return the runs that prove a node's cards: each group alone, and all cards together if anything joins the groups.
 
     modules: those of the node's cards. ranks: how many cards of a group take part, None for all. Missing cards are left
@@ -133,11 +133,11 @@ def runs_for(
             f"Ask for 2 to {most}.",
         )
     groups = [group[:ranks] for group in groups if len(group) > 1]
-    runs = [Run(group, test.collective, test.size, test.loop) for test in tests for group in groups]
+    runs = [DemoRun(group, test.collective, test.size, test.loop) for test in tests for group in groups]
     together = tuple(sorted(modules))
     if several and ranks is None and (host_nics or fabric.between_groups == HOST):
         runs += [
-            Run(together, test.collective, test.size, test.loop, over_host_nics=host_nics, over_host=not host_nics)
+            DemoRun(together, test.collective, test.size, test.loop, over_host_nics=host_nics, over_host=not host_nics)
             for test in tests
         ]
     for run in runs:
@@ -145,7 +145,7 @@ def runs_for(
     return tuple(runs)
 
 
-def check_size(run: Run) -> None:
+def check_size(run: DemoRun) -> None:
     """Refuse a size that gives a rank less than one element."""
     least = _ELEMENT * (run.ranks if run.collective in _SPLIT else 1)
     if run.size < least:
@@ -157,7 +157,7 @@ def check_size(run: Run) -> None:
 
 
 def command(
-    run: Run,
+    run: DemoRun,
     *,
     port: int,
     address: str = "127.0.0.1",
@@ -198,7 +198,7 @@ def host_nics_environment(*, direct: bool) -> dict[str, str]:
     return {"HCCL_GAUDI_DIRECT" if direct else "HCCL_OVER_OFI": "1", **HOST_NICS_VARIABLES}
 
 
-def seconds(run: Run, fabric: Fabric) -> int:
+def seconds(run: DemoRun, fabric: Fabric) -> int:
     """Return the expected duration of a run in whole seconds: its data at the expected rate, plus its start.
 
     The rate is that of the published sample of this measurement, else a tenth of the slowest card type's.
@@ -208,6 +208,6 @@ def seconds(run: Run, fabric: Fabric) -> int:
     return START_SECONDS + round(run.size * run.loop / (rate * 1e9))
 
 
-def limit_seconds(run: Run, fabric: Fabric) -> int:
+def limit_seconds(run: DemoRun, fabric: Fabric) -> int:
     """Return after how many seconds a run counts as hanging: ten times its expected duration, at least two minutes."""
     return max(120, 10 * seconds(run, fabric))

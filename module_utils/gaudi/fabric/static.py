@@ -26,7 +26,7 @@ _TOLD = frozenset(("not-available", "unknown-card", "unreadable"))
 
 
 @dataclass(frozen=True)
-class Fault:
+class StaticFault:
     """A fault: id for programs, sentence for people, module ids that it is about, and whether it fails acceptance."""
 
     id: str
@@ -80,7 +80,7 @@ def check(
     ports: Sequence[Port],
     interfaces: Sequence[Interface],
     wanted: ExpectedFabric,
-) -> tuple[Fault, ...]:
+) -> tuple[StaticFault, ...]:
     """Return all faults; topology: the document of gaudi_topology_info; types: CardType.table()."""
     cards = topology["cards"]
     faults = _of_topology(topology, {port.module for port in ports}) + _of_cards(cards, wanted)
@@ -93,7 +93,7 @@ def check(
     return tuple(faults)
 
 
-def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
+def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[StaticFault]:
     """Return the topology's findings that matter here; if a card's ports were read, its links are judged by them."""
     faults = []
     for found in topology["findings"]:
@@ -104,11 +104,11 @@ def _of_topology(topology: Mapping[str, Any], read: set[int]) -> list[Fault]:
             if card["module_id"] is not None and label(card).lower() in message.lower()
         )
         if id_ in _ENDING or id_ in _TOLD or (id_ == "link-down" and not set(about) <= read):
-            faults.append(Fault(id_, message, about, fatal=id_ not in _TOLD))
+            faults.append(StaticFault(id_, message, about, fatal=id_ not in _TOLD))
     return faults
 
 
-def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: ExpectedFabric) -> list[Fault]:
+def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: ExpectedFabric) -> list[StaticFault]:
     """Return faults for an unexpected number of cards, and for cards of two types."""
     faults = []
     modules = tuple(card["module_id"] for card in cards if card["module_id"] is not None)
@@ -116,14 +116,14 @@ def _of_cards(cards: Sequence[Mapping[str, Any]], wanted: ExpectedFabric) -> lis
         there = modules_text(modules) if modules else "none"
         case = "more" if len(cards) > wanted.cards else ""
         said = say("card-count", case, seen=len(cards), modules=there, expected=wanted.cards)
-        faults.append(Fault("card-count", said))
+        faults.append(StaticFault("card-count", said))
     names = sorted({str(card["name"]) for card in cards if card["name"] is not None})
     if len(names) > 1:
-        faults.append(Fault("cards-differ", say("cards-differ", count=len(names), names=", ".join(names))))
+        faults.append(StaticFault("cards-differ", say("cards-differ", count=len(names), names=", ".join(names))))
     return faults
 
 
-def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) -> list[Fault]:
+def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) -> list[StaticFault]:
     """Return internal ports that are down or missing. hl-smi's own list of external ports overrides the catalogue's."""
     module = card["module_id"]
     known = kind.fabric.external_ports.get(module, ()) if kind.fabric else ()
@@ -133,11 +133,11 @@ def _internal(card: Mapping[str, Any], kind: CardType, ports: Sequence[Port]) ->
     faults = []
     if down:
         said = say("internal-port-down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
-        faults.append(Fault("internal-port-down", said, (module,)))
+        faults.append(StaticFault("internal-port-down", said, (module,)))
     seen = len(inside) if ports else card["links_total"]
     if kind.internal_ports is not None and seen is not None and seen < kind.internal_ports:
         said = say("internal-port-missing", seen=seen, card=name, kind=kind.name, wanted=kind.internal_ports)
-        faults.append(Fault("internal-port-missing", said, (module,)))
+        faults.append(StaticFault("internal-port-missing", said, (module,)))
     return faults
 
 
@@ -147,7 +147,7 @@ def _external(
     ports: Sequence[Port],
     interfaces: Sequence[Interface],
     wanted: ExpectedFabric,
-) -> list[Fault]:
+) -> list[StaticFault]:
     """Return external ports that are down, and interfaces that are missing, down, or not as the site expects."""
     module, name = card["module_id"], label(card)
     own = [interface for interface in interfaces if interface.module == module]
@@ -155,15 +155,15 @@ def _external(
     faults = []
     if down:
         said = say("external-port-down", Card=f"{name[0].upper()}{name[1:]}", ports=", ".join(map(str, down)))
-        faults.append(Fault("external-port-down", said, (module,)))
+        faults.append(StaticFault("external-port-down", said, (module,)))
     if len(own) < (kind.external_ports or 0):
         said = say("interface-missing", seen=len(own), wanted=kind.external_ports, card=name)
-        faults.append(Fault("interface-missing", said, (module,)))
+        faults.append(StaticFault("interface-missing", said, (module,)))
     for interface in own:
         wrong = _interface(interface, wanted)
         if wrong:
             said = printable(say("interface-wrong", name=interface.name, card=name, wrong=", ".join(wrong)))
-            faults.append(Fault("interface-wrong", said, (module,)))
+            faults.append(StaticFault("interface-wrong", said, (module,)))
     return faults
 
 

@@ -14,11 +14,11 @@ from ..base.documents import misfit, parse
 from ..base.printable import printable
 from ..faults.words import with_id
 from . import compute
-from .classes import CLASSES, PASSING, Earlier, Result, modules_text
-from .locating import Located
+from .classes import CLASSES, PASSING, ClassifiedRun, RecordedFigure, modules_text
+from .locating import FaultyPart
 from .nics import DIRECT, HostNics
-from .runs import PATHS, Run, over, same_path
-from .static import Fault
+from .runs import PATHS, DemoRun, over, same_path
+from .static import StaticFault
 
 SCHEMA = 1
 ACCEPTED, FAILED, NOT_MEASURED = "accepted", "failed", "not_measured"
@@ -82,7 +82,7 @@ _BURN_IN = {"passed": (bool, _NONE), "tests": [[str]], "sentence": str}
 
 
 @dataclass(frozen=True)
-class MadeOf:
+class VerdictSubject:
     """The hardware and software that a verdict is about; if one of them changes, it is stale.
 
     serials: by module id as text. driver and firmware are releases. The rest is of the image: digest of its base,
@@ -125,7 +125,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Permission:
     """Whether an action is allowed: id and sentence give the reason, or a warning."""
 
     allowed: bool
@@ -143,7 +143,7 @@ class RetainedResults:
     host_nics: Mapping[str, Any] | None = None
 
 
-def keep(verdict: Mapping[str, Any], runs: Sequence[Run]) -> RetainedResults:
+def keep(verdict: Mapping[str, Any], runs: Sequence[DemoRun]) -> RetainedResults:
     """Return the part of a valid verdict that these runs do not replace: measurements of other cards."""
 
     def again(each: Mapping[str, Any]) -> bool:
@@ -161,11 +161,11 @@ def new_verdict(
     *,
     node: str,
     time: str,
-    made_of: MadeOf,
-    faults: Sequence[Fault],
+    made_of: VerdictSubject,
+    faults: Sequence[StaticFault],
     nics: HostNics | None,
-    results: Sequence[Result],
-    located: Sequence[Located],
+    results: Sequence[ClassifiedRun],
+    located: Sequence[FaultyPart],
     not_measured: str = "",
     burn_in: Mapping[str, Any] | None = None,
     compute_check: Mapping[str, Any] | None = None,
@@ -233,9 +233,11 @@ def _shown(value: Any) -> Any:
     return printable(value) if isinstance(value, str) else value
 
 
-def _record(results: Sequence[Result], before: Mapping[str, Any] | None, made_of: MadeOf) -> list[dict[str, Any]]:
+def _record(
+    results: Sequence[ClassifiedRun], before: Mapping[str, Any] | None, made_of: VerdictSubject
+) -> list[dict[str, Any]]:
     """Return the best passing figure of each measurement of the same cards, with whatever software."""
-    best: dict[Run, float] = {}
+    best: dict[DemoRun, float] = {}
     earlier = [(each.run, each.nw_gb_s) for each in record(before, made_of)]
     for run, nw in (*earlier, *((each.run, each.nw_gb_s) for each in results if each.passed)):
         if nw is not None:
@@ -281,19 +283,19 @@ def _check_bounds(document: Mapping[str, Any]) -> None:
         raise ValueError("it has a link that does not join two cards")
 
 
-def record(verdict: Mapping[str, Any] | None, now: MadeOf) -> tuple[Earlier, ...]:
+def record(verdict: Mapping[str, Any] | None, now: VerdictSubject) -> tuple[RecordedFigure, ...]:
     """Return the node's own record: the best passing figure of each measurement of the cards that are present now."""
     then = verdict["made_of"]["serials"] if verdict else {}
     found = []
     for row in verdict["record"] if verdict else ():
         paths = {key: bool(row.get(key)) for key in PATHS}
-        run = Run(tuple(row["modules"]), row["collective"], row["size"], row["loop"], **paths)
+        run = DemoRun(tuple(row["modules"]), row["collective"], row["size"], row["loop"], **paths)
         if all(then.get(str(module)) == now.serials.get(str(module)) for module in run.modules):
-            found.append(Earlier(run, row["nw_gb_s"]))
+            found.append(RecordedFigure(run, row["nw_gb_s"]))
     return tuple(found)
 
 
-def burnt(verdict: Mapping[str, Any] | None, now: MadeOf) -> dict[str, Any] | None:
+def burnt(verdict: Mapping[str, Any] | None, now: VerdictSubject) -> dict[str, Any] | None:
     """Return the last burn-in if it was of the cards that are present now; else None."""
     same = verdict is not None and verdict["made_of"]["serials"] == dict(now.serials)
     return verdict["burn_in"] if verdict is not None and same else None
@@ -316,7 +318,7 @@ _NAMES = {
 _OF_CARDS = ("driver", "firmware")
 
 
-def changes(verdict: Mapping[str, Any], now: MadeOf, modules: Sequence[int] | None = None) -> tuple[str, ...]:
+def changes(verdict: Mapping[str, Any], now: VerdictSubject, modules: Sequence[int] | None = None) -> tuple[str, ...]:
     """Return what makes a verdict stale, one clause each; nothing if it is valid.
 
     These changes count: another card, driver, firmware, base image, libfabric, wrapper or hccl_demo. Other changes of
@@ -338,8 +340,8 @@ def changes(verdict: Mapping[str, Any], now: MadeOf, modules: Sequence[int] | No
 
 
 def may_start(
-    verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs, policy: Policy, *, running: bool = False
-) -> Answer:
+    verdict: Mapping[str, Any] | None, now: VerdictSubject, needs: Needs, policy: Policy, *, running: bool = False
+) -> Permission:
     """Return whether an instance may start.
 
     running: it runs already, and goes on with a warning, also if this run restarts it.
@@ -349,16 +351,18 @@ def may_start(
         return answer
     said = f"{needs.instance}: {answer.sentence}"
     if not policy.required:
-        return Answer(True, "fabric_not_required", f"Let through, fabric_check_required is false. {said}", warning=True)
+        return Permission(
+            True, "fabric_not_required", f"Let through, fabric_check_required is false. {said}", warning=True
+        )
     if policy.override:
         reason = printable(policy.override)
-        return Answer(
+        return Permission(
             True, "fabric_overridden", f"Let through by fabric_check_override ({reason}). {said}", warning=True
         )
     if running:
         goes_on = "It is running and goes on, also where this run restarts it; once stopped it would not start."
-        return Answer(True, answer.id, f"{said} {goes_on}", warning=True)
-    return Answer(False, answer.id, said)
+        return Permission(True, answer.id, f"{said} {goes_on}", warning=True)
+    return Permission(False, answer.id, said)
 
 
 # Faults of other cards, or of the links to other nodes, which do not concern an instance on one card. The verdict of an
@@ -376,28 +380,30 @@ _ONE_BASE = (
 )
 
 
-def _judged(verdict: Mapping[str, Any] | None, now: MadeOf, needs: Needs) -> Answer:
+def _judged(verdict: Mapping[str, Any] | None, now: VerdictSubject, needs: Needs) -> Permission:
     """Return what a verdict says about an instance, before the site's policy is applied."""
     if verdict is None:
-        return Answer(False, "fabric_not_measured", f"Nobody has measured this node's cards and links yet. {_AGAIN}")
+        return Permission(
+            False, "fabric_not_measured", f"Nobody has measured this node's cards and links yet. {_AGAIN}"
+        )
     faults = _faults(verdict, needs)
     if faults:
-        return Answer(
+        return Permission(
             False, "fabric_static_fault", f"The static checks of {verdict['time']} failed. {' '.join(faults)}"
         )
     stale = changes(verdict, now, needs.modules)
     if stale:
         of = f" for its image {printable(needs.image)}, which is not the one that measures" if needs.image else ""
         said = f"The verdict of {verdict['time']} is stale{of}: {'; '.join(stale)}."
-        return Answer(False, "fabric_stale", f"{said} {_ONE_BASE if needs.image else ''}{_AGAIN}")
+        return Permission(False, "fabric_stale", f"{said} {_ONE_BASE if needs.image else ''}{_AGAIN}")
     if (verdict["burn_in"] or {}).get("passed") is False:
-        return Answer(False, "fabric_failed", f"The burn-in failed. {verdict['burn_in']['sentence']} {_AGAIN}")
+        return Permission(False, "fabric_failed", f"The burn-in failed. {verdict['burn_in']['sentence']} {_AGAIN}")
     wrong = compute.failed(verdict.get("compute_check"), needs.modules, alone=needs.alone)
     if wrong:
         said = f"{' '.join(wrong)} {compute.advice(verdict['compute_check'])}"
-        return Answer(False, "fabric_wrong_numbers", said)
+        return Permission(False, "fabric_wrong_numbers", said)
     if needs.alone:
-        return Answer(
+        return Permission(
             True, "fabric_one_card", f"The static checks of {verdict['time']} passed; one card asks for no more."
         )
     return _measured(verdict, needs)
@@ -420,21 +426,21 @@ def _faults(verdict: Mapping[str, Any], needs: Needs) -> list[str]:
     return found + [with_id(each["sentence"], each["id"]) for each in (nics["faults"] if nics else ()) if each["fatal"]]
 
 
-def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
+def _measured(verdict: Mapping[str, Any], needs: Needs) -> Permission:
     """Return what the measurements say about an instance on several cards."""
     if needs.host_nics and verdict["host_nics"] is None:
         said = "It needs host NICs, and those of this node were not looked at. Set fabric_check_host_nics: true."
-        return Answer(False, "fabric_no_host_nics", f"{said} {_AGAIN}")
+        return Permission(False, "fabric_no_host_nics", f"{said} {_AGAIN}")
     if not verdict["measurements"]:
-        return Answer(False, "fabric_not_measured", f"Nothing was measured. {verdict['not_measured']}".strip())
+        return Permission(False, "fabric_not_measured", f"Nothing was measured. {verdict['not_measured']}".strip())
     covering = _covering(verdict["measurements"], needs)
     missing = set(needs.modules).difference(*(each["modules"] for each in verdict["measurements"]))
     if missing:
         said = f"Modules {modules_text(tuple(missing))} were not measured. {verdict['not_measured']}".strip()
-        return Answer(False, "fabric_not_measured", f"{said} {_AGAIN}")
+        return Permission(False, "fabric_not_measured", f"{said} {_AGAIN}")
     if not covering:
         said = f"Modules {modules_text(needs.modules)} were not measured together: they are of several groups."
-        return Answer(
+        return Permission(
             False,
             "fabric_across_groups",
             f"{said} Choose cards of one group, or measure all cards together, which needs them free; where host NICs "
@@ -446,9 +452,9 @@ def _measured(verdict: Mapping[str, Any], needs: Needs) -> Answer:
     if bad:
         why = [each["sentence"] for each in (*bad, *verdict["located"])]
         at = bad[0].get("time", verdict["time"])
-        return Answer(False, "fabric_failed", f"The node failed at {at}. {' '.join(why)} {_AGAIN}")
+        return Permission(False, "fabric_failed", f"The node failed at {at}. {' '.join(why)} {_AGAIN}")
     best = covering[0]
-    return Answer(True, "fabric_accepted", f"Measured at {best.get('time', verdict['time'])}: {best['sentence']}")
+    return Permission(True, "fabric_accepted", f"Measured at {best.get('time', verdict['time'])}: {best['sentence']}")
 
 
 def _covering(measurements: Sequence[Mapping[str, Any]], needs: Needs) -> list[Mapping[str, Any]]:
@@ -458,7 +464,7 @@ def _covering(measurements: Sequence[Mapping[str, Any]], needs: Needs) -> list[M
     return linked or [each for each in found if each["over_host_nics"] == needs.host_nics]
 
 
-def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[int]) -> Answer:
+def to_measure(verdict: Mapping[str, Any] | None, now: VerdictSubject, busy: Sequence[int]) -> Permission:
     """Return whether to measure a node now: its verdict is missing or stale, and its cards are free.
 
     busy: module ids in use. A failed verdict that is still valid stays; only a person repeats the same measurement.
@@ -466,14 +472,14 @@ def to_measure(verdict: Mapping[str, Any] | None, now: MadeOf, busy: Sequence[in
     stale = changes(verdict, now) if verdict else ("the node had no verdict",)
     if verdict and not stale:
         words = {ACCEPTED: "It was accepted", FAILED: "It failed", NOT_MEASURED: "Its static checks passed"}
-        return Answer(
+        return Permission(
             False, f"fabric_{verdict['state']}", f"{words[verdict['state']]} at {verdict['time']}, which holds."
         )
     why = f"{'; '.join(stale)}."
     if busy:
         said = f"Modules {modules_text(busy)} are in use, so that nothing is measured now: {why}"
-        return Answer(False, "fabric_busy", said, warning=True)
-    return Answer(True, "fabric_to_measure", f"{why[0].upper()}{why[1:]}")
+        return Permission(False, "fabric_busy", said, warning=True)
+    return Permission(True, "fabric_to_measure", f"{why[0].upper()}{why[1:]}")
 
 
 def describe(verdict: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ..catalogue.entries import ReleaseEntry
 from ..model.facts import ModelFacts
 from ..request.resolved import ResolvedRequest
 from ..rules.buckets import doublings
-from ..rules.draft import Draft, Origin
+from ..rules.draft import Draft, RuleOrigin
 
 
 def length_in_words(asked: int | None, length: int | None) -> str:
@@ -151,9 +151,9 @@ class Family:
         """Return the repository and commit whose code defines a release's rules, for explanations."""
         return f"{self.repository.replace('_', '-')} {self.pin(release).commit[:9]}"
 
-    def origin(self, release: ReleaseEntry) -> Origin:
+    def origin(self, release: ReleaseEntry) -> RuleOrigin:
         """Return where a release's rules are defined."""
-        return Origin(self.code(release), release.constants.get("start_script"), self.without_script)
+        return RuleOrigin(self.code(release), release.constants.get("start_script"), self.without_script)
 
     def bucket_source(self, release: ReleaseEntry, strategy: str) -> str:
         """Return the code that makes a release's buckets; 1.18 has no extension."""

@@ -9,8 +9,8 @@ from typing import Any
 from ..base.refusal import Refusal
 from ..model.facts import language_model
 from ..plugin_buckets.choice import CHOOSING, Candidate, Choice, choose, variables_for
-from ..plugin_buckets.made import Buckets, buckets, depends_on_kv_blocks
-from ..plugin_buckets.server import Server
+from ..plugin_buckets.made import WarmupBuckets, buckets, depends_on_kv_blocks
+from ..plugin_buckets.server import ServerSettings
 from ..plugin_buckets.versions import FILE, OFF, UNIFIED, version_of
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, given
@@ -103,7 +103,9 @@ def of_start(
     return {"kv_blocks": kv_blocks, "kv_blocks_from": LAST_START, **_lists(found)}
 
 
-def _buckets(draft: Draft, resolved: ResolvedRequest, server: Server, environment: Mapping[str, str]) -> Buckets:
+def _buckets(
+    draft: Draft, resolved: ResolvedRequest, server: ServerSettings, environment: Mapping[str, str]
+) -> WarmupBuckets:
     """Return the server's own buckets; a pooling model has no decode buckets."""
     found = buckets(str(resolved.constant("bucket_rules")), server, environment, resolved.bucket_file or "")
     return replace(found, decode=[]) if draft.argument("--runner") == "pooling" else found
@@ -115,19 +117,19 @@ def _environment(draft: Draft, resolved: ResolvedRequest) -> dict[str, str]:
     return {**{name: text for name, text in asked.items() if name.startswith(BUCKETING)}, **draft.environment}
 
 
-def _note(draft: Draft, server: Server, found: Buckets) -> None:
+def _note(draft: Draft, server: ServerSettings, found: WarmupBuckets) -> None:
     inputs = {**vars(server), "strategy": found.strategy}
     draft.note("buckets", found.graphs, "plugin-buckets", f"{draft.origin.fork} vllm_gaudi/extension/bucketing", inputs)
 
 
 def _server(
     draft: Draft, resolved: ResolvedRequest, lengths: Lengths, memory: Mapping[str, Any] | None
-) -> tuple[Server, str]:
+) -> tuple[ServerSettings, str]:
     """Return the numbers that buckets follow from, and the source of the KV blocks."""
     guessed = (resolved.request.speculative_config or {}).get("num_speculative_tokens", 0)
     length, block = int(lengths.max_model_len or 0), resolved.block_size
     chunk, named = _chunk(resolved)
-    server = Server(
+    server = ServerSettings(
         max_num_seqs=lengths.max_num_seqs,
         max_model_len=length,
         max_num_batched_tokens=int(lengths.max_num_batched_tokens or length),
@@ -172,7 +174,7 @@ def _chunk(resolved: ResolvedRequest) -> tuple[int, bool]:
     return (0 if state.kind == "mamba" else UNNAMED_CHUNK), False
 
 
-def _warn(draft: Draft, found: Buckets) -> None:
+def _warn(draft: Draft, found: WarmupBuckets) -> None:
     for name, reason in found.without_effect.items():
         if name in draft.environment:
             draft.warn(f"{name} is without effect: {reason}.")
@@ -185,14 +187,14 @@ def _warn(draft: Draft, found: Buckets) -> None:
         )
 
 
-def _lists(found: Buckets) -> dict[str, object]:
+def _lists(found: WarmupBuckets) -> dict[str, object]:
     """Return every shape as a list; with unified attention one list replaces those of the two phases."""
     if found.strategy == UNIFIED:
         return {"unified": [list(shape) for shape in found.unified]}
     return {"prompt": [list(shape) for shape in found.prompt], "decode": [list(shape) for shape in found.decode]}
 
 
-def _beside(found: Buckets, choice: Choice | None) -> dict[str, object]:
+def _beside(found: WarmupBuckets, choice: Choice | None) -> dict[str, object]:
     """Return the strategies that were compared, and the variables without effect, if there are any."""
     compared = {"compared": [_figures(candidate) for candidate in choice.candidates]} if choice is not None else {}
     return {**compared, **({"without_effect": dict(found.without_effect)} if found.without_effect else {})}

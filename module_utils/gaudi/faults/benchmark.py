@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .entry import INSTANCES, Known
+from .entry import INSTANCES, KnownFault
 
 # A word of its command: elsewhere these lines mean something else.
 _CLIENT = "bench_client"
 
 FAULTS = (
-    Known(
+    KnownFault(
         "benchmark-imports",
         INSTANCES,
         "",
@@ -19,7 +19,7 @@ FAULTS = (
         signs=r"ModuleNotFoundError|No module named",
         example="ModuleNotFoundError: No module named 'datasets'",
     ),
-    Known(
+    KnownFault(
         "benchmark-client",
         INSTANCES,
         "",
@@ -30,7 +30,7 @@ FAULTS = (
         signs=r"can't open file|FileNotFoundError.*benchmark_serving",
         example="python3: can't open file '/opt/vllm/benchmarks/benchmark_serving.py': [Errno 2] No such file",
     ),
-    Known(
+    KnownFault(
         "benchmark-no-answer",
         INSTANCES,
         "",

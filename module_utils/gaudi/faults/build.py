@@ -5,14 +5,14 @@ The most specific cause comes first. ``it`` in a sentence is what the groups of 
 
 from __future__ import annotations
 
-from .entry import ENGINE, HOST, Known
+from .entry import ENGINE, HOST, KnownFault
 
 _PROXIES = "gaudi_http_proxy and gaudi_https_proxy (serving_image_http_proxy and serving_image_https_proxy where set)"
 _INDEXES = f"serving_image_python_indexes and the proxies, {_PROXIES}"
 _PIP, _GIT, _APT = "pip 22 to 25", "git 2.34 to 2.47", "apt of Ubuntu 22.04 and 24.04, and of Debian 12"
 
 FAULTS = (
-    Known(
+    KnownFault(
         "build-engine-ended",
         ENGINE,
         "",
@@ -23,7 +23,7 @@ FAULTS = (
         signs=r"failed to receive status: rpc error|code = Unavailable|^unexpected EOF$",
         example="error: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF",
     ),
-    Known(
+    KnownFault(
         "proxy-refuses",
         ENGINE,
         "",
@@ -33,7 +33,7 @@ FAULTS = (
         signs=r"Tunnel connection failed: ([^'\")]+)|CONNECT tunnel failed, (response \d+)|(407 Proxy Auth[^'\")]*)",
         example="fatal: unable to access 'https://github.com/x/': CONNECT tunnel failed, response 403",
     ),
-    Known(
+    KnownFault(
         "proxy-unreachable",
         ENGINE,
         "",
@@ -44,7 +44,7 @@ FAULTS = (
         signs=r"(Could not resolve proxy)|(Cannot connect to proxy)",
         example="fatal: unable to access 'http://git:8092/x/': Could not resolve proxy: proxy",
     ),
-    Known(
+    KnownFault(
         "certificate-not-trusted",
         ENGINE,
         "",
@@ -58,7 +58,7 @@ FAULTS = (
         example="fatal: unable to access 'https://git.example/x/': SSL certificate problem: unable to get local issuer "
         "certificate",
     ),
-    Known(
+    KnownFault(
         "not-as-locked",
         ENGINE,
         "",
@@ -69,7 +69,7 @@ FAULTS = (
         signs=r"THESE PACKAGES DO NOT MATCH THE HASHES",
         example="ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
     ),
-    Known(
+    KnownFault(
         "index-unreachable",
         ENGINE,
         "",
@@ -82,7 +82,7 @@ FAULTS = (
         example="WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(\"HTTPConnection("
         "host='index', port=8091): Failed to establish a new connection\")': /simple/ray/",
     ),
-    Known(
+    KnownFault(
         "no-wheel",
         ENGINE,
         "",
@@ -93,7 +93,7 @@ FAULTS = (
         signs=r"No matching distribution found for (\S.*)",
         example="ERROR: No matching distribution found for triton==3.1.0",
     ),
-    Known(
+    KnownFault(
         "requirements-conflict",
         ENGINE,
         "",
@@ -103,7 +103,7 @@ FAULTS = (
         signs=r"ERROR: (Cannot install .*?) because these package versions have conflicting dependencies",
         example="ERROR: Cannot install a==1 and b because these package versions have conflicting dependencies.",
     ),
-    Known(
+    KnownFault(
         "git-account-refused",
         ENGINE,
         "",
@@ -114,7 +114,7 @@ FAULTS = (
         signs=r"fatal: could not read (?:Username|Password) for '([^']+)'|fatal: Authentication failed for '([^']+)'",
         example="fatal: could not read Username for 'https://git.example.com': terminal prompts disabled",
     ),
-    Known(
+    KnownFault(
         "git-host-unreachable",
         ENGINE,
         "",
@@ -127,7 +127,7 @@ FAULTS = (
         r"|fatal: unable to connect to (\S+)",
         example="fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com",
     ),
-    Known(
+    KnownFault(
         "package-source-not-signed",
         ENGINE,
         "",
@@ -138,7 +138,7 @@ FAULTS = (
         signs=r"E: The repository '(\S+) [^']*' is not signed",
         example="E: The repository 'http://mirror:8096 bookworm Release' is not signed.",
     ),
-    Known(
+    KnownFault(
         "package-file-gone",
         ENGINE,
         "",
@@ -151,7 +151,7 @@ FAULTS = (
         signs=r"(?:E|W): Failed to fetch (\S+\.deb) +404\b",
         example="E: Failed to fetch http://archive.ubuntu.com/pool/a_1_amd64.deb  404  Not Found [IP: 10.0.0.1 80]",
     ),
-    Known(
+    KnownFault(
         "package-source-unreachable",
         ENGINE,
         "",
@@ -162,7 +162,7 @@ FAULTS = (
         signs=r"(?:E|W): Failed to fetch (\S+)|E: The repository '(\S+) [^']*' does not have a Release file",
         example="E: Failed to fetch http://archive.ubuntu.com/x.deb  Could not connect",
     ),
-    Known(
+    KnownFault(
         "no-system-package",
         ENGINE,
         "",
@@ -172,7 +172,7 @@ FAULTS = (
         signs=r"E: Unable to locate package (\S+)|E: Package '([^']+)' has no installation candidate",
         example="E: Unable to locate package numactl",
     ),
-    Known(
+    KnownFault(
         "pytorch-replaced",
         ENGINE,
         "",
@@ -184,7 +184,7 @@ FAULTS = (
         r"|(Failed to load the backend extension: \S+)",
         example="RuntimeError: Failed to load the backend extension: habana_frameworks.",
     ),
-    Known(
+    KnownFault(
         "package-not-built",
         ENGINE,
         "",
@@ -196,7 +196,7 @@ FAULTS = (
         r"|did not run successfully for (\S+)",
         example="ERROR: Failed building wheel for pillow-simd",
     ),
-    Known(
+    KnownFault(
         "compiler-killed",
         HOST,
         "",
@@ -207,7 +207,7 @@ FAULTS = (
         signs=r"Killed signal terminated program (\w{1,40})",
         example="c++: fatal error: Killed signal terminated program cc1plus",
     ),
-    Known(
+    KnownFault(
         "not-compiled",
         ENGINE,
         "",

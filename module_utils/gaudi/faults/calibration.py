@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .entry import INSTANCES, Known
+from .entry import INSTANCES, KnownFault
 
 FAULTS = (
     # The calibration tool: calibrate_model.sh of vllm-hpu-extension, run_example_tp.py of the fork.
-    Known(
+    KnownFault(
         "calibration-versions",
         INSTANCES,
         "",
@@ -23,7 +23,7 @@ FAULTS = (
         example="[rank0]: TypeError: PatchedVLLMKVCache.forward_measure() missing 2 required positional arguments: "
         "'block_indices' and 'block_offset'",
     ),
-    Known(
+    KnownFault(
         "calibration-tool-missing",
         INSTANCES,
         "",
@@ -35,7 +35,7 @@ FAULTS = (
         r"|can't open file '?[^']*(?:run_example_tp|step-\d-[\w-]+)\.py",
         example="bash: /opt/vllm-hpu-extension/calibration/calibrate_model.sh: No such file or directory",
     ),
-    Known(
+    KnownFault(
         "calibration-dataset",
         INSTANCES,
         "",
@@ -48,7 +48,7 @@ FAULTS = (
         example="datasets.exceptions.DatasetNotFoundError: Dataset 'NeelNanda/pile-10k' doesn't exist on the Hub or "
         "cannot be accessed.",
     ),
-    Known(
+    KnownFault(
         "calibration-not-measured",
         INSTANCES,
         "",

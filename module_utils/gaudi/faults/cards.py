@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .entry import CARDS, INFO, WARNING, Known
+from .entry import CARDS, INFO, WARNING, KnownFault
 from .shared import (
     CHECKS,
     DOCTOR,
@@ -23,7 +23,7 @@ _DRIVER = r"(?:\bhabanalabs\b|\baccel accel\d).{0,80}?"
 
 FAULTS = (
     # Cards and links, as hl-smi, the driver and the PCI bus show them.
-    Known(
+    KnownFault(
         "not-root",
         CARDS,
         FINDINGS,
@@ -32,7 +32,7 @@ FAULTS = (
         "Run the task with become: true.",
         "",
     ),
-    Known(
+    KnownFault(
         "no-hl-smi",
         CARDS,
         FINDINGS,
@@ -45,7 +45,7 @@ FAULTS = (
             "is gaudi_release.",
         },
     ),
-    Known(
+    KnownFault(
         "no-driver",
         CARDS,
         FINDINGS,
@@ -55,7 +55,7 @@ FAULTS = (
         "",
         remedies={"bare": "site.yml installs and loads the driver" + OF_SITE},
     ),
-    Known(
+    KnownFault(
         "hl-smi-failed",
         CARDS,
         FINDINGS,
@@ -64,7 +64,7 @@ FAULTS = (
         "Look at dmesg | grep habanalabs, and run hl-smi by hand.",
         "",
     ),
-    Known(
+    KnownFault(
         "no-cards",
         CARDS,
         FINDINGS,
@@ -73,7 +73,7 @@ FAULTS = (
         "must be passed through.",
         "",
     ),
-    Known(
+    KnownFault(
         "lost-card",
         CARDS,
         FINDINGS,
@@ -81,7 +81,7 @@ FAULTS = (
         "Look at dmesg | grep {bus_id}, reset it (hl-smi -r -i {bus_id}), then power the machine off and on.",
         "",
     ),
-    Known(
+    KnownFault(
         "not-operational",
         CARDS,
         FINDINGS,
@@ -89,7 +89,7 @@ FAULTS = (
         "Look at dmesg | grep {bus_id}; stop what uses the card and reset it with hl-smi -r -i {bus_id}.",
         "",
     ),
-    Known(
+    KnownFault(
         "zero-temperature",
         CARDS,
         FINDINGS,
@@ -97,7 +97,7 @@ FAULTS = (
         "Look at dmesg | grep {bus_id}, reset it (hl-smi -r -i {bus_id}) or power the machine off and on.",
         "the vendor's manual",
     ),
-    Known(
+    KnownFault(
         "module-id-unknown",
         CARDS,
         FINDINGS,
@@ -105,7 +105,7 @@ FAULTS = (
         "Look at hl-smi -Q index,module_id -f csv.",
         "",
     ),
-    Known(
+    KnownFault(
         "duplicate-identity",
         CARDS,
         FINDINGS,
@@ -113,7 +113,7 @@ FAULTS = (
         "A card is known by it; read again, and look at hl-smi -L.",
         "",
     ),
-    Known(
+    KnownFault(
         "implausible-temperature",
         CARDS,
         FINDINGS,
@@ -123,7 +123,7 @@ FAULTS = (
         WARNING,
         limit=150,
     ),
-    Known(
+    KnownFault(
         "not-available",
         CARDS,
         FINDINGS,
@@ -132,7 +132,7 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "nic-driver-mismatch",
         CARDS,
         FINDINGS,
@@ -141,7 +141,7 @@ FAULTS = (
         "docs.habana.ai, Firmware Upgrade: the modules of one driver are loaded together",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "link-down",
         CARDS,
         FINDINGS,
@@ -150,7 +150,7 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "rows-pending",
         CARDS,
         FINDINGS,
@@ -159,7 +159,7 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "memory-without-process",
         CARDS,
         FINDINGS,
@@ -170,7 +170,7 @@ FAULTS = (
         WARNING,
         limit=2048,
     ),
-    Known(
+    KnownFault(
         "unknown-card",
         CARDS,
         FINDINGS,
@@ -179,9 +179,9 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known("sources-disagree", CARDS, FINDINGS, "{what}.", "{advice}", "", WARNING),
-    Known("unreadable", CARDS, FINDINGS, "{what}.", "Run the command by hand, as root, and compare.", "", WARNING),
-    Known(
+    KnownFault("sources-disagree", CARDS, FINDINGS, "{what}.", "{advice}", "", WARNING),
+    KnownFault("unreadable", CARDS, FINDINGS, "{what}.", "Run the command by hand, as root, and compare.", "", WARNING),
+    KnownFault(
         "hl-smi-mismatch",
         CARDS,
         FINDINGS,
@@ -190,7 +190,7 @@ FAULTS = (
         "",
         INFO,
     ),
-    Known(
+    KnownFault(
         "groups",
         CARDS,
         FINDINGS,
@@ -199,7 +199,7 @@ FAULTS = (
         "catalog/cards.yml",
         INFO,
     ),
-    Known(
+    KnownFault(
         "numa-unknown",
         CARDS,
         FINDINGS,
@@ -208,7 +208,7 @@ FAULTS = (
         "",
         INFO,
     ),
-    Known(
+    KnownFault(
         "card-count",
         CARDS,
         CHECKS,
@@ -218,7 +218,7 @@ FAULTS = (
         remedies={"more": "No card is missing: set gaudi_expected_cards to {seen}."},
     ),
     # Cards and links, as the verdict judges them.
-    Known(
+    KnownFault(
         "wrong-numbers",
         CARDS,
         "module_utils/gaudi/fabric/compute.py",
@@ -230,7 +230,7 @@ FAULTS = (
             "(iommu=pt), and image and driver of one release."
         },
     ),
-    Known(
+    KnownFault(
         "cards-differ",
         CARDS,
         STATIC,
@@ -238,7 +238,7 @@ FAULTS = (
         "Have cards of one type in a server.",
         "",
     ),
-    Known(
+    KnownFault(
         "internal-port-down",
         CARDS,
         STATIC,
@@ -246,7 +246,7 @@ FAULTS = (
         LINK,
         "",
     ),
-    Known(
+    KnownFault(
         "internal-port-missing",
         CARDS,
         STATIC,
@@ -254,7 +254,7 @@ FAULTS = (
         LINK,
         "catalog/cards.yml",
     ),
-    Known(
+    KnownFault(
         "external-port-down",
         CARDS,
         STATIC,
@@ -262,7 +262,7 @@ FAULTS = (
         "Look at cable and switch.",
         "",
     ),
-    Known(
+    KnownFault(
         "interface-missing",
         CARDS,
         STATIC,
@@ -270,7 +270,7 @@ FAULTS = (
         "Load habanalabs_en; see dmesg.",
         "catalog/cards.yml",
     ),
-    Known(
+    KnownFault(
         "interface-wrong",
         CARDS,
         STATIC,
@@ -279,7 +279,7 @@ FAULTS = (
         "",
     ),
     # gaudinet.json: the addresses of external ports.
-    Known(
+    KnownFault(
         "gaudinet-empty",
         CARDS,
         GAUDINET,
@@ -288,9 +288,9 @@ FAULTS = (
         "habana-container-runtime",
         WARNING,
     ),
-    Known("gaudinet-unreadable", CARDS, GAUDINET, "{path} {wrong}.", WRITE_GAUDINET, "HCL, which reads it"),
-    Known("gaudinet-entry", CARDS, GAUDINET, "{path}: {wrong}.", WRITE_GAUDINET, "HCL, which reads it"),
-    Known(
+    KnownFault("gaudinet-unreadable", CARDS, GAUDINET, "{path} {wrong}.", WRITE_GAUDINET, "HCL, which reads it"),
+    KnownFault("gaudinet-entry", CARDS, GAUDINET, "{path}: {wrong}.", WRITE_GAUDINET, "HCL, which reads it"),
+    KnownFault(
         "gaudinet-not-compared",
         CARDS,
         GAUDINET,
@@ -299,7 +299,7 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "gaudinet-stale",
         CARDS,
         GAUDINET,
@@ -308,7 +308,7 @@ FAULTS = (
         WRITE_GAUDINET,
         "HCL, which reads it",
     ),
-    Known(
+    KnownFault(
         "gaudinet-incomplete",
         CARDS,
         GAUDINET,
@@ -316,7 +316,7 @@ FAULTS = (
         WRITE_GAUDINET,
         "HCL, which reads it",
     ),
-    Known(
+    KnownFault(
         "pci-link-lost",
         CARDS,
         "",
@@ -328,7 +328,7 @@ FAULTS = (
         signs=rf"{_DRIVER}(?i:PCIe? link (?:is )?(?:broken|down|lost))",
         example="accel accel0: Device heartbeat failed! PCI link is broken",
     ),
-    Known(
+    KnownFault(
         "card-without-heartbeat",
         CARDS,
         "",
@@ -341,7 +341,7 @@ FAULTS = (
         signs=rf"{_DRIVER}(?i:heartbeat (?:event )?(?:failed|lost|timeout|was not received))",
         example="habanalabs 0000:33:00.0: Device heartbeat failed! PCI link is healthy",
     ),
-    Known(
+    KnownFault(
         "card-not-initialised",
         CARDS,
         "",
@@ -352,7 +352,7 @@ FAULTS = (
         signs=r"Device is NOT usable|failed to initialize the H/W|\(CPU-CP timeout\)",
         example="habanalabs 0000:1a:00.0: Failed to initialize hl2. Device is NOT usable !",
     ),
-    Known(
+    KnownFault(
         "no-interfaces",
         CARDS,
         "",
@@ -364,7 +364,7 @@ FAULTS = (
         example="no interfaces were detected",
     ),
     # Users of cards, found by the doctor.
-    Known(
+    KnownFault(
         "card-used-by-orphaned-container",
         CARDS,
         JUDGED,
@@ -372,7 +372,7 @@ FAULTS = (
         "If nobody started it by hand, remove the container: docker rm --force vllm-{instance}.",
         "",
     ),
-    Known(
+    KnownFault(
         "card-used-by-other-process",
         CARDS,
         JUDGED,
@@ -380,7 +380,7 @@ FAULTS = (
         "Stop that, or give {holder} other cards.",
         "",
     ),
-    Known(
+    KnownFault(
         "card-in-use",
         CARDS,
         JUDGED,
@@ -389,7 +389,7 @@ FAULTS = (
         "",
         INFO,
     ),
-    Known(
+    KnownFault(
         "firmware-missing",
         CARDS,
         DOCTOR,
@@ -398,7 +398,7 @@ FAULTS = (
         "then reboot.",
         "the record of an owner of an HL-225, kernel 6.8 of Ubuntu 24.04",
     ),
-    Known(
+    KnownFault(
         "symbols-missing",
         CARDS,
         DOCTOR,
@@ -407,7 +407,7 @@ FAULTS = (
         "ib_uverbs and habanalabs_ib.",
         "a public troubleshooting page of a host with Gaudi 3 and 1.24.0",
     ),
-    Known(
+    KnownFault(
         "driver-errors",
         CARDS,
         DOCTOR,
@@ -417,7 +417,7 @@ FAULTS = (
         WARNING,
     ),
     # Any x86 kernel prints these lines for bad memory as well, and they do not name the driver.
-    Known(
+    KnownFault(
         "page-tables-overwritten",
         CARDS,
         DOCTOR,
@@ -429,7 +429,7 @@ FAULTS = (
         remedies={"started-so": "Stop the instances. " + STILL_TRANSLATES + ". Trust no answer until then."},
     ),
     # The same lines in a log of which nothing else is known.
-    Known(
+    KnownFault(
         "page-tables-corrupted",
         CARDS,
         LOG_FILE,

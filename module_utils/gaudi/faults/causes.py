@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from signal import Signals
 
 from ..base.server_log import LEFT_OUT
-from .entry import Known
+from .entry import KnownFault
 from .facts import Facts
 from .shared import NOT_ACQUIRED
-from .tracebacks import OF_VENDOR, SIGNS, Chain, Raised, ServerLog, without_message
+from .tracebacks import OF_VENDOR, SIGNS, Chain, RaisedException, ServerLog, without_message
 from .words import fault, fill, groups
 
 # Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
@@ -79,7 +79,7 @@ def quote(line: str, limit: int = QUOTED) -> str:
     return f'"{text if len(text) <= limit else text[: limit - 1] + "…"}".'
 
 
-def recognise(text: str, facts: Facts) -> Known | None:
+def recognise(text: str, facts: Facts) -> KnownFault | None:
     """Return the fault that a line shows. What facts prove comes before what the line alone says."""
     matching = [known for known, pattern in SIGNS if pattern.search(text) and _applies(known, facts)]
     proven = [known for known in matching if known.when and facts.is_so(known.when)]
@@ -89,12 +89,14 @@ def recognise(text: str, facts: Facts) -> Known | None:
     return next(iter([*proven, *by_line]), None)
 
 
-def _applies(known: Known, facts: Facts) -> bool:
+def _applies(known: KnownFault, facts: Facts) -> bool:
     asked = not known.asked or any(known.asked in word for word in facts.command or ())
     return asked and (not known.served or facts.served is True)
 
 
-def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Facts) -> tuple[Known, str] | None:
+def _known(
+    log: ServerLog, chains: list[Chain], first: RaisedException | None, facts: Facts
+) -> tuple[KnownFault, str] | None:
     """Return the known fault that explains the end, and the line that shows it."""
     of_conditions = [(known, text) for text in log.conditions if (known := recognise(text, facts))]
     specific = next((found for found in of_conditions if found[0].id != HCL_CHECK), None)
@@ -118,7 +120,7 @@ def _known(log: ServerLog, chains: list[Chain], first: Raised | None, facts: Fac
     return found
 
 
-def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[Known, str] | None:
+def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[KnownFault, str] | None:
     """Return how a process ended, and the line that shows it, if no exception came before that.
 
     What its partners raise afterwards follows from it. What crashes after an exception does so while it ends.
@@ -138,8 +140,8 @@ def _of_an_end(log: ServerLog, chains: list[Chain]) -> tuple[Known, str] | None:
 
 
 def _of_chains(
-    chains: list[Chain], first: Raised | None, facts: Facts, *, has_condition: bool
-) -> tuple[Known, str] | None:
+    chains: list[Chain], first: RaisedException | None, facts: Facts, *, has_condition: bool
+) -> tuple[KnownFault, str] | None:
     """Return the known fault that an exception shows, and its line; of consequences only where nothing else failed."""
     of_chains = [raised for chain in _requests_last(chains) for raised in _by_weight(chain)]
     for raised in [each for each in of_chains if not each.is_consequence] + of_chains:
@@ -157,7 +159,7 @@ def _requests_last(chains: list[Chain]) -> list[Chain]:
     return sorted(chains, key=lambda chain: chain.of_request)
 
 
-def _by_weight(chain: Chain) -> list[Raised]:
+def _by_weight(chain: Chain) -> list[RaisedException]:
     """Return the exceptions of a chain that are no wrappers, the explaining one first."""
     root = chain.explaining()
     if root is None:
@@ -165,7 +167,7 @@ def _by_weight(chain: Chain) -> list[Raised]:
     return [root, *(each for each in chain.raised if each is not root and not each.is_wrapper)]
 
 
-def _first(chains: list[Chain]) -> Raised | None:
+def _first(chains: list[Chain]) -> RaisedException | None:
     """Return the first exception that explains the end; a consequence only where there is nothing else.
 
     The engine of the fork logs an exception's line before its traceback: of the same one that with its place counts.
@@ -177,7 +179,7 @@ def _first(chains: list[Chain]) -> Raised | None:
     return next((root for root in found if root.text == first.text and root.frame), first)
 
 
-def _cause(known: Known, text: str, facts: Facts, first: Raised | None, *, served: bool) -> Cause:
+def _cause(known: KnownFault, text: str, facts: Facts, first: RaisedException | None, *, served: bool) -> Cause:
     case = next((name for name in known.remedies if facts.is_so(name)), "") if known.cases else ""
     shown = re.search(known.signs, text) if known.signs else None
     it = LEFT_OUT if served else groups(shown) if shown else ""
@@ -205,7 +207,7 @@ def _checks(text: str, facts: Facts) -> dict[str, str]:
     return {"checks": "; ".join(f"{number}. {check}" for number, check in enumerate(open_, 1))}
 
 
-def _end(log: ServerLog, facts: Facts, first: Raised | None) -> str:
+def _end(log: ServerLog, facts: Facts, first: RaisedException | None) -> str:
     """Return the fault that describes an end whose cause no line gives."""
     status = facts.status or 0
     if (facts.kernel_oom or 0) > 0 and (status != 0 or log.died):
@@ -233,7 +235,7 @@ def _sentences(end: str, facts: Facts, said: tuple[str, ...], case: str = "") ->
     return fill(fault(end), case, said=quoted, status=status, signal=signal, count=facts.kernel_oom or 0)
 
 
-def _three_lines(raised: Raised) -> tuple[str, ...]:
+def _three_lines(raised: RaisedException) -> tuple[str, ...]:
     return tuple(line[:QUOTED] for line in raised.shown)
 
 
@@ -246,6 +248,6 @@ def _last_words(log: ServerLog, facts: Facts) -> tuple[str, ...]:
     return (said.strip()[:QUOTED],)
 
 
-def _signature(raised: Raised | None) -> str:
+def _signature(raised: RaisedException | None) -> str:
     """Return an exception without what differs between two starts: addresses, process ids, sizes."""
     return "" if raised is None else _VARIES.sub("0", raised.shown[-1][:QUOTED])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .entry import INSTANCES, Known
+from .entry import INSTANCES, KnownFault
 from .shared import START_AGAIN
 
 FAULTS = (
-    Known(
+    KnownFault(
         "unknown-argument",
         INSTANCES,
         "",
@@ -19,7 +19,7 @@ FAULTS = (
         r"|variable|environment variable)s?\b",
         example="api_server.py: error: unrecognized arguments: --swap-space 4",
     ),
-    Known(
+    KnownFault(
         "model-len-too-long",
         INSTANCES,
         "",
@@ -31,7 +31,7 @@ FAULTS = (
         example="ValueError: User-specified max_model_len (65536) is greater than the derived max_model_len "
         "(max_position_embeddings=40960 or model_max_length=None in model's config.json).",
     ),
-    Known(
+    KnownFault(
         "refused-configuration",
         INSTANCES,
         "",
@@ -43,7 +43,7 @@ FAULTS = (
         r"|Unknown quantization method: |Quantization method specified in the model config",
         example="  Value error, max_model_len is larger than the model takes",
     ),
-    Known(
+    KnownFault(
         "not-divisible",
         INSTANCES,
         "",
@@ -54,7 +54,7 @@ FAULTS = (
         signs=r"AssertionError: \d{1,9} is not divisible by \d{1,4}\b",
         example="AssertionError: 151655 is not divisible by 4",
     ),
-    Known(
+    KnownFault(
         "chat-template-missing",
         INSTANCES,
         "",
@@ -66,7 +66,7 @@ FAULTS = (
         r"|jinja2\.exceptions\.Template(?:Syntax|Assertion)Error",
         example="ValueError: The supplied chat template (/t.jinja) looks like a file path, but it cannot be opened.",
     ),
-    Known(
+    KnownFault(
         "no-chat-template",
         INSTANCES,
         "",
@@ -79,7 +79,7 @@ FAULTS = (
         example="ValueError: Cannot use chat template functions because tokenizer.chat_template is not set and no "
         "template argument was passed!",
     ),
-    Known(
+    KnownFault(
         "rendezvous-port-taken",
         INSTANCES,
         "",
@@ -94,7 +94,7 @@ FAULTS = (
         example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
         "address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
     ),
-    Known(
+    KnownFault(
         "port-taken",
         INSTANCES,
         "",
@@ -106,7 +106,7 @@ FAULTS = (
         signs=r"\[Errno 98\]|[Aa]ddress already in use|port is already allocated",
         example="OSError: [Errno 98] Address already in use",
     ),
-    Known(
+    KnownFault(
         "processes-not-connected",
         INSTANCES,
         "",
@@ -121,7 +121,7 @@ FAULTS = (
         r"|Timed out initializing process group|Unable to resolve hostname to a .{0,20}address",
         example="RuntimeError: Gloo connectFullMesh failed with [/gloo/transport/tcp/pair.cc:144] no error",
     ),
-    Known(
+    KnownFault(
         "port-forbidden",
         INSTANCES,
         "",
@@ -134,7 +134,7 @@ FAULTS = (
         example="PermissionError: [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission "
         "denied",
     ),
-    Known(
+    KnownFault(
         "path-forbidden",
         INSTANCES,
         "",
@@ -145,7 +145,7 @@ FAULTS = (
         signs=r"PermissionError: \[Errno 13\](?! error while attempting to bind)",
         example="PermissionError: [Errno 13] Permission denied: '/data/hub'",
     ),
-    Known(
+    KnownFault(
         "address-missing",
         INSTANCES,
         "",
@@ -155,7 +155,7 @@ FAULTS = (
         signs=r"\[Errno 99\]|Cannot assign requested address",
         example="OSError: [Errno 99] Cannot assign requested address",
     ),
-    Known(
+    KnownFault(
         "tokenizer",
         INSTANCES,
         "",
@@ -168,7 +168,7 @@ FAULTS = (
         r"|Can't load tokenizer for|Tokenizer class \S+ does not exist",
         example="Exception: data did not match any variant of untagged enum ModelWrapper at line 757482 column 3",
     ),
-    Known(
+    KnownFault(
         "weights-incomplete",
         INSTANCES,
         "",
@@ -181,7 +181,7 @@ FAULTS = (
         r"|No such file or directory: .*\.(?:safetensors|json|bin)",
         example="safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
     ),
-    Known(
+    KnownFault(
         "pipeline-parallel",
         INSTANCES,
         "",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .entry import CARDS, ENGINE, HOST, INSTANCES, Known
+from .entry import CARDS, ENGINE, HOST, INSTANCES, KnownFault
 from .shared import NOT_ACQUIRED
 
 FAULTS = (
     # Docker and the runtime that it starts a container with.
-    Known(
+    KnownFault(
         "runtime-hook-failed",
         ENGINE,
         "",
@@ -20,7 +20,7 @@ FAULTS = (
         example="docker: Error response from daemon: OCI runtime create failed: error running hook: exit "
         "status 1, stderr: habana-container-cli: initialization error: unknown.",
     ),
-    Known(
+    KnownFault(
         "image-not-in-registry",
         ENGINE,
         "",
@@ -33,7 +33,7 @@ FAULTS = (
         r"|insufficient_scope",
         example="docker: Error response from daemon: manifest for vault.habana.ai/x:1 not found: manifest unknown.",
     ),
-    Known(
+    KnownFault(
         "registry-busy",
         ENGINE,
         "",
@@ -44,7 +44,7 @@ FAULTS = (
         signs=r"\btoomanyrequests\b|pull rate limit",
         example="Error response from daemon: toomanyrequests: You have reached your unauthenticated pull rate limit.",
     ),
-    Known(
+    KnownFault(
         "registry-certificate",
         ENGINE,
         "",
@@ -56,7 +56,7 @@ FAULTS = (
         example='Error response from daemon: Get "https://vault.habana.ai/v2/": tls: failed to verify certificate: '
         "x509: certificate signed by unknown authority",
     ),
-    Known(
+    KnownFault(
         "registry-unreachable",
         ENGINE,
         "",
@@ -73,7 +73,7 @@ FAULTS = (
         '"vault.habana.ai/gaudi-docker/1.24.1": failed to do request: Head "https://vault.habana.ai/v2/": dial '
         "tcp 198.18.0.30:443: i/o timeout",
     ),
-    Known(
+    KnownFault(
         "other-vendors-option",
         ENGINE,
         "",
@@ -83,7 +83,7 @@ FAULTS = (
         signs=r"could not select device driver .* with capabilities: \[\[gpu\]\]",
         example='docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
     ),
-    Known(
+    KnownFault(
         "engine-forbidden",
         ENGINE,
         "",
@@ -94,7 +94,7 @@ FAULTS = (
         example="docker: permission denied while trying to connect to the Docker daemon socket at "
         "unix:///var/run/docker.sock",
     ),
-    Known(
+    KnownFault(
         "engine-not-running",
         ENGINE,
         "",
@@ -106,7 +106,7 @@ FAULTS = (
         example="docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon "
         "running?",
     ),
-    Known(
+    KnownFault(
         "runtime-too-old",
         ENGINE,
         "",
@@ -118,7 +118,7 @@ FAULTS = (
         example="docker: Error response from daemon: OCI runtime create failed: flag provided but not defined: "
         "-console-socket: unknown.",
     ),
-    Known(
+    KnownFault(
         "runtime-not-installed",
         ENGINE,
         "",
@@ -132,7 +132,7 @@ FAULTS = (
         "OCI runtime create failed: unable to retrieve OCI runtime error: fork/exec /usr/bin/habana-container-runtime: "
         "no such file or directory: unknown.",
     ),
-    Known(
+    KnownFault(
         "image-missing",
         ENGINE,
         "",
@@ -146,7 +146,7 @@ FAULTS = (
         when="engine_refused",
         example="docker: Error response from daemon: No such image: gaudi-serving/vllm:1.",
     ),
-    Known(
+    KnownFault(
         "runtime-missing",
         ENGINE,
         "",
@@ -159,7 +159,7 @@ FAULTS = (
         r"|no runtime for \W{0,3}\w{1,40}\W{0,3} is configured|RuntimeClass \W{0,3}\w{1,40}\W{0,3} not found",
         example="docker: Error response from daemon: Unknown runtime specified habana.",
     ),
-    Known(
+    KnownFault(
         "cards-not-offered",
         CARDS,
         "",
@@ -176,7 +176,7 @@ FAULTS = (
         check="hl-smi lacks a card of the plan: look at dmesg | grep habanalabs",
         example="habana-container-runtime: no habanalabs devices found",
     ),
-    Known(
+    KnownFault(
         "kubernetes-short",
         HOST,
         "",
@@ -191,7 +191,7 @@ FAULTS = (
         example="Warning  FailedScheduling  2m  default-scheduler  0/3 nodes are available: 3 Insufficient "
         "habana.ai/gaudi. preemption: 0/3 nodes are available.",
     ),
-    Known(
+    KnownFault(
         "probe-failed",
         INSTANCES,
         "",
@@ -204,7 +204,7 @@ FAULTS = (
         signs=r"Container \S{1,80} failed ((?:startup|liveness) probe)",
         example="Normal  Killing  2m  kubelet  Container vllm failed startup probe, will be restarted",
     ),
-    Known(
+    KnownFault(
         "card-not-acquired",
         CARDS,
         "",
@@ -216,7 +216,7 @@ FAULTS = (
         r"|synDeviceAcquire[A-Za-z]*\(.{0,200}? failed",
         example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
     ),
-    Known(
+    KnownFault(
         "container-name-in-use",
         ENGINE,
         "",
@@ -227,7 +227,7 @@ FAULTS = (
         example='docker: Error response from daemon: Conflict. The container name "/vllm" is already in use by '
         'container "0123".',
     ),
-    Known(
+    KnownFault(
         "cpu-binding",
         INSTANCES,
         "",
@@ -238,7 +238,7 @@ FAULTS = (
         signs=r"^libnuma: Warning: (?:cpu|node) argument|^<[^>]*> is invalid$|^usage: numactl",
         example="libnuma: Warning: cpu argument 56-69 is out of range",
     ),
-    Known(
+    KnownFault(
         "shared-memory-full",
         ENGINE,
         "",
@@ -254,7 +254,7 @@ FAULTS = (
         r"|[Uu]nable to (?:allocate shared memory|write to file </torch_)|\bout of shared memory",
         example="OSError: [Errno 28] No space left on device: '/psm_1b2c3d4e'",
     ),
-    Known(
+    KnownFault(
         "disk-full",
         HOST,
         "",
@@ -266,7 +266,7 @@ FAULTS = (
         signs=r"[Nn]o space left on device|Disk quota exceeded|low on resource: ephemeral-storage",
         example="OSError: [Errno 28] No space left on device",
     ),
-    Known(
+    KnownFault(
         "mount",
         INSTANCES,
         "",

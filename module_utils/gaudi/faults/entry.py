@@ -15,7 +15,7 @@ ERROR, WARNING, INFO = SEVERITIES
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFault:
     """One fault. Its texts have a ``{hole}`` for each value that the code that finds it fills in."""
 
     id: str

@@ -5,7 +5,7 @@ A cause comes before its consequences. ``it`` in a sentence is what the groups o
 
 from __future__ import annotations
 
-from .entry import CARDS, INFO, WARNING, Known
+from .entry import CARDS, INFO, WARNING, KnownFault
 
 # A word of its command: elsewhere these lines mean something else, or nothing.
 _DEMO = "hccl_demo"
@@ -16,7 +16,7 @@ _SOURCE = "hccl_demo f623d69 of 2025-10-09, and HCL"
 _LOOK = "Look at dmesg | grep habanalabs, and at the run's log."
 
 FAULTS = (
-    Known(
+    KnownFault(
         "hccl-wrong-result",
         CARDS,
         "",
@@ -27,7 +27,7 @@ FAULTS = (
         signs=r"failed on correctness|which is bad\.",
         example="HCCL demo error: all_reduce failed on correctness",
     ),
-    Known(
+    KnownFault(
         "hccl-affinity",
         CARDS,
         "",
@@ -39,7 +39,7 @@ FAULTS = (
         signs=r"(Affinity: [^\n]{0,200}?aborting)|Affinity setting for HCCL demo failed|\[handle_affinity\]",
         example="Affinity: no NUMA node of a card is known, aborting",
     ),
-    Known(
+    KnownFault(
         "hccl-queue-pair",
         CARDS,
         "",
@@ -52,7 +52,7 @@ FAULTS = (
         signs=r"Source:\s*QPC|QPC,? error",
         example="QPC error on port 3",
     ),
-    Known(
+    KnownFault(
         "hccl-gaudi-direct",
         CARDS,
         "",
@@ -64,7 +64,7 @@ FAULTS = (
         signs=r"(Gaudi-?[Dd]irect not supported[^\n]{0,200})",
         example="Gaudi-direct not supported due to libfabric version 1.17",
     ),
-    Known(
+    KnownFault(
         "hccl-no-provider",
         CARDS,
         "",
@@ -75,7 +75,7 @@ FAULTS = (
         signs=r"(Could not find any matching provider[^\n]{0,120})",
         example="Could not find any matching provider for verbs",
     ),
-    Known(
+    KnownFault(
         "hccl-no-wrapper",
         CARDS,
         "",
@@ -86,7 +86,7 @@ FAULTS = (
         signs=r"(Error loading OFI wrapper)",
         example="Error loading OFI wrapper",
     ),
-    Known(
+    KnownFault(
         "hccl-no-host",
         CARDS,
         "",
@@ -98,7 +98,7 @@ FAULTS = (
         signs=r"(ssh: Could not resolve hostname [^\n]{1,100})",
         example="ssh: Could not resolve hostname gaudi-02: Name or service not known",
     ),
-    Known(
+    KnownFault(
         "hccl-arguments",
         CARDS,
         "",
@@ -109,7 +109,7 @@ FAULTS = (
         signs=r"\[validate_(?:arguments|size)\] ([^\n]{1,200})",
         example="[validate_arguments] size must be a multiple of 4",
     ),
-    Known(
+    KnownFault(
         "hccl-demo-not-built",
         CARDS,
         "",
@@ -121,7 +121,7 @@ FAULTS = (
         r"[^\n]{0,100}run_hccl_demo|\[make_demo\] The following make command has failed|Make sure HCCL demo is built)",
         example="[make_demo] The following make command has failed",
     ),
-    Known(
+    KnownFault(
         "hccl-collective-failed",
         CARDS,
         "",
@@ -133,7 +133,7 @@ FAULTS = (
         signs=r"In function \w{1,60}\(\): (hccl[^\n]{1,160}? failed: [^\n]{1,120})",
         example="In function hcclAllReduceWrapper(): hcclAllReduce(a) failed: hcclInternalError",
     ),
-    Known(
+    KnownFault(
         "hccl-synapse-error",
         CARDS,
         "",
@@ -146,7 +146,7 @@ FAULTS = (
         example="In function initDevice(): synStreamCreate(&stream) failed with synapse error: 1",
     ),
     # Endings that the whole output and the status show, not a line.
-    Known(
+    KnownFault(
         "hccl-hangs",
         CARDS,
         _OUTPUT,
@@ -156,7 +156,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-no-memory",
         CARDS,
         _OUTPUT,
@@ -165,7 +165,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-killed",
         CARDS,
         _OUTPUT,
@@ -175,7 +175,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-rank-ended",
         CARDS,
         _OUTPUT,
@@ -184,7 +184,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-demo-error",
         CARDS,
         _OUTPUT,
@@ -193,7 +193,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-ended",
         CARDS,
         _OUTPUT,
@@ -202,7 +202,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-no-figure",
         CARDS,
         _OUTPUT,
@@ -211,7 +211,7 @@ FAULTS = (
         _SOURCE,
         retry=True,
     ),
-    Known(
+    KnownFault(
         "hccl-inconsistent",
         CARDS,
         _OUTPUT,
@@ -221,7 +221,7 @@ FAULTS = (
         retry=True,
     ),
     # Host NICs and libfabric.
-    Known(
+    KnownFault(
         "libfabric-missing",
         CARDS,
         _NICS,
@@ -229,7 +229,7 @@ FAULTS = (
         "Build it with the part host_nics.",
         _SOURCE,
     ),
-    Known(
+    KnownFault(
         "libfabric-old",
         CARDS,
         _NICS,
@@ -237,7 +237,7 @@ FAULTS = (
         "Pin a newer one and build.",
         _SOURCE,
     ),
-    Known(
+    KnownFault(
         "provider-missing",
         CARDS,
         _NICS,
@@ -245,7 +245,7 @@ FAULTS = (
         "Look at the NICs (ibv_devinfo) and at the libfabric in the image.",
         _SOURCE,
     ),
-    Known(
+    KnownFault(
         "wrapper-missing",
         CARDS,
         _NICS,
@@ -253,7 +253,7 @@ FAULTS = (
         "Build the image with the part host_nics.",
         _SOURCE,
     ),
-    Known(
+    KnownFault(
         "no-dmabuf",
         CARDS,
         _NICS,
@@ -263,7 +263,7 @@ FAULTS = (
         _SOURCE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "host-nics-not-used",
         CARDS,
         _NICS,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .entry import HOST, KERNEL, WARNING, Known
+from .entry import HOST, KERNEL, WARNING, KnownFault
 from .shared import CHECKS, COMPACT, COMPATIBILITY, DOCTOR, FLASH, JUDGED, MODULES, PLUGIN, STILL_TRANSLATES, TABLE
 
 FAULTS = (
     # The host compared with its release. catalog/compatibility.yml has each check's severity and source.
-    Known(
+    KnownFault(
         "system",
         HOST,
         COMPATIBILITY,
@@ -16,7 +16,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "kernel",
         HOST,
         COMPATIBILITY,
@@ -24,7 +24,7 @@ FAULTS = (
         "Install a newer kernel and reboot.",
         TABLE,
     ),
-    Known(
+    KnownFault(
         "kernel-untested",
         HOST,
         COMPATIBILITY,
@@ -33,7 +33,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "iommu",
         HOST,
         COMPATIBILITY,
@@ -42,7 +42,7 @@ FAULTS = (
         "catalog/host.yml, rules iommu",
         remedies={"started-so": STILL_TRANSLATES + ": {because}."},
     ),
-    Known(
+    KnownFault(
         "driver",
         HOST,
         COMPATIBILITY,
@@ -51,7 +51,7 @@ FAULTS = (
         TABLE,
         remedies={"installed": "The package {package} is installed: load its modules, or reboot."},
     ),
-    Known(
+    KnownFault(
         "driver-build",
         HOST,
         COMPATIBILITY,
@@ -60,7 +60,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "nic-driver",
         HOST,
         COMPATIBILITY,
@@ -68,7 +68,7 @@ FAULTS = (
         MODULES,
         TABLE,
     ),
-    Known(
+    KnownFault(
         "runtime-package",
         HOST,
         COMPATIBILITY,
@@ -76,7 +76,7 @@ FAULTS = (
         "Install {package}.",
         TABLE,
     ),
-    Known(
+    KnownFault(
         "runtime-package-build",
         HOST,
         COMPATIBILITY,
@@ -85,7 +85,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "docker",
         HOST,
         COMPATIBILITY,
@@ -94,7 +94,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "image",
         HOST,
         COMPATIBILITY,
@@ -102,7 +102,7 @@ FAULTS = (
         "Correct serving_image_ref or serving_image_base, or gaudi_release.",
         TABLE,
     ),
-    Known(
+    KnownFault(
         "image-python",
         HOST,
         COMPATIBILITY,
@@ -111,7 +111,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "warm-up",
         HOST,
         COMPATIBILITY,
@@ -120,7 +120,7 @@ FAULTS = (
         "too: partial_warmup.",
         TABLE,
     ),
-    Known(
+    KnownFault(
         "card-type",
         HOST,
         COMPATIBILITY,
@@ -128,7 +128,7 @@ FAULTS = (
         "Set gaudi_release to a release that is for these cards.",
         TABLE,
     ),
-    Known(
+    KnownFault(
         "firmware",
         HOST,
         COMPATIBILITY,
@@ -137,7 +137,7 @@ FAULTS = (
         TABLE,
         WARNING,
     ),
-    Known(
+    KnownFault(
         "firmware-rule",
         HOST,
         COMPATIBILITY,
@@ -146,7 +146,7 @@ FAULTS = (
         TABLE,
     ),
     # The host, independent of its release.
-    Known(
+    KnownFault(
         "system-unknown",
         HOST,
         CHECKS,
@@ -154,7 +154,7 @@ FAULTS = (
         "Install one of these on it.",
         "",
     ),
-    Known(
+    KnownFault(
         "clock",
         HOST,
         CHECKS,
@@ -163,7 +163,7 @@ FAULTS = (
         "Set the clocks with NTP (timedatectl set-ntp true), then run again.",
         "",
     ),
-    Known(
+    KnownFault(
         "disk",
         HOST,
         CHECKS,
@@ -171,7 +171,7 @@ FAULTS = (
         "Free {lacking}, or put them on another file system.",
         "",
     ),
-    Known(
+    KnownFault(
         "unmounted",
         HOST,
         "module_utils/gaudi/preflight/mounts.py",
@@ -182,7 +182,7 @@ FAULTS = (
         "systemctl daemon-reload, or disable its own unit (systemctl disable).",
         "",
     ),
-    Known(
+    KnownFault(
         "weights",
         HOST,
         CHECKS,
@@ -191,7 +191,7 @@ FAULTS = (
         "",
         remedies={"known": "{advice}"},
     ),
-    Known(
+    KnownFault(
         "habana-runtime",
         HOST,
         CHECKS,
@@ -201,7 +201,7 @@ FAULTS = (
         "container_runtime_habana_key_fingerprint so that it is installed.",
         "",
     ),
-    Known(
+    KnownFault(
         "port",
         HOST,
         CHECKS,
@@ -214,7 +214,7 @@ FAULTS = (
             'or with a serve playbook -e \'{{"serve_options": {{"port": {free}}}}}\'.'
         },
     ),
-    Known(
+    KnownFault(
         "no-room",
         HOST,
         DOCTOR,
@@ -225,7 +225,7 @@ FAULTS = (
     ),
     # How many pieces a start takes is not published; that none of them is left is a guess. Their size:
     # host/low_memory.py.
-    Known(
+    KnownFault(
         "low-memory-fragmented",
         HOST,
         DOCTOR,
@@ -241,7 +241,7 @@ FAULTS = (
             "makes low memory whole.",
         },
     ),
-    Known(
+    KnownFault(
         "process-limit",
         HOST,
         "",
@@ -253,7 +253,7 @@ FAULTS = (
         signs=r"can't start new thread|pthread_create failed|\[Errno 24\]|Too many open files",
         example="RuntimeError: can't start new thread",
     ),
-    Known(
+    KnownFault(
         "memory-corrupted",
         HOST,
         "",
@@ -265,7 +265,7 @@ FAULTS = (
         signs=r"due to hardware memory corruption|Memory failure: 0x[0-9a-f]{1,16}: (?:Killing|Sending SIGBUS)",
         example="Memory failure: 0x1234: Sending SIGBUS to python3:4242 due to hardware memory corruption",
     ),
-    Known(
+    KnownFault(
         "host-memory-short",
         HOST,
         "",
@@ -280,7 +280,7 @@ FAULTS = (
         "memory: you tried to allocate 34359738368 bytes. Error code 12 (Cannot allocate memory)",
     ),
     # Kernel settings.
-    Known(
+    KnownFault(
         "not-in-effect",
         KERNEL,
         JUDGED,
@@ -288,7 +288,7 @@ FAULTS = (
         "playbooks/tune_host.yml sets it.",
         "catalog/host.yml",
     ),
-    Known(
+    KnownFault(
         "not-persistent",
         KERNEL,
         JUDGED,
@@ -296,7 +296,7 @@ FAULTS = (
         "playbooks/tune_host.yml sets it.",
         "catalog/host.yml",
     ),
-    Known(
+    KnownFault(
         "not-configured",
         KERNEL,
         JUDGED,
@@ -304,7 +304,7 @@ FAULTS = (
         "playbooks/tune_host.yml sets it.",
         "catalog/host.yml",
     ),
-    Known(
+    KnownFault(
         "serving-refused",
         KERNEL,
         JUDGED,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .entry import INSTANCES, Known
+from .entry import INSTANCES, KnownFault
 
 FAULTS = (
     # A hub that the server asks by itself: huggingface_hub's errors, and what transformers and datasets say of them.
-    Known(
+    KnownFault(
         "hub-gated",
         INSTANCES,
         "",
@@ -20,7 +20,7 @@ FAULTS = (
         r"|(?:is restricted and )?you are not in the authorized list",
         example="huggingface_hub.errors.GatedRepoError: 401 Client Error.",
     ),
-    Known(
+    KnownFault(
         "weights-path-missing",
         INSTANCES,
         "",
@@ -32,7 +32,7 @@ FAULTS = (
         example="huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or "
         "'namespace/repo_name': '/models/x'.",
     ),
-    Known(
+    KnownFault(
         "hub-forbidden",
         INSTANCES,
         "",
@@ -45,7 +45,7 @@ FAULTS = (
         example="huggingface_hub.errors.HfHubHTTPError: 403 Forbidden: Please enable access to public gated "
         "repositories in your fine-grained token settings to view this repository.",
     ),
-    Known(
+    KnownFault(
         "hub-not-found",
         INSTANCES,
         "",
@@ -59,7 +59,7 @@ FAULTS = (
         r"|401 Client Error: Unauthorized for url|Invalid (?:username or password|user token|credentials in Auth)",
         example="huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1-a;b)",
     ),
-    Known(
+    KnownFault(
         "hub-busy",
         INSTANCES,
         "",
@@ -72,7 +72,7 @@ FAULTS = (
         example="huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: "
         "https://huggingface.co/api/models/a/b",
     ),
-    Known(
+    KnownFault(
         "hub-offline",
         INSTANCES,
         "",
@@ -85,7 +85,7 @@ FAULTS = (
         example="huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/models/a/b: "
         "offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE` environment variable.",
     ),
-    Known(
+    KnownFault(
         "hub-certificate",
         INSTANCES,
         "",
@@ -98,7 +98,7 @@ FAULTS = (
         example="ssl.SSLCertVerificationError: [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed "
         "certificate in certificate chain",
     ),
-    Known(
+    KnownFault(
         "hub-unreachable",
         INSTANCES,
         "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .entry import CARDS, ENGINE, HOST, INFO, INSTANCES, Known
+from .entry import CARDS, ENGINE, HOST, INFO, INSTANCES, KnownFault
 from .shared import CAUSES, DOCTOR, PLAN, STILL_TRANSLATES, SUPERVISOR
 
 _KERNEL_LOG = (
@@ -28,7 +28,7 @@ _OF_A_SHELL = r"(?:\S{1,80}: line \d{1,6}: +\d{1,9} )?"
 
 FAULTS = (
     # The engine.
-    Known(
+    KnownFault(
         "engine-unreachable",
         ENGINE,
         SUPERVISOR + "instance.py",
@@ -39,7 +39,7 @@ FAULTS = (
             "stopping": "{name} may still be running. The next start takes it over, or playbooks/stop.yml removes it."
         },
     ),
-    Known(
+    KnownFault(
         "engine-restarted",
         ENGINE,
         SUPERVISOR + "run.py",
@@ -47,7 +47,7 @@ FAULTS = (
         '"live-restore": true in /etc/docker/daemon.json keeps containers running; the role container_runtime sets it.',
         "",
     ),
-    Known(
+    KnownFault(
         "engine-missing",
         ENGINE,
         SUPERVISOR + "engine.py",
@@ -56,7 +56,7 @@ FAULTS = (
         "",
     ),
     # Instances, found by the doctor.
-    Known(
+    KnownFault(
         "no-unit",
         INSTANCES,
         "module_utils/gaudi/serving/unserved.py",
@@ -65,10 +65,10 @@ FAULTS = (
         "(playbooks/remove.yml --limit {node} -e instance={instance}).",
         "",
     ),
-    Known(
+    KnownFault(
         "state-damaged", INSTANCES, DOCTOR, "{instance}: {what}.", "Its supervisor writes it anew when it starts.", ""
     ),
-    Known(
+    KnownFault(
         "crash-loop",
         INSTANCES,
         DOCTOR,
@@ -76,7 +76,7 @@ FAULTS = (
         "What it says last has to be fixed: playbooks/logs.yml -e instance={instance}.",
         "",
     ),
-    Known(
+    KnownFault(
         "waiting",
         INSTANCES,
         DOCTOR,
@@ -84,7 +84,7 @@ FAULTS = (
         "It goes on by itself once that is fixed.",
         "",
     ),
-    Known(
+    KnownFault(
         "unit-failed",
         INSTANCES,
         DOCTOR,
@@ -92,8 +92,8 @@ FAULTS = (
         "Look at journalctl -u vllm-{instance}, then: systemctl start vllm-{instance}.",
         "",
     ),
-    Known("stopped", INSTANCES, DOCTOR, "{instance} is stopped;", "playbooks/start.yml starts it.", "", INFO),
-    Known(
+    KnownFault("stopped", INSTANCES, DOCTOR, "{instance} is stopped;", "playbooks/start.yml starts it.", "", INFO),
+    KnownFault(
         "not-as-planned",
         INSTANCES,
         "library/node_faults_info.py",
@@ -106,7 +106,7 @@ FAULTS = (
         },
     ),
     # Instances, found by their supervisor before a start.
-    Known(
+    KnownFault(
         "plan",
         INSTANCES,
         SUPERVISOR + "instance.py",
@@ -114,7 +114,7 @@ FAULTS = (
         "Run site.yml, which writes it.",
         "",
     ),
-    Known(
+    KnownFault(
         "guard-missing",
         INSTANCES,
         SUPERVISOR + "instance.py",
@@ -122,7 +122,7 @@ FAULTS = (
         "Run site.yml, which writes it.",
         "",
     ),
-    Known(
+    KnownFault(
         "keys",
         INSTANCES,
         SUPERVISOR + "instance.py",
@@ -130,7 +130,7 @@ FAULTS = (
         "Run site.yml, which writes it.",
         "",
     ),
-    Known(
+    KnownFault(
         "container-name-taken",
         INSTANCES,
         SUPERVISOR + "instance.py",
@@ -138,7 +138,7 @@ FAULTS = (
         "Remove or rename it.",
         "",
     ),
-    Known(
+    KnownFault(
         "reservation",
         INSTANCES,
         SUPERVISOR + "instance.py",
@@ -146,7 +146,7 @@ FAULTS = (
         "Run the playbook again, which reserves cards.",
         "",
     ),
-    Known(
+    KnownFault(
         "iommu-translates",
         HOST,
         SUPERVISOR + "instance.py",
@@ -157,7 +157,7 @@ FAULTS = (
         "catalog/host.yml, rules iommu",
         remedies={"started-so": STILL_TRANSLATES + "."},
     ),
-    Known(
+    KnownFault(
         "card-missing",
         CARDS,
         PLAN,
@@ -165,7 +165,7 @@ FAULTS = (
         "Look at dmesg and lspci -d 1da3:.",
         "",
     ),
-    Known(
+    KnownFault(
         "card-replaced",
         CARDS,
         PLAN,
@@ -173,7 +173,7 @@ FAULTS = (
         "Run the playbook again to plan with the new one.",
         "",
     ),
-    Known(
+    KnownFault(
         "ports-open",
         INSTANCES,
         SUPERVISOR + "closing.py",
@@ -182,7 +182,7 @@ FAULTS = (
         "",
         remedies={"missing": "Install the package nftables; the role container_runtime does so."},
     ),
-    Known(
+    KnownFault(
         "going-back",
         INSTANCES,
         SUPERVISOR + "plan_history.py",
@@ -191,7 +191,7 @@ FAULTS = (
         "",
     ),
     # Instances, found by their supervisor while a server runs.
-    Known(
+    KnownFault(
         "probe",
         INSTANCES,
         SUPERVISOR + "run.py",
@@ -199,7 +199,7 @@ FAULTS = (
         "Run the playbook again, which writes the instance's files again.",
         "",
     ),
-    Known(
+    KnownFault(
         "stalled",
         INSTANCES,
         SUPERVISOR + "run.py",
@@ -207,7 +207,7 @@ FAULTS = (
         "The journal has the last lines.",
         "",
     ),
-    Known(
+    KnownFault(
         "start-timeout",
         INSTANCES,
         SUPERVISOR + "starting.py",
@@ -215,7 +215,7 @@ FAULTS = (
         "Warm up fewer buckets, or set a higher vllm_service_longest_start.",
         "",
     ),
-    Known(
+    KnownFault(
         "card-memory-held",
         CARDS,
         SUPERVISOR + "freeing.py",
@@ -229,7 +229,7 @@ FAULTS = (
             "cards. The next attempt starts then."
         },
     ),
-    Known(
+    KnownFault(
         "lost-while-serving",
         CARDS,
         SUPERVISOR + "run.py",
@@ -241,7 +241,7 @@ FAULTS = (
             "id). The instance starts then."
         },
     ),
-    Known(
+    KnownFault(
         "not-answering",
         INSTANCES,
         SUPERVISOR + "run.py",
@@ -249,7 +249,7 @@ FAULTS = (
         "playbooks/logs.yml has its last lines.",
         "",
     ),
-    Known(
+    KnownFault(
         "port-blocked",
         INSTANCES,
         SUPERVISOR + "run.py",
@@ -260,7 +260,7 @@ FAULTS = (
         "",
     ),
     # Instances whose server ended without a line that gives the reason.
-    Known(
+    KnownFault(
         "out-of-host-memory",
         HOST,
         CAUSES,
@@ -272,7 +272,7 @@ FAULTS = (
             "Kubernetes, MemoryMax of systemd), or leave it out."
         },
     ),
-    Known(
+    KnownFault(
         "container-killed",
         INSTANCES,
         CAUSES,
@@ -280,7 +280,7 @@ FAULTS = (
         "journalctl -u docker and dmesg show who did it.",
         "",
     ),
-    Known(
+    KnownFault(
         "memory-limit",
         HOST,
         "",
@@ -294,7 +294,7 @@ FAULTS = (
         r"|\bKilled \S{1,200} due to memory pressure\b|low on resource: memory\b",
         example="      Reason:       OOMKilled",
     ),
-    Known(
+    KnownFault(
         "process-killed",
         HOST,
         CAUSES,
@@ -311,7 +311,7 @@ FAULTS = (
         example="RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
         "{'EngineCore_DP0': -9}",
     ),
-    Known(
+    KnownFault(
         "process-vanished",
         INSTANCES,
         CAUSES,
@@ -321,7 +321,7 @@ FAULTS = (
         "Neither: somebody stopped it (journalctl -u docker), or the log lacks the process's standard error.",
         "vllm/v1/executor/multiproc_executor.py and v1/engine/core_client.py, which print no more of such an end",
     ),
-    Known(
+    KnownFault(
         "crashed",
         INSTANCES,
         CAUSES,
@@ -341,7 +341,7 @@ FAULTS = (
         rf"|^{_OF_A_SHELL}Segmentation fault(?:$|\s{{2,}})",
         example="!!!!!!! Segfault encountered !!!!!!!",
     ),
-    Known(
+    KnownFault(
         "bus-error",
         INSTANCES,
         CAUSES,
@@ -356,7 +356,7 @@ FAULTS = (
         rf"|{_EXIT_CODE}(?:-7|135))\b|\bstatus=7/BUS\b|Failed core proc\(s\): \{{[^}}]{{0,200}}: (?:-7|135)\b",
         example="Fatal Python error: Bus error",
     ),
-    Known(
+    KnownFault(
         "package-missing",
         INSTANCES,
         "",
@@ -370,7 +370,7 @@ FAULTS = (
         example="ImportError: This modeling file requires the following packages that were not found in your "
         "environment: einops. Run `pip install einops`",
     ),
-    Known(
+    KnownFault(
         "engine-died",
         INSTANCES,
         CAUSES,
@@ -379,7 +379,7 @@ FAULTS = (
         "core_client.py, multiproc_executor.py, utils.py and exceptions.py in vllm/v1",
         remedies={"silent": "It said nothing; dmesg tells whether the kernel or the driver ended it."},
     ),
-    Known(
+    KnownFault(
         "container-not-started",
         INSTANCES,
         CAUSES,
@@ -388,7 +388,7 @@ FAULTS = (
         "",
         remedies={"silent": "It said nothing."},
     ),
-    Known(
+    KnownFault(
         "server-ended",
         INSTANCES,
         CAUSES,

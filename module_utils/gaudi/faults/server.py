@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .entry import CARDS, ENGINE, HOST, INSTANCES, Known
+from .entry import CARDS, ENGINE, HOST, INSTANCES, KnownFault
 from .shared import COMPACT, FULL, MANUAL, NOT_ACQUIRED, PLUGIN, START_AGAIN
 
 FAULTS = (
     # Instances, by a line of the server's log or of docker's. The order matters: of all entries with a match among the
     # last lines, the first one is the reason; the others are its consequences.
-    Known(
+    KnownFault(
         "card-busy",
         CARDS,
         "",
@@ -23,7 +23,7 @@ FAULTS = (
         "it, or give each its own cards",
         example="RuntimeError: synStatus=20 [Device already acquired] Device acquire failed.",
     ),
-    Known(
+    KnownFault(
         "card-not-passed",
         ENGINE,
         "",
@@ -37,7 +37,7 @@ FAULTS = (
         "HABANA_VISIBLE_DEVICES",
         example="RuntimeError: synStatus=8 [Device not found] Device acquire failed.",
     ),
-    Known(
+    KnownFault(
         "other-release",
         ENGINE,
         "",
@@ -51,7 +51,7 @@ FAULTS = (
         check="hl-smi and the image are of two releases: install the driver of the image's (playbooks/driver.yml)",
         example="Incompatible LKD version",
     ),
-    Known(
+    KnownFault(
         "engine-ready-timeout",
         INSTANCES,
         "",
@@ -61,7 +61,7 @@ FAULTS = (
         signs=r"Timed out waiting for (?:engine core processes to start|engines to send ?initial message)",
         example="TimeoutError: Timed out waiting for engine core processes to start.",
     ),
-    Known(
+    KnownFault(
         "worker-timeout",
         INSTANCES,
         "",
@@ -76,7 +76,7 @@ FAULTS = (
         signs=r"RPC call to \w+ timed out|Engine iteration timed out|Server didn't reply within \d+ ms",
         example="TimeoutError: RPC call to execute_model timed out.",
     ),
-    Known(
+    KnownFault(
         "vendor-libraries",
         INSTANCES,
         "",
@@ -89,7 +89,7 @@ FAULTS = (
         r"object|habana\S*\.so\S*: undefined symbol",
         example="OSError: libSynapse.so: cannot open shared object file: No such file or directory",
     ),
-    Known(
+    KnownFault(
         "no-plugin",
         INSTANCES,
         "",
@@ -104,7 +104,7 @@ FAULTS = (
         r"|is detected as neither HPU fork nor CPU upstream",
         example="RuntimeError: Failed to infer device type",
     ),
-    Known(
+    KnownFault(
         "system-library-missing",
         INSTANCES,
         "",
@@ -117,7 +117,7 @@ FAULTS = (
         r"cannot open shared object file",
         example="ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
     ),
-    Known(
+    KnownFault(
         "context-not-created",
         HOST,
         "",
@@ -128,7 +128,7 @@ FAULTS = (
         signs=r"ctx_init failed|Failed to create context -12\b",
         example="habanalabs 0000:33:00.0: Failed to create context -12",
     ),
-    Known(
+    KnownFault(
         "locked-memory",
         HOST,
         "",
@@ -142,7 +142,7 @@ FAULTS = (
         example="hcl_ibverbs.cpp:405(reg_mr): The condition [ ibmr ] failed. ibv_reg_dmabuf_mr() failed: Cannot "
         "allocate memory",
     ),
-    Known(
+    KnownFault(
         "no-verbs",
         CARDS,
         "",
@@ -155,7 +155,7 @@ FAULTS = (
         example="hcl_device_control_factory.cpp:84(initDevice): The condition [ g_ibv.init(deviceConfig) == "
         "hcclSuccess ] failed. ibv initialization failed",
     ),
-    Known(
+    KnownFault(
         "verbs-not-passed",
         ENGINE,
         "",
@@ -168,7 +168,7 @@ FAULTS = (
         check="/dev/infiniband is missing: load ib_uverbs",
         example="ibv initialization failed",
     ),
-    Known(
+    KnownFault(
         "verbs-failed",
         CARDS,
         "",
@@ -178,7 +178,7 @@ FAULTS = (
         signs=r"ibv initialization failed|failed to find matching Habana IB device",
         example="ibv initialization failed",
     ),
-    Known(
+    KnownFault(
         "server-type",
         CARDS,
         "",
@@ -190,7 +190,7 @@ FAULTS = (
         example="hcl_device_control_factory.cpp::71(initDevice): The condition [ false ] failed. Invalid server type "
         "(4[OCP1]) requested to generate controller.",
     ),
-    Known(
+    KnownFault(
         "card-reset",
         CARDS,
         "",
@@ -202,7 +202,7 @@ FAULTS = (
         signs=r"synStatus[= ]+(?:synStatus )?17\b|\[Device (?:in reset|reset)\]",
         example="RuntimeError: synStatus=17 [Device in reset] synEventSynchronize failed.",
     ),
-    Known(
+    KnownFault(
         "card-fatal-error",
         CARDS,
         "",
@@ -215,7 +215,7 @@ FAULTS = (
         example="Synapse detected a device critical error that requires a restart. Killing process in 5 seconds "
         "(hl: 6) 10:29:11 [No progress error]",
     ),
-    Known(
+    KnownFault(
         "too-few-cards",
         CARDS,
         "",
@@ -228,7 +228,7 @@ FAULTS = (
         example="ValueError: The number of required HPUs exceeds the total number of available HPUs in the placement "
         "group.",
     ),
-    Known(
+    KnownFault(
         "wrong-buckets",
         INSTANCES,
         "",
@@ -239,7 +239,7 @@ FAULTS = (
         r"|Min\. batch size cannot be greater than max|bucketing_strategy: .* is not in allowed options",
         example="AssertionError: Min. batch size cannot be greater than max",
     ),
-    Known(
+    KnownFault(
         "lazy-mode",
         INSTANCES,
         "",
@@ -250,7 +250,7 @@ FAULTS = (
         signs=r"ValidateSyncInputTensors tensor_data is empty|Neither storage attached to input tensor",
         example="RuntimeError: Neither storage attached to input tensor, not its view.",
     ),
-    Known(
+    KnownFault(
         "lazy-collectives",
         INSTANCES,
         "",
@@ -261,7 +261,7 @@ FAULTS = (
         signs=r"collective nonSFG is not supported during hpu graph capturing",
         example="RuntimeError: collective nonSFG is not supported during hpu graph capturing",
     ),
-    Known(
+    KnownFault(
         "scale-patching",
         INSTANCES,
         "",
@@ -271,7 +271,7 @@ FAULTS = (
         signs=r"Scaling method \S+ is not supported for runtime scale patching",
         example="ValueError: Scaling method MAXABS_HW is not supported for runtime scale patching",
     ),
-    Known(
+    KnownFault(
         "graph-compiler",
         INSTANCES,
         "",
@@ -289,7 +289,7 @@ FAULTS = (
         r"|synGraphCompile: SYN_API_CALL failed|Graph optimization failed pass",
         example="RuntimeError: Graph compile failed. synStatus=synStatus 26 [Generic failure].",
     ),
-    Known(
+    KnownFault(
         "software-versions",
         INSTANCES,
         "",
@@ -311,7 +311,7 @@ FAULTS = (
         r"|Tokenizer(?:Fast)?|Processor))' object has no attribute",
         example="TypeError: FusedSDPA.forward() takes from 4 to 9 positional arguments but 12 were given",
     ),
-    Known(
+    KnownFault(
         "model-not-for-card",
         INSTANCES,
         "",
@@ -329,7 +329,7 @@ FAULTS = (
         r"|AssertionError: Input must be 2D",
         example="NotImplementedError: Sparse Attention is not supported on HPU.",
     ),
-    Known(
+    KnownFault(
         "experts-not-divisible",
         INSTANCES,
         "",
@@ -341,7 +341,7 @@ FAULTS = (
         example="ValueError: The output_size of gate's and up's weight = 192 is not divisible by weight quantization "
         "block_n = 128.",
     ),
-    Known(
+    KnownFault(
         "quantization-not-for-card",
         INSTANCES,
         "",
@@ -354,7 +354,7 @@ FAULTS = (
         r"(?i:hpu)",
         example="KeyError: <PlatformEnum.HPU: 4>",
     ),
-    Known(
+    KnownFault(
         "experts-quantized",
         INSTANCES,
         "",
@@ -365,7 +365,7 @@ FAULTS = (
         signs=r"No \w{2,20} MoE backend\b",
         example="NotImplementedError: No MXFP4 MoE backend supports the deployment configuration.",
     ),
-    Known(
+    KnownFault(
         "operation-missing",
         INSTANCES,
         "",
@@ -380,7 +380,7 @@ FAULTS = (
         r"|'_OpNamespace' '\w{1,40}' object has no attribute",
         example="RuntimeError: Device type HPU is not supported for torch.Generator() api.",
     ),
-    Known(
+    KnownFault(
         "forked-late",
         INSTANCES,
         "",
@@ -390,7 +390,7 @@ FAULTS = (
         signs=r"Cannot re-initialize \w{2,5} in forked subprocess",
         example="RuntimeError: Cannot re-initialize HPU in forked subprocess.",
     ),
-    Known(
+    KnownFault(
         "triton-kernel",
         INSTANCES,
         "",
@@ -402,7 +402,7 @@ FAULTS = (
         signs=r"\b0 active drivers \(\[",
         example="RuntimeError: 0 active drivers ([]). There should only be one.",
     ),
-    Known(
+    KnownFault(
         "model-unknown",
         INSTANCES,
         "",
@@ -413,7 +413,7 @@ FAULTS = (
         r"|Transformers does not recognize this architecture|has no vLLM implementation",
         example="ValueError: Model architectures ['GlmMoeDsaForCausalLM'] are not supported for now.",
     ),
-    Known(
+    KnownFault(
         "code-not-trusted",
         INSTANCES,
         "",
@@ -424,7 +424,7 @@ FAULTS = (
         example="ValueError: The repository for /models/x contains custom code which must be executed to "
         "correctly load the model.",
     ),
-    Known(
+    KnownFault(
         "pictures-together",
         INSTANCES,
         "",
@@ -434,7 +434,7 @@ FAULTS = (
         signs=r"Attempted to assign [\d +=]{1,200} multimodal tokens to \d{1,9} placeholders",
         example="ValueError: Attempted to assign 2160 + 2144 = 4304 multimodal tokens to 0 placeholders",
     ),
-    Known(
+    KnownFault(
         "too-many-at-once",
         INSTANCES,
         "",
@@ -446,7 +446,7 @@ FAULTS = (
         signs=r"AssertionError: req_id: ",
         example="AssertionError: req_id: chatcmpl-1",
     ),
-    Known(
+    KnownFault(
         "speculation",
         INSTANCES,
         "",
@@ -457,7 +457,7 @@ FAULTS = (
         signs=r"IndexError: index \d+ is out of bounds",
         example="IndexError: index 8 is out of bounds for dimension 0 with size 8",
     ),
-    Known(
+    KnownFault(
         "no-drafter",
         INSTANCES,
         "",
@@ -467,7 +467,7 @@ FAULTS = (
         signs=r"Medusa speculative decoding is not supported|Unknown speculative decoding method",
         example="NotImplementedError: Medusa speculative decoding is not supported",
     ),
-    Known(
+    KnownFault(
         "option-not-for-gaudi",
         INSTANCES,
         "",
@@ -478,7 +478,7 @@ FAULTS = (
         r"|available) (?:on|for|by|in|with) (?:the |Intel )?(?i:hpu|gaudi)",
         example="ValueError: Prompt logprobs are not supported on HPU",
     ),
-    Known(
+    KnownFault(
         "profiled",
         INSTANCES,
         "",
@@ -488,7 +488,7 @@ FAULTS = (
         signs=r"AssertionError: Finished profiling",
         example="AssertionError: Finished profiling",
     ),
-    Known(
+    KnownFault(
         "kv-cache-too-small",
         INSTANCES,
         "",
@@ -500,7 +500,7 @@ FAULTS = (
         r"|KV cache is needed, which is larger",
         example="ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`.",
     ),
-    Known(
+    KnownFault(
         "picture-too-large",
         INSTANCES,
         "",
@@ -515,7 +515,7 @@ FAULTS = (
         signs=FULL,
         example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
     ),
-    Known(
+    KnownFault(
         "out-of-device-memory",
         INSTANCES,
         "",
@@ -534,7 +534,7 @@ FAULTS = (
         signs=FULL,
         example="RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::46661632 (44.5)MB",
     ),
-    Known(
+    KnownFault(
         "hcl-port-down",
         CARDS,
         "",
@@ -550,7 +550,7 @@ FAULTS = (
         example="hcl_idevice.cpp:497(allocateQp): The condition [ isNicUp(port) ] failed. Nic(9) is DOWN, can't "
         "allocate connection",
     ),
-    Known(
+    KnownFault(
         "hcl-check-failed",
         CARDS,
         "",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .entry import INFO, INSTANCES, WARNING, Known
+from .entry import INFO, INSTANCES, WARNING, KnownFault
 from .shared import DOCTOR, LOG_FILE, MANUAL, SERVING
 
 FAULTS = (
     # Logs that playbooks/explain.yml reads, and that none of the above explains.
-    Known(
+    KnownFault(
         "unknown",
         INSTANCES,
         LOG_FILE,
@@ -17,7 +17,7 @@ FAULTS = (
         "",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "no-failure",
         INSTANCES,
         LOG_FILE,
@@ -29,7 +29,7 @@ FAULTS = (
         INFO,
         remedies={"figures": "Nothing. If something failed beside it, give the log of that."},
     ),
-    Known(
+    KnownFault(
         "stopped-on-purpose",
         INSTANCES,
         LOG_FILE,
@@ -41,7 +41,7 @@ FAULTS = (
         INFO,
     ),
     # Messages of a server about a request, after which it goes on.
-    Known(
+    KnownFault(
         "media-fetch-timeout",
         INSTANCES,
         DOCTOR,
@@ -54,7 +54,7 @@ FAULTS = (
         example="raise asyncio.TimeoutError from e",
     ),
     # What the supervisor counts while an instance serves.
-    Known(
+    KnownFault(
         "not-warmed-up",
         INSTANCES,
         SERVING,
@@ -74,7 +74,7 @@ FAULTS = (
             "unknown": "No option is known to cover it: {why}. playbooks/plan.yml shows the plan's shapes.",
         },
     ),
-    Known(
+    KnownFault(
         "preempted",
         INSTANCES,
         SERVING,
@@ -85,7 +85,7 @@ FAULTS = (
         "vllm:num_preemptions_total, vllm/engine/metrics.py of the forks and vllm/v1/metrics/loggers.py",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "requests-wait",
         INSTANCES,
         SERVING,
@@ -95,7 +95,7 @@ FAULTS = (
         "vllm:num_requests_waiting, which the supervisor reads every ten seconds",
         WARNING,
     ),
-    Known(
+    KnownFault(
         "answers-cut",
         INSTANCES,
         SERVING,

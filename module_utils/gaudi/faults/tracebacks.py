@@ -22,7 +22,7 @@ from ..base.server_log import (
     read_line,
     without_bars,
 )
-from .entry import ERROR, Known
+from .entry import ERROR, KnownFault
 from .known import FAULTS
 
 # Bounds: processes times the places they log from; tracebacks of each; exceptions of each. A server of eight cards has
@@ -117,7 +117,7 @@ _GROUP = re.compile(r" {0,40}(?:\| ?|\+ (?=Exception Group )|\+-(?:\+-)?-*(?: \d
 
 
 @dataclass
-class Raised:
+class RaisedException:
     """One exception: its line, further lines of its message, and the last frame (place and code)."""
 
     text: str
@@ -165,9 +165,9 @@ class Chain:
     process: str
     number: int
     of_request: bool = False
-    raised: list[Raised] = field(default_factory=list)
+    raised: list[RaisedException] = field(default_factory=list)
 
-    def explaining(self) -> Raised | None:
+    def explaining(self) -> RaisedException | None:
         """Return the exception that explains the others; None where all report a failure elsewhere.
 
         A direct cause is followed to its first exception. Of "during handling" the later one counts, because it is what
@@ -187,7 +187,7 @@ class Chain:
             at += 1
         return None if at < 0 or self.raised[at].is_wrapper else self.raised[at]
 
-    def add(self, raised: Raised) -> None:
+    def add(self, raised: RaisedException) -> None:
         """Add an exception; of a long chain the middle is dropped."""
         self.raised.append(raised)
         if len(self.raised) > EXCEPTIONS:
@@ -196,7 +196,7 @@ class Chain:
 
 
 @dataclass
-class _Stream:
+class _TracebackReader:
     """One place from which one process prints: where in a traceback it is."""
 
     chains: list[Chain] = field(default_factory=list)
@@ -211,7 +211,7 @@ class _Stream:
     grouped: bool = False
     """Whether the lines are of a group of exceptions, each behind a bar."""
     filling: str = ""
-    """As in Raised, by the frames so far."""
+    """As in RaisedException, by the frames so far."""
     raised: bool = False
     """Whether no traceback has begun since the last exception: what follows may be of its message."""
 
@@ -238,7 +238,9 @@ class _Stream:
         elif (_RAISED if self.inside else _NAMED).match(text):
             if not self.inside:
                 self._begin(line.process, number)
-            raised = Raised(text[:CHARACTERS], _place(self.frames), self.follows, served=served, filling=self.filling)
+            raised = RaisedException(
+                text[:CHARACTERS], _place(self.frames), self.follows, served=served, filling=self.filling
+            )
             self.chains[-1].add(raised)
             self.inside, self.follows, self.goes_on, self.raised, self.frames = False, "", True, True, []
         else:
@@ -278,7 +280,7 @@ class _Stream:
         return True
 
 
-SIGNS: tuple[tuple[Known, re.Pattern[str]], ...] = tuple(
+SIGNS: tuple[tuple[KnownFault, re.Pattern[str]], ...] = tuple(
     (each, re.compile("|".join(f"(?:{part})" for part in (each.signs, each.hints) if part)))
     for each in FAULTS
     if (each.signs or each.hints) and each.severity == ERROR
@@ -293,7 +295,7 @@ class ServerLog:
         self.served = served
         """Whether the server listens: from then on its lines may hold requests."""
         self._number = 0
-        self._streams: dict[tuple[str, str], _Stream] = {}
+        self._streams: dict[tuple[str, str], _TracebackReader] = {}
         self._requests = Requests()
         self._api_server = ApiServer()
         self._condition: list[str] = []
@@ -376,7 +378,7 @@ class ServerLog:
                 if (known.id, error) not in self.telling and self._tells(pattern, line.text, stream):
                     self.telling[known.id, error] = (self._number, line.text.strip()[:CHARACTERS])
 
-    def _tells(self, pattern: re.Pattern[str], text: str, stream: _Stream) -> bool:
+    def _tells(self, pattern: re.Pattern[str], text: str, stream: _TracebackReader) -> bool:
         """Whether a line shows a fault.
 
         Once the server listens, a sign counts at the beginning of a line only: further on, the text may be a client's.
@@ -400,12 +402,12 @@ class ServerLog:
         elif len(self._condition) > _CONDITION_LINES:
             self._condition = []
 
-    def _stream(self, line: ServerLine) -> _Stream:
+    def _stream(self, line: ServerLine) -> _TracebackReader:
         """Return where a line is from; beyond the bound all others are one."""
         key = (line.process, line.source)
         if key not in self._streams and len(self._streams) >= STREAMS:
             key = ("", "")
-        return self._streams.setdefault(key, _Stream())
+        return self._streams.setdefault(key, _TracebackReader())
 
 
 def is_minor(line: ServerLine) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..base import refusal
-from .entry import Known
+from .entry import KnownFault
 from .known import FAULTS
 
 _BY_ID = {fault.id: fault for fault in FAULTS}
@@ -16,7 +16,7 @@ def with_id(sentence: str, identifier: str) -> str:
     return refusal.with_id(sentence, identifier if identifier in _BY_ID else "")
 
 
-def fault(identifier: str) -> Known:
+def fault(identifier: str) -> KnownFault:
     """Return the entry of a fault."""
     return _BY_ID[identifier]
 
@@ -26,7 +26,7 @@ def say(identifier: str, case: str = "", /, **facts: object) -> str:
     return fault(identifier).say(case, **facts)
 
 
-def fill(known: Known, case: str = "", /, **facts: object) -> tuple[str, str]:
+def fill(known: KnownFault, case: str = "", /, **facts: object) -> tuple[str, str]:
     """Return the sentence and the remedy of a fault, filled in."""
     return known.filled(case, **facts)
 

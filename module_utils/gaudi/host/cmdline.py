@@ -35,7 +35,7 @@ _STAYS = {"iommu": ("off",)}
 
 
 @dataclass(frozen=True)
-class Needed:
+class NeededArgument:
     """One argument: its purpose, why this node needs it, and the kernel versions that need it (none named: all).
 
     ``shown``: what counts is not the argument but what the kernel shows of the cards' IOMMU groups (iommu.py).
@@ -146,16 +146,16 @@ def needed(
     kernels: Sequence[str],
     always: Sequence[str] = (),
     release: str = "",
-) -> list[Needed]:
+) -> list[NeededArgument]:
     """Return the arguments of the catalogue's rules that apply to the node's system, kernels and release.
 
     ``kernels``: releases that run or can be booted; a kernel that waits for the next boot counts too. A rule is {"id",
     "arguments", "purpose", "because", and "when": {"systems": [...], "kernels": [...], "from_release",
     "before_release"}}; without "when" it applies to every node. Rules whose id is in ``always`` apply to any system and
-    kernel. An unknown ``release`` is an old one. "shown_by": as Needed.shown. Raises Refusal for a rule that cannot be
-    read.
+    kernel. An unknown ``release`` is an old one. "shown_by": as NeededArgument.shown. Raises Refusal for a rule that
+    cannot be read.
     """
-    found: list[Needed] = []
+    found: list[NeededArgument] = []
     for rule in rules:
         when = rule.get("when", {})
         arguments, purpose = rule.get("arguments"), rule.get("purpose")
@@ -175,11 +175,11 @@ def needed(
             because = str(rule.get("because", ""))
             only = () if forced else versions
             shown = "shown_by" in rule
-            found += [Needed(argument, str(purpose), because, only, shown) for argument in check(arguments)]
+            found += [NeededArgument(argument, str(purpose), because, only, shown) for argument in check(arguments)]
     return found
 
 
-def on_processor(needed: Sequence[Needed], cpuinfo: str) -> list[Needed]:
+def on_processor(needed: Sequence[NeededArgument], cpuinfo: str) -> list[NeededArgument]:
     """Return the arguments as they concern the node's processors; ``cpuinfo``: the text of /proc/cpuinfo.
 
     intel_iommu= does nothing on a processor of AMD, whose IOMMU is on by default (amd_iommu=off disables it), so that
@@ -194,10 +194,10 @@ def on_processor(needed: Sequence[Needed], cpuinfo: str) -> list[Needed]:
     ]
 
 
-def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[Needed]:
+def past(arguments: Iterable[str], wanted: Sequence[str]) -> list[NeededArgument]:
     """Return arguments that this project set and that are no longer wanted, so that a reboot removes them."""
     return [
-        Needed(argument, "speed", "the inventory no longer asks for it, and a reboot takes it away")
+        NeededArgument(argument, "speed", "the inventory no longer asks for it, and a reboot takes it away")
         for argument in dict.fromkeys(arguments)
         if argument not in wanted
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base import documents
-from .cmdline import Needed, holds
+from .cmdline import NeededArgument, holds
 from .state import lacks_in_effect, reboot_reasons, serving_refusal
 
 SCHEMA = 2
@@ -54,9 +54,9 @@ def refresh(document: Mapping[str, Any], kernel: str, running: Sequence[str], tr
     }
 
 
-def _needed(entry: Mapping[str, Any]) -> Needed:
+def _needed(entry: Mapping[str, Any]) -> NeededArgument:
     shown = entry.get("shown", False)
-    return Needed(entry["argument"], entry["purpose"], entry["because"], tuple(entry["kernels"]), shown)
+    return NeededArgument(entry["argument"], entry["purpose"], entry["because"], tuple(entry["kernels"]), shown)
 
 
 def waits(document: Mapping[str, Any]) -> list[str]:

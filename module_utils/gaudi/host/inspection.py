@@ -11,7 +11,7 @@ from typing import Any
 from . import cmdline, energy, grub, iommu, state, sysctl, tuned, tuners
 from . import files as host_files
 from .boot import Boot
-from .cmdline import Needed
+from .cmdline import NeededArgument
 from .document import SCHEMA
 from .grub import Word
 
@@ -29,7 +29,7 @@ class HostFacts:
     kernel: str
     container: bool
     virtual: bool
-    memory: sysctl.Memory
+    memory: sysctl.NodeMemory
     running: Mapping[str, str]
     """The wanted kernel settings that this kernel knows, and their values."""
     abandoned: Mapping[str, str]
@@ -73,7 +73,7 @@ class HostFacts:
     obstacles: Mapping[str, str | None]
     drop_in: bool
     """Whether there is anything at the path of GRUB's drop-in."""
-    groups: Sequence[iommu.Group]
+    groups: Sequence[iommu.IommuGroup]
     """The IOMMU groups of the cards."""
 
 
@@ -93,7 +93,7 @@ class Inspection:
     # The kernel command line.
 
     @cached_property
-    def needed(self) -> list[Needed]:
+    def needed(self) -> list[NeededArgument]:
         """The arguments that this node needs, for every kernel that can be booted."""
         seen = self.seen
         # An installed kernel is booted sooner or later, even if no boot entry has it now.
@@ -132,7 +132,7 @@ class Inspection:
         return {argument: cause or self.taken_away for argument, cause in causes.items()}
 
     @cached_property
-    def waiting(self) -> list[Needed]:
+    def waiting(self) -> list[NeededArgument]:
         """The arguments that a reboot makes effective."""
         seen = self.seen
         if seen.container:
@@ -179,17 +179,17 @@ class Inspection:
         return list(state.remember(self.record, {"arguments": self.gone})["arguments"])
 
     @cached_property
-    def past(self) -> list[Needed]:
+    def past(self) -> list[NeededArgument]:
         """Arguments of ours that are no longer wanted."""
         return cmdline.past([*self.wanted["formerly"], *self.given_up], self.arguments)
 
     @cached_property
-    def removed_at_reboot(self) -> list[Needed]:
+    def removed_at_reboot(self) -> list[NeededArgument]:
         """Arguments that the running kernel has and the next boot will not have."""
         return state.removed_at_reboot([*self.needed, *self.past], self.seen.boot.entries, self.seen.command_line)
 
     @cached_property
-    def given_up_until_reboot(self) -> list[Needed]:
+    def given_up_until_reboot(self) -> list[NeededArgument]:
         """Of the arguments in removed_at_reboot, those that the inventory no longer asks for."""
         return [need for need in self.removed_at_reboot if need in self.past]
 

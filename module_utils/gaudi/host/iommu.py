@@ -16,7 +16,7 @@ _GIVEN_AWAY = "vfio-pci"
 
 
 @dataclass(frozen=True)
-class Group:
+class IommuGroup:
     """What the kernel shows of the IOMMU for one card: /sys/bus/pci/devices/BUS_ID/iommu_group."""
 
     bus_id: str
@@ -35,7 +35,7 @@ def required(*versions: str | None) -> bool:
     return any(reached(version, SINCE) for version in versions if version)
 
 
-def translates(group: Group, running: Sequence[str]) -> bool:
+def translates(group: IommuGroup, running: Sequence[str]) -> bool:
     """Whether an IOMMU translates the addresses of a card of this node; ``running``: words of /proc/cmdline.
 
     All types but identity do: DMA and DMA-FQ by the kernel's own tables, unmanaged by those of another program. Where
@@ -47,8 +47,8 @@ def translates(group: Group, running: Sequence[str]) -> bool:
 
 
 def translating(
-    groups: Iterable[Group], running: Sequence[str], modules: Iterable[int] | None = None
-) -> tuple[Group, ...]:
+    groups: Iterable[IommuGroup], running: Sequence[str], modules: Iterable[int] | None = None
+) -> tuple[IommuGroup, ...]:
     """Return the cards whose addresses are translated.
 
     modules: only of these. A card whose driver does not tell its module id may be one of them; one without a driver,
@@ -63,7 +63,7 @@ def translating(
     )
 
 
-def shown(groups: Iterable[Group]) -> str:
+def shown(groups: Iterable[IommuGroup]) -> str:
     """Return the types of cards, each with its cards: "DMA-FQ of 0000:33:00.0 (module 3)". "" without a card."""
     cards: dict[str, list[str]] = {}
     for group in groups:

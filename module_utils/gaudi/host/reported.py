@@ -32,7 +32,7 @@ class Tuning:
     kernel: str
     running: Sequence[str]
     """The words of /proc/cmdline."""
-    groups: tuple[iommu.Group, ...]
+    groups: tuple[iommu.IommuGroup, ...]
     recorded: Mapping[str, Any] | None = None
     """The document of the role; None on a host that was never tuned."""
     damage: str = ""
@@ -53,7 +53,7 @@ def tuning(facts: Mapping[str, Any]) -> Tuning:
         sequence(facts.get(key), f"The part tuning: {key}", most)
     if wrong := misfit(facts, _FORM):
         raise Refusal("tuning_unreadable", f"The node reports no {wrong} of its tuning, or of another type.")
-    groups = tuple(iommu.Group(**{key: group[key] for key in _GROUP}) for group in facts["groups"])
+    groups = tuple(iommu.IommuGroup(**{key: group[key] for key in _GROUP}) for group in facts["groups"])
     kernel, running, state = facts["kernel"], facts["command_line"], facts["state"]
     try:
         if "damage" in state:

@@ -11,7 +11,7 @@ from ..base.cpulist import format_cpulist
 from ..base.refusal import Refusal
 from . import cmdline as kernel_cmdline
 from . import energy, sysctl
-from .cmdline import Needed
+from .cmdline import NeededArgument
 from .grub import BootEntry
 
 OK, WRONG, REBOOT, ABSENT = "ok", "wrong", "reboot", "not here"
@@ -109,7 +109,7 @@ def sysctl_items(
     return items
 
 
-def other_size_items(pages: int, size: str, memory: sysctl.Memory) -> list[Item]:
+def other_size_items(pages: int, size: str, memory: sysctl.NodeMemory) -> list[Item]:
     """Return a row for hugepages that were requested in another size than the kernel's default."""
     if not pages or sysctl.counts(size, memory):
         return []
@@ -119,7 +119,7 @@ def other_size_items(pages: int, size: str, memory: sysctl.Memory) -> list[Item]
 
 
 def argument_items(
-    needed: Sequence[Needed],
+    needed: Sequence[NeededArgument],
     entries: Sequence[BootEntry],
     running: Sequence[str],
     written: Sequence[str] | None = None,
@@ -160,7 +160,7 @@ def argument_items(
 
 
 def lost_at_next_update_grub(
-    needed: Sequence[Needed], entries: Sequence[BootEntry], written: Sequence[str] | None
+    needed: Sequence[NeededArgument], entries: Sequence[BootEntry], written: Sequence[str] | None
 ) -> list[str]:
     """Say which arguments the next update-grub will remove.
 
@@ -349,8 +349,8 @@ def restarts(wanted: Mapping[str, str], running: Mapping[str, Mapping[str, str]]
 
 
 def waits_for_reboot(
-    needed: Sequence[Needed], entries: Sequence[BootEntry], running: Sequence[str], translated: str = ""
-) -> list[Needed]:
+    needed: Sequence[NeededArgument], entries: Sequence[BootEntry], running: Sequence[str], translated: str = ""
+) -> list[NeededArgument]:
     """Return the arguments that every boot entry has and the running kernel lacks; ``translated``: as for lacking()."""
     return [
         need
@@ -359,12 +359,14 @@ def waits_for_reboot(
     ]
 
 
-def lacks_in_effect(need: Needed, running: Sequence[str], translated: str) -> bool:
+def lacks_in_effect(need: NeededArgument, running: Sequence[str], translated: str) -> bool:
     """Whether a reboot is due for an argument in the boot entries: no reboot is for what is so without it."""
     return not kernel_cmdline.holds(need.argument, running) and not (need.shown and not translated)
 
 
-def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[BootEntry], running: Sequence[str]) -> list[Needed]:
+def removed_at_reboot(
+    needed: Sequence[NeededArgument], entries: Sequence[BootEntry], running: Sequence[str]
+) -> list[NeededArgument]:
     """Return the arguments that the running kernel has and no boot entry has."""
     return [
         need
@@ -375,7 +377,7 @@ def removed_at_reboot(needed: Sequence[Needed], entries: Sequence[BootEntry], ru
     ]
 
 
-def reboot_reasons(waiting: Sequence[Needed]) -> list[str]:
+def reboot_reasons(waiting: Sequence[NeededArgument]) -> list[str]:
     """Say what a reboot makes effective, and why it matters."""
     reasons: dict[str, list[str]] = {}
     for need in waiting:
@@ -384,10 +386,10 @@ def reboot_reasons(waiting: Sequence[Needed]) -> list[str]:
 
 
 def serving_refusal(
-    needed: Sequence[Needed],
+    needed: Sequence[NeededArgument],
     kernel: str,
     running: Sequence[str],
-    waiting: Sequence[Needed],
+    waiting: Sequence[NeededArgument],
     causes: Mapping[str, str],
     translated: str = "",
 ) -> str | None:
@@ -413,7 +415,9 @@ def serving_refusal(
     )
 
 
-def lacking(needed: Sequence[Needed], kernel: str, running: Sequence[str], translated: str = "") -> list[Needed]:
+def lacking(
+    needed: Sequence[NeededArgument], kernel: str, running: Sequence[str], translated: str = ""
+) -> list[NeededArgument]:
     """Return arguments without which the running kernel corrupts answers; ``running``: words of /proc/cmdline.
 
     translated: the cards whose addresses an IOMMU translates; "" for none, and then no ``shown`` argument is lacking.

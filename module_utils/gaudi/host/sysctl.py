@@ -48,7 +48,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Memory:
+class NodeMemory:
     """The node's memory, in KiB, as /proc/meminfo has it.
 
     ``hugepage_kib`` is the kernel's default size (default_hugepagesz=), and ``hugepages`` counts pages of that size, as
@@ -62,7 +62,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SysctlChanges:
     """The decision: text of the drop-in (None: no drop-in), running values to set, and sentences for a person."""
 
     text: str | None
@@ -70,7 +70,7 @@ class Plan:
     findings: Sequence[str]
 
 
-def parse_meminfo(text: str) -> Memory:
+def parse_meminfo(text: str) -> NodeMemory:
     """Read /proc/meminfo. Raises Refusal when it does not name the sizes needed here."""
     found = {}
     for line in text.splitlines():
@@ -80,7 +80,7 @@ def parse_meminfo(text: str) -> Memory:
             found[name] = int(number[0])
     try:
         size, pages = found["Hugepagesize"], found["HugePages_Total"]
-        return Memory(
+        return NodeMemory(
             total_kib=found["MemTotal"],
             hugepage_kib=size,
             hugepages=pages,
@@ -147,17 +147,17 @@ def of_size(kib: int) -> str:
     return f"{kib // _KIB_PER_GIB} GiB" if kib % _KIB_PER_GIB == 0 else f"{kib / 1024:g} MiB"
 
 
-def counts(size: str, memory: Memory) -> bool:
+def counts(size: str, memory: NodeMemory) -> bool:
     """Whether vm.nr_hugepages counts pages of this size on the node."""
     return SIZES[size] == memory.hugepage_kib
 
 
-def managed(settings: Mapping[str, str], size: str, memory: Memory) -> dict[str, str]:
+def managed(settings: Mapping[str, str], size: str, memory: NodeMemory) -> dict[str, str]:
     """Return the settings to set: not vm.nr_hugepages, if it counts pages of another size than the requested one."""
     return {key: value for key, value in settings.items() if key != HUGEPAGES or counts(size, memory)}
 
 
-def memory_refusal(pages: int, memory: Memory, max_share: int, size: str = SIZE) -> Refusal | None:
+def memory_refusal(pages: int, memory: NodeMemory, max_share: int, size: str = SIZE) -> Refusal | None:
     """Return the refusal if the kernel counts pages of another size, or if they would leave too little memory.
 
     ``max_share``: percent of the whole memory. ``size``: one of SIZES.
@@ -181,7 +181,7 @@ def memory_refusal(pages: int, memory: Memory, max_share: int, size: str = SIZE)
     )
 
 
-def size_refusal(pages: int, memory: Memory, size: str) -> Refusal:
+def size_refusal(pages: int, memory: NodeMemory, size: str) -> Refusal:
     """Return the refusal of pages whose size is not the kernel's default size."""
     kernels, wanted = of_size(memory.hugepage_kib), of_size(SIZES[size])
     gib = pages * SIZES[size] / _KIB_PER_GIB
@@ -196,7 +196,7 @@ def size_refusal(pages: int, memory: Memory, size: str) -> Refusal:
     )
 
 
-def grant_refusal(pages: int, memory: Memory) -> Refusal | None:
+def grant_refusal(pages: int, memory: NodeMemory) -> Refusal | None:
     """Return the refusal if the kernel did not grant all pages; else None. ``memory``: read after the request."""
     if memory.hugepages >= pages:
         return None
@@ -283,7 +283,7 @@ def plan(
     own: Mapping[str, str],
     *,
     present: bool,
-) -> Plan:
+) -> SysctlChanges:
     """Decide what to set and what to write.
 
     ``running``: settings that this kernel has. ``settable``: those that can be changed. ``own``: values in our drop-in.
@@ -306,4 +306,4 @@ def plan(
         for key in theirs
     ]
     todo = {key: value for key, value in differ.items() if key in settable and key not in theirs}
-    return Plan(render(wanted, missing) if present else None, todo, findings)
+    return SysctlChanges(render(wanted, missing) if present else None, todo, findings)

@@ -27,7 +27,7 @@ _SYSFS_PAGES = re.compile(r"/nr_hugepages$")
 _KNOWN = ("type", "enabled", "replace", "drop")
 
 
-class Unreadable(Exception):
+class UnreadableProfile(Exception):
     """A profile whose effect is not known; the text says why."""
 
 
@@ -52,7 +52,7 @@ def findings(profile: str, texts: Mapping[str, str], settings: Mapping[str, str]
         kernel = settings if _NO_REAPPLY.search(texts.get(MAIN, "")) else {}
         undone = _undone(_merged(profile, texts), settings, kernel, cpu=cpu)
         may = f"sets {' and '.join(undone)}, and may do so after this role" if undone else ""
-    except Unreadable as unknown:
+    except UnreadableProfile as unknown:
         may = f"may set the governor and kernel settings after this role ({unknown})"
     if not may:
         return []
@@ -64,7 +64,7 @@ def findings(profile: str, texts: Mapping[str, str], settings: Mapping[str, str]
 def _undone(
     sections: Sequence[_Section], settings: Mapping[str, str], kernel: Mapping[str, str], *, cpu: bool
 ) -> list[str]:
-    """Return what the sections set otherwise, with the files. Raises Unreadable if that is not known.
+    """Return what the sections set otherwise, with the files. Raises UnreadableProfile if that is not known.
 
     kernel: those of the settings that a section sysctl wins over.
     """
@@ -80,7 +80,7 @@ def _undone(
             elif ours is not None and value.partition("|")[0].split() != ours.split():
                 undone.append(f"{key}={value} ({path})")
     if unknown and not undone:
-        raise Unreadable(unknown)
+        raise UnreadableProfile(unknown)
     return undone
 
 
@@ -121,7 +121,7 @@ def _merged(profiles: str, texts: Mapping[str, str]) -> list[_Section]:
 
 
 def _loaded(names: Sequence[str], texts: Mapping[str, str], done: list[str]) -> Iterator[tuple[str, ConfigParser]]:
-    """Yield the files of profiles, each after those that it includes. Raises Unreadable.
+    """Yield the files of profiles, each after those that it includes. Raises UnreadableProfile.
 
     A file counts once, as a profile of /etc may include the one of /usr/lib with the same name.
     """
@@ -133,16 +133,16 @@ def _loaded(names: Sequence[str], texts: Mapping[str, str], done: list[str]) -> 
             if there or name != plain:
                 # It was read before, or need not be there.
                 continue
-            raise Unreadable(f"there is no {plain}/tuned.conf that can be read")
+            raise UnreadableProfile(f"there is no {plain}/tuned.conf that can be read")
         done.append(path)
         parser = ConfigParser(delimiters=("=",), inline_comment_prefixes=("#",), strict=False, interpolation=None)
         parser.optionxform = str  # type: ignore[assignment, method-assign]
         try:
             parser.read_string(texts[path], path)
         except Error as error:
-            raise Unreadable(f"{path} cannot be read: {type(error).__name__}") from error
+            raise UnreadableProfile(f"{path} cannot be read: {type(error).__name__}") from error
         included = parser.get("main", "include", fallback="")
         if "${" in included:
-            raise Unreadable(f"{path} includes {included}")
+            raise UnreadableProfile(f"{path} includes {included}")
         yield from _loaded([one for one in re.split(r"\s*[,;]\s*", included) if one], texts, done)
         yield path, parser

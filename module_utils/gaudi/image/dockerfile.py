@@ -53,7 +53,7 @@ _CARDS = "cards"
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """One step: its title for people, its environment variables, and the arguments of ``steps.sh``."""
 
     title: str
@@ -72,7 +72,7 @@ class Step:
         return " \\\n    ".join([f"RUN {mounts[0]}", *mounts[1:], words])
 
 
-def steps(recipe: Recipe) -> tuple[Step, ...]:
+def steps(recipe: Recipe) -> tuple[BuildStep, ...]:
     """Return all steps; those that most images share come first, so that Docker's cache serves the other images."""
     return tuple(_steps(recipe))
 
@@ -126,41 +126,41 @@ def _environment(recipe: Recipe) -> list[str]:
     return [f"LIBFABRIC_ROOT={LIBFABRIC}", f"LD_LIBRARY_PATH={LIBFABRIC}/lib${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"]
 
 
-def _steps(recipe: Recipe) -> Iterator[Step]:
-    yield Step("packages of the system", ("system", "ca-certificates", "git", "make", "g++"))
+def _steps(recipe: Recipe) -> Iterator[BuildStep]:
+    yield BuildStep("packages of the system", ("system", "ca-certificates", "git", "make", "g++"))
     if recipe.lock:
         # All packages of an index at once; later steps only install checkouts.
-        yield Step("the packages of the lock", ("locked",))
+        yield BuildStep("the packages of the lock", ("locked",))
     if recipe.build.kind == "fork":
         yield from _fork(recipe)
     else:
         yield from _plugin(recipe)
     yield _checkout(recipe, "hccl_demo")
-    yield Step("hccl_demo", ("make", recipe.directory("hccl_demo")))
+    yield BuildStep("hccl_demo", ("make", recipe.directory("hccl_demo")))
     if NUMACTL in recipe.parts:
-        yield Step("numactl", ("system", "numactl"))
+        yield BuildStep("numactl", ("system", "numactl"))
     if HOST_NICS in recipe.parts:
         yield from _host_nics(recipe)
     if AUDIO in recipe.parts:
         name = "vllm" if recipe.build.kind == "plugin" else "vllm_fork"
         yield _install(recipe, name, "libraries for sound", extra=recipe.build.audio_extra)
     if BENCHMARK in recipe.parts:
-        yield Step("what the benchmark needs", ("packages", *recipe.build.benchmark))
+        yield BuildStep("what the benchmark needs", ("packages", *recipe.build.benchmark))
     if INC_CALIBRATION in recipe.parts:
         yield _checkout(recipe, "inc_calibration")
     if PILLOW_SIMD in recipe.parts:
-        yield Step("what Pillow-SIMD is compiled with", ("system", "libjpeg-dev", "zlib1g-dev"))
+        yield BuildStep("what Pillow-SIMD is compiled with", ("system", "libjpeg-dev", "zlib1g-dev"))
         # This must be the last Python step: others require Pillow, and would install it again.
-        yield Step("Pillow-SIMD", ("pillow_simd", str(recipe.build.pillow_simd)))
+        yield BuildStep("Pillow-SIMD", ("pillow_simd", str(recipe.build.pillow_simd)))
 
 
-def _checkout(recipe: Recipe, name: str) -> Step:
+def _checkout(recipe: Recipe, name: str) -> BuildStep:
     pin = recipe.pins[name]
     where = recipe.directory(name)
-    return Step(f"{name} at {pin.commit[:9]}", ("checkout", pin.repository, pin.commit, where))
+    return BuildStep(f"{name} at {pin.commit[:9]}", ("checkout", pin.repository, pin.commit, where))
 
 
-def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | None = None) -> Step:
+def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | None = None) -> BuildStep:
     """Return the step that installs a vLLM checkout without build isolation, so it finds the vendor's PyTorch."""
     environment = [f"VLLM_TARGET_DEVICE={'empty' if name == 'vllm' else 'hpu'}"]
     if recipe.build.version:
@@ -168,10 +168,10 @@ def _install(recipe: Recipe, name: str, title: str, *options: str, extra: str | 
     if recipe.build.sees_cards:
         environment.append(f"GAUDI_BUILD_PATH={_PROGRAMS}/{_CARDS}")
     what = recipe.directory(name) + (f"[{extra}]" if extra else "")
-    return Step(title, ("install", "--no-build-isolation", *options, "--editable", what), ("env", *environment))
+    return BuildStep(title, ("install", "--no-build-isolation", *options, "--editable", what), ("env", *environment))
 
 
-def _fork(recipe: Recipe) -> Iterator[Step]:
+def _fork(recipe: Recipe) -> Iterator[BuildStep]:
     """Yield the steps for a fork of vLLM: extension and quantiser first, as its requirements name them by branch."""
     fork = recipe.directory("vllm_fork")
     yield _checkout(recipe, "vllm_fork")
@@ -181,33 +181,33 @@ def _fork(recipe: Recipe) -> Iterator[Step]:
             yield _checkout(recipe, pin)
             options = ["--no-deps", "--editable"] if pin == "vllm_hpu_extension" else []
             environment = ("env", "INC_PT_ONLY=1") if pin == "neural_compressor" else ()
-            yield Step(name, ("install", *options, recipe.directory(pin)), environment)
-    yield Step(
+            yield BuildStep(name, ("install", *options, recipe.directory(pin)), environment)
+    yield BuildStep(
         "the fork's requirements",
         ("requirements", fork, recipe.build.requirements, *(f"--replaced={name}" for name in replaced)),
     )
     yield _install(recipe, "vllm_fork", "the vLLM fork", "--no-deps")
 
 
-def _plugin(recipe: Recipe) -> Iterator[Step]:
+def _plugin(recipe: Recipe) -> Iterator[BuildStep]:
     """Yield the steps for vLLM without a device and the plugin (.cd/Dockerfile.ubuntu.pytorch.vllm of vllm-gaudi)."""
     yield _checkout(recipe, "vllm_gaudi")
     yield _checkout(recipe, "vllm")
     build = recipe.build.build_requirements
     if build is not None:
         title = "what building vLLM needs"
-        yield Step(title, ("requirements", recipe.directory("vllm"), build, "--dropped=torch"))
+        yield BuildStep(title, ("requirements", recipe.directory("vllm"), build, "--dropped=torch"))
     yield _install(recipe, "vllm", "vLLM")
-    yield Step(
+    yield BuildStep(
         "the plugin's requirements",
         ("requirements", recipe.directory("vllm_gaudi"), recipe.build.requirements, "--dropped=torch"),
     )
     yield _install(recipe, "vllm_gaudi", "the vLLM plugin", "--no-deps")
 
 
-def _host_nics(recipe: Recipe) -> Iterator[Step]:
+def _host_nics(recipe: Recipe) -> Iterator[BuildStep]:
     """Yield the steps for libfabric and HCL's wrapper (README of hccl_ofi_wrapper); their sources are deleted."""
-    yield Step("what libfabric is compiled with", ("system", "autoconf", "automake", "libtool"))
+    yield BuildStep("what libfabric is compiled with", ("system", "autoconf", "automake", "libtool"))
     for name in ("libfabric", "hccl_ofi_wrapper"):
         yield _checkout(recipe, name)
-        yield Step(name, (name, recipe.directory(name), LIBFABRIC))
+        yield BuildStep(name, (name, recipe.directory(name), LIBFABRIC))

@@ -154,7 +154,7 @@ class Checkout:
 
 
 @dataclass(frozen=True)
-class Inside:
+class ImageFindings:
     """The program's findings.
 
     ``rejected``: the parser's errors by instance. ``vllm``: why vLLM cannot be imported. ``os``: id and version of the
@@ -200,7 +200,7 @@ def question(arguments: Mapping[str, Sequence[str]], *, pytorch: bool = False) -
     return json.dumps(asked)
 
 
-def answer(image: str, printed: str) -> Inside:
+def answer(image: str, printed: str) -> ImageFindings:
     """Parse the program's output. Raises Refusal if the program did not finish."""
     line = next((line for line in reversed(printed.splitlines()) if line.startswith(_MARK)), "")
     try:
@@ -215,7 +215,7 @@ def answer(image: str, printed: str) -> Inside:
             "release: check serving_image_ref, or build it anew.",
         )
     # The image is not trusted yet, so its text is made printable.
-    return Inside(
+    return ImageFindings(
         {name: printable(version) for name, version in said["packages"].items()},
         tuple(said["programs"]),
         said["pillow"] and printable(said["pillow"]),
@@ -242,7 +242,7 @@ def expected(release_tag: str, quantization: str) -> dict[str, str]:
     return {**dict.fromkeys(VENDOR, release_tag.replace("-", ".")), project(quantization): ""}
 
 
-def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> list[str]:
+def wrong_versions(image: str, inside: ImageFindings, versions: Mapping[str, str]) -> list[str]:
     """Return sentences on distributions that are missing, or not of the release's version."""
     said = []
     for name, version in versions.items():
@@ -255,7 +255,11 @@ def wrong_versions(image: str, inside: Inside, versions: Mapping[str, str]) -> l
 
 
 def refusals(
-    image: str, inside: Inside, needs: Mapping[str, Sequence[str]], built: Collection[str] = (), cpuinfo: str = ""
+    image: str,
+    inside: ImageFindings,
+    needs: Mapping[str, Sequence[str]],
+    built: Collection[str] = (),
+    cpuinfo: str = "",
 ) -> dict[str, Refusal]:
     """Return why this image cannot serve instances, by instance.
 
@@ -284,7 +288,7 @@ def _joined(said: Sequence[Refusal]) -> Refusal:
     return Refusal(said[0].id, "\n".join(dict.fromkeys(map(str, said))))
 
 
-def _useless(image: str, inside: Inside, needs: Collection[str], cpuinfo: str) -> Refusal | None:
+def _useless(image: str, inside: ImageFindings, needs: Collection[str], cpuinfo: str) -> Refusal | None:
     """Return why this image cannot serve any instance on this node; None if it can."""
     if inside.vllm:
         return Refusal(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..base import certificates
 from ..base.refusal import Refusal
 from ..faults.build import FAULTS
-from ..faults.entry import Known
+from ..faults.entry import KnownFault
 from ..faults.words import fault, fill, groups
 from .pytorch import Watcher
 
@@ -124,7 +124,7 @@ def failure(title: str, lines: Sequence[str], proxies: Sequence[str] = (), ca_fi
     return Refusal("build_failed", f"{at}. Its last words: {last.strip()[:300]}", _AGAIN)
 
 
-def _refusal(known: Known, found: re.Match[str], proxies: Sequence[str], ca_file: str) -> Refusal:
+def _refusal(known: KnownFault, found: re.Match[str], proxies: Sequence[str], ca_file: str) -> Refusal:
     """Return the refusal for a fault of the list. found: where its pattern matches. ca_file: as in failure()."""
     host = _HTTPS.search(found.string)
     server = next(filter(None, host.groups())) if host else "a server"

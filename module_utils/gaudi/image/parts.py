@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
-from ..catalogue.build import Build
+from ..catalogue.build import ImageBuild
 
 NUMACTL = "numactl"
 AUDIO = "audio"
@@ -43,7 +43,7 @@ def ordered(parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def needed(
-    binds: bool, media: Collection[str], host_nics: bool, build: Build | None = None, *, measured: bool = False
+    binds: bool, media: Collection[str], host_nics: bool, build: ImageBuild | None = None, *, measured: bool = False
 ) -> tuple[str, ...]:
     """Return the parts that a plan needs.
 
@@ -61,7 +61,7 @@ def needed(
     return ordered(part for part, is_needed in wanted.items() if is_needed)
 
 
-def check_offered(parts: Sequence[str], build: Build, release: str) -> None:
+def check_offered(parts: Sequence[str], build: ImageBuild, release: str) -> None:
     """Refuse a part that the release cannot install."""
     lacking = {AUDIO: build.audio_extra, PILLOW_SIMD: build.pillow_simd, BENCHMARK: build.benchmark}
     for part in parts:

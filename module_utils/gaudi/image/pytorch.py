@@ -28,7 +28,7 @@ _OTHERS = re.compile(r"(?:^|\s)(?P<name>(?:torch(?:vision|audio)|accelerate|tran
 
 
 @dataclass(frozen=True)
-class Replaced:
+class PyTorchReplacement:
     """That pip replaced PyTorch by another one. ``step``: of the build. ``beside``: what it installed with it."""
 
     step: str
@@ -41,7 +41,7 @@ class Replaced:
 class Watcher:
     """Reads pip's lines one by one, and remembers the last replacement of PyTorch."""
 
-    replaced: Replaced | None = None
+    replaced: PyTorchReplacement | None = None
     _before: str = ""
 
     def add(self, line: str, step: str = "") -> None:
@@ -55,11 +55,11 @@ class Watcher:
         after = _TORCH.search(installed["names"])
         if after and self._before and after["version"] != self._before:
             beside = tuple(match["name"] for match in _OTHERS.finditer(installed["names"]))
-            self.replaced = Replaced(step, self._before, after["version"], beside)
+            self.replaced = PyTorchReplacement(step, self._before, after["version"], beside)
         self._before = ""
 
 
-def replaced_in(lines: Iterable[str]) -> Replaced | None:
+def replaced_in(lines: Iterable[str]) -> PyTorchReplacement | None:
     """Return the last replacement of PyTorch in pip's output; None without one."""
     watcher = Watcher()
     for line in lines:
@@ -73,7 +73,7 @@ def is_habanas(version: str) -> bool:
 
 
 def refusal(
-    image: str, base: str, of_base: str, found: str, failure: str = "", replaced: Replaced | None = None
+    image: str, base: str, of_base: str, found: str, failure: str = "", replaced: PyTorchReplacement | None = None
 ) -> Refusal | None:
     """Return why the PyTorch of a built image cannot be used; None if it can, or if the image has none.
 

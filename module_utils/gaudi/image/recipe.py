@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ..base.checks import Reader, mapping, matching, shown, text
 from ..base.refusal import Refusal
-from ..catalogue.build import Build, Pin
+from ..catalogue.build import ImageBuild, Pin
 from ..catalogue.entries import ReleaseEntry
 from .inside import INC_CALIBRATION_DIRECTORY, together
 from .parts import HOST_NICS, INC_CALIBRATION, PILLOW_SIMD, check_offered, ordered
@@ -75,7 +75,7 @@ _OF_PART = {HOST_NICS: ("libfabric", "hccl_ofi_wrapper"), INC_CALIBRATION: ("inc
 _ALWAYS = ("hccl_demo",)
 
 
-class _Said(Reader):
+class _OptionReader(Reader):
     """A reader whose refusals name the site's option (serving_image_KEY) instead of the bare key."""
 
     def _what(self, key: str) -> str:
@@ -105,7 +105,9 @@ class ImageSettings:
     @classmethod
     def from_mapping(cls, value: object) -> ImageSettings:
         """Read a site's options ``serving_image_KEY``; null and empty values count as unset."""
-        reader = _Said({k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS)
+        reader = _OptionReader(
+            {k: v for k, v in mapping(value, "image").items() if v not in (None, "")}, "image", cls.KEYS
+        )
         form = "the name of an image, such as registry.example.com/gaudi/vllm"
         settings = cls(
             ref=matching(reader.text("ref", default=NAME), "serving_image_ref", _REFERENCE, form)
@@ -187,7 +189,7 @@ class Recipe:
     base_digest: str
     registry: str
     name: str
-    build: Build
+    build: ImageBuild
     fork_directory: str
     pins: Mapping[str, Pin]
     released: Mapping[str, str]
@@ -297,7 +299,7 @@ def recipe(
     )
 
 
-def pins_of_other_releases(release: ReleaseEntry, build: Build, way: str, pins: Mapping[str, object]) -> list[str]:
+def pins_of_other_releases(release: ReleaseEntry, build: ImageBuild, way: str, pins: Mapping[str, object]) -> list[str]:
     """Return the site's pins that are for other releases: of vLLM's fork, where this release is not built from it, and
     commits of a repository that neither this release nor the pin names.
     """
@@ -317,14 +319,14 @@ def _tried(refused: dict[str, Refusal], option: str, otherwise: _T, ask: Callabl
         return otherwise
 
 
-def _parts(names: Iterable[str], build: Build, release: str) -> tuple[str, ...]:
+def _parts(names: Iterable[str], build: ImageBuild, release: str) -> tuple[str, ...]:
     """Return the parts of the image. Raises Refusal for one that the release cannot have."""
     parts = ordered(names)
     check_offered(parts, build, release)
     return parts
 
 
-def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapping[str, Pin]]:
+def _by_way(release: ReleaseEntry, build: ImageBuild, name: str) -> tuple[ImageBuild, Mapping[str, Pin]]:
     """Return build rules and pins: the release's own, or those of the alternative that the site chose."""
     if not name:
         return build, release.pins
@@ -342,7 +344,11 @@ def _by_way(release: ReleaseEntry, build: Build, name: str) -> tuple[Build, Mapp
 
 
 def _pins(
-    release: ReleaseEntry, build: Build, of_release: Mapping[str, Pin], settings: ImageSettings, parts: Iterable[str]
+    release: ReleaseEntry,
+    build: ImageBuild,
+    of_release: Mapping[str, Pin],
+    settings: ImageSettings,
+    parts: Iterable[str],
 ) -> dict[str, Pin]:
     """Return the repositories of the image at their commits, in build order."""
     names = [*OF_KIND[build.kind], *_ALWAYS, *(name for part in parts for name in _OF_PART.get(part, ()))]

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ..base.documents import parse
-from .inside import Checkout, Inside
+from .inside import Checkout, ImageFindings
 from .recipe import LABEL
 
 SPECIFICATION = "1.6"
@@ -56,7 +56,7 @@ def serial_number(image_id: str) -> str:
     return f"urn:uuid:{said[:8]}-{said[8:12]}-{said[12:16]}-{said[16:20]}-{said[20:]}"
 
 
-def bill(reference: str, image_id: str, inside: Inside, labels: Mapping[str, str]) -> dict[str, Any]:
+def bill(reference: str, image_id: str, inside: ImageFindings, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return the bill of an image. ``labels``: those of our build, none for any other image."""
     name, _, tag = reference.rpartition(":")
     image: dict[str, Any] = {"type": "container", "bom-ref": image_id, "name": name, "version": tag}
@@ -102,7 +102,7 @@ def contents(text: str) -> Contents:
     return Contents(python, system, checkouts)
 
 
-def _sorted(inside: Inside) -> list[tuple[str, str]]:
+def _sorted(inside: ImageFindings) -> list[tuple[str, str]]:
     return sorted(inside.packages.items())
 
 
@@ -115,7 +115,7 @@ def _library(place: str, name: str, version: str) -> dict[str, Any]:
     return {"type": "library", "bom-ref": place, "name": name, "version": version, "purl": place}
 
 
-def _system(inside: Inside) -> list[dict[str, Any]]:
+def _system(inside: ImageFindings) -> list[dict[str, Any]]:
     """Return the operating system and its packages as components."""
     distribution, release = inside.os
     found: list[dict[str, Any]] = []
@@ -146,7 +146,7 @@ def _checkout(checkout: Checkout) -> dict[str, Any]:
     return found
 
 
-def _built_away(inside: Inside, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+def _built_away(inside: ImageFindings, labels: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return commits that left no checkout in the image, such as libfabric's; only a label names them."""
     seen = {checkout.commit for checkout in inside.checkouts}
     commits = {label[len(_COMMIT) :]: value for label, value in labels.items() if label.startswith(_COMMIT)}

@@ -74,14 +74,14 @@ def _stay(before: Sequence[str], wanted: str | None, used: str | None, keep: int
 
 
 @dataclass(frozen=True)
-class Leaving:
+class ImageRemoval:
     """What a removal of this project does with images. stays: the others of the record, each with the reason."""
 
     ours: tuple[str, ...]
     stays: Mapping[str, str]
 
 
-def leaving(images: Mapping[str, Mapping[str, Any]], there: Mapping[str, str], labelled: Iterable[str]) -> Leaving:
+def leaving(images: Mapping[str, Mapping[str, Any]], there: Mapping[str, str], labelled: Iterable[str]) -> ImageRemoval:
     """Decide which images are removed with this project: those of its record that also have its labels.
 
     images: the record. there: ids of the recorded images that the engine has, by reference. labelled: all images of the
@@ -92,4 +92,4 @@ def leaving(images: Mapping[str, Mapping[str, Any]], there: Mapping[str, str], l
     ours = tuple(sorted(name for name in same if name in names and is_built(name, images[name])))
     pulled = {name: "this project did not build it on this node" for name in sorted(same) if name not in ours}
     unknown = {name: "it has this project's label but is not in its record" for name in names if name not in same}
-    return Leaving(ours, {**pulled, **unknown})
+    return ImageRemoval(ours, {**pulled, **unknown})

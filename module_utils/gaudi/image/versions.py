@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .inside import Inside
+from .inside import ImageFindings
 from .parts import NUMACTL
 from .recipe import BASE, LABEL
 from .requirements import project
@@ -32,7 +32,7 @@ _VENDOR = "Habanalabs Ltd."
 _VERSION = re.compile(r"[0-9][\w.+-]{0,39}")
 
 
-def version_labels(inside: Inside, constraints: str) -> dict[str, str]:
+def version_labels(inside: ImageFindings, constraints: str) -> dict[str, str]:
     """Return the version labels that a build adds to its image, sorted by name.
 
     constraints: the constraints file of the build; the distributions that it names get labels too.

@@ -13,7 +13,7 @@ from ..catalogue.entries import Architecture, ModelEntry, State
 from .kernels import Kernel, kernels_of
 from .positions import KEYS as POSITION_KEYS
 from .positions import Positions, positions_of
-from .schemes import Scheme, group_of, schemes_of
+from .schemes import QuantizationScheme, group_of, schemes_of
 from .state import state_of
 
 # Models that the vendor's scripts treat specially: (model_type, hidden_size, num_hidden_layers) of their config.json.
@@ -135,7 +135,7 @@ class ModelFacts:
     # Kinds of attention that a release's backend must have.
     kernels: tuple[Kernel, ...] = ()
     # What the layers are quantised to, each once.
-    schemes: tuple[Scheme, ...] = ()
+    schemes: tuple[QuantizationScheme, ...] = ()
     # How many weights of a row have one scale, and the lengths of rows that the cards share, by their keys.
     scale_group: int | None = None
     rows: Mapping[str, int] = field(default_factory=dict)

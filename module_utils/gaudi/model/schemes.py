@@ -23,7 +23,7 @@ WHOLE = 16
 
 
 @dataclass(frozen=True)
-class Scheme:
+class QuantizationScheme:
     """The bits of a weight and of an activation, the type of number, and which weights share a scale."""
 
     weight_bits: int
@@ -47,14 +47,14 @@ class Scheme:
         )
 
 
-def schemes_of(config: Mapping[str, object], method: str | None) -> tuple[Scheme, ...]:
+def schemes_of(config: Mapping[str, object], method: str | None) -> tuple[QuantizationScheme, ...]:
     """Return the schemes of compressed-tensors, AWQ or GPTQ weights, each once; none that is unclear."""
     found = config.get("quantization_config") or config.get("compression_config")
     if not isinstance(found, Mapping):
         return ()
     if method in ("awq", "gptq"):
         bits = next((found[key] for key in ("bits", "w_bit") if key in found), None)
-        return (Scheme(bits, WHOLE, "int", "group"),) if isinstance(bits, int) and _bits(bits) else ()
+        return (QuantizationScheme(bits, WHOLE, "int", "group"),) if isinstance(bits, int) and _bits(bits) else ()
     if method != "compressed-tensors":
         return ()
     groups = found.get("config_groups")
@@ -87,7 +87,7 @@ def group_of(config: Mapping[str, object], method: str | None) -> int | None:
     return math.lcm(*list(whole)[:_MOST_GROUPS]) if whole else None
 
 
-def _scheme(group: Mapping[str, Any], whole: object) -> Scheme | None:
+def _scheme(group: Mapping[str, Any], whole: object) -> QuantizationScheme | None:
     weights, activations = group.get("weights"), group.get("input_activations")
     if not isinstance(weights, Mapping):
         return None
@@ -100,7 +100,7 @@ def _scheme(group: Mapping[str, Any], whole: object) -> Scheme | None:
     form = group.get("format") or whole
     used = isinstance(activations, Mapping) and form in WITH_ACTIVATIONS
     activation_bits = activations.get("num_bits", 8) if used and isinstance(activations, Mapping) else WHOLE
-    return Scheme(bits, activation_bits, kind, strategy) if _bits(activation_bits) else None
+    return QuantizationScheme(bits, activation_bits, kind, strategy) if _bits(activation_bits) else None
 
 
 def _bits(value: object) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..apt import config, faults, sources
-from ..apt.faults import Fault
+from ..apt.faults import AptFault
 from ..apt.sources import AptSource
 from ..base import access
 from ..base.refusal import Refusal
@@ -161,7 +161,7 @@ def route(module: AnsibleModule, url: str, access: Mapping[str, str]) -> dict[st
     return own
 
 
-def proxy(module: AnsibleModule, url: str) -> config.Proxy | None:
+def proxy(module: AnsibleModule, url: str) -> config.AptProxy | None:
     """Return the proxy through which apt reaches an address in this process, and what sets it; None without one."""
     if not url.startswith(("http:", "https:")):
         return None
@@ -173,10 +173,10 @@ def proxy(module: AnsibleModule, url: str) -> config.Proxy | None:
     named = [str(file) for file in _settings() if _sets(file, value)]
     if not named and os.environ.get("APT_CONFIG") == access.APT_CONF:
         return _of_site(key, address)
-    return config.Proxy(address, f"{key} of {named[-1]}" if named else f"{key} of apt")
+    return config.AptProxy(address, f"{key} of {named[-1]}" if named else f"{key} of apt")
 
 
-def request_proxy(module: AnsibleModule, url: str, given: Mapping[str, str]) -> config.Proxy | None:
+def request_proxy(module: AnsibleModule, url: str, given: Mapping[str, str]) -> config.AptProxy | None:
     """Return the proxy that a module's own request takes with route(), and what sets it; None without one.
 
     given: the site's ``http_proxy``, ``https_proxy`` and ``no_proxy``, which win here.
@@ -194,10 +194,10 @@ def denials(module: AnsibleModule) -> dict[str, str]:
     return {without_login(address): one.denied() for address, one in through.items() if one}
 
 
-def _of_site(key: str, address: str) -> config.Proxy:
+def _of_site(key: str, address: str) -> config.AptProxy:
     """Return a proxy that the file of the site sets by a key of apt's."""
     option = "gaudi_https_proxy" if key.startswith("Acquire::https:") else "gaudi_http_proxy"
-    return config.Proxy(address, option, ours=True)
+    return config.AptProxy(address, option, ours=True)
 
 
 def _sets(file: Path, value: str) -> bool:
@@ -212,7 +212,7 @@ def _settings() -> list[Path]:
     return [file for file in files if file.is_file() and file.name != Path(access.SOURCE_CONF).name]
 
 
-def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[dict[str, str], config.Proxy | None]:
+def coming(module: AnsibleModule, url: str, given: Mapping[str, str]) -> tuple[dict[str, str], config.AptProxy | None]:
     """Return how apt will reach an address once the site's settings are written: variables of the environment, a proxy.
 
     given: the site's ``http_proxy``, ``https_proxy``, ``no_proxy`` and ``certificates``. What /etc/apt sets wins.
@@ -256,7 +256,7 @@ def age() -> float:
     return time.time() - LISTS.stat().st_mtime
 
 
-def update(module: AnsibleModule, lock_timeout: int) -> tuple[list[Fault], str]:
+def update(module: AnsibleModule, lock_timeout: int) -> tuple[list[AptFault], str]:
     """Have apt read all repositories; return the faults, and the output if it failed without any.
 
     Waits while another program has the lock of the lists. Raises Refusal if that takes too long.

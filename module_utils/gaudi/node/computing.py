@@ -21,10 +21,10 @@ def perform(
     module: AnsibleModule,
     image: str,
     program: str,
-    planned: compute.Plan,
+    planned: compute.ComputePlan,
     cards: Sequence[Mapping[str, Any]],
     now: str,
-) -> compute.Ended:
+) -> compute.ComputeExit:
     """Check the numbers of the planned cards in an image, with the cards reserved. cards: those of the topology.
 
     now: ISO 8601, the date of the reservation. Raises Refusal if the reservations cannot be read.
@@ -41,4 +41,4 @@ def perform(
         ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)
     interrupted = ended.no_memory or ended.status == KILLED
     # A container that has ended well has printed warnings of libraries on stderr, and no reason.
-    return compute.Ended(ended.text, ended.status, limit, interrupted)
+    return compute.ComputeExit(ended.text, ended.status, limit, interrupted)

@@ -44,7 +44,7 @@ _BLOCK = 65536
 
 
 @dataclass(frozen=True)
-class Container:
+class InstanceContainer:
     """One container: whether it runs, the digest on its label, and the engine's full description."""
 
     running: bool
@@ -52,7 +52,7 @@ class Container:
     inspected: dict[str, Any]
 
 
-def look(module: AnsibleModule, name: str) -> Container | None:
+def look(module: AnsibleModule, name: str) -> InstanceContainer | None:
     """Inspect a container; None if it does not exist, or no engine is installed.
 
     Ends the module if the engine does not answer, since it is then unknown what runs.
@@ -73,10 +73,10 @@ def look(module: AnsibleModule, name: str) -> Container | None:
         module.fail_json(msg=f"The container {name} cannot be looked at: {printable(err.strip())}")
     inspected = json.loads(out)[0]
     labels = inspected["Config"].get("Labels") or {}
-    return Container(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)
+    return InstanceContainer(bool(inspected["State"]["Running"]), labels.get(LABEL_PLAN), inspected)
 
 
-def check_container(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> Container:
+def check_container(module: AnsibleModule, plan: Mapping[str, Any], label: str) -> InstanceContainer:
     """Return the container of an instance.
 
     Raises Refusal unless the container and the files on the node are those of this run. label: the label of a container
@@ -169,7 +169,7 @@ def starts_from(
     return StartsFrom(image or "", kept.guard_digest(guard), kept.weights_digest(weights), driver)
 
 
-def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any]) -> list[str]:
+def outlived(module: AnsibleModule, container: InstanceContainer, plan: Mapping[str, Any]) -> list[str]:
     """Return differences between a running container and the node that arose after its start, a phrase each.
 
     Its label does not show them. A mounted directory stays the old one when another takes its path, and an image stays
@@ -183,7 +183,7 @@ def outlived(module: AnsibleModule, container: Container, plan: Mapping[str, Any
     return found
 
 
-def replaced(container: Container, directories: Mapping[str, str]) -> list[str]:
+def replaced(container: InstanceContainer, directories: Mapping[str, str]) -> list[str]:
     """Directories that were replaced on the node while a container runs: its processes still see the old ones, or none.
 
     directories: container paths by node path.
@@ -215,7 +215,7 @@ def proof_facts(module: AnsibleModule, docker: str, habana_path: str) -> dict[st
     return facts
 
 
-class TooMuch(Exception):
+class OutputLimitExceeded(Exception):
     """A program printed more than the limit; holds the output of both streams so far."""
 
     def __init__(self, out: str, err: str) -> None:
@@ -224,7 +224,7 @@ class TooMuch(Exception):
 
 
 @dataclass(frozen=True)
-class Ended:
+class ContainerExit:
     """How a container ended.
 
     status: None if it was stopped at its time limit. how: the same in words. no_memory: the kernel killed it for lack
@@ -250,7 +250,7 @@ def run_once(
     seconds: int,
     data: str = "",
     began: Callable[[], None] | None = None,
-) -> Ended:
+) -> ContainerExit:
     """Run a container for at most so many seconds, remove it, and return how it ended.
 
     An image that was never inspected may hang, or print without end. arguments: those of docker run after the
@@ -271,15 +271,15 @@ def run_once(
             [*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data, began
         )
         if status in TIMED_OUT and time.monotonic() - begun >= seconds:
-            return Ended(None, out, err, f"did not end within {seconds} seconds")
+            return ContainerExit(None, out, err, f"did not end within {seconds} seconds")
         asked = [docker, "inspect", "--format", "{{.State.OOMKilled}}", name]
         no_memory = status == 137 and module.run_command(asked)[1].strip() == "true"
         how = (
             "needed more memory than it may have, or than the node has" if no_memory else f"ended with status {status}"
         )
-        return Ended(status, out, err, how, no_memory)
-    except TooMuch as printed:
-        return Ended(1, printed.out, printed.err, f"printed more than {PRINTED >> 20} MiB")
+        return ContainerExit(status, out, err, how, no_memory)
+    except OutputLimitExceeded as printed:
+        return ContainerExit(1, printed.out, printed.err, f"printed more than {PRINTED >> 20} MiB")
     finally:
         module.run_command(end)
 
@@ -289,7 +289,7 @@ def client(command: Sequence[str], data: str = "", began: Callable[[], None] | N
 
     data: its standard input. began: called at its first output.
 
-    Raises TooMuch, and ends the program, if one stream exceeds PRINTED bytes.
+    Raises OutputLimitExceeded, and ends the program, if one stream exceeds PRINTED bytes.
     """
     with tempfile.TemporaryFile() as asked:
         asked.write(data.encode())
@@ -306,7 +306,7 @@ def client(command: Sequence[str], data: str = "", began: Callable[[], None] | N
             out, err = (each.decode("utf-8", "replace") for each in kept)
             if max(map(len, kept)) > PRINTED:
                 work.terminate()
-                raise TooMuch(out, err)
+                raise OutputLimitExceeded(out, err)
     # As a shell has it: what was killed itself ended like a container that was killed.
     return work.returncode if work.returncode >= 0 else 128 - work.returncode, out, err
 

@@ -119,7 +119,7 @@ def unit_of(module: AnsibleModule) -> dict[str, str]:
 
 def read_engine(
     module: AnsibleModule, limit: Sequence[str] = (), by_others: bool | None = None
-) -> configuration.Engine:
+) -> configuration.EngineFacts:
     """Read the facts about the engine that its configuration is decided by.
 
     by_others: whether others installed it; without it, the record of installed packages counts.
@@ -134,7 +134,7 @@ def read_engine(
     client = module.get_bin_path("docker")
     process, environment = _process(unit.get("MainPID", "0"))
     command = arguments.unit_command(unit.get("ExecStart", ""), variables)
-    return configuration.Engine(
+    return configuration.EngineFacts(
         info=info,
         version=str(info.get("ServerVersion", "")) if info else _version(module, program) if program else "",
         installed=bool(program or client),
@@ -214,7 +214,7 @@ def _check_owners(path: str, target: Path) -> None:
         )
 
 
-def moved(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
+def moved(engine: configuration.EngineFacts, existing: Mapping[str, Any]) -> str:
     """Return the data-root or storage-driver of the engine's next start, if its containers are elsewhere; else ""."""
     root, driver = configuration.moved_root(engine, existing), configuration.moved_driver(engine, existing)
     # Links may lead both paths to one place.
@@ -223,7 +223,7 @@ def moved(engine: configuration.Engine, existing: Mapping[str, Any]) -> str:
     return f"storage-driver {driver}" if driver else ""
 
 
-def lacks_init(engine: configuration.Engine) -> bool:
+def lacks_init(engine: configuration.EngineFacts) -> bool:
     """Whether the running engine certainly has no program to start a container with --init."""
     searched = configuration.init_paths(engine)
     return bool(searched) and not any(os.access(path, os.X_OK) for path in searched)
@@ -231,7 +231,7 @@ def lacks_init(engine: configuration.Engine) -> bool:
 
 def check_apply(
     module: AnsibleModule,
-    engine: configuration.Engine,
+    engine: configuration.EngineFacts,
     existing: Mapping[str, Any],
     decision: configuration.Decision,
     keys: Sequence[str],

@@ -47,7 +47,7 @@ def brought() -> list[str]:
     return [name for names in record.values() for name in names]
 
 
-def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin.Origin:
+def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin.EngineOrigin:
     """Read the node's engine and identify it."""
     client, daemon, containerd = (_resolved(name) for name in ("docker", "dockerd", "containerd"))
     server = _server(unit)
@@ -57,8 +57,8 @@ def identify(module: AnsibleModule, family: str, unit: dict[str, str]) -> origin
         unit = {**unit, "LoadState": "not-found"}
     programs = [started, daemon, client, containerd, server.program if server else ""]
     files = [name for path in [*programs, unit.get("FragmentPath", "")] for name in origin.same_file(path)]
-    found: origin.Origin = origin.identify(
-        origin.Observed(
+    found: origin.EngineOrigin = origin.identify(
+        origin.ObservedEngines(
             client=client,
             daemon=daemon,
             unit=unit,
@@ -80,7 +80,7 @@ def init_package(module: AnsibleModule) -> tuple[str, str]:
     return family, found.package if found.unit == origin.UNIT else ""
 
 
-def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:
+def version_of(module: AnsibleModule, family: str, found: origin.EngineOrigin) -> str:
     """Return the version of an engine's package, or the one that its program prints; "" if neither is known."""
     query = packages.query(family, [found.package]) if found.package and found.kind != "snap" else []
     if query:
@@ -95,14 +95,14 @@ def version_of(module: AnsibleModule, family: str, found: origin.Origin) -> str:
 
 
 @dataclass(frozen=True)
-class Engine:
+class NodeEngine:
     """The engine of a node, and what the node needs for it.
 
-    report: Origin.as_dict. client: path of the program docker, "" without one. packages: those that the node needs;
+    report: EngineOrigin.as_dict. client: path of docker, "" without one. packages: those that the node needs;
     missing: those of them that are not installed.
     """
 
-    origin: origin.Origin
+    origin: origin.EngineOrigin
     report: Mapping[str, Any]
     unit: Mapping[str, str]
     client: str
@@ -110,7 +110,7 @@ class Engine:
     missing: list[str]
 
 
-def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, builds: bool) -> Engine:
+def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, builds: bool) -> NodeEngine:
     """Read a node's engine. Raises Damaged for a record of packages that cannot be read.
 
     os_release: the text of this file. requested: packages that the site names. builds: whether images are built on the
@@ -136,10 +136,10 @@ def look(module: AnsibleModule, os_release: str, requested: Sequence[str], *, bu
         needed.append(origin.CLIENTS[found.kind])
     if builds and client and found.refusal is None:
         needed += _builder(module, client, [found.package] if report["by_others"] else needed)
-    return Engine(found, report, unit, client, needed, missing(module, family, needed))
+    return NodeEngine(found, report, unit, client, needed, missing(module, family, needed))
 
 
-def refusals(module: AnsibleModule, engine: Engine, *, manage: bool, habana_path: str) -> list[Refusal]:
+def refusals(module: AnsibleModule, engine: NodeEngine, *, manage: bool, habana_path: str) -> list[Refusal]:
     """Return why instances cannot use the engine. manage: whether this project installs and configures it."""
     if manage:
         return [engine.origin.refusal] if engine.origin.refusal else []

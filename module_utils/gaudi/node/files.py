@@ -17,7 +17,7 @@ LOOK_AGAIN = 0.1
 _LOCKS = Path("/proc/locks")
 
 
-class NotWritten(OSError):
+class WriteFailure(OSError):
     """A file could not be written; its text is a sentence for people."""
 
     def __str__(self) -> str:
@@ -58,13 +58,13 @@ def write_text(path: Path, text: str, durable: bool = True, mode: int | None = N
 
     durable: whether it must survive a power cut. mode: permissions, by default from the umask. place: the folder
     beneath which no link is followed (see beneath); without one, links to the file's folder are followed. Raises
-    NotWritten, for example on a full file system, and Refusal as beneath does.
+    WriteFailure, for example on a full file system, and Refusal as beneath does.
     """
     try:
         with replacing(path, place, mode, durable) as out:
             out.write(text.encode("utf-8"))
     except OSError as failed:
-        raise NotWritten(failed.errno, failed.strerror, str(path)) from failed
+        raise WriteFailure(failed.errno, failed.strerror, str(path)) from failed
 
 
 def write_json(

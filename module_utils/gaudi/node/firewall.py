@@ -8,7 +8,7 @@ from ..base import listeners
 from ..base.printable import printable
 from ..base.refusal import Refusal
 from ..serving import firewall
-from ..serving.firewall import FIREWALLD, UFW, Rule
+from ..serving.firewall import FIREWALLD, UFW, FirewallRule
 from .module import NodeModule
 
 
@@ -43,7 +43,7 @@ class Firewalls:
         """Return the node's addresses that others can reach."""
         return [address for _, address in listeners.outside(firewall.addresses_of(self._addresses()))]
 
-    def found(self, rules: Iterable[Rule]) -> dict[Rule, tuple[bool, ...] | None]:
+    def found(self, rules: Iterable[FirewallRule]) -> dict[FirewallRule, tuple[bool, ...] | None]:
         """Return which of the rules are there, as serving/firewall.py reads it."""
         listed = self._run("ufw", "show", "added")[1]
         return {
@@ -53,28 +53,28 @@ class Firewalls:
             for rule in rules
         }
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: FirewallRule) -> None:
         """Add a rule; one that is there already stays."""
         if rule.firewall == UFW:
             self._change("ufw", *firewall.ufw_rule(rule), "comment", firewall.comment(self.instance))
         else:
             self._change_rich("add", rule)
 
-    def remove(self, rule: Rule) -> None:
+    def remove(self, rule: FirewallRule) -> None:
         """Remove a rule wherever it is."""
         if rule.firewall == UFW:
             self._change("ufw", "delete", *firewall.ufw_rule(rule))
         else:
             self._change_rich("remove", rule)
 
-    def _rich(self, verb: str, rule: Rule) -> list[list[str]]:
+    def _rich(self, verb: str, rule: FirewallRule) -> list[list[str]]:
         """Return the commands of a rich rule: for the permanent configuration, and for the running one."""
         words = [f"--zone={rule.zone}", f"--{verb}-rich-rule={firewall.rich_rule(rule)}"]
         if self.offline:
             return [["firewall-offline-cmd", *words]]
         return [["firewall-cmd", "--permanent", *words], ["firewall-cmd", *words]]
 
-    def _change_rich(self, verb: str, rule: Rule) -> None:
+    def _change_rich(self, verb: str, rule: FirewallRule) -> None:
         """Add or remove a rich rule in each configuration where that changes something."""
         for query, command in zip(self._rich("query", rule), self._rich(verb, rule)):
             if (self._run(*query)[0] == 0) != (verb == "add"):

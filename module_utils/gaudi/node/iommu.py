@@ -12,7 +12,7 @@ from ..base import paths
 from ..base.documents import Damaged
 from ..cards.sources import HABANA_VENDOR
 from ..host import iommu
-from ..host.iommu import Group
+from ..host.iommu import IommuGroup
 from .documents import read_json
 from .files import text_of
 
@@ -22,7 +22,7 @@ ALLOWED = "iommu"
 """What preflight_allow_mismatch calls it."""
 
 
-def read_groups(sys: Path | None = None) -> tuple[Group, ...]:
+def read_groups(sys: Path | None = None) -> tuple[IommuGroup, ...]:
     """Return the group of each Gaudi device on the PCI bus, with a driver or without one, in the order of addresses."""
     devices = sorted(((sys or SYS) / "bus/pci/devices").glob("*"))
     return tuple(_group(device) for device in devices if _text(device / "vendor") == HABANA_VENDOR)
@@ -63,9 +63,9 @@ def allowed(folder: Path) -> list[str]:
     return list((read_json(folder / paths.LET_THROUGH, {"allowed?": [str]}) or {}).get("allowed", []))
 
 
-def _group(device: Path) -> Group:
+def _group(device: Path) -> IommuGroup:
     link, module = device / "iommu_group", _text(device / "module_id")
-    return Group(
+    return IommuGroup(
         device.name,
         link.resolve().name if link.exists() else "",
         _text(link / "type"),

@@ -30,7 +30,7 @@ from ..engine.configuration import init_advice
 from ..engine.image_record import digest_of
 from ..fabric import asked, burn_in, measuring, runs, static, verdict
 from ..fabric.gaudinet import check_gaudinet
-from ..fabric.output import Output, parse_output
+from ..fabric.output import RunOutput, parse_output
 from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
@@ -121,12 +121,12 @@ _RUNTIME_ERROR = re.compile(r"habana|(?:unknown|invalid) runtime", re.IGNORECASE
 
 
 @dataclass(frozen=True)
-class Cards:
+class NodeCards:
     """A node's cards: the topology, their type (None for an unknown type, or for several), and their faults."""
 
     topology: Mapping[str, Any]
     kind: CardType | None
-    faults: tuple[static.Fault, ...]
+    faults: tuple[static.StaticFault, ...]
 
     @property
     def fabric(self) -> Fabric | None:
@@ -148,7 +148,7 @@ class Cards:
         return asked.busy(self.topology["cards"], drain=drain)
 
 
-def read_cards(module: AnsibleModule, card_types: object, wanted: static.ExpectedFabric) -> Cards:
+def read_cards(module: AnsibleModule, card_types: object, wanted: static.ExpectedFabric) -> NodeCards:
     """Read the cards and their ports, and run the static checks; changes nothing."""
     # The state of the links is read with the ports.
     topology = read_topology(module, links=False)
@@ -159,7 +159,7 @@ def read_cards(module: AnsibleModule, card_types: object, wanted: static.Expecte
     faults = static.check(topology, types, ports, interfaces, wanted)
     for path in GAUDINET:
         faults += check_gaudinet(gaudinet_text(path), interfaces, str(path))
-    return Cards(topology, types.get(names[0]) if len(names) == 1 else None, faults)
+    return NodeCards(topology, types.get(names[0]) if len(names) == 1 else None, faults)
 
 
 def gaudinet_text(path: Path) -> str | None:
@@ -321,7 +321,7 @@ def _remove_others(module: AnsibleModule, docker: str, name: str) -> None:
 def perform(
     module: AnsibleModule,
     image: str,
-    run: runs.Run,
+    run: runs.DemoRun,
     indexes: Mapping[int, int],
     command: Mapping[str, Any],
     seconds: int,
@@ -330,7 +330,7 @@ def perform(
     release: str | None,
     nodes: int = 1,
     node: int = 0,
-) -> Output:
+) -> RunOutput:
     """Run hccl_demo over a run's cards, in a container with no other cards, for at most so many seconds.
 
     indexes: the current device index of each module. command: the result of runs.command(). driver: its version.
@@ -454,15 +454,15 @@ def end_interrupted(module: AnsibleModule, *, again: bool, remove: bool) -> bool
 class MeasuredNode:
     """What a measurement reads: cards, images and what a verdict on them is about, last verdict, cards in use."""
 
-    cards: Cards
-    made_of: verdict.MadeOf
+    cards: NodeCards
+    made_of: verdict.VerdictSubject
     image: Mapping[str, Any]
     others: Mapping[str, Mapping[str, Any]]
     before: dict[str, Any] | None
     busy: tuple[int, ...]
 
     @property
-    def made_of_others(self) -> dict[str, verdict.MadeOf]:
+    def made_of_others(self) -> dict[str, verdict.VerdictSubject]:
         """By reference of each other image: what a verdict measured with that image would be about."""
         return {reference: made_of(self.cards, image) for reference, image in self.others.items()}
 
@@ -502,11 +502,11 @@ def look(module: AnsibleModule, given: Mapping[str, Any], *, build: bool) -> Mea
     return MeasuredNode(cards, made_of(cards, image), image, others, last_verdict()[0], busy)
 
 
-def made_of(cards: Cards, image: Mapping[str, Any]) -> verdict.MadeOf:
+def made_of(cards: NodeCards, image: Mapping[str, Any]) -> verdict.VerdictSubject:
     """What a verdict on these cards and this image is about."""
     topology = cards.topology
     firmware = sorted({str(card["firmware"]) for card in topology["cards"] if card["firmware"]})
-    return verdict.MadeOf(
+    return verdict.VerdictSubject(
         serials={str(card["module_id"]): str(card["serial"]) for card in topology["cards"]},
         driver=topology["driver_version"],
         firmware=", ".join(firmware) or None,
@@ -531,7 +531,7 @@ def look_into(
         return {"unread": str(refusal)}
 
 
-def work(node: MeasuredNode, given: Mapping[str, Any]) -> asked.Work:
+def work(node: MeasuredNode, given: Mapping[str, Any]) -> asked.AcceptanceWork:
     """Return the work of an acceptance run on this node. Raises Refusal for tests that hccl_demo does not accept."""
     work = asked.work(
         node.cards.fabric,
@@ -564,7 +564,7 @@ def answers(
     document: Mapping[str, Any] | None,
     given: Mapping[str, Any],
     plans: Sequence[Mapping[str, Any]],
-) -> tuple[verdict.Answer, ...]:
+) -> tuple[verdict.Permission, ...]:
     """Return for each of these plans whether it may start, by this verdict."""
     return asked.answers(
         document, node.made_of, plans, policy(given), lambda name: instances.is_up(module, name), node.made_of_others

@@ -19,7 +19,7 @@ from ..base.documents import Damaged
 from ..base.refusal import Refusal
 from ..jobs.facts import HOMES, SHOWN, active_states, finite
 from .documents import read_json
-from .files import NotWritten, write_json
+from .files import WriteFailure, write_json
 
 JOBS = Path(paths.JOBS)
 MODE = 0o600
@@ -39,7 +39,7 @@ def progress_file() -> Path | None:
 def tell_progress(place: Path | None, progress: dict[str, Any]) -> None:
     """Write progress if there is a job and space for it. It is only informative, so it may be lost in a power cut."""
     if place is not None:
-        with contextlib.suppress(NotWritten):
+        with contextlib.suppress(WriteFailure):
             write_json(place, progress, durable=False, mode=MODE)
 
 

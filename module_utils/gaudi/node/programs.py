@@ -59,7 +59,7 @@ def hold_library(
     return {"changed": changed, "diff": diff, "installed": change.install, "needed": needed}
 
 
-def _change_library(change: library.Change, wanted: str, files: Mapping[str, str] | None) -> None:
+def _change_library(change: library.LibraryChange, wanted: str, files: Mapping[str, str] | None) -> None:
     """Write the new files first, then remove those that no program reads any more."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     FOLDER.chmod(MODE)

@@ -18,7 +18,7 @@ from ..cards.document import build_topology
 from ..cards.findings import finding
 from ..cards.hl_smi import parse_bus_id, parse_links, parse_ports
 from ..cards.network_ifs import parse_status
-from ..cards.query import Answer, HlSmiReport, query_hl_smi
+from ..cards.query import CommandResult, HlSmiReport, query_hl_smi
 from ..cards.reservations import holders
 from ..cards.sources import (
     HABANA_VENDOR,
@@ -162,7 +162,7 @@ def read_sources(module: AnsibleModule, *, links: bool = True) -> Sources:
     )
 
 
-def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> Answer | None:
+def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> CommandResult | None:
     """Run a program for at most so many seconds; None where it is not installed."""
     path = module.get_bin_path(program)
     if path is None:
@@ -170,7 +170,7 @@ def _run(module: AnsibleModule, seconds: int, program: str, *arguments: str) -> 
     # run_command has no time limit; --kill-after also ends a program that ignores the signal.
     limit = [module.get_bin_path("timeout", required=True), "--kill-after=5", str(seconds)]
     status, stdout, stderr = module.run_command([*limit, path, *arguments])
-    return Answer(status, stdout, stderr)
+    return CommandResult(status, stdout, stderr)
 
 
 def _read_hl_smi(module: AnsibleModule, links: bool) -> HlSmiReport | None:
@@ -178,9 +178,9 @@ def _read_hl_smi(module: AnsibleModule, links: bool) -> HlSmiReport | None:
     if module.get_bin_path("hl-smi") is None:
         return None
 
-    def ask(arguments: Sequence[str]) -> Answer:
+    def ask(arguments: Sequence[str]) -> CommandResult:
         answer = _run(module, HL_SMI_SECONDS, "hl-smi", *arguments)
-        return answer or Answer(127, "", "hl-smi went away while it was being asked")
+        return answer or CommandResult(127, "", "hl-smi went away while it was being asked")
 
     seen: HlSmiReport = query_hl_smi(ask, links=links)
     return seen

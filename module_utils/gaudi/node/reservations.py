@@ -30,14 +30,14 @@ MEASURING = Path(paths.ACCEPTANCE_LOCK).name
 
 
 @dataclass(frozen=True)
-class Read:
+class StoredReservations:
     """The reservations; ``damage`` says why they were rebuilt, as a sentence without a full stop."""
 
     reservations: Reservations
     damage: str = ""
 
 
-def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> Read:
+def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> StoredReservations:
     """Read cards.lock; no reservations without the file. Cards that an interrupted check had borrowed count as free.
 
     plans: the directory with a directory for each instance. If a plan is damaged too, the cards that its container was
@@ -47,7 +47,7 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
     """
     try:
         found = read(path, parse_reservations) or {}
-        return Read(found if is_held(path.with_name(MEASURING)) else free(found, BORROWER))
+        return StoredReservations(found if is_held(path.with_name(MEASURING)) else free(found, BORROWER))
     except Damaged as damage:
         try:
             rebuilt = rebuild(_plans(plans, path.parent / "instances", leaving), now)
@@ -60,7 +60,7 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> R
                 "reservations_damaged", f"{damage}, and it cannot be rebuilt from the plans, because {why}"
             ) from unclear
         names = ", ".join(sorted(rebuilt)) or "no instance"
-        return Read(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
+        return StoredReservations(rebuilt, f"{damage}; who has which card is taken from the plans of {names}")
 
 
 def is_held(lock: Path) -> bool:

@@ -10,8 +10,8 @@ from ..base.absent import absent
 from ..base.checks import mapping, meant, shown, switch
 from ..base.refusal import Refusal
 from ..base.values import without_accounts
-from ..catalogue.surface import Surface, normal
-from ..catalogue.typed import Typed
+from ..catalogue.surface import ServerSurface, normal
+from ..catalogue.typed import TypedOption
 from ..request.options import READERS, speculation
 from ..rules.draft import Draft
 
@@ -189,7 +189,7 @@ def _check_said(name: str, option: str, found: object, said: object) -> None:
         )
 
 
-def join_arguments(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
+def join_arguments(draft: Draft, extra: Sequence[str], surface: ServerSurface) -> None:
     """Check ``extra_args`` and let it replace what it says anew; its tokens are appended as they stand."""
     if extra and not is_option(extra[0]):
         if absent(extra[0]) is not None:
@@ -243,7 +243,7 @@ def _grouped(extra: Sequence[str]) -> list[tuple[str, list[str]]]:
     return groups
 
 
-def _check_values(name: str, values: Sequence[str], typed: Typed | None) -> None:
+def _check_values(name: str, values: Sequence[str], typed: TypedOption | None) -> None:
     """Refuse what the server's parser would end with: a value too many, too few, or of another type.
 
     typed is what the release file says of the option; without it the name tells.
@@ -263,7 +263,7 @@ def _check_values(name: str, values: Sequence[str], typed: Typed | None) -> None
         raise Refusal("wrong_argument_value", f"extra_args has {name} {shown(values[0])}, but it takes {needed}.")
 
 
-def check_planned(draft: Draft, surface: Surface) -> None:
+def check_planned(draft: Draft, surface: ServerSurface) -> None:
     """Refuse options of a request whose argument the server's parser, or its platform, would end with."""
     for name, *values in draft.arguments:
         typed = surface.typed(name)
@@ -280,7 +280,7 @@ def check_planned(draft: Draft, surface: Surface) -> None:
 PARSERS = {"--tool-call-parser": "--tool-parser-plugin", "--reasoning-parser": "--reasoning-parser-plugin"}
 
 
-def check_parsers(draft: Draft, extra: Sequence[str], surface: Surface) -> None:
+def check_parsers(draft: Draft, extra: Sequence[str], surface: ServerSurface) -> None:
     """Refuse the name of a parser that the server does not have: it would not start."""
     words = [*(word for entry in draft.arguments for word in entry), *extra]
     for name, plugin in PARSERS.items():
@@ -319,7 +319,7 @@ def _is_mapping(value: str) -> bool:
         return False
 
 
-def check_environment(draft: Draft, surface: Surface) -> None:
+def check_environment(draft: Draft, surface: ServerSurface) -> None:
     """A plan with a value its release does not know is our own mistake: say which file to repair."""
     unknown = [name for name in draft.environment if not surface.reads(name)]
     options = [option for option, *_ in draft.arguments if not surface.knows(option)]

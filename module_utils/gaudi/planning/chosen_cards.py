@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base.refusal import Refusal
-from ..cards.placement import Card, Joined, choose, cpu_binding, read_cards
+from ..cards.placement import CardGroups, PlacementCard, choose, cpu_binding, read_cards
 from ..catalogue.entries import CardType, ReleaseEntry
 from ..families.registry import family_of
 from ..model.facts import ModelFacts
 from ..request.node import Node
-from ..request.options import Request
+from ..request.options import InstanceRequest
 from ..rules.draft import Draft, given, rule
 from .links import cards_together, joined_cards
 from .refusals import check_card_names, check_heads, inputs_of, one_node_only
@@ -34,14 +34,14 @@ def all_modules(topology: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def place(
-    request: Request,
+    request: InstanceRequest,
     release: ReleaseEntry,
     model: ModelFacts,
     node: Node,
     card_type: CardType | None,
     label: str,
     draft: Draft,
-) -> tuple[list[Card], list[Card]]:
+) -> tuple[list[PlacementCard], list[PlacementCard]]:
     """The chosen cards and all cards; ``card_type`` is that of the node."""
     fixed = release.constants.get("tensor_parallel_size")
     asked = request.tensor_parallel_size
@@ -94,7 +94,7 @@ def place(
     return chosen, cards
 
 
-def _check_serials(cards: Sequence[Card], own: Sequence[int], serials: Mapping[int, str], label: str) -> None:
+def _check_serials(cards: Sequence[PlacementCard], own: Sequence[int], serials: Mapping[int, str], label: str) -> None:
     """Refuse a card that was exchanged since the instance reserved it; ``serials`` are those of the reservations."""
     for card in cards:
         held = serials.get(card.module_id)
@@ -107,7 +107,12 @@ def _check_serials(cards: Sequence[Card], own: Sequence[int], serials: Mapping[i
 
 
 def _say_choice(
-    draft: Draft, request: Request, cards: Sequence[Card], chosen: Sequence[Card], own: Sequence[int], label: str
+    draft: Draft,
+    request: InstanceRequest,
+    cards: Sequence[PlacementCard],
+    chosen: Sequence[PlacementCard],
+    own: Sequence[int],
+    label: str,
 ) -> None:
     """Record which cards were chosen and why; warn if an instance cannot get its former cards back."""
     modules = [card.module_id for card in chosen]
@@ -132,7 +137,7 @@ def _say_choice(
 
 
 def _warn_of_sockets(
-    draft: Draft, cards: Sequence[Card], chosen: Sequence[Card], joined: Joined, together: int
+    draft: Draft, cards: Sequence[PlacementCard], chosen: Sequence[PlacementCard], joined: CardGroups, together: int
 ) -> None:
     """Warn of modules on several NUMA nodes where one node has as many cards that are joined no worse.
 
@@ -162,7 +167,7 @@ def _wanted(size: int, copies: int) -> str:
     return one if copies == 1 else f"{one} and data_parallel_size {copies}, {size * copies} cards in all"
 
 
-def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bool) -> tuple[int, ...] | None:
+def _within(request: InstanceRequest, label: str, draft: Draft, count: int, *, fixed: bool) -> tuple[int, ...] | None:
     """The cards that variables of the caller narrow the choice to."""
     environment = request.extra_environment
     if "HABANA_VISIBLE_DEVICES" in environment:
@@ -174,7 +179,7 @@ def _within(request: Request, label: str, draft: Draft, count: int, *, fixed: bo
     listed_text = environment.get("HABANA_VISIBLE_MODULES") or environment.get("HLS_MODULE_ID")
     if not listed_text or listed_text.lower() == "all":
         return None
-    listed = Request.from_mapping({"modules": listed_text}).modules or ()
+    listed = InstanceRequest.from_mapping({"modules": listed_text}).modules or ()
     if request.modules is not None:
         if sorted(request.modules) != sorted(listed):
             draft.warn(
@@ -201,7 +206,9 @@ def module_ids(modules: Sequence[int]) -> str:
     return _list(modules)
 
 
-def module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card], release: ReleaseEntry) -> None:
+def module_variables(
+    draft: Draft, chosen: Sequence[PlacementCard], cards: Sequence[PlacementCard], release: ReleaseEntry
+) -> None:
     """Module ids for the framework: a list for several cards, HLS_MODULE_ID for one."""
     name = "HLS_MODULE_ID" if len(chosen) == 1 else "HABANA_VISIBLE_MODULES"
     draft.variable(name, module_ids(modules=[card.module_id for card in chosen]))
@@ -210,7 +217,9 @@ def module_variables(draft: Draft, chosen: Sequence[Card], cards: Sequence[Card]
         draft.variable("HABANA_VISIBLE_DEVICES", ALL_DEVICES(value=release.constants["visible_devices"]))
 
 
-def bind_cpus(draft: Draft, release: ReleaseEntry, cards: Sequence[Card], chosen: Sequence[Card]) -> list[str]:
+def bind_cpus(
+    draft: Draft, release: ReleaseEntry, cards: Sequence[PlacementCard], chosen: Sequence[PlacementCard]
+) -> list[str]:
     """The command that binds the server to the cores near its cards; empty where they are not known."""
     binding = cpu_binding(cards, chosen)
     by_script = family_of(release).script_binds_cpus

@@ -17,7 +17,7 @@ from ..catalogue.fabric import HOST_NICS_CAPABILITY, HOST_NICS_VARIABLES
 from ..image.recipe import recipe
 from ..model.headers import Weights
 from ..request.node import Node
-from ..request.options import RecipeCache, Request
+from ..request.options import InstanceRequest, RecipeCache
 from ..rules.memory import MIB
 from ..serving.plan import AT_START, DOOR_DIRECTORY, GUARD_DIRECTORY, KEYS_DIRECTORY, PYTHON_PATH
 from .writable import SCRATCH, VARIABLES, check_leading, places, tmpfs
@@ -39,7 +39,7 @@ OPEN_FILES = 1048576
 class Setting:
     """What the container and the requirements are made from."""
 
-    request: Request
+    request: InstanceRequest
     release: ReleaseEntry
     entry: ModelEntry | None
     weights_path: str
@@ -243,7 +243,7 @@ def _read(setting: Setting) -> list[tuple[str, ...]]:
     return [*files, *((folder,) for folder in (*request.lora_modules.values(), *_guessing(request))), *calibration]
 
 
-def _guessing(request: Request) -> list[str]:
+def _guessing(request: InstanceRequest) -> list[str]:
     """The directory of the draft model of speculative decoding, if it lies on the node."""
     model = (request.speculative_config or {}).get("model")
     return [model] if isinstance(model, str) and model.startswith("/") else []

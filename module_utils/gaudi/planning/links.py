@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..cards.placement import ALL_JOINED, Card, Joined
+from ..cards.placement import ALL_JOINED, CardGroups, PlacementCard
 from ..catalogue.entries import CardType
 from ..catalogue.fabric import HOST
 from ..model.facts import ModelFacts
@@ -25,13 +25,13 @@ class CardPath:
     warning: str = ""
 
 
-def joined_cards(card_type: CardType | None, cards: Sequence[Card], node: Node) -> Joined:
+def joined_cards(card_type: CardType | None, cards: Sequence[PlacementCard], node: Node) -> CardGroups:
     """Return which of a node's cards are joined; all are if the catalogue does not know their links."""
     fabric = card_type.fabric if card_type is not None else None
     if fabric is None:
         return ALL_JOINED
     across = node.host_nics or fabric.between_groups == HOST
-    return Joined(fabric.grouped(card.module_id for card in cards), across)
+    return CardGroups(fabric.grouped(card.module_id for card in cards), across)
 
 
 def cards_together(model: ModelFacts, size: int, copies: int) -> int:
@@ -43,7 +43,11 @@ def cards_together(model: ModelFacts, size: int, copies: int) -> int:
 
 
 def path_between(
-    resolved: ResolvedRequest, chosen: Sequence[Card], cards: Sequence[Card], card_type: CardType | None, node: Node
+    resolved: ResolvedRequest,
+    chosen: Sequence[PlacementCard],
+    cards: Sequence[PlacementCard],
+    card_type: CardType | None,
+    node: Node,
 ) -> CardPath:
     """Return what carries the data between the chosen cards; ``cards`` are all cards of the node."""
     joined, model = joined_cards(card_type, cards, node), resolved.model

@@ -14,7 +14,7 @@ from ..families.registry import family_of
 from ..image.recipe import ImageSettings
 from ..model.headers import Weights
 from ..request.node import Node
-from ..request.options import Request, check_options, name_of
+from ..request.options import InstanceRequest, check_options, name_of
 from ..serving.last_start import LastStart
 from .chosen_cards import all_modules
 from .elsewhere import (
@@ -27,7 +27,7 @@ from .elsewhere import (
     with_weights,
 )
 from .planner import plan
-from .remedies import Site, with_remedy
+from .remedies import PlanningInputs, with_remedy
 from .shared_card import common, share
 
 
@@ -129,7 +129,7 @@ def _named_modules(requests: Sequence[object], topology: Mapping[str, Any]) -> d
     for request in requests:
         given = request if isinstance(request, Mapping) else {}
         try:
-            partial_request = Request.from_mapping({key: given.get(key) for key in ("instance", "modules")})
+            partial_request = InstanceRequest.from_mapping({key: given.get(key) for key in ("instance", "modules")})
         except Refusal:
             continue
         if partial_request.instance is not None and partial_request.modules is not None:
@@ -156,7 +156,7 @@ def _made(
     try:
         made = _planned(request, entry, catalogue, node)
     except Refusal as refused:
-        refusal = with_remedy(refused, request, Site(catalogue.release, entry, cards, node))
+        refusal = with_remedy(refused, request, PlanningInputs(catalogue.release, entry, cards, node))
         if entry is not None:
             like = of_same_model(entry, catalogue.models.values())
             sentence = with_weights(str(refusal), request, catalogue.release, like, cards, node)
@@ -178,7 +178,7 @@ def _planned(
     """The plan of one request, for one model or for several on one card."""
     if not check_options(request).get("share_card_with"):
         return plan(request, catalogue.release, entry, catalogue.cards, node)
-    wanted = Request.from_mapping(
+    wanted = InstanceRequest.from_mapping(
         {key: value for key, value in request.items() if key in ("instance", "model", "share_card_with")}
     ).share_card_with
     missing = [name for name in wanted if name not in catalogue.models]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ..base.checks import shown
 from ..base.refusal import Refusal
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import POOLING_TASKS, CardType, ModelEntry
 from ..families.base import Lengths
 from ..families.registry import family_of
@@ -126,7 +126,7 @@ def memory_part(draft: Draft, subject: Subject, lengths: Lengths) -> dict[str, o
     return result
 
 
-def _idle(card: Card, card_type: CardType | None) -> int:
+def _idle(card: PlacementCard, card_type: CardType | None) -> int:
     """MiB that a card takes with nothing on it: as it says now, unless something runs there."""
     idle = card.memory_used_mib
     if idle is None or idle > IDLE_AT_MOST_MIB:
@@ -143,7 +143,7 @@ def _grown(resolved: ResolvedRequest, entry: ModelEntry | None, weights: Weights
 
 
 def _kv_cache(
-    draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, lengths: Lengths, label: str
+    draft: Draft, resolved: ResolvedRequest, split: memory.MemorySplit, per_token: int, lengths: Lengths, label: str
 ) -> dict[str, object]:
     """What the KV cache holds. Raises Refusal where that is less than one longest request."""
     divided = _divided(draft, resolved, split, per_token, resolved.cards)
@@ -172,7 +172,7 @@ def _kv_cache(
 
 
 def _divided(
-    draft: Draft, resolved: ResolvedRequest, split: memory.Split, per_token: int, count: int
+    draft: Draft, resolved: ResolvedRequest, split: memory.MemorySplit, per_token: int, count: int
 ) -> dict[str, float]:
     """The KV cache, its empty block and the states beside it, in GiB of a card; empty for the fork, which has neither.
 

@@ -10,7 +10,7 @@ from ..base.checks import mapping
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.base import Family
 from ..families.registry import family_of
-from ..request.options import RecipeCache, Request
+from ..request.options import InstanceRequest, RecipeCache
 
 RECIPE_ROOT = "/data/recipe_cache"
 
@@ -62,18 +62,18 @@ def _added(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str
     return result
 
 
-def options_in_environment(request: Request, family: Family) -> Request:
+def options_in_environment(request: InstanceRequest, family: Family) -> InstanceRequest:
     """Variables of the caller that decide more than themselves become the options they stand for."""
     stands_for = {"QUANT_CONFIG": "quantization_config", **family.options_in_environment}
     environment = dict(request.extra_environment)
     changed: dict[str, Any] = {}
     for variable, option in stands_for.items():
         if variable in environment:
-            changed[option] = getattr(Request.from_mapping({option: environment.pop(variable)}), option)
+            changed[option] = getattr(InstanceRequest.from_mapping({option: environment.pop(variable)}), option)
     return replace(request, extra_environment=environment, **changed)
 
 
-def with_recipe_cache(request: Request, release: ReleaseEntry) -> Request:
+def with_recipe_cache(request: InstanceRequest, release: ReleaseEntry) -> InstanceRequest:
     """The recipe cache of the release, or one of the instance's own; switched off it stays off."""
     directory = release.constants.get("recipe_cache")
     if directory is None and request.instance is not None:

@@ -15,12 +15,12 @@ from dataclasses import replace
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
-from ..catalogue.surface import CHECKED, Surface, normal
+from ..catalogue.surface import CHECKED, ServerSurface, normal
 from ..families.registry import family_of
 from ..families.shared import KNOBS
 from ..image.recipe import ImageSettings, pins_of_other_releases
 from ..plugin_buckets.variables import is_number
-from ..request.options import READERS, Request
+from ..request.options import READERS, InstanceRequest
 from ..rules.draft import Draft
 from .arguments import is_option
 
@@ -28,7 +28,7 @@ from .arguments import is_option
 ALIKE = 0.9
 
 
-def moved(wanted: Request, said: Mapping[str, object], release: ReleaseEntry, draft: Draft) -> Request:
+def moved(wanted: InstanceRequest, said: Mapping[str, object], release: ReleaseEntry, draft: Draft) -> InstanceRequest:
     """The request in the words of the release; ``said`` is the request itself, without its model's defaults, and with
     its arguments read as options.
 
@@ -36,7 +36,7 @@ def moved(wanted: Request, said: Mapping[str, object], release: ReleaseEntry, dr
     """
     if not release.successors:
         return wanted
-    surface, gone = Surface(release), _options(said, release)
+    surface, gone = ServerSurface(release), _options(said, release)
     environment = {}
     asked = said.get("extra_environment")
     for name, value in wanted.extra_environment.items():
@@ -84,7 +84,7 @@ def _mistyped(name: str, release: ReleaseEntry) -> str | None:
 
 
 def _arguments(
-    wanted: Request, release: ReleaseEntry, surface: Surface, draft: Draft, gone: list[str]
+    wanted: InstanceRequest, release: ReleaseEntry, surface: ServerSurface, draft: Draft, gone: list[str]
 ) -> tuple[str, ...]:
     """Further arguments without those that are implied here; ``gone`` gets a line for each that has no successor."""
     kept: list[str] = []
@@ -156,7 +156,7 @@ def by_way(release: ReleaseEntry, settings: ImageSettings, draft: Draft) -> Rele
     )
 
 
-def check_values(wanted: Request, release: ReleaseEntry) -> None:
+def check_values(wanted: InstanceRequest, release: ReleaseEntry) -> None:
     """A variable whose type the release file knows takes no other; the server would end, or read something else. One
     that an option stands for has the option's range.
     """

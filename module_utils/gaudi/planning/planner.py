@@ -12,12 +12,12 @@ from typing import Any
 from ..base.recipes import RecipeKey
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ..catalogue.surface import Surface
+from ..catalogue.surface import ServerSurface
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..image.parts import INC_CALIBRATION, needed
 from ..request.node import Node
-from ..request.options import Request
+from ..request.options import InstanceRequest
 from ..rules.draft import Draft
 from ..serving.last_start import sized_by
 from ..serving.plan import MIDDLEWARE
@@ -162,7 +162,7 @@ def _chosen(found: Mapping[str, Any], count: int, tried: Mapping[str, str]) -> d
 def _fill(draft: Draft, subject: Subject, host: str, node: Node) -> Lengths:
     """Fill the draft with all that the server is started with; of two values the later one wins. Return the lengths."""
     resolved, request, release = subject.resolved, subject.request, subject.release
-    family, surface = family_of(release), Surface(release)
+    family, surface = family_of(release), ServerSurface(release)
     if subject.name is not None:
         draft.option("--served-model-name", served_names(name=subject.name, weights=resolved.weights))
     lengths = family.fill(draft, resolved)
@@ -204,7 +204,7 @@ def _document(
     mode = execution_mode(draft, request, release)
     # A strategy that is chosen here adds to the environment.
     buckets = buckets_part(draft, resolved, lengths, memory)
-    ready_timeout(draft, Surface(release), buckets, memory)
+    ready_timeout(draft, ServerSurface(release), buckets, memory)
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "instance": request.instance,
@@ -240,7 +240,7 @@ def _path(subject: Subject, node: Node) -> CardPath:
     return path_between(subject.resolved, subject.cards, subject.node_cards, subject.card_type, node)
 
 
-def _ask(subject: Subject, draft: Draft, request: Request) -> dict[str, Any]:
+def _ask(subject: Subject, draft: Draft, request: InstanceRequest) -> dict[str, Any]:
     """What is known beforehand of the answers it has to give once it serves; it lies beside the plan on a node."""
     entry, size = subject.entry, subject.resolved.model.shape.hidden_size
     limits = media_limits(_arguments(draft, request))
@@ -288,7 +288,7 @@ def _recipes(subject: Subject, node: Node) -> RecipeKey:
     )
 
 
-def _arguments(draft: Draft, request: Request) -> list[str]:
+def _arguments(draft: Draft, request: InstanceRequest) -> list[str]:
     """The server's command line."""
     return [
         "python3",

@@ -10,9 +10,9 @@ from ..base.absent import TWO_NODES, absent
 from ..base.checks import question, shown
 from ..base.command_line import options
 from ..base.refusal import Refusal
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ..catalogue.surface import Surface
+from ..catalogue.surface import ServerSurface
 from ..families.base import Lengths
 from ..families.registry import family_of
 from ..families.shared import KNOBS, LOG_SWITCHES
@@ -21,7 +21,7 @@ from ..model.architectures import some
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
 from ..model.kernels import INTERLEAVED, SOME_LAYERS, WINDOW
-from ..request.options import PLUGIN_OPTIONS, Request
+from ..request.options import PLUGIN_OPTIONS, InstanceRequest
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft
 from ..serving.plan import OFFLINE
@@ -46,7 +46,7 @@ RECOMMENDED_BLOCK_SIZE = 128
 
 
 def check_supported(
-    request: Request,
+    request: InstanceRequest,
     asked: frozenset[str],
     release: ReleaseEntry,
     entry: ModelEntry | None,
@@ -62,7 +62,7 @@ def check_supported(
     _warn_of_gaps(entry, model, weights, draft)
 
 
-def check_quantized(request: Request, model: ModelFacts, release: ReleaseEntry) -> None:
+def check_quantized(request: InstanceRequest, model: ModelFacts, release: ReleaseEntry) -> None:
     """Refuse quantised weights where the release has none. Whether it has their class at all is checked before: other
     weights of a model that it does not know are no remedy.
     """
@@ -128,7 +128,7 @@ FEATURES = {
 
 def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
     """Options that were asked for, and that the release's server never sees."""
-    family, surface = family_of(release), Surface(release)
+    family, surface = family_of(release), ServerSurface(release)
     for option in (*family.without_effect, *(name for name in PLUGIN_OPTIONS if name not in family.takes)):
         if option in asked:
             argument = f"--{option.replace('_', '-')}"
@@ -157,7 +157,7 @@ def _check_effect(asked: frozenset[str], release: ReleaseEntry) -> None:
             )
 
 
-def check_media(request: Request, architectures: Sequence[str], release: ReleaseEntry, label: str) -> None:
+def check_media(request: InstanceRequest, architectures: Sequence[str], release: ReleaseEntry, label: str) -> None:
     """Options for pictures, films and sounds need a model for them (_init_multimodal_config of vllm/config.py)."""
     known = release.multimodal_architectures
     if not known or not architectures or known.intersection(architectures):
@@ -172,7 +172,7 @@ def check_media(request: Request, architectures: Sequence[str], release: Release
             )
 
 
-def check_mtp(request: Request, architectures: Sequence[str], model: ModelFacts, release: ReleaseEntry) -> None:
+def check_mtp(request: InstanceRequest, architectures: Sequence[str], model: ModelFacts, release: ReleaseEntry) -> None:
     """Layers of the served model that guess tokens (MTP) are known of some models (hf_config_override of vLLM's
     SpeculativeConfig); with another model, and no model that guesses, the server ends.
     """
@@ -192,7 +192,7 @@ def check_mtp(request: Request, architectures: Sequence[str], model: ModelFacts,
         )
 
 
-def _quantizations(request: Request, model: ModelFacts) -> Iterator[tuple[str, str]]:
+def _quantizations(request: InstanceRequest, model: ModelFacts) -> Iterator[tuple[str, str]]:
     """What is quantised, each with the words that say where it was seen."""
     if request.dtype in ("fp8", "awq", "gptq"):
         yield "quantization", f"dtype is {request.dtype}"
@@ -233,7 +233,7 @@ def _features_of_arguments(arguments: Sequence[str]) -> Iterator[tuple[str, str]
             yield "beam_search", f"extra_args has {shown(option)}"
 
 
-def check_hub(weights_path: str, request: Request, draft: Draft) -> None:
+def check_hub(weights_path: str, request: InstanceRequest, draft: Draft) -> None:
     """Weights that the server itself fetches are what a branch holds on the day, unless a commit is named: a warning.
 
     A directory of the node has its own record.
@@ -631,7 +631,7 @@ def check_missing(weights: Weights | None, path: str, label: str) -> None:
         )
 
 
-def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft: Draft) -> None:
+def check_card_type(chosen: Sequence[PlacementCard], cards: Mapping[str, CardType], draft: Draft) -> None:
     """Refuse or warn of an unknown card, and of one that no release is documented for."""
     name = chosen[0].name
     if name is None:
@@ -649,7 +649,7 @@ def check_card_type(chosen: Sequence[Card], cards: Mapping[str, CardType], draft
         )
 
 
-def check_card_names(chosen: Sequence[Card], label: str) -> None:
+def check_card_names(chosen: Sequence[PlacementCard], label: str) -> None:
     """One instance's cards are of one type."""
     names = sorted({card.name for card in chosen if card.name})
     if len(names) > 1:
@@ -659,6 +659,6 @@ def check_card_names(chosen: Sequence[Card], label: str) -> None:
         )
 
 
-def inputs_of(cards: Sequence[Card]) -> list[Mapping[str, Any]]:
+def inputs_of(cards: Sequence[PlacementCard]) -> list[Mapping[str, Any]]:
     """What placement saw of cards, for the explanation."""
     return [{"module_id": card.module_id, "numa_node": card.node, "cpus": card.cpus} for card in cards]

@@ -39,7 +39,7 @@ NOTHING_HELPS = "No number of cards, no shorter max_model_len and no host NICs h
 
 
 @dataclass(frozen=True)
-class Way:
+class RemedyPlan:
     """A plan of a request, and what is set for it beyond the request. ``cards``: of one copy of the model.
 
     known: whether so many are known to do; the size of the weights may not be known.
@@ -52,7 +52,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Site:
+class PlanningInputs:
     """What requests are planned with: a release, the model and card types of the catalogue, and a node."""
 
     release: ReleaseEntry
@@ -67,7 +67,7 @@ class Site:
         return plan(asked, self.release, self.entry, self.cards, node)
 
 
-def first_way(request: Mapping[str, object], site: Site, decided: Container[str] = ()) -> Way:
+def first_way(request: Mapping[str, object], site: PlanningInputs, decided: Container[str] = ()) -> RemedyPlan:
     """The first plan of a request, with what helps against its refusals; ``decided``: options that stay as they are.
 
     Raises the Refusal that nothing helps against. Where no length helps, that of the longest one says most.
@@ -93,7 +93,7 @@ def first_way(request: Mapping[str, object], site: Site, decided: Container[str]
             options.update(_of_length(length, request))
 
 
-def _way(request: Mapping[str, object], site: Site, options: Mapping[str, object]) -> Way:
+def _way(request: Mapping[str, object], site: PlanningInputs, options: Mapping[str, object]) -> RemedyPlan:
     """The plan with these options. Where it does not start without host NICs, they are one of the options.
 
     Raises Refusal.
@@ -104,10 +104,10 @@ def _way(request: Mapping[str, object], site: Site, options: Mapping[str, object
         made, known = _made({**request, **options}, site)
     copies = request.get("data_parallel_size")
     cards = len(made["modules"]) // (copies if isinstance(copies, int) and copies else 1)
-    return Way(made, cards, dict(options), known=known)
+    return RemedyPlan(made, cards, dict(options), known=known)
 
 
-def _made(request: Mapping[str, object], site: Site) -> tuple[dict[str, Any], bool]:
+def _made(request: Mapping[str, object], site: PlanningInputs) -> tuple[dict[str, Any], bool]:
     """The plan, and whether its number of cards is known to do.
 
     Where the size of the weights is not known, that of the model's file does; without any, the plan is for as many
@@ -143,7 +143,7 @@ def _of_length(length: int, request: Mapping[str, object]) -> dict[str, object]:
     return {"max_model_len": length, **ranges}
 
 
-def with_remedy(refusal: Refusal, request: Mapping[str, object], site: Site) -> Refusal:
+def with_remedy(refusal: Refusal, request: Mapping[str, object], site: PlanningInputs) -> Refusal:
     """The refusal with what the request may say instead; a request that says so is planned.
 
     Without any, the remedy says that. A refusal that no number of cards and no length helps against stays as it is.
@@ -159,7 +159,7 @@ def with_remedy(refusal: Refusal, request: Mapping[str, object], site: Site) -> 
     return Refusal(refusal.id, refusal.cause, "" if refusal.id in ADVISED else nothing)
 
 
-def _alternatives(refusal: Refusal, request: Mapping[str, object], site: Site) -> list[Mapping[str, object]]:
+def _alternatives(refusal: Refusal, request: Mapping[str, object], site: PlanningInputs) -> list[Mapping[str, object]]:
     """Sets of options with which the request is planned: of each kind the first, or else several kinds together."""
     found: list[Mapping[str, object]] = []
     modules = {"modules": None} if request.get("modules") is not None else {}
@@ -185,7 +185,9 @@ def _alternatives(refusal: Refusal, request: Mapping[str, object], site: Site) -
     return [{**fewest, **way.options, "tensor_parallel_size": (way.cards,)}]
 
 
-def _first(kind: Iterable[Mapping[str, object]], request: Mapping[str, object], site: Site) -> Way | None:
+def _first(
+    kind: Iterable[Mapping[str, object]], request: Mapping[str, object], site: PlanningInputs
+) -> RemedyPlan | None:
     """The plan with the first of several sets of options that plans with nothing else."""
     for options in kind:
         try:

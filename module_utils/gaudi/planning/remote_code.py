@@ -7,7 +7,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import ModelEntry, ReleaseEntry
 from ..model.architectures import check_architectures, some
 from ..model.remote_code import BESIDE_LIMIT, Code, ForeignCode
-from ..request.options import Request
+from ..request.options import InstanceRequest
 from ..rules.draft import Draft
 
 # Remedy for weights that name another model.
@@ -24,7 +24,7 @@ def lacking(code: Code, release: ReleaseEntry) -> str | None:
     return " and ".join(missing) or None
 
 
-def may_run_code(request: Request, entry: ModelEntry | None) -> bool:
+def may_run_code(request: InstanceRequest, entry: ModelEntry | None) -> bool:
     """Return whether the server may run code that comes with its weights: as the request says, else the entry."""
     trusted = request.trust_remote_code
     return trusted if trusted is not None else entry is not None and entry.trust_remote_code
@@ -56,7 +56,12 @@ def check_foreign(foreign: ForeignCode, label: str) -> None:
 
 
 def check_code(
-    request: Request, entry: ModelEntry | None, code: Code | None, release: ReleaseEntry, label: str, draft: Draft
+    request: InstanceRequest,
+    entry: ModelEntry | None,
+    code: Code | None,
+    release: ReleaseEntry,
+    label: str,
+    draft: Draft,
 ) -> None:
     """Check that the server has a class for the weights, and permission to run their code where it needs that.
 

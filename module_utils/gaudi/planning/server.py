@@ -9,11 +9,11 @@ from typing import Any
 from ..base.checks import shown
 from ..base.listeners import outside
 from ..base.refusal import Refusal
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import POOLING_TASKS, ModelEntry, ReleaseEntry
-from ..catalogue.surface import Surface
+from ..catalogue.surface import ServerSurface
 from ..request.node import Node
-from ..request.options import Request
+from ..request.options import InstanceRequest
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft, Rule, given, rule
 from ..serving.closed_ports import EVERY, VARIABLE, closed_from, first_port
@@ -54,7 +54,7 @@ def reasoning_parser(parser: str | bool) -> str | bool:
     return parser
 
 
-def guarded(request: Request) -> bool:
+def guarded(request: InstanceRequest) -> bool:
     """Whether every request must bring an API key. The site says so; the action serving_plan does where it has keys."""
     return bool(request.guarded)
 
@@ -89,7 +89,7 @@ def listen(draft: Draft, resolved: ResolvedRequest, node: Node, label: str) -> d
     return {"host": host.result, "port": port.result, **opened}
 
 
-def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | None, surface: Surface) -> None:
+def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | None, surface: ServerSurface) -> None:
     """What a model brings with it: trust, its parser, its task, limits of its pictures and sounds as JSON."""
     request = resolved.request
     from_catalogue = given("model-fact", f"catalog/models/{resolved.catalogue_name}.yml")
@@ -110,7 +110,7 @@ def model_options(draft: Draft, resolved: ResolvedRequest, entry: ModelEntry | N
             draft.option(option, source(value=_written(name, value, resolved)))
 
 
-def warn_of_media_defaults(draft: Draft, surface: Surface) -> None:
+def warn_of_media_defaults(draft: Draft, surface: ServerSurface) -> None:
     """Say where a fork's plan for pictures, films and sounds differs from its manual.
 
     Manual v1.22 §3.4.1 gives --limit-mm-per-prompt and --mm_processor_kwargs alone. It does not use the start script,
@@ -129,7 +129,7 @@ def warn_of_media_defaults(draft: Draft, surface: Surface) -> None:
     )
 
 
-def media(request: Request, entry: ModelEntry | None) -> Mapping[str, int]:
+def media(request: InstanceRequest, entry: ModelEntry | None) -> Mapping[str, int]:
     """How many pictures, films and sounds a prompt may have: the request's, else those of the model's file."""
     if request.limit_mm_per_prompt is not None:
         return request.limit_mm_per_prompt
@@ -147,7 +147,7 @@ def _written(name: str, value: Mapping[str, object], resolved: ResolvedRequest) 
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _parser(draft: Draft, resolved: ResolvedRequest, surface: Surface) -> None:
+def _parser(draft: Draft, resolved: ResolvedRequest, surface: ServerSurface) -> None:
     """The parser of a model that thinks; vLLM until 0.9 asks for the switch as well."""
     if resolved.parser is not None and surface.knows("--reasoning-parser"):
         if surface.knows("--enable-reasoning"):
@@ -159,7 +159,7 @@ def _parser(draft: Draft, resolved: ResolvedRequest, surface: Surface) -> None:
         )
 
 
-def _pooling(draft: Draft, entry: ModelEntry, from_catalogue: Rule, surface: Surface) -> None:
+def _pooling(draft: Draft, entry: ModelEntry, from_catalogue: Rule, surface: ServerSurface) -> None:
     """What a model is for that writes no text. vLLM since 0.11 says what it is run as, and what its output becomes."""
     if surface.knows("--convert"):
         draft.option("--runner", from_catalogue(value="pooling"))
@@ -168,7 +168,7 @@ def _pooling(draft: Draft, entry: ModelEntry, from_catalogue: Rule, surface: Sur
         draft.option("--task", from_catalogue(value=entry.task))
 
 
-def shutdown(draft: Draft, release: ReleaseEntry, surface: Surface) -> None:
+def shutdown(draft: Draft, release: ReleaseEntry, surface: ServerSurface) -> None:
     """How long a server finishes its requests after it is told to stop, if its release can do that; most abort them."""
     seconds = release.constants.get("shutdown_timeout")
     if seconds is not None and surface.knows("--shutdown-timeout"):
@@ -190,7 +190,7 @@ def engine_ready_timeout(weights_bytes: int | None, graphs: int | None) -> int:
 
 
 def ready_timeout(
-    draft: Draft, surface: Surface, buckets: Mapping[str, object] | None, memory: Mapping[str, object] | None
+    draft: Draft, surface: ServerSurface, buckets: Mapping[str, object] | None, memory: Mapping[str, object] | None
 ) -> None:
     """How long the process that answers waits for the engine, where the server reads that and nobody said it."""
     if surface.reads(ENGINE_READY) and ENGINE_READY not in draft.environment:
@@ -199,7 +199,7 @@ def ready_timeout(
 
 
 def network_variables(
-    draft: Draft, request: Request, release: ReleaseEntry, host: str, node: Node, host_nics: bool
+    draft: Draft, request: InstanceRequest, release: ReleaseEntry, host: str, node: Node, host_nics: bool
 ) -> None:
     """The address a server's processes announce to each other, and the interface they talk over.
 
@@ -232,7 +232,7 @@ def network_variables(
         "network_interface": request.network_interface,
         "addresses": [list(pair) for pair in addresses],
     }
-    surface = Surface(release)
+    surface = ServerSurface(release)
     for name, value in values.items():
         if surface.reads(name):
             draft.environment[name] = value
@@ -247,7 +247,7 @@ def own_ports(modules: Sequence[int]) -> str:
     return str(first_port(modules))
 
 
-def own_ports_variable(draft: Draft, cards: Sequence[Card], surface: Surface) -> None:
+def own_ports_variable(draft: Draft, cards: Sequence[PlacementCard], surface: ServerSurface) -> None:
     """Ports that are known beforehand, so that they can be closed; nothing where the release does not read which."""
     if surface.reads(VARIABLE):
         draft.variable(VARIABLE, own_ports(modules=[card.module_id for card in cards]))
@@ -259,7 +259,7 @@ def closed_ports(environment: Mapping[str, str]) -> dict[str, Any]:
     return {} if ports is None else {"closed_ports": [ports.first, ports.last]}
 
 
-def between_cards(request: Request, node: Node) -> str | None:
+def between_cards(request: InstanceRequest, node: Node) -> str | None:
     """The interface over which cards find each other: the one asked for, else the first that leaves the node."""
     found = outside(read_addresses(node.topology.get("addresses")))
     by_address = {address: interface for interface, address in found}
@@ -268,7 +268,7 @@ def between_cards(request: Request, node: Node) -> str | None:
     return found[0][0] if found else None
 
 
-def extra_environment(draft: Draft, request: Request, release: ReleaseEntry, surface: Surface) -> None:
+def extra_environment(draft: Draft, request: InstanceRequest, release: ReleaseEntry, surface: ServerSurface) -> None:
     """The caller's variables win over computed ones; what the release does not read is left out, with a warning."""
     forced = release.constants.get("forced_environment", ())
     for name, value in request.extra_environment.items():
@@ -288,7 +288,7 @@ def extra_environment(draft: Draft, request: Request, release: ReleaseEntry, sur
             draft.note(f"environment.{name}", value, "extra-environment", "the request, or its model", {"value": value})
 
 
-def execution_mode(draft: Draft, request: Request, release: ReleaseEntry) -> str:
+def execution_mode(draft: Draft, request: InstanceRequest, release: ReleaseEntry) -> str:
     """Which of the four modes PT_HPU_LAZY_MODE and enforce_eager select."""
     lazy = draft.environment.get("PT_HPU_LAZY_MODE", "1")
     eager = bool(request.enforce_eager)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..cards.placement import Card
+from ..cards.placement import PlacementCard
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
 from ..families.registry import family_of
 from ..model.architectures import check_architectures
@@ -14,7 +14,7 @@ from ..model.headers import Weights
 from ..model.positions import overrides_in
 from ..model.remote_code import ForeignCode, code_of, foreign_references
 from ..request.node import Node
-from ..request.options import ALL, Request, check_options
+from ..request.options import ALL, InstanceRequest, check_options
 from ..request.resolved import ResolvedRequest
 from ..rules.draft import Draft
 from .arguments import options_in_arguments
@@ -55,13 +55,13 @@ class Subject:
     name: str | None
     entry: ModelEntry | None
     weights: Weights | None
-    cards: Sequence[Card]
+    cards: Sequence[PlacementCard]
     # All cards of the node.
-    node_cards: Sequence[Card]
+    node_cards: Sequence[PlacementCard]
     card_type: CardType | None
 
     @property
-    def request(self) -> Request:
+    def request(self) -> InstanceRequest:
         """The request over its model's defaults."""
         return self.resolved.request
 
@@ -161,14 +161,14 @@ def settled(
     return Subject(resolved, label, served_name(wanted, entry), entry, weights, chosen, node_cards, card_type)
 
 
-def _config(request: Request, entry: ModelEntry | None, weights: Weights | None) -> Mapping[str, object] | None:
+def _config(request: InstanceRequest, entry: ModelEntry | None, weights: Weights | None) -> Mapping[str, object] | None:
     """The config.json to plan with: the request's, or for a model without figures the one beside its weights."""
     if request.model_config is None and entry is not None and entry.architecture is None and weights is not None:
         return weights.config
     return request.model_config
 
 
-def _foreign(request: Request, weights: Weights | None, node: Node) -> ForeignCode:
+def _foreign(request: InstanceRequest, weights: Weights | None, node: Node) -> ForeignCode:
     """The code of other repositories that the weights, those of a draft model, or overrides name."""
     own = weights.foreign if weights is not None else ForeignCode()
     overrides = [f"--hf-overrides: {named}" for named in foreign_references(overrides_in(request.extra_args))]
@@ -183,7 +183,7 @@ def _foreign(request: Request, weights: Weights | None, node: Node) -> ForeignCo
     )
 
 
-def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, model: ModelFacts) -> str | None:
+def _parser(request: InstanceRequest, release: ReleaseEntry, entry: ModelEntry | None, model: ModelFacts) -> str | None:
     """The reasoning parser: as it was asked for, of the model's file, or the family's."""
     if request.reasoning_parser is not None:
         return request.reasoning_parser
@@ -192,11 +192,11 @@ def _parser(request: Request, release: ReleaseEntry, entry: ModelEntry | None, m
 
 def _wanted(
     request: object, release: ReleaseEntry, entry: ModelEntry | None, cards: Mapping[str, CardType], node: Node
-) -> Request:
+) -> InstanceRequest:
     """The request over its model's defaults."""
     card_type, family = cards.get(card_name(node.topology)), family_of(release)
     whole = options_in_arguments(merged(request, release, entry, card_type), family.options_in_arguments)
-    wanted = options_in_environment(Request.from_mapping(whole), family)
+    wanted = options_in_environment(InstanceRequest.from_mapping(whole), family)
     if wanted.modules == ALL:
         wanted = replace(wanted, modules=all_modules(node.topology) or None)
     return wanted

@@ -19,7 +19,7 @@ from .chosen_cards import card_name
 from .elsewhere import FIGURES, of_same_model, unadvised, with_weights
 from .planner import AUTO
 from .refusals import about_record, any_of
-from .remedies import HELPED, HOST_NICS, Site, Way, first_way, with_remedy
+from .remedies import HELPED, HOST_NICS, PlanningInputs, RemedyPlan, first_way, with_remedy
 
 # Of models whose config.json names no class.
 NO_CLASS = "It names no architectures: whether the release has a class for it is not known."
@@ -30,7 +30,7 @@ UNLIKE = PLANNED, "no model of the catalogue is like it"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReleaseSupport:
     """Whether a release serves a model on one node: ``status``, and the cards it takes, None if that is not known.
 
     because: why (not), in one sentence. options: what must be set so that it does. notes: what else the plan warns of.
@@ -55,7 +55,7 @@ def every_release(
     entries: Mapping[str, ModelEntry],
     cards: Mapping[str, CardType],
     node: Node,
-) -> list[Answer]:
+) -> list[ReleaseSupport]:
     """What each release says of a request on one node; the fewest cards where the request names no number.
 
     ``entries``: the whole catalogue. A given config.json that is of one of its models has that model's record.
@@ -72,16 +72,16 @@ def every_release(
         if size is not None and node.read_weights is None:
             files = Weights(bytes=size, code=code_of(config))
             node = replace(node, read_weights=lambda _path: files)
-    return [_answer(asked, Site(release, entry, cards, node), like, others, decided) for release in releases]
+    return [_answer(asked, PlanningInputs(release, entry, cards, node), like, others, decided) for release in releases]
 
 
 def _answer(
     request: Mapping[str, object],
-    site: Site,
+    site: PlanningInputs,
     like: Sequence[ModelEntry],
     others: Sequence[ModelEntry],
     decided: Collection[str],
-) -> Answer:
+) -> ReleaseSupport:
     """``like``: models whose record counts; ``others``: other weights of the model."""
     kind, release = card_name(site.node.topology), site.release
     try:
@@ -91,7 +91,7 @@ def _answer(
         said = with_remedy(refusal, request, site) if "tensor_parallel_size" in decided else refusal
         because = str(said) if said.id not in HELPED or said is not refusal else said.cause
         because = with_weights(because, request, release, others, site.cards, site.node)
-        return Answer(release.name, kind, REFUSED, None, unadvised(because), refused_id=said.id)
+        return ReleaseSupport(release.name, kind, REFUSED, None, unadvised(because), refused_id=said.id)
     found = [_standing(each, site, request, fewest, decided) for each in like]
     if site.entry is None:
         found = [(status, f"like {each.title}: {why}", way) for each, (status, why, way) in zip(like, found)]
@@ -101,7 +101,7 @@ def _answer(
     # All releases answer: no warning need advise another, or repeat what is known of the model.
     record = about_record(site.entry) if site.entry is not None else None
     notes += [unadvised(said) for said in way.made["warnings"] if record is None or not said.startswith(record)]
-    return Answer(
+    return ReleaseSupport(
         release.name,
         kind,
         status,
@@ -121,7 +121,7 @@ def _classes(entry: ModelEntry | None, config: object) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Record:
+class SupportStatus:
     """What is known of a model on a release and cards: ``status``, and where from.
 
     sizes: the numbers of cards that it is known of; none where no number is named.
@@ -132,30 +132,32 @@ class Record:
     sizes: tuple[int, ...] = ()
 
 
-def _record(entry: ModelEntry, site: Site, request: Mapping[str, object]) -> Record:
+def _record(entry: ModelEntry, site: PlanningInputs, request: Mapping[str, object]) -> SupportStatus:
     """What is known of a model on a release and the cards of a node."""
     said, release, card_type = entry.validated, site.release, site.cards.get(card_name(site.node.topology))
     if said is not None and release.name in said.releases:
         file = family_of(release).validated_models
         if card_type is None or card_type.generation not in said.generations:
-            return Record(PLANNED, f"{file} names it on {' and '.join(said.generations)} alone")
+            return SupportStatus(PLANNED, f"{file} names it on {' and '.join(said.generations)} alone")
         asked = request.get("dtype") or entry.defaults.get("dtype", entry.dtype)
         dtype = "fp8" if entry.dtype.startswith("float8") else asked
         if dtype not in said.dtype:
-            return Record(PLANNED, f"{file} names it in {' and '.join(said.dtype)} alone")
-        return Record(VALIDATED, f"named by {file} of the release", said.tensor_parallel_size)
+            return SupportStatus(PLANNED, f"{file} names it in {' and '.join(said.dtype)} alone")
+        return SupportStatus(VALIDATED, f"named by {file} of the release", said.tensor_parallel_size)
     listed = release.listed_cards.get(entry.name, ())
     if release.name in entry.releases:
         own = {**entry.defaults, **entry.release_defaults.get(release.name, {})}.get("tensor_parallel_size")
-        return Record(REPORTED, "known to be served with it", (*((own,) if isinstance(own, int) else ()), *listed))
+        return SupportStatus(
+            REPORTED, "known to be served with it", (*((own,) if isinstance(own, int) else ()), *listed)
+        )
     if listed:
-        return Record(REPORTED, "listed by the README of the release", listed)
-    return Record(PLANNED, "nobody is known to have tried it")
+        return SupportStatus(REPORTED, "listed by the README of the release", listed)
+    return SupportStatus(PLANNED, "nobody is known to have tried it")
 
 
 def _standing(
-    entry: ModelEntry, site: Site, request: Mapping[str, object], fewest: Way, decided: Collection[str]
-) -> tuple[str, str, Way]:
+    entry: ModelEntry, site: PlanningInputs, request: Mapping[str, object], fewest: RemedyPlan, decided: Collection[str]
+) -> tuple[str, str, RemedyPlan]:
     """What is known of a model on a release and cards, where from, and the plan with a number of cards it is known of.
 
     A number that the request decides stays, and so does the fewest where each known number needs host NICs for it.
@@ -203,7 +205,7 @@ ANY = "any"
 CARD = "\0"
 
 
-def as_text(answers: Sequence[Answer]) -> list[str]:
+def as_text(answers: Sequence[ReleaseSupport]) -> list[str]:
     """The answers as a table for people, with what it has no room for in numbered notes below it."""
     kinds = list(dict.fromkeys(answer.cards_of for answer in answers))
     notes = _Notes(kinds)
@@ -227,7 +229,7 @@ class _Notes:
         self._kinds = kinds
         self._said: dict[str, list[str]] = {}
 
-    def number(self, sentence: str, answer: Answer) -> int:
+    def number(self, sentence: str, answer: ReleaseSupport) -> int:
         """Return the number of a sentence of an answer."""
         about = re.sub(rf"\b([Rr]elease) {re.escape(answer.release)}(?![\w-]|\.\w)", _this, sentence)
         about = re.sub(rf"(?<![\w-]){re.escape(answer.cards_of)}(?![\w-])", CARD, about)
@@ -248,9 +250,9 @@ def _this(found: re.Match[str]) -> str:
     return "This release" if found[1][0] == "R" else "this release"
 
 
-def _rows(answers: Sequence[Answer], kinds: Sequence[str], notes: _Notes) -> Iterator[tuple[str, str, str]]:
+def _rows(answers: Sequence[ReleaseSupport], kinds: Sequence[str], notes: _Notes) -> Iterator[tuple[str, str, str]]:
     """Yield answer, cards and reason of a release: machines that say the same in one row."""
-    found: dict[tuple[str, str], list[Answer]] = {}
+    found: dict[tuple[str, str], list[ReleaseSupport]] = {}
     for answer in answers:
         reason = f"{answer.refused_id.replace('_', ' ')}" if answer.refused_id else answer.because
         needed = " and ".join(f"{name}: {_word(value)}" for name, value in answer.options.items())
@@ -265,7 +267,7 @@ def _rows(answers: Sequence[Answer], kinds: Sequence[str], notes: _Notes) -> Ite
         yield status, _cards(alike_, kinds), f"{reason}{marks}"
 
 
-def _cards(answers: Sequence[Answer], kinds: Sequence[str]) -> str:
+def _cards(answers: Sequence[ReleaseSupport], kinds: Sequence[str]) -> str:
     """Which cards answers are for, and how many of them."""
     counts: dict[tuple[int | None, int | None], list[str]] = {}
     for answer in answers:
@@ -284,6 +286,6 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def as_documents(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+def as_documents(answers: Sequence[ReleaseSupport]) -> list[dict[str, Any]]:
     """The answers for programs."""
     return [{**vars(answer), "options": dict(answer.options), "notes": [*answer.notes]} for answer in answers]

@@ -6,14 +6,14 @@ from ..base.absent import absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
 from ..catalogue.entries import CardType, ModelEntry, ReleaseEntry
-from ..catalogue.surface import Surface
+from ..catalogue.surface import ServerSurface
 from ..model.facts import DTYPE_METHODS, ModelFacts
 from ..model.headers import Weights
-from ..request.options import Request
+from ..request.options import InstanceRequest
 from ..rules.draft import Draft, given
 
 
-def check_model(request: Request, entry: ModelEntry | None) -> None:
+def check_model(request: InstanceRequest, entry: ModelEntry | None) -> None:
     """A request names a model of the catalogue, or weights; what it says of a model must not contradict its file."""
     if request.model is not None and entry is None:
         sentence = absent(request.model)
@@ -38,13 +38,13 @@ def check_model(request: Request, entry: ModelEntry | None) -> None:
         )
 
 
-def served_name(request: Request, entry: ModelEntry | None) -> str | None:
+def served_name(request: InstanceRequest, entry: ModelEntry | None) -> str | None:
     """The name clients ask for; None leaves it to the server, which then answers to the path."""
     return request.served_model_name or (entry.name if entry is not None else None)
 
 
 def weights_path(
-    request: Request,
+    request: InstanceRequest,
     entry: ModelEntry | None,
     card_type: CardType | None,
     root: str,
@@ -71,7 +71,7 @@ def weights_path(
 
 
 def data_type(
-    request: Request,
+    request: InstanceRequest,
     release: ReleaseEntry,
     model: ModelFacts,
     card_type: CardType | None,
@@ -121,7 +121,7 @@ def scale_once(
     entry: ModelEntry | None,
     served: str,
     card_type: CardType | None,
-    surface: Surface,
+    surface: ServerSurface,
 ) -> None:
     """Weights that were converted beforehand are not scaled a second time while they are loaded.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..base.refusal import Refusal
 from .made import buckets
 from .padding import Padding, padding_of
-from .server import Server
+from .server import ServerSettings
 from .versions import EXPONENTIAL, LINEAR, STRATEGY_NAMES, version_of
 
 # Less padding than this, as a share of what is computed, is nearly the same; so many times the graphs are far more.
@@ -55,7 +55,7 @@ def variables_for(plugin: str, strategy: str) -> dict[str, str]:
     return {"VLLM_EXPONENTIAL_BUCKETING": "false"} if strategy == LINEAR else {}
 
 
-def choose(plugin: str, server: Server, environment: Mapping[str, str]) -> Choice:
+def choose(plugin: str, server: ServerSettings, environment: Mapping[str, str]) -> Choice:
     """The exponential strategy, unless another pads no more with no more graphs, or much less with not far more.
 
     What ``environment`` says of the choice itself is put aside; its other variables count. A strategy that would be
@@ -71,7 +71,7 @@ def choose(plugin: str, server: Server, environment: Mapping[str, str]) -> Choic
 
 
 @functools.lru_cache(maxsize=256)  # Instances of one model on one node, and the page of a plan, compare the same.
-def _candidate(plugin: str, server: Server, rest: tuple[tuple[str, str], ...], strategy: str) -> Candidate:
+def _candidate(plugin: str, server: ServerSettings, rest: tuple[tuple[str, str], ...], strategy: str) -> Candidate:
     try:
         found = buckets(plugin, server, {**dict(rest), **variables_for(plugin, strategy)})
     except Refusal as refusal:

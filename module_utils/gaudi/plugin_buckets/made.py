@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..base.refusal import Refusal
 from .from_file import Shape, shapes
-from .server import Server
+from .server import ServerSettings
 from .shapes import (
     decode_shapes,
     kept_decodes,
@@ -24,7 +24,7 @@ from .versions import FILE, OFF, UNIFIED, version_of
 
 
 @dataclass(frozen=True)
-class Buckets:
+class WarmupBuckets:
     """The shapes that a server warms up, each list sorted.
 
     prompt: (sequences, tokens, blocks in the KV cache already). decode: (sequences, 1, blocks of the whole batch).
@@ -46,7 +46,7 @@ class Buckets:
         return len(self.prompt) + len(self.decode) + len(self.unified)
 
 
-def buckets(plugin: str, server: Server, environment: Mapping[str, str], file: str = "") -> Buckets:
+def buckets(plugin: str, server: ServerSettings, environment: Mapping[str, str], file: str = "") -> WarmupBuckets:
     """The buckets of vllm-gaudi ``plugin``; ``file`` is the text that VLLM_BUCKETING_FROM_FILE stands for.
 
     Raises Refusal where the plugin stops or dies.
@@ -55,12 +55,12 @@ def buckets(plugin: str, server: Server, environment: Mapping[str, str], file: s
 
 
 # A plan compares strategies and takes one of them, and has each list made up to three times otherwise. Nobody changes
-# a list of Buckets.
+# a list of WarmupBuckets.
 @functools.lru_cache(maxsize=16)
-def _made(plugin: str, server: Server, variables: tuple[tuple[str, str], ...], file: str) -> Buckets:
+def _made(plugin: str, server: ServerSettings, variables: tuple[tuple[str, str], ...], file: str) -> WarmupBuckets:
     version, environment = version_of(plugin), dict(variables)
     asked = bucket_settings(version, environment, long=server.is_long)
-    found = Buckets(asked.strategy, asked.contiguous_pa, without_effect=asked.without_effect)
+    found = WarmupBuckets(asked.strategy, asked.contiguous_pa, without_effect=asked.without_effect)
     if asked.strategy == OFF:
         return found
     server.check()
@@ -94,7 +94,7 @@ def _not_empty(phase: str, found: list[Shape]) -> list[Shape]:
     return found
 
 
-def depends_on_kv_blocks(plugin: str, server: Server, environment: Mapping[str, str], file: str = "") -> bool:
+def depends_on_kv_blocks(plugin: str, server: ServerSettings, environment: Mapping[str, str], file: str = "") -> bool:
     """Whether a tenth more or fewer KV blocks give other buckets.
 
     A tenth is what a planned number may be off; a server prints the right one when it starts.

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .from_file import Shape
-from .made import Buckets
-from .server import Server
+from .made import WarmupBuckets
+from .server import ServerSettings
 
 # Points looked at along each dimension of a phase.
 _POINTS = 24
@@ -35,7 +35,7 @@ class Padding:
         return (self.prompt + self.decode) / 2
 
 
-class Prepared:
+class PhaseShapes:
     """The shapes of one phase, ready to be looked up as the plugin does: the first in order that is large enough."""
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
@@ -47,7 +47,7 @@ class Prepared:
     def shape_for(self, batch: int, query: int, blocks: int) -> Shape | None:
         """The shape such a batch runs in; None where none is large enough.
 
-        >>> Prepared([(1, 1, 8), (4, 1, 8), (4, 1, 64)]).shape_for(1, 1, 9)
+        >>> PhaseShapes([(1, 1, 8), (4, 1, 8), (4, 1, 64)]).shape_for(1, 1, 9)
         (4, 1, 64)
         """
         for (prepared, length), found in self._blocks.items():
@@ -56,18 +56,18 @@ class Prepared:
         return None
 
 
-def padding_of(server: Server, buckets: Buckets) -> Padding:
+def padding_of(server: ServerSettings, buckets: WarmupBuckets) -> Padding:
     """The estimate for prompt and decode buckets; a server with unified attention has none of either."""
     block = server.block_size
     prompt = [(taken, taken[1] + taken[2] * block) for taken in _prompts(server)]
     decode = [(taken, taken[2]) for taken in _decodes(server)]
-    prompts = _wasted(prompt, Prepared(buckets.prompt), block)
-    decodes = _wasted(decode, Prepared(buckets.decode), 0)
+    prompts = _wasted(prompt, PhaseShapes(buckets.prompt), block)
+    decodes = _wasted(decode, PhaseShapes(buckets.decode), 0)
     missing = prompts[1] + decodes[1]
     return Padding(prompts[0], decodes[0], missing / (len(prompt) + len(decode)))
 
 
-def _wasted(taken: Sequence[tuple[Shape, int]], prepared: Prepared, block: int) -> tuple[float, int]:
+def _wasted(taken: Sequence[tuple[Shape, int]], prepared: PhaseShapes, block: int) -> tuple[float, int]:
     """The share of padding, and how many find no shape. Without a block size, only blocks count."""
     used = paid = missing = 0
     for shape, size in taken:
@@ -86,14 +86,14 @@ def _points(first: int, last: int) -> list[int]:
     return sorted({first + (last - first) * number // steps for number in range(steps + 1)})
 
 
-def _prompts(server: Server) -> Iterator[Shape]:
+def _prompts(server: ServerSettings) -> Iterator[Shape]:
     """Single prompts: a query within the budget, behind a context within what is left of max_model_len."""
     for query in _points(1, min(server.max_num_batched_tokens, server.max_model_len)):
         for blocks in _points(0, (server.max_model_len - query) // server.block_size):
             yield 1, query, blocks
 
 
-def _decodes(server: Server) -> Iterator[Shape]:
+def _decodes(server: ServerSettings) -> Iterator[Shape]:
     """Batches of every size, with the blocks that their sequences can have and the device holds."""
     for batch in _points(1, min(server.max_num_seqs, server.kv_blocks)):
         for blocks in _points(batch, max(batch, min(server.kv_blocks, batch * server.blocks_per_sequence))):

@@ -14,7 +14,7 @@ MOST_GRAPHS = 200_000
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerSettings:
     """What vLLM was told or worked out.
 
     Lengths and max_num_batched_tokens are in tokens, block_size in tokens per KV cache block. kv_blocks: KV cache

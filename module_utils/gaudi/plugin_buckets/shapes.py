@@ -6,13 +6,15 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .from_file import Shape
-from .server import Server, check_count
+from .server import ServerSettings, check_count
 from .strategies import Lists
 from .variables import BucketSettings, Slices
-from .versions import Version
+from .versions import PluginVersion
 
 
-def prompt_shapes(version: Version, server: Server, settings: BucketSettings, lists: Lists) -> list[Shape]:
+def prompt_shapes(
+    version: PluginVersion, server: ServerSettings, settings: BucketSettings, lists: Lists
+) -> list[Shape]:
     """Prompt shapes (sequences, tokens, blocks in the KV cache) of all combinations that can occur, sorted."""
     queries = lists.queries
     chunk = server.mamba_chunk_size
@@ -22,7 +24,7 @@ def prompt_shapes(version: Version, server: Server, settings: BucketSettings, li
     return kept_prompts(version, server, settings, _prompts(server, settings, lists, queries))
 
 
-def _prompts(server: Server, settings: BucketSettings, lists: Lists, queries: Sequence[int]) -> Iterator[Shape]:
+def _prompts(server: ServerSettings, settings: BucketSettings, lists: Lists, queries: Sequence[int]) -> Iterator[Shape]:
     most = settings.numbers.get("PROMPT_CTX_MAX")
     for batch, listed in itertools.product(lists.batches, lists.blocks):
         blocks = listed
@@ -35,7 +37,9 @@ def _prompts(server: Server, settings: BucketSettings, lists: Lists, queries: Se
             yield batch, query, blocks
 
 
-def kept_prompts(version: Version, server: Server, settings: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
+def kept_prompts(
+    version: PluginVersion, server: ServerSettings, settings: BucketSettings, shapes: Iterable[Shape]
+) -> list[Shape]:
     """The prompt shapes that this server can meet, sorted."""
     length, block, tokens = server.max_model_len, server.block_size, server.max_num_batched_tokens
     if settings.merged_prefill:
@@ -72,14 +76,18 @@ def without_part_slices(shapes: Iterable[Shape], slices: Slices) -> list[Shape]:
     ]
 
 
-def decode_shapes(version: Version, server: Server, settings: BucketSettings, lists: Lists) -> list[Shape]:
+def decode_shapes(
+    version: PluginVersion, server: ServerSettings, settings: BucketSettings, lists: Lists
+) -> list[Shape]:
     """Decode shapes (sequences, 1, blocks of the batch) of all combinations that can occur, sorted."""
     check_count(len(lists.batches) * len(lists.blocks), "Decode buckets")
     pairs = itertools.product(lists.batches, lists.queries, lists.blocks)
     return kept_decodes(version, server, settings, pairs)
 
 
-def kept_decodes(version: Version, server: Server, settings: BucketSettings, shapes: Iterable[Shape]) -> list[Shape]:
+def kept_decodes(
+    version: PluginVersion, server: ServerSettings, settings: BucketSettings, shapes: Iterable[Shape]
+) -> list[Shape]:
     """The decode shapes that this server can meet, with no more blocks than their sequences can have, sorted."""
     occurring = (shape for shape in shapes if settings.contiguous_pa or shape[0] <= shape[2])
     if version.every_chunk_rounds and server.mamba_chunk_size:
@@ -91,14 +99,14 @@ def _limited(shapes: Iterable[Shape], per_sequence: int) -> Iterator[Shape]:
     return ((batch, query, min(blocks, batch * per_sequence)) for batch, query, blocks in shapes)
 
 
-def _reaching(server: Server, settings: BucketSettings) -> Callable[[Iterable[Shape]], Iterator[Shape]]:
+def _reaching(server: ServerSettings, settings: BucketSettings) -> Callable[[Iterable[Shape]], Iterator[Shape]]:
     """Contiguous paged attention reads up to the last block in use, wherever that is; else a sequence's own count."""
     if settings.contiguous_pa:
         return iter
     return lambda shapes: _limited(shapes, server.blocks_per_sequence)
 
 
-def with_speculation(server: Server, settings: BucketSettings, seeds: Sequence[Shape]) -> list[Shape]:
+def with_speculation(server: ServerSettings, settings: BucketSettings, seeds: Sequence[Shape]) -> list[Shape]:
     """The decode shapes and those with a row for each guessed token: with the same blocks, and with as many times."""
     rows = 1 + server.num_speculative_tokens
     more = [(batch * rows, query, blocks) for batch, query, blocks in seeds if batch * rows <= blocks]

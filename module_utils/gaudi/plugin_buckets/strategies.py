@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from ..base.refusal import Refusal
 from .ranges import Spread, Walk, doublings
-from .server import Server
+from .server import ServerSettings
 from .variables import BucketSettings
-from .versions import EXPONENTIAL, LINEAR, Version
+from .versions import EXPONENTIAL, LINEAR, PluginVersion
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Lists:
     blocks: list[int]
 
 
-def prompt_lists(server: Server, settings: BucketSettings) -> Lists:
+def prompt_lists(server: ServerSettings, settings: BucketSettings) -> Lists:
     """Values of prompt buckets: sequences, tokens, and blocks that are in the KV cache already."""
     if settings.strategy == EXPONENTIAL:
         return _exponential_prompt(server, settings)
     return _walked_prompt(server, settings)
 
 
-def decode_lists(version: Version, server: Server, settings: BucketSettings) -> Lists:
+def decode_lists(version: PluginVersion, server: ServerSettings, settings: BucketSettings) -> Lists:
     """Values of decode buckets: sequences, one token, and blocks of the whole batch."""
     if settings.strategy == EXPONENTIAL:
         batches, blocks = _exponential_decode(version, server, settings)
@@ -39,11 +39,11 @@ def decode_lists(version: Version, server: Server, settings: BucketSettings) -> 
     return Lists(batches, [1], blocks)
 
 
-def _prefill_seqs(server: Server, settings: BucketSettings) -> int:
+def _prefill_seqs(server: ServerSettings, settings: BucketSettings) -> int:
     return server.max_num_seqs if settings.prefill_seqs is None else settings.prefill_seqs
 
 
-def _exponential_prompt(server: Server, settings: BucketSettings) -> Lists:
+def _exponential_prompt(server: ServerSettings, settings: BucketSettings) -> Lists:
     tokens, block = server.max_num_batched_tokens, server.block_size
     if tokens < 2:
         raise Refusal(
@@ -63,7 +63,9 @@ def _exponential_prompt(server: Server, settings: BucketSettings) -> Lists:
     return Lists(*(spread.values() for spread in ranges))
 
 
-def _exponential_decode(version: Version, server: Server, settings: BucketSettings) -> tuple[list[int], list[int]]:
+def _exponential_decode(
+    version: PluginVersion, server: ServerSettings, settings: BucketSettings
+) -> tuple[list[int], list[int]]:
     seqs, pool = server.max_num_seqs, server.kv_blocks
     if version.decode_blocks_from_pool:
         most = pool if settings.contiguous_pa else 3 * pool
@@ -91,7 +93,7 @@ def _values(settings: BucketSettings, walk: Walk) -> list[int]:
     return walk.linear() if settings.strategy == LINEAR else walk.padding_aware()
 
 
-def _walked_prompt(server: Server, settings: BucketSettings) -> Lists:
+def _walked_prompt(server: ServerSettings, settings: BucketSettings) -> Lists:
     tokens, block = server.max_num_batched_tokens, server.block_size
     seqs = _prefill_seqs(server, settings)
     linear = settings.strategy == LINEAR
@@ -108,7 +110,9 @@ def _walked_prompt(server: Server, settings: BucketSettings) -> Lists:
     return Lists(*(_values(settings, walk) for walk in (batches, queries, blocks)))
 
 
-def _walked_decode(version: Version, server: Server, settings: BucketSettings) -> tuple[list[int], list[int]]:
+def _walked_decode(
+    version: PluginVersion, server: ServerSettings, settings: BucketSettings
+) -> tuple[list[int], list[int]]:
     seqs, pool, block = server.max_num_seqs, server.kv_blocks, server.block_size
     linear = settings.strategy == LINEAR
     positions = server.max_model_len * seqs
@@ -121,7 +125,7 @@ def _walked_decode(version: Version, server: Server, settings: BucketSettings) -
     return _values(settings, batches), _values(settings, blocks)
 
 
-def _within_pool(version: Version, blocks: Walk, pool: int, *, linear: bool, contiguous_pa: bool) -> Walk:
+def _within_pool(version: PluginVersion, blocks: Walk, pool: int, *, linear: bool, contiguous_pa: bool) -> Walk:
     """The range of decode blocks, changed where the plugin overrules it because of the KV blocks there are."""
     minimum, maximum = blocks.minimum, blocks.maximum
     clamped = maximum > pool and (contiguous_pa or (linear and version.linear_within_pool))

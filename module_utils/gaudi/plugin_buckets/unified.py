@@ -6,7 +6,7 @@ import itertools
 import math
 
 from ..base.refusal import Refusal
-from .server import Server
+from .server import ServerSettings
 
 UnifiedShape = tuple[int, int, int, int]
 
@@ -14,7 +14,7 @@ UnifiedShape = tuple[int, int, int, int]
 _COUNT = 10
 
 
-def unified_shapes(server: Server) -> list[UnifiedShape]:
+def unified_shapes(server: ServerSettings) -> list[UnifiedShape]:
     """Every (query, shared blocks, unique blocks, causal), sorted: tokens, KV blocks, KV blocks, 0 or 1."""
     seqs, pool = server.max_num_seqs, server.kv_blocks
     queries = _values(server.max_num_batched_tokens, seqs)
@@ -40,16 +40,16 @@ def _values(maximum: int, step: int, *, zero: bool = False) -> list[int]:
     return sorted(found | {maximum})
 
 
-def _fits(server: Server, shared: int, sequences: int) -> bool:
+def _fits(server: ServerSettings, shared: int, sequences: int) -> bool:
     """Whether so many sequences can share so many blocks and stay within max_model_len."""
     return shared * server.block_size // sequences <= server.max_model_len
 
 
-def _causal(server: Server, query: int, shared: int, unique: int) -> bool:
+def _causal(server: ServerSettings, query: int, shared: int, unique: int) -> bool:
     return _fits(server, shared, min(server.max_num_seqs, query))
 
 
-def _decoding(server: Server, query: int, shared: int, unique: int) -> bool:
+def _decoding(server: ServerSettings, query: int, shared: int, unique: int) -> bool:
     """Without causality each token of the query is a sequence of its own."""
     if query > server.max_num_seqs or not (shared or unique):
         return False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..base.refusal import Refusal
-from .versions import EXPONENTIAL, FILE, LINEAR, OFF, STRATEGY_NAMES, UNIFIED, Version
+from .versions import EXPONENTIAL, FILE, LINEAR, OFF, STRATEGY_NAMES, UNIFIED, PluginVersion
 
 # Whatever else a switch says is off.
 _ON = ("true", "t", "1", "yes", "y", "on")
@@ -63,7 +63,7 @@ def is_number(name: str) -> bool:
     return _BUCKET.fullmatch(name) is not None
 
 
-def bucket_settings(version: Version, environment: Mapping[str, str], *, long: bool) -> BucketSettings:
+def bucket_settings(version: PluginVersion, environment: Mapping[str, str], *, long: bool) -> BucketSettings:
     """Read the variables as ``version`` does; ``long`` says that max_model_len is at least LONG_MODEL_LEN.
 
     Raises Refusal for what the server would stop at when it settles its configuration.
@@ -99,7 +99,7 @@ def bucket_settings(version: Version, environment: Mapping[str, str], *, long: b
     )
 
 
-def _strategy(version: Version, environment: Mapping[str, str], switch: Callable[[str, bool], bool]) -> str:
+def _strategy(version: PluginVersion, environment: Mapping[str, str], switch: Callable[[str, bool], bool]) -> str:
     """What makes the shapes, unified attention aside."""
     named = EXPONENTIAL
     if version.strategy_is_named:
@@ -124,7 +124,7 @@ def _whole(name: str, text: str) -> int:
         raise Refusal("not_a_whole_number", f"{name} must be a whole number, not {text[:40]!r}.") from None
 
 
-def _numbers(version: Version, environment: Mapping[str, str]) -> dict[str, int]:
+def _numbers(version: PluginVersion, environment: Mapping[str, str]) -> dict[str, int]:
     """Every bucket variable that this version reads, used or not: it stops at any that is no number."""
     found = {}
     for name, text in environment.items():
@@ -153,7 +153,7 @@ def _slices(environment: Mapping[str, str]) -> Slices:
 
 
 def _without_effect(
-    version: Version, environment: Mapping[str, str], strategy: str, merged_prefill: bool, *, long: bool
+    version: PluginVersion, environment: Mapping[str, str], strategy: str, merged_prefill: bool, *, long: bool
 ) -> dict[str, str]:
     """Which variables change nothing about the buckets, each with the reason."""
     found: dict[str, str] = {}
@@ -168,7 +168,7 @@ def _without_effect(
     return found
 
 
-def _unread_switch(version: Version, environment: Mapping[str, str], strategy: str, name: str) -> str | None:
+def _unread_switch(version: PluginVersion, environment: Mapping[str, str], strategy: str, name: str) -> str | None:
     if name == _NEVER_READ:
         return f"plugin {version.name} does not read it"
     if name == "VLLM_BUCKETING_STRATEGY" and not version.strategy_is_named:
@@ -197,7 +197,7 @@ _OVERRULED = {
 
 
 def _unread_number(
-    version: Version,
+    version: PluginVersion,
     environment: Mapping[str, str],
     strategy: str,
     dimension: str,

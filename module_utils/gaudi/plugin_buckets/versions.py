@@ -18,7 +18,7 @@ STRATEGY_NAMES = {"exp": EXPONENTIAL, "lin": LINEAR, "pad": PADDING_AWARE}
 
 
 @dataclass(frozen=True)
-class Version:
+class PluginVersion:
     """The rules of one version of the plugin, as far as they differ from another's.
 
     strategies: those that it has beside bucket files.
@@ -49,7 +49,7 @@ _LATER = (EXPONENTIAL, LINEAR, PADDING_AWARE)
 VERSIONS = {
     version.name: version
     for version in (
-        Version(
+        PluginVersion(
             "0.17.1",
             (EXPONENTIAL, LINEAR),
             unified=True,
@@ -58,13 +58,13 @@ VERSIONS = {
             linear_within_pool=True,
             every_chunk_rounds=True,
         ),
-        Version("0.21.0", _LATER, strategy_is_named=True),
-        Version("0.26.0", _LATER, strategy_is_named=True, denser_beyond_pool=True),
+        PluginVersion("0.21.0", _LATER, strategy_is_named=True),
+        PluginVersion("0.26.0", _LATER, strategy_is_named=True, denser_beyond_pool=True),
     )
 }
 
 
-def version_of(plugin: str) -> Version:
+def version_of(plugin: str) -> PluginVersion:
     """The rules of plugin ``plugin``, such as "0.21.0".
 
     Raises Refusal where nobody has read that version's bucketing.

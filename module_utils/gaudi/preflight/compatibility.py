@@ -17,7 +17,7 @@ from ..base.printable import printable
 from ..cards.hl_smi import parse_version
 from ..catalogue.entries import CardType
 from ..faults.words import fault, remedy, with_id
-from ..host.cmdline import Needed
+from ..host.cmdline import NeededArgument
 from ..image.versions import PLUGIN, release_in_name
 from . import versions
 from .checks import Problem
@@ -39,7 +39,7 @@ _TITLES = {"gaudi1": "first-generation Gaudi", "gaudi2": "Gaudi 2", "gaudi3": "G
 
 
 @dataclass(frozen=True)
-class Card:
+class TopologyCard:
     """A card as the topology has it; ``generation`` is None for a name that catalog/cards.yml does not know."""
 
     module: int | None
@@ -50,7 +50,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Image:
+class ImageFacts:
     """What was found in an image; None where nobody has looked."""
 
     plugin: str | None = None
@@ -59,7 +59,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Found:
+class NodeFacts:
     """What was read of a node. Empty or None: it says nothing."""
 
     system: str = ""
@@ -69,7 +69,7 @@ class Found:
     title: str = ""
     """The system, for people."""
     kernel: str = ""
-    kernel_lacks: tuple[Needed, ...] = ()
+    kernel_lacks: tuple[NeededArgument, ...] = ()
     """Arguments that the running kernel needs for right answers, and was started without."""
     translated: str = ""
     """The cards whose addresses an IOMMU translates, where the release needs that it does not, as iommu.shown does."""
@@ -79,10 +79,10 @@ class Found:
     """Why the release needs that."""
     driver: str | None = None
     nic_drivers: frozenset[str] = frozenset()
-    cards: tuple[Card, ...] = ()
+    cards: tuple[TopologyCard, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of installed packages by name, as dpkg or rpm print them."""
-    images: Mapping[str, Image] = field(default_factory=dict)
+    images: Mapping[str, ImageFacts] = field(default_factory=dict)
     """The images that plans run in, by reference."""
     cold: Mapping[str, str] = field(default_factory=dict)
     """Instances that skip their warm-up without compiled recipes, with the directory of these, empty where none is."""
@@ -97,7 +97,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Check:
+class CompatibilityCheck:
     """One line of the catalogue; ``level`` is refuse or warn."""
 
     name: str
@@ -121,7 +121,7 @@ class FirmwareRule:
 class Levels:
     """What ``catalog/compatibility.yml`` says."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[CompatibilityCheck, ...]
     firmware_rules: tuple[FirmwareRule, ...]
 
     @classmethod
@@ -132,7 +132,9 @@ class Levels:
         for place, entry in enumerate(sequence(top.raw("checks"), f"{WHERE}: checks")):
             reader = Reader(entry, f"{WHERE}: checks[{place}]", ("name", "level", "about", "source"))
             level = reader.choice("level", (REFUSE, WARN))
-            checks.append(Check(reader.choice("name", JUDGES), level, reader.text("about"), reader.text("source")))
+            checks.append(
+                CompatibilityCheck(reader.choice("name", JUDGES), level, reader.text("about"), reader.text("source"))
+            )
         rules = []
         for place, entry in enumerate(sequence(top.raw("firmware_rules"), f"{WHERE}: firmware_rules")):
             known = ("releases", "generations", "spi_from", "boot_fit_to", "source")
@@ -162,7 +164,7 @@ class Row:
 class Mismatch:
     """A row with the check it is of; ``allowed`` where the site lets it through."""
 
-    check: Check
+    check: CompatibilityCheck
     row: Row
     allowed: bool = False
 
@@ -186,23 +188,23 @@ class Mismatch:
         return fault(self.check.name).sentence.format(found=self.row.found, wanted=self.row.wanted)
 
 
-def cards(topology: Iterable[Mapping[str, Any]], types: Mapping[str, CardType]) -> tuple[Card, ...]:
+def cards(topology: Iterable[Mapping[str, Any]], types: Mapping[str, CardType]) -> tuple[TopologyCard, ...]:
     """The cards of a topology, with what catalog/cards.yml knows of them."""
     found = []
     for card in topology:
         name = card.get("name")
         kind = types.get(name or "")
         generation = None if kind is None else kind.generation
-        found.append(Card(card.get("module_id"), name, generation, card.get("firmware"), card.get("boot_fit")))
+        found.append(TopologyCard(card.get("module_id"), name, generation, card.get("firmware"), card.get("boot_fit")))
     return tuple(found)
 
 
-def image(recorded: Mapping[str, Any]) -> Image:
+def image(recorded: Mapping[str, Any]) -> ImageFacts:
     """What the record of a node's images says of one; anything else than text counts as not said."""
     packages = recorded.get("packages")
     plugin = packages.get(PLUGIN) if isinstance(packages, Mapping) else None
     python = recorded.get("python")
-    return Image(plugin if isinstance(plugin, str) else None, python if isinstance(python, str) else None)
+    return ImageFacts(plugin if isinstance(plugin, str) else None, python if isinstance(python, str) else None)
 
 
 def other_warnings(topology_findings: Iterable[Mapping[str, str]]) -> list[str]:
@@ -213,7 +215,7 @@ def other_warnings(topology_findings: Iterable[Mapping[str, str]]) -> list[str]:
     ]
 
 
-def judge(found: Found, release: Release, levels: Levels, allowed: Collection[str]) -> list[Mismatch]:
+def judge(found: NodeFacts, release: Release, levels: Levels, allowed: Collection[str]) -> list[Mismatch]:
     """Everything about a node that does not go with a release, in the order of the catalogue."""
     allowed = allowed_checks(allowed)
     return [
@@ -228,26 +230,26 @@ def allowed_checks(names: Iterable[str]) -> set[str]:
     return {name.replace("_", "-") for name in names}
 
 
-def _system(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _system(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     supported = release.software.get("systems", ())
     if found.system and supported and (found.rebuild or found.system not in supported):
         yield Row(found.title or found.system, ", ".join(supported), remedy("system"))
 
 
-def _kernel(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _kernel(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     oldest = release.software.get("kernel_minimum", {}).get(found.system)
     if oldest is not None and _order(found.kernel, oldest) < 0:
         yield Row(found.kernel, f"{oldest} or newer on {found.system}", remedy("kernel"))
 
 
-def _kernel_untested(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _kernel_untested(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     newest = release.software.get("kernel_newest", {}).get(found.system)
     if newest is not None and _order(found.kernel, newest) > 0:
         todo = remedy("kernel-untested", newest=newest)
         yield Row(found.kernel, f"{newest}, the newest tested on {found.system}", todo)
 
 
-def _iommu(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+def _iommu(found: NodeFacts, _release: Release, _levels: Levels) -> Iterator[Row]:
     if found.translated:
         todo = remedy("iommu", found.translated_case, because=found.translated_because)
         yield Row(f"iommu_group/type {found.translated}", "identity, or no IOMMU", todo)
@@ -278,12 +280,12 @@ def _minor(version: object) -> str:
     return str(version) if read is None else read.minor
 
 
-def _packaged(found: Found, names: Iterable[str]) -> tuple[str, str]:
+def _packaged(found: NodeFacts, names: Iterable[str]) -> tuple[str, str]:
     """The first of some packages that is installed, with its version; empty where none is."""
     return next(((name, found.packages[name]) for name in names if name in found.packages), ("", ""))
 
 
-def _driver(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _driver(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("driver")
     if _differing(found.driver, wanted) != RELEASE:
         return
@@ -295,7 +297,7 @@ def _driver(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
     yield Row(str(found.driver), f"{_minor(wanted)} ({wanted})", todo)
 
 
-def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _driver_build(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("driver")
     name, version = _packaged(found, DRIVERS)
     todo = remedy("driver-build", driver=wanted)
@@ -305,33 +307,33 @@ def _driver_build(found: Found, release: Release, _levels: Levels) -> Iterator[R
         yield Row(f"{name} {version}", str(wanted), todo)
 
 
-def _nic_driver(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+def _nic_driver(found: NodeFacts, _release: Release, _levels: Levels) -> Iterator[Row]:
     other = sorted(nic for nic in found.nic_drivers if _differing(nic, found.driver) is not None)
     if other:
         yield Row(", ".join(other), f"{found.driver}, as the compute driver", remedy("nic-driver"))
 
 
-def _runtime(found: Found, release: Release, check: str, parts: Collection[str]) -> Iterator[Row]:
+def _runtime(found: NodeFacts, release: Release, check: str, parts: Collection[str]) -> Iterator[Row]:
     wanted, version = release.software.get("driver"), found.packages.get(RUNTIME)
     if _differing(version, wanted) in parts:
         yield Row(f"{RUNTIME} {version}", str(wanted), remedy(check, package=f"{RUNTIME} {wanted}"))
 
 
-def _runtime_package(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _runtime_package(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     yield from _runtime(found, release, "runtime-package", (RELEASE,))
 
 
-def _runtime_package_build(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _runtime_package_build(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     yield from _runtime(found, release, "runtime-package-build", (PATCH, BUILD))
 
 
-def _docker(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _docker(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted, (name, version) = release.software.get("docker"), _packaged(found, DOCKERS)
     if name and isinstance(wanted, str) and _order(version, wanted) < 0:
         yield Row(f"{name} {version}", f"{wanted} or newer", remedy("docker"))
 
 
-def _image(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _image(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("release")
     for reference, image in found.images.items():
         # What is in it says more than its name.
@@ -341,21 +343,21 @@ def _image(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
             yield Row(f"{what} {reference}", str(wanted), remedy("image"))
 
 
-def _image_python(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _image_python(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("python", ())
     for reference, image in found.images.items():
         if image.python and wanted and all(_order(image.python, each) for each in wanted):
             yield Row(f"Python {image.python} in {reference}", " or ".join(wanted), remedy("image-python"))
 
 
-def _warm_up(found: Found, _release: Release, _levels: Levels) -> Iterator[Row]:
+def _warm_up(found: NodeFacts, _release: Release, _levels: Levels) -> Iterator[Row]:
     for instance, directory in found.cold.items():
         cache = f"the empty recipe cache {directory}" if directory else "no recipe cache"
         seen = f"skip_warmup of {instance} with {cache}"
         yield Row(seen, "a recipe cache that a warm-up has filled", remedy("warm-up"))
 
 
-def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _card_type(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     wanted = release.software.get("generations", ())
     strange = {card.name: card.generation for card in found.cards if card.generation and wanted}
     names = [
@@ -368,7 +370,7 @@ def _card_type(found: Found, release: Release, _levels: Levels) -> Iterator[Row]
         yield Row(", ".join(sorted(names)), titles, remedy("card-type"))
 
 
-def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
+def _firmware(found: NodeFacts, release: Release, _levels: Levels) -> Iterator[Row]:
     for generation, wanted in release.software.get("spi", {}).items():
         other = {}
         for card in found.cards:
@@ -379,7 +381,7 @@ def _firmware(found: Found, release: Release, _levels: Levels) -> Iterator[Row]:
             yield Row(f"SPI {seen} on {where}", f"SPI {wanted}", remedy("firmware"))
 
 
-def firmware(cards: Iterable[Card], release: Release) -> list[str]:
+def firmware(cards: Iterable[TopologyCard], release: Release) -> list[str]:
     """The SPI firmware of cards beside the release's, where both are known; what differs is a mismatch of its own."""
     wanted = release.software.get("spi", {})
     known = {card: _firmware_version(card.spi) for card in cards if card.generation in wanted}
@@ -403,7 +405,7 @@ def _behind(spi: Version, wanted: str) -> bool:
     return other is not None and (versions.difference(spi, other) == RELEASE or versions.compare(spi, other) < 0)
 
 
-def _firmware_rule(found: Found, release: Release, levels: Levels) -> Iterator[Row]:
+def _firmware_rule(found: NodeFacts, release: Release, levels: Levels) -> Iterator[Row]:
     name = str(release.software.get("release", ""))
     for rule in levels.firmware_rules:
         if not name or not any(_order(name, each) == 0 for each in rule.releases):
@@ -418,7 +420,7 @@ def _firmware_rule(found: Found, release: Release, levels: Levels) -> Iterator[R
             yield Row(f"{seen} on {where}", wanted, remedy("firmware-rule"))
 
 
-def _is_pair(card: Card, rule: FirmwareRule) -> bool:
+def _is_pair(card: TopologyCard, rule: FirmwareRule) -> bool:
     spi, fit = _firmware_version(card.spi), _firmware_version(card.boot_fit)
     lowest, highest = versions.read(rule.spi_from), versions.read(rule.boot_fit_to)
     if spi is None or fit is None or lowest is None or highest is None:
@@ -440,14 +442,14 @@ def _shown(text: str | None) -> str:
     return f"{version.release}-fw-{version.firmware}"
 
 
-def _by_modules(seen: Mapping[Card, str]) -> Iterator[tuple[str, str]]:
+def _by_modules(seen: Mapping[TopologyCard, str]) -> Iterator[tuple[str, str]]:
     """What was seen, each once, with the modules it was seen on."""
     for each in dict.fromkeys(seen.values()):
         modules = [str(card.module) for card, other in seen.items() if other == each]
         yield each, f"module{'s' if len(modules) > 1 else ''} {', '.join(modules)}"
 
 
-Judge = Callable[[Found, Release, Levels], Iterator[Row]]
+Judge = Callable[[NodeFacts, Release, Levels], Iterator[Row]]
 # Every name that the catalogue can give a level.
 JUDGES: Mapping[str, Judge] = {
     "system": _system,

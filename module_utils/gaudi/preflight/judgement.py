@@ -18,7 +18,7 @@ from ..base.printable import printable
 from ..cards.foreseen import ENDED_BY_A_DRIVER
 from ..catalogue.entries import CardType
 from ..engine import daemon
-from ..fabric.verdict import Answer
+from ..fabric.verdict import Permission
 from ..host import cmdline, iommu, state
 from ..serving.plan import recipe_directory
 from ..weights import source_plan
@@ -46,7 +46,7 @@ class SpaceNeed:
 
 
 @dataclass(frozen=True)
-class Engine:
+class ContainerFacts:
     """Facts about containers and images, from the engine or from records."""
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Instance:
+class InstanceFacts:
     """Facts on the node that one plan depends on."""
 
     lacking: Sequence[str] = ()
@@ -96,7 +96,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Coming:
+class MissingWeights:
     """A missing folder of weights: what remains to be done, and what is at its path now."""
 
     source: Mapping[str, Any]
@@ -112,7 +112,7 @@ class Coming:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PreflightFacts:
     """All facts read from a node. Texts are those of the files that the fields are named after."""
 
     topology: Mapping[str, Any]
@@ -122,7 +122,7 @@ class Seen:
     os_release: str = ""
     kernel: str = ""
     cmdline: str = ""
-    groups: Sequence[iommu.Group] = ()
+    groups: Sequence[iommu.IommuGroup] = ()
     """The IOMMU groups of the cards on the PCI bus."""
     path: str = "/usr/sbin:/usr/bin"
     """root's PATH, as tasks have it."""
@@ -148,7 +148,7 @@ class Seen:
     """Versions of the packages that a release has a word on."""
     runtime: bool = False
     """Whether the vendor's container runtime is there."""
-    engine: Engine = Engine()
+    engine: ContainerFacts = ContainerFacts()
     listeners: Sequence[Listener] = ()
     before: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The plans on the node, by instance."""
@@ -156,13 +156,13 @@ class Seen:
     """File and instance of each plan on the node that nobody can read."""
     up: frozenset[str] = frozenset()
     """Instances on the node that run or start, of those whose plan changes or names a card or port of another's."""
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, InstanceFacts] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
     """Weights that are on the node by path, with the command that makes them whole, empty where nobody knows one."""
-    coming: Sequence[Coming] = ()
+    coming: Sequence[MissingWeights] = ()
     python: str = ""
     """What the downloader's Python says of itself, such as 3.11, or why it cannot be asked."""
-    held_back: Sequence[Answer] = ()
+    held_back: Sequence[Permission] = ()
     """Why the verdict on cards and links keeps plans from starting."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """By path, for each of ``space_needs`` and ``recipe_space``."""
@@ -183,7 +183,7 @@ def begins_in(source: Mapping[str, Any]) -> str:
 
 
 def mismatches(
-    asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels, stopped: Sequence[str] = ()
+    asked: Mapping[str, Any], seen: PreflightFacts, levels: compatibility.Levels, stopped: Sequence[str] = ()
 ) -> list[compatibility.Mismatch]:
     """Compare the node's versions with its release's; ``stopped``: instances that this run stops for another driver."""
     os_release = systems.parse_os_release(seen.os_release)
@@ -197,7 +197,7 @@ def mismatches(
     judged = not asked["tunes"] or (bool(stopped) and not asked["reboots"])
     translated = iommu.translating(seen.groups, words) if shown and judged else ()
     argued = [need for need in needed if not need.shown] if plans and not asked["tunes"] else []
-    found = compatibility.Found(
+    found = compatibility.NodeFacts(
         system=systems.vendor_system(os_release),
         rebuild=systems.is_rebuild(os_release),
         title=systems.system_title(os_release),
@@ -214,13 +214,13 @@ def mismatches(
         cold={
             plan["instance"]: recipe_directory(plan)
             for plan in plans
-            if _skips_warm_up(plan) and not seen.instances.get(plan["instance"], Instance()).recipes
+            if _skips_warm_up(plan) and not seen.instances.get(plan["instance"], InstanceFacts()).recipes
         },
     )
     return compatibility.judge(found, _release(asked), levels, asked["allow_mismatch"])
 
 
-def _driven_by(asked: Mapping[str, Any], seen: Seen) -> str:
+def _driven_by(asked: Mapping[str, Any], seen: PreflightFacts) -> str:
     """Return the release whose driver the cards will have: a loaded one of another release stays only where allowed."""
     release = str(asked["software"].get("release") or asked["release"])
     loaded = str(seen.topology.get("driver_version") or "")
@@ -228,9 +228,9 @@ def _driven_by(asked: Mapping[str, Any], seen: Seen) -> str:
     return loaded if stays and not iommu.required(release) else release
 
 
-def _cards(asked: Mapping[str, Any], seen: Seen) -> tuple[compatibility.Card, ...]:
+def _cards(asked: Mapping[str, Any], seen: PreflightFacts) -> tuple[compatibility.TopologyCard, ...]:
     """Return the node's cards in the form that the checks take."""
-    cards: tuple[compatibility.Card, ...] = compatibility.cards(
+    cards: tuple[compatibility.TopologyCard, ...] = compatibility.cards(
         seen.topology.get("cards", []), CardType.table(asked["card_types"])
     )
     return cards
@@ -240,13 +240,13 @@ def _release(asked: Mapping[str, Any]) -> compatibility.Release:
     return compatibility.Release(asked["release"], asked["software"])
 
 
-def runtime_problems(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
+def runtime_problems(asked: Mapping[str, Any], seen: PreflightFacts) -> list[Problem]:
     """Return why no container would get a card, if no role installs the vendor's runtime."""
     return checks.check_runtime(asked["habana_path"], present=seen.runtime)
 
 
 def judge(
-    asked: Mapping[str, Any], seen: Seen, levels: compatibility.Levels, driver: driver_first.DriverFirst
+    asked: Mapping[str, Any], seen: PreflightFacts, levels: compatibility.Levels, driver: driver_first.DriverFirst
 ) -> dict[str, Any]:
     """Return the result of gaudi_preflight: every problem of the node, and its findings."""
     site, wrong = inventory.read(asked["inventory"])
@@ -306,7 +306,7 @@ def judge(
 
 def _told(
     asked: Mapping[str, Any],
-    seen: Seen,
+    seen: PreflightFacts,
     problems: Sequence[Problem],
     differing: Sequence[compatibility.Mismatch],
 ) -> dict[str, Any]:
@@ -331,7 +331,7 @@ def _told(
     }
 
 
-def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: Seen) -> list[Problem]:
+def _of_site(asked: Mapping[str, Any], site: inventory.Inventory, seen: PreflightFacts) -> list[Problem]:
     """Return problems with the site's variables, its requests, the clock and the system."""
     problems = [] if site.release is None else checks.check_release(site.release, asked["known_releases"])
     problems += [Problem("inventory", said) for said in pins.digest_refusals(asked["image_digest"])]
@@ -349,7 +349,7 @@ Port = tuple[list[Problem], Optional[handover.Handover]]
 def _port(
     plan: Mapping[str, Any],
     plans: Sequence[Mapping[str, Any]],
-    seen: Seen,
+    seen: PreflightFacts,
     running: Mapping[str, Mapping[str, Any]],
 ) -> Port:
     """Refuse a port in use, and a host name not of this node; return a handover if another plan frees the port."""
@@ -363,7 +363,9 @@ def _port(
     return checks.check_port(plan, user, checks.free_port(seen.listeners, int(plan["listen"]["port"]))), None
 
 
-def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, ports: Mapping[str, Port]) -> list[Problem]:
+def _of_plan(
+    asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts, ports: Mapping[str, Port]
+) -> list[Problem]:
     """Return problems with one planned instance."""
     problems = checks.check_name(plan)
     if problems:
@@ -385,14 +387,14 @@ def _of_plan(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen, port
 
 
 def _without_checksums(
-    plans: Sequence[Mapping[str, Any]], seen: Seen, moving: Sequence[str], by_commit: Sequence[str]
+    plans: Sequence[Mapping[str, Any]], seen: PreflightFacts, moving: Sequence[str], by_commit: Sequence[str]
 ) -> list[str]:
     """Return sentences on everything of plans that no checksum pins."""
     named = {plan["instance"]: seen.instances[plan["instance"]].named for plan in plans}
     return [*moving, *by_commit, *pins.hub_sentences(plans), *pins.named_sentences(named)]
 
 
-def _of_origin(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
+def _of_origin(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts) -> list[Problem]:
     """Refuse the folder of a hub's id that may hold the weights of another repository: only the name is the same."""
     found, name, path = seen.instances[plan["instance"]].repository, plan["instance"], plan["requires"]["weights_path"]
     sources = [] if plan.get("model") else asked["source_plans"].get(name, [])
@@ -410,7 +412,7 @@ def _of_origin(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) ->
     ]
 
 
-def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
+def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts) -> list[Problem]:
     """Return why a plan's server may not run the code of its weights, whether they are on the node already or not."""
     name = plan["instance"]
     unknown = pins.code_refusals(plan, asked["source_plans"].get(name, []), installed=name in seen.before)
@@ -426,7 +428,7 @@ def _of_code(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> l
     ]
 
 
-def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> list[Problem]:
+def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts) -> list[Problem]:
     """Return problems with what a plan requires beside weights: quantisation files, measurements, host NICs."""
     found = seen.instances[plan["instance"]]
     measurements = plan["requires"].get("measurements")
@@ -440,12 +442,12 @@ def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> 
     return problems + [Problem("others_may_write", f"{plan['instance']}: {said}") for said in found.exchangeable]
 
 
-def _coming_paths(asked: Mapping[str, Any], seen: Seen) -> set[str]:
+def _coming_paths(asked: Mapping[str, Any], seen: PreflightFacts) -> set[str]:
     """Return paths of weights that this run fetches or converts."""
     return {f"{asked['weights_root'].rstrip('/')}/{source_plan.served(coming.source)}" for coming in seen.coming}
 
 
-def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) -> str:
+def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts) -> str:
     """Return how to repair weights that differ from their record; "" if that is unknown."""
     command = seen.weights.get(plan["requires"]["weights_path"], "")
     if not command:
@@ -455,7 +457,7 @@ def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Seen) 
     return f"{begin} them whole with: {command}"
 
 
-def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
+def _of_fetches(asked: Mapping[str, Any], seen: PreflightFacts) -> list[Problem]:
     """Return what prevents fetching the missing weights."""
     root = asked["weights_root"].rstrip("/")
     fetched = [coming for coming in seen.coming if coming.source["fetch"]]
@@ -470,7 +472,7 @@ def _of_fetches(asked: Mapping[str, Any], seen: Seen) -> list[Problem]:
     return problems + [Problem("weights_source", said) for said in sentences]
 
 
-def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str:
+def _coming_finding(asked: Mapping[str, Any], coming: MissingWeights, seen: PreflightFacts) -> str:
     """Say what is fetched or converted, and from where."""
     source, root = coming.source, asked["weights_root"].rstrip("/")
     return checks.missing_finding(
@@ -484,7 +486,7 @@ def _coming_finding(asked: Mapping[str, Any], coming: Coming, seen: Seen) -> str
 
 
 def _unpinned(
-    asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: Seen
+    asked: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], seen: PreflightFacts
 ) -> tuple[list[str], list[str], list[str]]:
     """Return sentences on what is not pinned, on what only a commit pins, and refusals of what must be pinned.
 
@@ -500,12 +502,12 @@ def _unpinned(
     return sentences, pins.checksum_sentences(fetches, kinds), pins.measurement_refusals(fetches, kinds)
 
 
-def absent_images(asked: Mapping[str, Any], seen: Seen) -> list[str]:
+def absent_images(asked: Mapping[str, Any], seen: PreflightFacts) -> list[str]:
     """Return the images that the engine lacks."""
     return sorted({plan["image"] for plan in servable(asked["plans"])} - seen.engine.images)
 
 
-def space_needs(asked: Mapping[str, Any], seen: Seen) -> list[SpaceNeed]:
+def space_needs(asked: Mapping[str, Any], seen: PreflightFacts) -> list[SpaceNeed]:
     """Return the space that missing images and weights need; without images if their directory is not known."""
     root, folder = asked["weights_root"].rstrip("/"), seen.data_root
     absent = absent_images(asked, seen) if folder else []
@@ -538,13 +540,13 @@ def recipe_space(plan: Mapping[str, Any]) -> Iterator[SpaceNeed]:
             yield SpaceNeed(f"{plan['instance']}: the recipe cache", mount["source"], size)
 
 
-def places(asked: Mapping[str, Any], seen: Seen) -> set[str]:
+def places(asked: Mapping[str, Any], seen: PreflightFacts) -> set[str]:
     """Return the paths whose free space must be read before ``judge``."""
     recipes = {need.path for plan in servable(asked["plans"]) for need in recipe_space(plan)}
     return recipes | {need.path for need in space_needs(asked, seen)}
 
 
-def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
+def kept_in(asked: Mapping[str, Any], seen: PreflightFacts) -> dict[str, str]:
     """Return the directories that a run reads or fills, each with its purpose."""
     plans, root = servable(asked["plans"]), asked["weights_root"]
     found = {paths.STATE: "what is known of instances and jobs"}
@@ -560,12 +562,12 @@ def kept_in(asked: Mapping[str, Any], seen: Seen) -> dict[str, str]:
     return found
 
 
-def _room(need: SpaceNeed, seen: Seen) -> Room:
+def _room(need: SpaceNeed, seen: PreflightFacts) -> Room:
     space = seen.space[need.path]
     return Room(need.what, need.path, space.filesystem, need.bytes, space.free)
 
 
-def _of_space(asked: Mapping[str, Any], seen: Seen, others: Sequence[Room]) -> list[Problem]:
+def _of_space(asked: Mapping[str, Any], seen: PreflightFacts, others: Sequence[Room]) -> list[Problem]:
     """Whether the engine can be configured; and whether there is disk space for missing images and weights, and for
     others.
     """
@@ -576,7 +578,7 @@ def _of_space(asked: Mapping[str, Any], seen: Seen, others: Sequence[Room]) -> l
 def _plan_findings(
     asked: Mapping[str, Any],
     plans: Sequence[Mapping[str, Any]],
-    seen: Seen,
+    seen: PreflightFacts,
     handed: Sequence[handover.Handover],
 ) -> list[str]:
     """Return findings about the plans of this run, and about those on the node."""

@@ -88,7 +88,7 @@ class PartialWarmup:
 
 
 @dataclass(frozen=True)
-class Request:
+class InstanceRequest:
     """The typed options of a request. None means: not said, the model's or the release's default applies."""
 
     instance: str | None = None
@@ -170,7 +170,7 @@ class Request:
     network_interface: str | None = None
 
     @classmethod
-    def from_mapping(cls, value: object) -> Request:
+    def from_mapping(cls, value: object) -> InstanceRequest:
         """Check a mapping of options; raises Refusal that names the option, the value and the limit."""
         given = check_options(value)
         where = _where(given)
@@ -527,6 +527,6 @@ READERS = {
     "node_address": _address,
     "network_interface": _matching(INTERFACE, "the name of a network interface such as eth0"),
 }
-OPTIONS = tuple(option.name for option in fields(Request))
+OPTIONS = tuple(option.name for option in fields(InstanceRequest))
 # In vLLM's own words. Servers of the plugin have them all, those of the forks some (families).
 PLUGIN_OPTIONS = OPTIONS[OPTIONS.index("data_parallel_size") : OPTIONS.index("recipe_cache")]

@@ -9,7 +9,7 @@ from ..base.refusal import Refusal
 from ..catalogue.entries import ReleaseEntry
 from ..model.facts import ModelFacts
 from ..rules.draft import REQUESTED, Rule, Value, given
-from .options import Request
+from .options import InstanceRequest
 
 Pair = tuple[int, int]
 
@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 class ResolvedRequest:
     """Everything a family decides from. ``dtype`` is settled, ``parser`` only there for models that think."""
 
-    request: Request
+    request: InstanceRequest
     # Options that stand in the request itself; others come from the model's catalogue file or the release.
     asked: frozenset[str]
     release: ReleaseEntry

@@ -27,7 +27,7 @@ def ceil_div(value: int, divisor: int) -> int:
 
 
 @dataclass(frozen=True)
-class Range:
+class BucketRange:
     """Minimum, step and maximum of one dimension, and the padding limit of releases that know one (0.0 to 0.5)."""
 
     minimum: int
@@ -193,7 +193,7 @@ def shape_for(batch: int, length: int, sizes: Sequence[int], lengths: Sequence[i
     return bucket_for(batch, sizes), bucket_for(length, lengths)
 
 
-def from_environment(environment: Mapping[str, str], *, limits: bool) -> dict[str, Range]:
+def from_environment(environment: Mapping[str, str], *, limits: bool) -> dict[str, BucketRange]:
     """The four ranges out of the variables; ``limits`` says whether the release reads the LIMIT variables.
 
     Raises Refusal for a value the release's bucketing would stop at.
@@ -209,7 +209,7 @@ def from_environment(environment: Mapping[str, str], *, limits: bool) -> dict[st
                 raise Refusal("not_a_whole_number", f"{variable} must be a whole number from 1, not {text[:40]!r}.")
             found[key] = int(text)
         limit = environment.get(f"VLLM_{name}_BUCKET_LIMIT") if limits else None
-        ranges[name] = Range(found["MIN"], found["STEP"], found["MAX"], _limit(name, limit))
+        ranges[name] = BucketRange(found["MIN"], found["STEP"], found["MAX"], _limit(name, limit))
         ranges[name].check(name)
     return ranges
 

@@ -1,7 +1,7 @@
 """A plan in the making: its values, each with the named rule that made it and where that rule is written down.
 
 A rule computes; ``Draft`` records what it was asked, so that a plan's explanation can never tell another story
-than its values. A source that begins with ``script:`` is a function of the start script; ``Origin`` makes it the
+than its values. A source that begins with ``script:`` is a function of the start script; ``RuleOrigin`` makes it the
 script and commit (HabanaAI/vllm-fork) of the release that is planned for.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Origin:
+class RuleOrigin:
     """Where the rules of one release are written down: its fork's commit, and the start script in it if it has one."""
 
     fork: str
@@ -81,7 +81,7 @@ def written(value: object) -> str:
 class Draft:
     """A plan in the making: every value in it comes with its rule."""
 
-    origin: Origin
+    origin: RuleOrigin
     environment: dict[str, str] = field(default_factory=dict)
     # Each option with its values, as they follow it.
     arguments: list[tuple[str, ...]] = field(default_factory=list)

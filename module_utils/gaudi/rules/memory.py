@@ -16,7 +16,7 @@ PROFILE_RUN_MIB = 504
 
 
 @dataclass(frozen=True)
-class Split:
+class MemorySplit:
     """How the memory that is free after loading and profiling is divided, in GiB."""
 
     usable: float
@@ -24,7 +24,7 @@ class Split:
     kv_cache: float
 
 
-def split(free_gib: float, gpu_memory_utilization: float, graph_reserved_mem: float) -> Split:
+def split(free_gib: float, gpu_memory_utilization: float, graph_reserved_mem: float) -> MemorySplit:
     """Divide free device memory as hpu_worker does and logs it.
 
     The utilisation is a share of what is free *after* the weights are loaded; graphs take their share of that, the KV
@@ -32,16 +32,16 @@ def split(free_gib: float, gpu_memory_utilization: float, graph_reserved_mem: fl
     """
     usable = free_gib * gpu_memory_utilization
     graphs = usable * graph_reserved_mem
-    return Split(usable, graphs, usable - graphs)
+    return MemorySplit(usable, graphs, usable - graphs)
 
 
-def split_of_card(whole_gib: float, taken_gib: float, gpu_memory_utilization: float) -> Split:
+def split_of_card(whole_gib: float, taken_gib: float, gpu_memory_utilization: float) -> MemorySplit:
     """Divide a card as release 1.16 does: the utilisation is a share of the whole card, weights and profiling included.
 
     ``whole_gib`` is what PyTorch sees of an idle card, ``taken_gib`` what loading and profiling take of it.
     """
     usable = whole_gib * gpu_memory_utilization - taken_gib
-    return Split(usable, 0.0, usable)
+    return MemorySplit(usable, 0.0, usable)
 
 
 def blocks(kv_cache_gib: float, bytes_per_token: int, block_size: int) -> int:
@@ -83,7 +83,7 @@ class PluginCache:
 
 
 def plugin_cache(
-    split: Split,
+    split: MemorySplit,
     *,
     block_bytes: int,
     sequences: int,

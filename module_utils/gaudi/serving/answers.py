@@ -131,7 +131,7 @@ def answer_of(exchange: Exchange, reply: Mapping[str, Any], instance: str) -> st
         return answer
     except (KeyError, IndexError, TypeError, AttributeError):
         why = "it has another form"
-    except _Misshapen as misshapen:
+    except _ReplyDefect as misshapen:
         why = str(misshapen)
     raise Refusal(
         "answer_misshapen",
@@ -172,13 +172,13 @@ def _check(exchange: Exchange, reply: Mapping[str, Any], answer: str, instance: 
         )
 
 
-class _Misshapen(ValueError):
+class _ReplyDefect(ValueError):
     """A defect of a reply, as a clause."""
 
 
 def _hold(holds: bool, why: str) -> None:
     if not holds:
-        raise _Misshapen(why)
+        raise _ReplyDefect(why)
 
 
 def _whole(value: object) -> bool:

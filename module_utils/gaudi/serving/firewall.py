@@ -27,7 +27,7 @@ _OURS = re.compile(r"gaudi_serving_\w+")
 
 
 @dataclass(frozen=True)
-class Rule:
+class FirewallRule:
     """One rule: the firewall, its zone (firewalld), the network that may connect (``ANY``: all), and the TCP port."""
 
     firewall: str
@@ -41,12 +41,12 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Change:
+class FirewallChange:
     """What is added and removed, and which rules are ours afterwards."""
 
-    add: tuple[Rule, ...]
-    remove: tuple[Rule, ...]
-    ours: tuple[Rule, ...]
+    add: tuple[FirewallRule, ...]
+    remove: tuple[FirewallRule, ...]
+    ours: tuple[FirewallRule, ...]
 
 
 def networks(sources: Iterable[object], what: str) -> list[str]:
@@ -69,17 +69,23 @@ def networks(sources: Iterable[object], what: str) -> list[str]:
     return [ANY] if ANY in found else list(dict.fromkeys(found))
 
 
-def desired(active: Mapping[str, str], host: str, port: int, sources: Sequence[str]) -> list[Rule]:
+def desired(active: Mapping[str, str], host: str, port: int, sources: Sequence[str]) -> list[FirewallRule]:
     """Return the rules that let others reach an instance; a server on loopback needs none.
 
     active: the firewalls that run, each with its zone ("" for ufw). sources: from ``networks``; empty means everywhere.
     """
     if values.is_loopback(host):
         return []
-    return [Rule(firewall, zone, source, port) for firewall, zone in active.items() for source in sources or [ANY]]
+    return [
+        FirewallRule(firewall, zone, source, port) for firewall, zone in active.items() for source in sources or [ANY]
+    ]
 
 
-def decide(wanted: Iterable[Rule], recorded: Iterable[Rule], found: Mapping[Rule, tuple[bool, ...] | None]) -> Change:
+def decide(
+    wanted: Iterable[FirewallRule],
+    recorded: Iterable[FirewallRule],
+    found: Mapping[FirewallRule, tuple[bool, ...] | None],
+) -> FirewallChange:
     """Compare the rules that are wanted with the node.
 
     found: for each rule, whether each configuration of its firewall has it; None where it has an equal rule that
@@ -96,23 +102,23 @@ def decide(wanted: Iterable[Rule], recorded: Iterable[Rule], found: Mapping[Rule
     for rule in recorded:
         if rule not in ours and any(found[rule] or ()):
             remove.append(rule)
-    return Change(tuple(add), tuple(remove), tuple(ours))
+    return FirewallChange(tuple(add), tuple(remove), tuple(ours))
 
 
-def rules_of(record: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Rule]:
+def rules_of(record: Mapping[str, Sequence[Mapping[str, object]]]) -> list[FirewallRule]:
     """Read the rules of a record, which has the FORM."""
     return [
-        Rule(str(each["firewall"]), str(each["zone"]), str(each["source"]), int(str(each["port"])))
+        FirewallRule(str(each["firewall"]), str(each["zone"]), str(each["source"]), int(str(each["port"])))
         for each in record["rules"]
     ]
 
 
-def record_of(rules: Iterable[Rule]) -> dict[str, list[dict[str, object]]]:
+def record_of(rules: Iterable[FirewallRule]) -> dict[str, list[dict[str, object]]]:
     """Return what ``rules_of`` reads."""
     return {"rules": [asdict(rule) for rule in rules]}
 
 
-def rich_rule(rule: Rule) -> str:
+def rich_rule(rule: FirewallRule) -> str:
     """Return a rule in firewalld's rich language."""
     version = "ipv6" if ":" in rule.source else "ipv4"
     source = f'family="{version}" source address="{rule.source}" ' if rule.source else ""
@@ -124,19 +130,19 @@ def comment(instance: str) -> str:
     return f"gaudi-serving {instance}"
 
 
-def ufw_rule(rule: Rule) -> list[str]:
+def ufw_rule(rule: FirewallRule) -> list[str]:
     """Return a rule as ufw is given it."""
     return ["allow", "proto", "tcp", "from", rule.source or "any", "to", "any", "port", str(rule.port)]
 
 
-def _ufw_listed(rule: Rule) -> list[str]:
+def _ufw_listed(rule: FirewallRule) -> list[str]:
     """Return a rule as ``ufw show added`` prints it."""
     if not rule.source:
         return ["allow", f"{rule.port}/tcp"]
     return ["allow", "from", rule.source, "to", "any", "port", str(rule.port), "proto", "tcp"]
 
 
-def ufw_has(listed: str, rule: Rule, instance: str) -> tuple[bool, ...] | None:
+def ufw_has(listed: str, rule: FirewallRule, instance: str) -> tuple[bool, ...] | None:
     """Return what ``decide`` reads, from ``ufw show added``; an equal rule without our comment is None."""
     for line in listed.splitlines():
         if not line.startswith("ufw "):

@@ -125,7 +125,7 @@ def program_files(programs: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedFiles:
     """What all instances of a node share: the programs by name below the role's files, and the target's text."""
 
     programs: Mapping[str, str]
@@ -145,7 +145,7 @@ class Circumstances:
 
 
 def files(
-    plan: Mapping[str, Any], options: UnitOptions, shared: Shared, circumstances: Circumstances
+    plan: Mapping[str, Any], options: UnitOptions, shared: SharedFiles, circumstances: Circumstances
 ) -> list[dict[str, Any]]:
     """Everything that is written for an instance, in this order, as the module node_files takes it."""
     instance = str(plan["instance"])

@@ -42,7 +42,7 @@ _PREFIX = "sha256:"
 
 
 @dataclass(frozen=True)
-class Key:
+class ApiKey:
     """One key: its name, its origin, its digest (64 hexadecimal digits), and until when it is valid, in UTC."""
 
     name: str
@@ -118,16 +118,16 @@ def with_guard(request: object, given: object) -> object:
     return {**request, "guarded": True}
 
 
-def for_instance(given: object, instance: str) -> list[Key]:
+def for_instance(given: object, instance: str) -> list[ApiKey]:
     """Return an instance's inventory keys, each once. Raises Refusal, without the value, for a wrong entry."""
-    found: dict[str, Key] = {}
+    found: dict[str, ApiKey] = {}
     for number, said in enumerate(of_instance(given, instance), 1):
         key = entry(said, number)
         found.setdefault(key.digest, key)
     return list(found.values())
 
 
-def entry(said: object, number: int) -> Key:
+def entry(said: object, number: int) -> ApiKey:
     """Parse an inventory entry: a key, or its digest with name and end. Raises Refusal, without the entry."""
     default = f"inventory-{number}"
     if isinstance(said, str) and said.startswith(_PREFIX):
@@ -139,51 +139,51 @@ def entry(said: object, number: int) -> Key:
                 'perhaps "until" and a date. playbooks/keys.yml -e export=true prints such entries.',
             )
         name = name_of_key(read["name"]) if read["name"] else default
-        return Key(name, INVENTORY, read["digest"], moment(read["ends"]) if read["ends"] else None)
+        return ApiKey(name, INVENTORY, read["digest"], moment(read["ends"]) if read["ends"] else None)
     if not isinstance(said, str) or not KEY.match(said):
         raise Refusal(
             "not_an_api_key",
             f"Entry {number} of vllm_service_api_keys is no key, which has 16 to 512 printable ASCII characters and no "
             "blanks.",
         )
-    return Key(default, INVENTORY, digest_of(said))
+    return ApiKey(default, INVENTORY, digest_of(said))
 
 
-def read(text: str) -> list[Key]:
+def read(text: str) -> list[ApiKey]:
     """Parse a key document. Raises ValueError, with a clause that begins with "it", for anything else."""
     content = parse(text, FORM, SCHEMA)
-    found = [Key(str(key["name"]), str(key["origin"]), str(key["digest"]), key["ends"]) for key in content["keys"]]
+    found = [ApiKey(str(key["name"]), str(key["origin"]), str(key["digest"]), key["ends"]) for key in content["keys"]]
     for key in found:
         if not DIGEST.match(key.digest) or not (key.ends is None or MOMENT.match(key.ends)):
             raise ValueError(f"its key {key.name[:60]!r} has no digest, or no end that can be read")
     return found
 
 
-def document(keys: Sequence[Key], by: str = "", at: str = "") -> dict[str, Any]:
+def document(keys: Sequence[ApiKey], by: str = "", at: str = "") -> dict[str, Any]:
     """Return the document for a node: the keys, the time, and the controller that wrote it, if known."""
     written = {"written": {"by": by, "at": at}} if by else {}
     return {"schema": SCHEMA, "keys": [asdict(key) for key in keys], **written}
 
 
-def digest_of_inventory(keys: Sequence[Key]) -> str:
+def digest_of_inventory(keys: Sequence[ApiKey]) -> str:
     """Return a digest of the inventory's keys, independent of their order; 64 hexadecimal digits."""
     of_inventory = sorted(json.dumps(asdict(key), sort_keys=True) for key in keys if key.origin == INVENTORY)
     return digest_of("\n".join(of_inventory))
 
 
-def with_inventory(held: Sequence[Key], wanted: Sequence[Key]) -> list[Key]:
+def with_inventory(held: Sequence[ApiKey], wanted: Sequence[ApiKey]) -> list[ApiKey]:
     """Replace the inventory's keys by the given ones; keys of the playbook stay."""
     return [*wanted, *(key for key in held if key.origin != INVENTORY)]
 
 
-def created(name: str, digest: str, ends: str | None = None) -> Key:
+def created(name: str, digest: str, ends: str | None = None) -> ApiKey:
     """A key of the playbook. Raises Refusal."""
     if not DIGEST.match(digest):
         raise Refusal("not_a_key_digest", "The digest of a key is 64 hexadecimal digits in lower case.")
-    return Key(name_of_key(name), PLAYBOOK, digest, moment(ends) if ends else None)
+    return ApiKey(name_of_key(name), PLAYBOOK, digest, moment(ends) if ends else None)
 
 
-def with_created(held: Sequence[Key], key: Key, now: str) -> list[Key]:
+def with_created(held: Sequence[ApiKey], key: ApiKey, now: str) -> list[ApiKey]:
     """Add a key. Raises Refusal if its name is taken, or its end is over; ``now`` has the form of an end."""
     if key.ends is not None and key.ends < now:
         raise Refusal("key_over", f"The key would have ended at {key.ends} already. Choose a later end.")
@@ -192,13 +192,13 @@ def with_created(held: Sequence[Key], key: Key, now: str) -> list[Key]:
     return [*held, key]
 
 
-def without(held: Sequence[Key], name: str) -> list[Key]:
+def without(held: Sequence[ApiKey], name: str) -> list[ApiKey]:
     """Remove a key by name, with every other entry of the same digest. Raises Refusal for an unknown name."""
     gone = {key.digest for key in _named(held, name)}
     return [key for key in held if key.digest not in gone]
 
 
-def ending(held: Sequence[Key], name: str, ends: str | None) -> list[Key]:
+def ending(held: Sequence[ApiKey], name: str, ends: str | None) -> list[ApiKey]:
     """Set the end of a key. Raises Refusal for an unknown name, and for a key whose end the inventory sets."""
     if any(key.origin == INVENTORY for key in _named(held, name)):
         raise Refusal(
@@ -209,7 +209,7 @@ def ending(held: Sequence[Key], name: str, ends: str | None) -> list[Key]:
     return [replace(key, ends=ends) if key.name == name else key for key in held]
 
 
-def _named(held: Sequence[Key], name: str) -> list[Key]:
+def _named(held: Sequence[ApiKey], name: str) -> list[ApiKey]:
     found = [key for key in held if key.name == name]
     if not found:
         names = ", ".join(key.name for key in held) or "none"
@@ -217,7 +217,7 @@ def _named(held: Sequence[Key], name: str) -> list[Key]:
     return found
 
 
-def written(key: Key) -> str:
+def written(key: ApiKey) -> str:
     """Return a key as an inventory entry; it contains the digest, not the key."""
     until = f" until {key.ends}" if key.ends else ""
     return f"{_PREFIX}{key.digest} {key.name}{until}"

@@ -50,7 +50,7 @@ def environment_text(variables: Mapping[str, object], own: Mapping[str, object])
 
 
 @dataclass(frozen=True)
-class Card:
+class PlanCard:
     """A card of a plan: its module id, and the serial that it must have."""
 
     module_id: int
@@ -65,7 +65,7 @@ class Plan:
     served_model_name: str
     image: str
     container: dict[str, Any]
-    cards: tuple[Card, ...]
+    cards: tuple[PlanCard, ...]
     command: tuple[str, ...]
     host: str
     port: int
@@ -97,7 +97,7 @@ class Plan:
                 served_model_name=str(document["served_model_name"]),
                 image=str(document["image"]),
                 container=dict(document["container"]),
-                cards=tuple(Card(int(m["module_id"]), m.get("serial")) for m in document["modules"]),
+                cards=tuple(PlanCard(int(m["module_id"]), m.get("serial")) for m in document["modules"]),
                 command=(*map(str, document["cpu_binding"]), *map(str, document["arguments"])),
                 host=str(document["listen"]["host"]),
                 port=int(document["listen"]["port"]),

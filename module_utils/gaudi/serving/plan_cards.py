@@ -9,10 +9,10 @@ from typing import Any
 
 from ..faults.words import say
 from .failure import configuration, transient
-from .plan import Card, Plan
+from .plan import Plan, PlanCard
 
 
-def card_indexes(table: str, cards: tuple[Card, ...]) -> list[int]:
+def card_indexes(table: str, cards: tuple[PlanCard, ...]) -> list[int]:
     """Return device indexes by module id, from hl-smi's ``index, module_id, serial`` table.
 
     Raises Failure if a serial does not match, as the module then has another card.

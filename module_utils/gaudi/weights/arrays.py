@@ -40,7 +40,7 @@ PLAIN_TYPE, OBJECTS = (-1, -1, 0), (-1, -1, 63)
 
 
 @dataclass(frozen=True)
-class _Named:
+class _PickledGlobal:
     """A global that a pickle calls."""
 
     module: str
@@ -70,7 +70,7 @@ class _Array:
     """An array, of whatever content."""
 
 
-class _Other:
+class _UnbuiltValue:
     """A value of which nothing is built."""
 
 
@@ -90,7 +90,7 @@ class _Set:
 
 
 _MARK = object()
-_ARRAY_CLASS = _Named("numpy", "ndarray")
+_ARRAY_CLASS = _PickledGlobal("numpy", "ndarray")
 
 
 def check_array(content: bytes) -> None:
@@ -239,11 +239,11 @@ def _stacked_name(values: _Values, _argument: Any) -> None:
     values.stack.append(_called(module, name))
 
 
-def _called(module: Any, name: Any = None) -> _Named:
+def _called(module: Any, name: Any = None) -> _PickledGlobal:
     """Return the global with this name if arrays need it; no other may be named."""
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError("a pickle names what cannot be told")
-    named = _Named(module, name)
+    named = _PickledGlobal(module, name)
     if named not in _MAKERS and named != _ARRAY_CLASS:
         raise ValueError(f"a pickle names {module:.80}.{name:.80}")
     return named
@@ -251,7 +251,7 @@ def _called(module: Any, name: Any = None) -> _Named:
 
 def _call(values: _Values, _argument: Any) -> None:
     given, called = values.take(), values.take()
-    maker = _MAKERS.get(called) if isinstance(called, _Named) else None
+    maker = _MAKERS.get(called) if isinstance(called, _PickledGlobal) else None
     if maker is None or not isinstance(given, tuple):
         raise ValueError("a pickle calls what cannot be called")
     values.stack.append(maker(*given))
@@ -271,11 +271,11 @@ def _new_type(*given: Any) -> _Type:
     return _Type(kind, int(size) * UNIT.get(kind, 1))
 
 
-def _new_scalar(*given: Any) -> _Other:
+def _new_scalar(*given: Any) -> _UnbuiltValue:
     of, data = given if len(given) == 2 else (None, None)
     if not isinstance(of, _Type) or of.kind == "O" or not isinstance(data, bytes) or len(data) != of.size:
         raise ValueError("a number is made as numpy makes none")
-    return _Other()
+    return _UnbuiltValue()
 
 
 def _encoded(*given: Any) -> bytes:
@@ -315,14 +315,14 @@ def _check_elements(state: tuple[Any, ...]) -> None:
         raise ValueError("an array has other elements than its shape says")
 
 
-_MAKERS: dict[_Named, Callable[..., Any]] = {
+_MAKERS: dict[_PickledGlobal, Callable[..., Any]] = {
     **{
-        _Named(f"numpy.{core}.multiarray", name): maker
+        _PickledGlobal(f"numpy.{core}.multiarray", name): maker
         for core in ("core", "_core")
         for name, maker in (("_reconstruct", _new_array), ("scalar", _new_scalar))
     },
-    _Named("numpy", "dtype"): _new_type,
-    _Named("_codecs", "encode"): _encoded,
+    _PickledGlobal("numpy", "dtype"): _new_type,
+    _PickledGlobal("_codecs", "encode"): _encoded,
 }
 
 # Opcodes for numbers, text, bytes, containers, and for rebuilding an array. Excluded are EXT*, INST, OBJ, NEWOBJ* and
@@ -351,7 +351,7 @@ _STEPS: dict[str, Callable[[_Values, Any], None]] = {
     "EMPTY_SET": partial(_new, _Set),
     "LIST": partial(_marked, _List),
     "DICT": partial(_marked, lambda _count: _Dict()),
-    "FROZENSET": partial(_marked, lambda _count: _Other()),
+    "FROZENSET": partial(_marked, lambda _count: _UnbuiltValue()),
     "APPEND": partial(_fill, _List, 1),
     "APPENDS": partial(_fill, _List, None),
     "SETITEM": partial(_fill, _Dict, 2),

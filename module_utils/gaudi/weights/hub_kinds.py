@@ -30,7 +30,7 @@ KINDS = {
         "Hugging Face", "main", "hf download {repository}{revision} --local-dir {target}", "HuggingFace"
     ),
     "modelscope": HubKind(
-        "ModelScope", "master", "modelscope download {repository}{revision} --local_dir {target}", "ModelScope"
+        "ModelScope", "master", "modelscope download {repository}{revision} --local_dir {target}", "ModelScopeHub"
     ),
     "git": HubKind("the git host", "main", "git clone {repository} {target}", "Git"),
 }

@@ -142,7 +142,7 @@ def folders_of(name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConversionRecord:
     """A conversion's record: bytes by file, files that a check found wrong, and the tool."""
 
     sizes: Mapping[str, int]
@@ -155,7 +155,7 @@ _SIZED = {str: {"bytes": int}}
 _CONVERTED = {"shards": _SIZED, "carried?": _SIZED, "wrong?": {"files": [str]}, "source?": str, "tool?": str}
 
 
-def parse_converted(text: str) -> Converted:
+def parse_converted(text: str) -> ConversionRecord:
     """Read the record of a conversion; raises ValueError with what is wrong."""
     said = parse_json(text, _CONVERTED)
     sizes = {name: seen["bytes"] for name, seen in {**said["shards"], **said.get("carried", {})}.items()}
@@ -164,10 +164,10 @@ def parse_converted(text: str) -> Converted:
     for key, value in origin.items():
         if not _LINE.fullmatch(value):
             raise ValueError(f"its {key} {value[:SHOWN]!r} is not one line")
-    return Converted(sizes, found, **origin)
+    return ConversionRecord(sizes, found, **origin)
 
 
-def mend_converted(record: Converted, folder: str) -> str:
+def mend_converted(record: ConversionRecord, folder: str) -> str:
     """Return the command that repairs a folder of converted weights.
 
     A path that has blanks, quotes or braces is left out. Quotes of a shell do not help: Ansible divides the value of -e

@@ -60,7 +60,7 @@ FORM = {
 }
 
 
-class Stopped(Exception):
+class BenchmarkInterrupt(Exception):
     """Asked to end."""
 
 
@@ -108,7 +108,7 @@ def command(document: dict[str, Any], folder: Path) -> list[str]:
     return [*words, "python3", "-B", f"{benchmark.DIRECTORY}/bench_client.py", benchmark.DIRECTORY]
 
 
-class Progress:
+class BenchmarkProgress:
     """How far the client is, for the follower."""
 
     def __init__(self, steps: list[dict[str, Any]]) -> None:
@@ -156,7 +156,7 @@ def run_client(document: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """Run the client's container to its end; Refusal with its last words when it fails."""
     steps: list[dict[str, Any]] = document["steps"]
     found: list[dict[str, Any]] = []
-    progress, tail = Progress(steps), deque[str](maxlen=TAIL)
+    progress, tail = BenchmarkProgress(steps), deque[str](maxlen=TAIL)
     work = subprocess.Popen(
         command(document, folder), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -228,7 +228,7 @@ def measure(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stop(signum: int, _frame: Any) -> None:
-    raise Stopped(signum)
+    raise BenchmarkInterrupt(signum)
 
 
 def main(arguments: list[str]) -> int:
@@ -249,7 +249,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         print(f"bench: {error.filename or 'the file system'}: {error.strerror or error}", file=sys.stderr)
         return 1
-    except Stopped:
+    except BenchmarkInterrupt:
         print("bench: stopped; nothing was kept of this run. Run it again", file=sys.stderr)
         return 130
     print("\n".join(figures.table(run)))

@@ -45,7 +45,7 @@ def report(**values: Any) -> None:
     os.write(1, f"\n{MARK}{json.dumps(values)}\n".encode())
 
 
-class Card:
+class ComputeCard:
     """One card, seen from its process: PyTorch, the device, and the keys of each of its lines."""
 
     def __init__(self, request: dict[str, Any], module: int, group: list[int]) -> None:
@@ -206,7 +206,7 @@ class Card:
 
 def alone(request: dict[str, Any], module: int) -> int:
     """Check one card; return its status."""
-    card = Card(request, module, [])
+    card = ComputeCard(request, module, [])
     card.acquire()
     card.copy()
     card.gather()
@@ -217,7 +217,7 @@ def alone(request: dict[str, Any], module: int) -> int:
 
 def together(request: dict[str, Any], group: list[int], module: int, seed: int) -> int:
     """Take part in the sum of a group; return the card's status."""
-    card = Card(request, module, group)
+    card = ComputeCard(request, module, group)
     card.all_reduce(group.index(module), seed)
     report(**card.about, done=True)
     return card.status

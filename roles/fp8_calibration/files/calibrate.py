@@ -48,7 +48,7 @@ from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import missing_weights
 from gaudi.node.weights.measurements import check_npz
 from gaudi.serving.failure import Failure
-from gaudi.serving.plan import NO_ENTRY_POINT, Card, mount, tmpfs, ulimits, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, PlanCard, mount, tmpfs, ulimits, walls
 from gaudi.serving.plan_cards import card_indexes
 
 # Bytes of a measurement file; those of the largest models take some ten megabytes.
@@ -70,7 +70,7 @@ DESCRIBED = (
 MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}
 
 
-class Stopped(Exception):
+class CalibrationInterrupt(Exception):
     """Asked to end."""
 
 
@@ -238,7 +238,7 @@ def command(document: dict[str, Any], indexes: list[int], variables: str) -> lis
     return [*words, document["image"], *document["command"]]
 
 
-class Progress:
+class CalibrationProgress:
     """How far the tool is, for the follower."""
 
     def __init__(self, prompts: int) -> None:
@@ -286,7 +286,7 @@ def remove_left_over(document: dict[str, Any]) -> None:
 def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
     """Run the tool's container to its end; Refusal with its last words when it fails."""
     name = document["container"]["name"]
-    progress = Progress(document["prompts"])
+    progress = CalibrationProgress(document["prompts"])
     log = ServerLog()
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as variables:
         for variable, value in sorted(document["environment"].items()):
@@ -301,7 +301,7 @@ def run_tool(document: dict[str, Any], indexes: list[int]) -> None:
         raise Refusal("tool_failed", f"{document['tool']} ended with status {status}: {known} ({last[-LAST:]})")
 
 
-def follow(words: list[str], name: str, progress: Progress, log: ServerLog) -> int:
+def follow(words: list[str], name: str, progress: CalibrationProgress, log: ServerLog) -> int:
     """Run a container of a name to its end; return its status."""
     work = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
@@ -358,7 +358,7 @@ def look_up_cards(document: dict[str, Any]) -> list[int]:
             f"hl-smi failed with status {seen.returncode}: {seen.stderr.strip() or seen.stdout.strip()}",
         )
     try:
-        return card_indexes(seen.stdout, tuple(Card(m["module_id"], m["serial"]) for m in document["modules"]))
+        return card_indexes(seen.stdout, tuple(PlanCard(m["module_id"], m["serial"]) for m in document["modules"]))
     except Failure as failure:
         # A supervisor has kinds for the same two things; they stand in the state files of instances.
         if failure.reason.kind == "card-replaced":
@@ -471,7 +471,7 @@ def receive(seed: dict[str, str], staging: Path, names: list[str]) -> None:
             names,
             rsync.Limit.of(staging, names, LARGEST, ROOM),
         )
-    except rsync.NotThere as gone:
+    except rsync.MissingPeerFolder as gone:
         raise Refusal("folder_gone", str(gone)) from gone
 
 
@@ -519,7 +519,7 @@ def work(description: Path, again: bool) -> dict[str, Any]:
 
 
 def _stop(signum: int, _frame: Any) -> None:
-    raise Stopped(signum)
+    raise CalibrationInterrupt(signum)
 
 
 def refusal_of(error: Refusal | OSError) -> Refusal:
@@ -546,7 +546,7 @@ def main(arguments: list[str]) -> int:
         print(f"calibrate: {refusal}", file=sys.stderr)
         long_work.tell_refusal(refusal)
         return 1
-    except Stopped:
+    except CalibrationInterrupt:
         print("calibrate: stopped; earlier measurements are where they were. Run it again", file=sys.stderr)
         return 130
     long_work.tell_result(result)

@@ -27,7 +27,7 @@ from gaudi.base.documents import Damaged
 from gaudi.base.printable import journal_line, printable
 from gaudi.node.beneath import WRITING
 from gaudi.node.documents import make_room, read_json
-from gaudi.node.files import NotWritten, write_json
+from gaudi.node.files import WriteFailure, write_json
 from gaudi.node.long_work import lines_of
 
 JOBS = Path("/var/lib/gaudi-serving/jobs")
@@ -123,7 +123,7 @@ class Job:
         }
         try:
             write_json(self.folder / "state.json", content)
-        except NotWritten as failed:
+        except WriteFailure as failed:
             said = f"{failed.filename} cannot be written ({failed.strerror}). Only this journal says so: {name}."
             print(journal_line(said), file=sys.stderr, flush=True)
 

@@ -65,7 +65,7 @@ STOP_WITHIN = 600.0
 STOP_WITHIN_WHEN_TOLD = 50.0
 
 
-class Stopped(Exception):
+class BatchInterrupt(Exception):
     """Asked to end."""
 
 
@@ -129,7 +129,7 @@ class OwnServer:
             reservations.release(Path(paths.STATE), Path(paths.INSTANCES), self.instance, now)
 
 
-class Instance:
+class ServingInstance:
     """A running instance, as its plan and its supervisor tell."""
 
     def __init__(self, name: str) -> None:
@@ -172,7 +172,7 @@ class Instance:
             return "its supervisor does not say which sockets are its server's; run site.yml, which brings a newer one"
         return "" if state["phase"] == "serving" else str(state.get("status") or state["phase"])
 
-    def ask(self, request: lines.Request, timeout: float) -> tuple[int, object]:
+    def ask(self, request: lines.BatchRequest, timeout: float) -> tuple[int, object]:
         """Ask once. Raises OSError or http.client.HTTPException where there is no answer."""
         # No proxy, no redirection and no other process at its port receives the token or the request.
         connection, _ = listening.connected(self.endpoint(), listening.known_sockets(self.sockets), timeout)
@@ -226,7 +226,7 @@ class Answers:
         if why := lines.failure(line):
             self.failed[name] = why
 
-    def has(self, request: lines.Request) -> bool:
+    def has(self, request: lines.BatchRequest) -> bool:
         """Whether it was answered before, as it is asked now. One that failed is asked again."""
         return self.ids.get(request.custom_id) == request.id and request.custom_id not in self.failed
 
@@ -256,7 +256,7 @@ class Answers:
             raise
         self._take(line, len(text))
 
-    def write_in_order(self, requests: Iterator[lines.Request], target: Path) -> None:
+    def write_in_order(self, requests: Iterator[lines.BatchRequest], target: Path) -> None:
         """Write the output, in one rename."""
         os.fsync(self._out.fileno())
         writing = target.with_suffix(".writing")
@@ -277,12 +277,12 @@ class Batch:
 
     def __init__(self, options: BatchOptions) -> None:
         self.options = options
-        self.instance = Instance(options.instance)
+        self.instance = ServingInstance(options.instance)
         self.answers = Answers(options.answers)
         has = [self.answers.has(request) for request in self.requests()]
         self.total, self.before = len(has), sum(has)
         # A worker that takes None ends.
-        self.left: queue.Queue[lines.Request | None] = queue.Queue(maxsize=2 * options.at_once)
+        self.left: queue.Queue[lines.BatchRequest | None] = queue.Queue(maxsize=2 * options.at_once)
         self.lock = threading.Lock()
         self.ended = threading.Event()
         self.failure: BaseException | None = None
@@ -291,7 +291,7 @@ class Batch:
         self.told_at = float("-inf")
         self.done = self.before
 
-    def requests(self) -> Iterator[lines.Request]:
+    def requests(self) -> Iterator[lines.BatchRequest]:
         """The requests, in order."""
         with self.options.input.open(encoding="utf-8") as there:
             yield from (lines.read_request(line) for line in there if line.strip())
@@ -327,7 +327,7 @@ class Batch:
         if self.ended.is_set():
             raise self.failure or Refusal("batch_broken", "one of those who ask ended; its last words are above")
 
-    def _hand_out(self, request: lines.Request | None) -> None:
+    def _hand_out(self, request: lines.BatchRequest | None) -> None:
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 self.left.put(request, timeout=1.0)
@@ -355,7 +355,7 @@ class Batch:
                     self.ended.set()
                 self.left.task_done()
 
-    def _ask(self, request: lines.Request) -> dict[str, Any]:
+    def _ask(self, request: lines.BatchRequest) -> dict[str, Any]:
         """The line of output for a request. Raises Refusal where the instance stays away."""
         waited, tries = 0.0, 0
         while True:
@@ -373,10 +373,10 @@ class Batch:
                 )
             self.tell(f"wait for {self.options.instance}: {why}")
             if self.ended.wait(LOOK_AGAIN):
-                raise self.failure or Stopped
+                raise self.failure or BatchInterrupt
             waited += LOOK_AGAIN
 
-    def _try(self, request: lines.Request, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
+    def _try(self, request: lines.BatchRequest, last: bool) -> tuple[dict[str, Any] | None, str, bool]:
         """Ask once: the line of output, or None, why there is none, and whether that was the request's own try."""
         try:
             status, body = self.instance.ask(request, self.options.timeout)
@@ -409,7 +409,7 @@ class Batch:
 
 
 def work(options: BatchOptions) -> dict[str, Any]:
-    """Ask everything; the result for the job. Raises Refusal, OSError, Stopped."""
+    """Ask everything; the result for the job. Raises Refusal, OSError, BatchInterrupt."""
     batch = Batch(options)
     # With all answers present, no server is needed.
     if batch.before < batch.total:
@@ -428,14 +428,14 @@ def work(options: BatchOptions) -> dict[str, Any]:
 
 
 def work_and_end(options: BatchOptions) -> dict[str, Any]:
-    """Ask everything; a server that was started for it goes, however that ends. Raises Refusal, OSError, Stopped."""
+    """Ask everything; a server started for it goes, however it ends. Raises Refusal, OSError, BatchInterrupt."""
     if not options.own:
         return work(options)
     server, within = OwnServer(options.instance), STOP_WITHIN
     try:
         server.not_at_boot()
         return work(options)
-    except Stopped:
+    except BatchInterrupt:
         within = STOP_WITHIN_WHEN_TOLD
         raise
     finally:
@@ -445,7 +445,7 @@ def work_and_end(options: BatchOptions) -> dict[str, Any]:
 
 
 def _stop(signum: int, _frame: Any) -> None:
-    raise Stopped(signum)
+    raise BatchInterrupt(signum)
 
 
 def number_at_once(text: str) -> int:
@@ -484,7 +484,7 @@ def main(arguments: list[str]) -> int:
         named = f"{error.filename or options.folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
         print(f"batch: {named}. Answers are kept; mend that, and run this again", file=sys.stderr)
         return 1
-    except Stopped:
+    except BatchInterrupt:
         print("batch: stopped; answers are kept. Run it again, which asks the rest", file=sys.stderr)
         return 130
     print(result["told"])

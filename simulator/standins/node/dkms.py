@@ -44,7 +44,7 @@ LOGS = {
 }
 
 
-class Refused(Exception):
+class DkmsError(Exception):
     """What dkms says on stderr, and its status."""
 
     def __init__(self, words: str, status: int) -> None:
@@ -95,14 +95,14 @@ def status(registered: dict[str, list[str]]) -> str:
 def add(registered: dict[str, list[str]], module: str) -> None:
     """Register a module."""
     if module in registered:
-        raise Refused(f"Error! DKMS tree already contains: {module.replace('/', '-')}", 3)
+        raise DkmsError(f"Error! DKMS tree already contains: {module.replace('/', '-')}", 3)
     registered[module] = []
 
 
 def check(registered: dict[str, list[str]], module: str) -> None:
     """Refuse a module that is not registered."""
     if module not in registered:
-        raise Refused(f"Error! Could not find module source directory.\n{module} is not in the DKMS tree.", 2)
+        raise DkmsError(f"Error! Could not find module source directory.\n{module} is not in the DKMS tree.", 2)
 
 
 def why_not(module: str, kernel: str) -> str | None:
@@ -121,7 +121,7 @@ def build(registered: dict[str, list[str]], module: str, kernel: str, *, force: 
         print(f"Module {module} already built for kernel {kernel} (x86_64), skip. {OVERRIDE}")
         return
     if not (PACKAGES / f"linux-headers-{kernel}.list").exists():
-        raise Refused(
+        raise DkmsError(
             f"Error! Your kernel headers for kernel {kernel} cannot be found at /lib/modules/{kernel}/build or "
             f"/lib/modules/{kernel}/source.",
             1,
@@ -135,7 +135,7 @@ def build(registered: dict[str, list[str]], module: str, kernel: str, *, force: 
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as stream:
             stream.write(head + LOGS[cause].format(kernel=kernel))
-        raise Refused(
+        raise DkmsError(
             f"Error! Bad return status for module build on kernel: {kernel} (x86_64)\n"
             f"Consult /var/lib/dkms/{module}/build/make.log for more information.",
             10,
@@ -185,7 +185,7 @@ def remove(registered: dict[str, list[str]], module: str) -> None:
     """Forget a module."""
     if module not in registered:
         combo = module.replace("/", "-")
-        raise Refused(f"Error! The module/version combo: {combo} is not located in the DKMS tree.", 3)
+        raise DkmsError(f"Error! The module/version combo: {combo} is not located in the DKMS tree.", 3)
     for kernel in registered[module]:
         clear(kernel)
     del registered[module]
@@ -209,7 +209,7 @@ def act(registered: dict[str, list[str]], arguments: list[str]) -> None:
         case ["remove", module, "--all"]:
             remove(registered, module)
         case _:
-            raise Refused("This stand-in of dkms knows status, add, build, install and remove.", 1)
+            raise DkmsError("This stand-in of dkms knows status, add, build, install and remove.", 1)
 
 
 def main() -> int:
@@ -220,7 +220,7 @@ def main() -> int:
         return 0  # Who only asks leaves nothing behind.
     try:
         act(registered, sys.argv[1:])
-    except Refused as refused:
+    except DkmsError as refused:
         print(refused, file=sys.stderr)
         return refused.status
     STATE.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ RULE = "+" + "-" * 77 + "+"
 COLUMNS = "|" + "-" * 31 + "+" + "-" * 22 + "+" + "-" * 22 + "+"
 
 
-class Refused(Exception):
+class HlSmiError(Exception):
     """The tool ends with status 1 and this message on stderr."""
 
 
@@ -62,15 +62,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line."""
-        raise Refused(f"hl-smi: {message}\nTry 'hl-smi -h' for more information.")
+        raise HlSmiError(f"hl-smi: {message}\nTry 'hl-smi -h' for more information.")
 
 
 def load_node(path: Path) -> dict[str, Any]:
-    """Read the node document; Refused when there is none."""
+    """Read the node document; HlSmiError when there is none."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Refused(f"hl-smi (simulated): {path} is missing, so this node has not been described") from None
+        raise HlSmiError(f"hl-smi (simulated): {path} is missing, so this node has not been described") from None
     return document
 
 
@@ -138,7 +138,7 @@ class Smi:
         for card in self.cards:
             if bus_id.lower() in (card["bus_id"], card["bus_id"].partition(":")[2]):
                 return card
-        raise Refused(f"hl-smi: no AIP at {bus_id}")
+        raise HlSmiError(f"hl-smi: no AIP at {bus_id}")
 
     # The summary ---------------------------------------------------------------------------------
 
@@ -271,10 +271,10 @@ class Smi:
     # -Q ------------------------------------------------------------------------------------------
 
     def query(self, fields: list[str], cards: list[dict[str, Any]], options: set[str], now: datetime) -> str:
-        """Return the CSV of -Q; Refused on an unknown field, as a whole."""
+        """Return the CSV of -Q; HlSmiError on an unknown field, as a whole."""
         for field in fields:
             if field not in FIELDS:
-                raise Refused(f"hl-smi: unknown query type {field!r}")
+                raise HlSmiError(f"hl-smi: unknown query type {field!r}")
         lines = []
         if "noheader" not in options:
             # The unit stays in the header under nounits (recorded with 1.18).
@@ -338,7 +338,7 @@ class Smi:
         )
         for port in ports or []:
             if port not in kind:
-                raise Refused(f"hl-smi: {card['name']} has no port {port}")
+                raise HlSmiError(f"hl-smi: {card['name']} has no port {port}")
         if what == "ports":
             return "\n".join(f"port {port}: {kind[port]}" for port in ports or sorted(kind))
         # Without -P only internal ports are listed (recorded).
@@ -366,7 +366,7 @@ def parse_ports(text: str) -> list[int]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line; Refused when it is wrong."""
+    """Parse the command line; HlSmiError when it is wrong."""
     parser = Parser(prog="hl-smi", allow_abbrev=False, description="Simulated: answers from a node description.")
     parser.add_argument("-v", "--version", action="store_true")
     parser.add_argument("-L", "--list-aips", action="store_true")
@@ -382,7 +382,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         topo.add_argument("-N", dest="numa", action="store_true")
         namespace = topo.parse_args(arguments[1:])
         if not (namespace.cpus or namespace.numa):
-            raise Refused("hl-smi: topo needs -c, -N or both")
+            raise HlSmiError("hl-smi: topo needs -c, -N or both")
         return argparse.Namespace(topo=namespace)
     namespace = parser.parse_args(arguments)
     namespace.topo = None
@@ -397,7 +397,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         )
         > 1
     ):
-        raise Refused("hl-smi: -v, -L, -Q and -n exclude each other")
+        raise HlSmiError("hl-smi: -v, -L, -Q and -n exclude each other")
     return namespace
 
 
@@ -408,7 +408,7 @@ def answer(
     now: datetime,
     late: frozenset[int] = frozenset(),
 ) -> str:
-    """Return what the tool prints for a command line; Refused or NoDevice where it ends with status 1.
+    """Return what the tool prints for a command line; HlSmiError or NoDevice where it ends with status 1.
 
     late: cards whose memory is not free yet.
     """
@@ -422,18 +422,18 @@ def answer(
     if request.query_aip is not None:
         options = (request.format or "").split(",")
         if options[0] != "csv" or set(options) - {"csv", "noheader", "nounits"}:
-            raise Refused(f"hl-smi: -Q needs -f csv[,noheader][,nounits], not {request.format!r}")
+            raise HlSmiError(f"hl-smi: -Q needs -f csv[,noheader][,nounits], not {request.format!r}")
         return smi.query([field.strip() for field in request.query_aip.split(",")], cards, set(options), now)
     if request.network is not None:
         if not request.device:
-            raise Refused("hl-smi: -n needs a device, -i <pci address>")
+            raise HlSmiError("hl-smi: -n needs a device, -i <pci address>")
         return smi.network(request.network, cards[0], request.ports)
     if request.ports is not None or request.format is not None:
-        raise Refused("hl-smi: -P goes with -n, -f with -Q")
+        raise HlSmiError("hl-smi: -P goes with -n, -f with -Q")
     if request.list_aips or request.query:
         return smi.log(cards, now)
     if request.device:
-        raise Refused("hl-smi: -i goes with -L, -q, -Q or -n")
+        raise HlSmiError("hl-smi: -i goes with -L, -q, -Q or -n")
     return smi.table()
 
 
@@ -448,7 +448,7 @@ def main() -> int:
     except NoDevice as nothing:
         print(nothing)
         return 1
-    except Refused as refusal:
+    except HlSmiError as refusal:
         print(refusal, file=sys.stderr)
         return 1
     return 0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.plugin_buckets.made import Buckets, buckets
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.made import WarmupBuckets, buckets
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 
 DOCUMENT = json.loads((Path(__file__).parent / "cases.json").read_text(encoding="utf-8"))
 MORE = json.loads((Path(__file__).parent / "more_cases.json").read_text(encoding="utf-8"))
@@ -27,8 +27,8 @@ ENDS = {
 }
 
 
-def server_of(config: dict[str, Any]) -> Server:
-    return Server(
+def server_of(config: dict[str, Any]) -> ServerSettings:
+    return ServerSettings(
         config["max_num_seqs"],
         config["max_model_len"],
         config["max_num_batched_tokens"],
@@ -48,7 +48,7 @@ def result_of(case: dict[str, Any], version: str) -> dict[str, Any]:
     return named
 
 
-def made(case: dict[str, Any], version: str) -> Buckets:
+def made(case: dict[str, Any], version: str) -> WarmupBuckets:
     file = FILES.get(case["env"].get("VLLM_BUCKETING_FROM_FILE", ""), "")
     return buckets(version, server_of(case["config"]), case["env"], file)
 

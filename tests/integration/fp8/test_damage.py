@@ -16,7 +16,7 @@ import pytest
 from gaudi.base.refusal import Refusal
 from gaudi_fp8.block.program import main
 from gaudi_fp8.block.tensors import decide
-from gaudi_fp8.safetensors import Tensor
+from gaudi_fp8.safetensors import ShardTensor
 from gaudi_fp8.workers import Crew
 
 from tests.integration.fp8 import checkpoints
@@ -475,8 +475,8 @@ def test_a_folder_that_is_a_link_is_not_left_out_without_a_word(source: Path, tm
 )
 def test_a_scale_has_to_fit_its_weight(weight: list[int], scale: list[int], fits: bool) -> None:
     tensors = [
-        Tensor("a.weight", "F8_E4M3", tuple(weight), 0, 0),
-        Tensor("a.weight_scale_inv", "F32", tuple(scale), 0, 0),
+        ShardTensor("a.weight", "F8_E4M3", tuple(weight), 0, 0),
+        ShardTensor("a.weight_scale_inv", "F32", tuple(scale), 0, 0),
     ]
     if fits:
         assert decide(tensors, vendor_compatible=False) == {"a.weight": "weight", "a.weight_scale_inv": "scale"}

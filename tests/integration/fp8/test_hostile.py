@@ -164,7 +164,7 @@ def test_a_check_of_a_shard_reads_each_tensor_of_the_result_a_few_times(
     """A header may have a million of them."""
     count, reads = 500, 0
 
-    class CountedPart(shard.Part):
+    class CountedPart(shard.ResultTensor):
         def __getattribute__(self, name: str) -> Any:
             nonlocal reads
             reads += name == "result"
@@ -173,6 +173,6 @@ def test_a_check_of_a_shard_reads_each_tensor_of_the_result_a_few_times(
     source, target = tmp_path / "in.safetensors", tmp_path / "out.safetensors"
     source.write_bytes(shard_bytes({f"t{number}": ("U8", [1], b"x") for number in range(count)}))
     shard.convert_shard(source, target, {}, lambda _size: None)
-    monkeypatch.setattr(shard, "Part", CountedPart)
+    monkeypatch.setattr(shard, "ResultTensor", CountedPart)
     assert shard.verify_shard(source, target, {}, None) == count
     assert reads <= 20 * count

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from gaudi.node.files import write_json
 from gaudi_fp8.block.program import main
-from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, Output, crc32, quickest_crc32
+from gaudi_fp8.shards import CHUNK, WRITE_BEHIND, ShardOutput, crc32, quickest_crc32
 
 from simulator import host
 from tests.integration.fp8 import checkpoints
@@ -41,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     host.run(host.as_root(["umount", str(folder)]))
 
 
-class Reluctant(io.FileIO):
+class ReluctantDisk(io.FileIO):
     """A disk that takes a part of what it is given."""
 
     def write(self, data: Any, /) -> int:
@@ -49,11 +49,11 @@ class Reluctant(io.FileIO):
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 2 * WRITE_BEHIND + 7])
-@pytest.mark.parametrize("taking", [io.FileIO, Reluctant])
+@pytest.mark.parametrize("taking", [io.FileIO, ReluctantDisk])
 def test_every_byte_arrives_and_is_counted(tmp_path: Path, taking: type[io.FileIO], size: int) -> None:
     content = random.Random(size).randbytes(size)
     with taking(tmp_path / "shard", "wb") as stream:
-        output = Output(stream)
+        output = ShardOutput(stream)
         for begin in range(0, size, CHUNK):
             output.write(content[begin : begin + CHUNK])
         done = output.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from gaudi.base.refusal import Refusal
-from gaudi_fp8.refusals import Wrong, explain_os_error
+from gaudi_fp8.refusals import WrongResult, explain_os_error
 from gaudi_fp8.workers import serve_tasks
 
 from tests.integration.fp8 import checkpoints
@@ -94,6 +94,6 @@ def test_a_name_that_stands_twice_in_a_header_is_said_and_not_taken_for_bad_json
 
 
 def test_a_refusal_goes_from_process_to_process() -> None:
-    there = pickle.loads(pickle.dumps(Wrong("wrong_header", "It is wrong.")))  # noqa: S301 - our own bytes
+    there = pickle.loads(pickle.dumps(WrongResult("wrong_header", "It is wrong.")))  # noqa: S301 - our own bytes
     assert isinstance(there, Refusal)
-    assert (type(there), there.id, str(there)) == (Wrong, "wrong_header", "It is wrong.")
+    assert (type(there), there.id, str(there)) == (WrongResult, "wrong_header", "It is wrong.")

@@ -27,7 +27,7 @@ from gaudi_fp8.dynamic.shard import PIECE, layout, pieces, rows_of
 from gaudi_fp8.dynamic.tables import CODE_OF_MAX, bfloat16, codes_of, largest, scale_pattern, table_of, value_of
 from gaudi_fp8.dynamic.tensors import LARGEST_ROW, decide, is_projection
 from gaudi_fp8.dynamic.work import convert
-from gaudi_fp8.safetensors import Tensor, parse_header
+from gaudi_fp8.safetensors import ShardTensor, parse_header
 
 from tests.integration.fp8 import checkpoints
 from tests.integration.fp8.lines import at_line
@@ -331,8 +331,8 @@ def test_keeping_what_cannot_be_kept_is_refused(tmp_path: Path, keep: str, said:
 
 @pytest.mark.parametrize("tower", ["visual", "audio_tower", "vision_tower"])
 def test_projections_of_towers_are_none_of_the_language_model(tower: str) -> None:
-    assert not is_projection(Tensor(f"model.{tower}.0.q_proj.weight", "BF16", (2, 2), 0, 8))
-    assert is_projection(Tensor("model.layers.0.q_proj.weight", "BF16", (2, 2), 0, 8))
+    assert not is_projection(ShardTensor(f"model.{tower}.0.q_proj.weight", "BF16", (2, 2), 0, 8))
+    assert is_projection(ShardTensor("model.layers.0.q_proj.weight", "BF16", (2, 2), 0, 8))
 
 
 @pytest.mark.parametrize(
@@ -340,16 +340,16 @@ def test_projections_of_towers_are_none_of_the_language_model(tower: str) -> Non
     [("a.q_proj.bias", (4,)), ("a.q_proj.weight", (4,)), ("a.gate.weight", (4, 4)), ("a.proj", (4, 4))],
 )
 def test_biases_and_other_layers_are_no_projections(name: str, shape: tuple[int, ...]) -> None:
-    assert not is_projection(Tensor(name, "BF16", shape, 0, 0))
+    assert not is_projection(ShardTensor(name, "BF16", shape, 0, 0))
 
 
 # --- refusals ----------------------------------------------------------------------------------------------
 
 
 def test_a_row_that_no_worker_could_hold_is_refused_by_name() -> None:
-    tensor = Tensor("model.layers.0.q_proj.weight", "BF16", (1, LARGEST_ROW // 2), 0, LARGEST_ROW)
+    tensor = ShardTensor("model.layers.0.q_proj.weight", "BF16", (1, LARGEST_ROW // 2), 0, LARGEST_ROW)
     assert decide([tensor], ()) == {tensor.name: "rows"}
-    wider = Tensor(tensor.name, "BF16", (1, LARGEST_ROW // 2 + 1), 0, LARGEST_ROW + 2)
+    wider = ShardTensor(tensor.name, "BF16", (1, LARGEST_ROW // 2 + 1), 0, LARGEST_ROW + 2)
     with pytest.raises(Refusal, match=r"a row of 'model.layers.0.q_proj.weight' has 33554434 bytes"):
         decide([wider], ())
 
@@ -533,7 +533,7 @@ def test_a_source_whose_shards_are_done_and_changed_is_refused(tmp_path: Path, m
 
 
 def test_a_source_that_shrinks_under_the_reader_is_no_result() -> None:
-    tensor = Tensor("q_proj.weight", "BF16", (4, 8), 0, 64)
+    tensor = ShardTensor("q_proj.weight", "BF16", (4, 8), 0, 64)
     assert b"".join(rows_of(io.BytesIO(bytes(64)), tensor)) == bytes(64)
     for there in (0, 63):
         with pytest.raises(Refusal, match=r"changed while it was read: 'q_proj\.weight' ends too early"):
@@ -608,7 +608,7 @@ def test_a_record_there_was_no_room_for_is_written_once_half_shards_are_gone(
 
 def test_memory_does_not_grow_with_the_tensor() -> None:
     """A tensor of many rows is read in pieces of at most PIECE bytes (or one row)."""
-    tensor = Tensor("a_proj.weight", "BF16", (5000, 512), 0, 5000 * 1024)
+    tensor = ShardTensor("a_proj.weight", "BF16", (5000, 512), 0, 5000 * 1024)
     sizes = {len(piece) for piece in rows_of(io.BytesIO(bytes(tensor.size)), tensor)}
     assert max(sizes) <= PIECE
 

@@ -100,7 +100,7 @@ FOUND: dict[str, Any] = {
 LABELLING = "build --progress=plain --network=none"
 
 
-class Node:
+class BuildNode:
     """A folder that stands for a node."""
 
     def __init__(self, folder: Path) -> None:
@@ -202,17 +202,17 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> BuildNode:
+    return BuildNode(tmp_path)
 
 
-def built_before(node: Node, digest: str) -> None:
+def built_before(node: BuildNode, digest: str) -> None:
     labels = {"gaudi-serving.image.base": node.recipe["base_name"], "gaudi-serving.image.base-digest": digest}
     record = {"schema": 1, "images": {"gaudi-serving/vllm:1.22-other": {"id": "x", "built": labels}}}
     (node.folder / "images.json").write_text(json.dumps(record))
 
 
-def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
+def test_it_pulls_the_base_and_builds_on_its_digest(node: BuildNode) -> None:
     status, printed = node.build()
     assert status == 0, printed
     assert node.words == ["pull", "build", "build"]
@@ -224,7 +224,7 @@ def test_it_pulls_the_base_and_builds_on_its_digest(node: Node) -> None:
     assert node.result["reference"] == node.reference
 
 
-def test_its_progress_says_which_step_it_is_at_and_since_when(node: Node) -> None:
+def test_its_progress_says_which_step_it_is_at_and_since_when(node: BuildNode) -> None:
     begun = time.time()
     assert node.build()[0] == 0
     progress = json.loads((node.folder / "progress.json").read_text())
@@ -239,7 +239,7 @@ def test_its_progress_says_which_step_it_is_at_and_since_when(node: Node) -> Non
     assert progress == {"phase": "build: packages of the system", "done": 1, "total": 11, "unit": "steps"}
 
 
-def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: Node) -> None:
+def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: BuildNode) -> None:
     status, printed = node.build()
     assert status == 0, printed
     (command,) = [words for words in node.asked if " ".join(words).startswith(LABELLING)]
@@ -267,7 +267,7 @@ def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: Node) -
         ({"build": (1, "#6 1.0 OSError: No space left on device", {})}, "disk-full"),
     ],
 )
-def test_an_image_without_its_labels_has_no_name(node: Node, change: dict[str, Any], id_: str) -> None:
+def test_an_image_without_its_labels_has_no_name(node: BuildNode, change: dict[str, Any], id_: str) -> None:
     """Until the image is whole it has none; the next run, with all of it in Docker's cache, gives it."""
     sound = dict(node.answers)
     node.answers.update(change)
@@ -289,7 +289,7 @@ REPLACED = """\
 
 
 @pytest.mark.parametrize("printed", [REPLACED.format(before=TORCH), "#6 [2/12] RUN y\n#6 CACHED"])
-def test_an_image_whose_pytorch_was_replaced_gets_no_name(node: Node, printed: str) -> None:
+def test_an_image_whose_pytorch_was_replaced_gets_no_name(node: BuildNode, printed: str) -> None:
     cuda = "2.12.1+cu130"
     words = f"AssertionError: Current PyTorch version {cuda} is detected as neither HPU fork nor CPU upstream."
     found = {**FOUND, "packages": {**FOUND["packages"], "torch": cuda}, "torch": cuda, "torch_import": words}
@@ -305,7 +305,7 @@ def test_an_image_whose_pytorch_was_replaced_gets_no_name(node: Node, printed: s
     assert json.loads((node.folder / "given").read_text())["pytorch"] is True
 
 
-def test_an_import_that_fails_for_want_of_a_card_does_not_fail_a_build(node: Node) -> None:
+def test_an_import_that_fails_for_want_of_a_card_does_not_fail_a_build(node: BuildNode) -> None:
     for words, status in (("RuntimeError: synDeviceAcquire failed", 0), ("ImportError: undefined symbol: _ZN3c10", 1)):
         found = {**FOUND, "torch_import": words}
         node.answers["run --rm --interactive"] = (0, "gaudi-image " + json.dumps(found), {})
@@ -319,13 +319,13 @@ def test_an_import_that_fails_for_want_of_a_card_does_not_fail_a_build(node: Nod
             node.there.clear()
 
 
-def test_what_a_build_that_was_killed_left_is_taken_up(node: Node) -> None:
+def test_what_a_build_that_was_killed_left_is_taken_up(node: BuildNode) -> None:
     node.there[node.whole] = node.image(None)
     assert node.build()[0] == 0
     assert set(json.loads((node.folder / "there.json").read_text())) == {node.base, node.reference}
 
 
-def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: Node) -> None:
+def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: BuildNode) -> None:
     node.there[node.base] = node.image(None)
     node.answers["pull"] = (1, "no route to host", {})
     assert node.build()[0] == 0
@@ -333,7 +333,7 @@ def test_a_base_that_was_loaded_has_no_digest_of_a_registry(node: Node) -> None:
     assert f"--build-arg=BASE={node.base}" in command
 
 
-def test_a_base_that_is_up_to_date_is_built_on_by_its_digest(node: Node) -> None:
+def test_a_base_that_is_up_to_date_is_built_on_by_its_digest(node: BuildNode) -> None:
     """What the engine prints of the vendor's image that it has: no layer is pulled."""
     printed = (RECORDED / "docker_pull_digest_1.24.1.txt").read_text(encoding="utf-8")
     (digest,) = [line.partition(": ")[2] for line in printed.splitlines() if line.startswith("Digest: ")]
@@ -343,13 +343,13 @@ def test_a_base_that_is_up_to_date_is_built_on_by_its_digest(node: Node) -> None
     assert f"--build-arg=BASE={BASE}@{digest}" in command
 
 
-def test_an_image_that_is_there_is_not_built_again(node: Node) -> None:
+def test_an_image_that_is_there_is_not_built_again(node: BuildNode) -> None:
     node.there[node.reference] = node.image(None)
     assert node.build()[0] == 0
     assert node.words == []
 
 
-def test_passwords_are_no_arguments_and_are_not_printed(node: Node) -> None:
+def test_passwords_are_no_arguments_and_are_not_printed(node: BuildNode) -> None:
     node.answers["build"] = (0, "#6 1.0 Looking in indexes: https://me:hidden-pip@index.example.com/simple", {})
     _, printed = node.build()
     assert "hidden" not in printed
@@ -364,7 +364,7 @@ def test_passwords_are_no_arguments_and_are_not_printed(node: Node) -> None:
     ]
 
 
-def test_certificates_are_a_secret_of_each_step_and_change_nothing_else(node: Node) -> None:
+def test_certificates_are_a_secret_of_each_step_and_change_nothing_else(node: BuildNode) -> None:
     """Neither what is built from, nor its name, nor an argument has them."""
     (node.folder / "ca.crt").write_text("the site's certificate")
     assert node.build(secrets={"ca": str(node.folder / "ca.crt")})[0] == 0
@@ -379,7 +379,7 @@ def test_certificates_are_a_secret_of_each_step_and_change_nothing_else(node: No
     assert text.replace(mount, "") == node.recipe["dockerfile"]
 
 
-def test_a_proxy_that_lets_nothing_through_is_named_without_its_password(node: Node) -> None:
+def test_a_proxy_that_lets_nothing_through_is_named_without_its_password(node: BuildNode) -> None:
     node.answers["build"] = (1, "#6 1.0 WARNING: ... broken by 'ProxyError('Cannot connect to proxy.', x)': /x/", {})
     status, printed = node.build()
     assert (status, node.result["refused_id"]) == (1, "proxy-unreachable")
@@ -387,7 +387,7 @@ def test_a_proxy_that_lets_nothing_through_is_named_without_its_password(node: N
     assert "hidden" not in printed + json.dumps(node.result)
 
 
-def test_the_same_recipe_gives_docker_the_same_context(node: Node) -> None:
+def test_the_same_recipe_gives_docker_the_same_context(node: BuildNode) -> None:
     node.build()
     first = (node.folder / "context.json").read_text()
     node.build()
@@ -399,7 +399,7 @@ def test_the_same_recipe_gives_docker_the_same_context(node: Node) -> None:
     assert files["programs/cards/hl-smi"][1] & 0o111
 
 
-def test_what_differs_between_images_is_seen_by_no_step_that_does_not_need_it(node: Node) -> None:
+def test_what_differs_between_images_is_seen_by_no_step_that_does_not_need_it(node: BuildNode) -> None:
     """Docker's cache knows a step by all that it sees: with the labels among it, no two images would share a step."""
     node.build()
     first = json.loads((node.folder / "context.json").read_text())
@@ -416,7 +416,7 @@ def test_what_differs_between_images_is_seen_by_no_step_that_does_not_need_it(no
     assert not file.startswith(command[-1])
 
 
-def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
+def test_the_context_has_all_that_its_program_imports(node: BuildNode) -> None:
     """The library of the node is not in a build."""
     node.build()
     context = node.folder / "seen"
@@ -465,7 +465,9 @@ def test_the_context_has_all_that_its_program_imports(node: Node) -> None:
         (lambda node: node.answers.update(run=(127, "python3: not found", {})), "base_silent", "python3: not found"),
     ],
 )
-def test_what_goes_wrong_is_a_refusal(node: Node, change: Callable[[Node], None], id_: str, words: str) -> None:
+def test_what_goes_wrong_is_a_refusal(
+    node: BuildNode, change: Callable[[BuildNode], None], id_: str, words: str
+) -> None:
     change(node)
     status, printed = node.build()
     assert status == 1
@@ -474,7 +476,7 @@ def test_what_goes_wrong_is_a_refusal(node: Node, change: Callable[[Node], None]
     assert printed.strip().endswith(node.result["refused"])
 
 
-def test_nothing_is_built_on_a_base_of_another_release(node: Node) -> None:
+def test_nothing_is_built_on_a_base_of_another_release(node: BuildNode) -> None:
     node.answers["run"] = (0, listed("1.21.3.57"), {})
     assert node.build()[0] == 1
     assert node.words == ["pull"]
@@ -483,18 +485,18 @@ def test_nothing_is_built_on_a_base_of_another_release(node: Node) -> None:
     assert f"{BASE}@{NEW}" in command
 
 
-def test_a_client_with_the_plugin_builds(node: Node) -> None:
+def test_a_client_with_the_plugin_builds(node: BuildNode) -> None:
     node.answers.update(version=(0, "28.2.2", {}), buildx=(0, "v0.20", {}))
     assert node.build()[0] == 0
 
 
-def test_room_is_looked_for_before_anything_begins(node: Node) -> None:
+def test_room_is_looked_for_before_anything_begins(node: BuildNode) -> None:
     status, _ = node.build(room_bytes=1 << 60)
     assert (status, node.result["refused_id"], node.words) == (1, "no_room", [])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_mirror_on_the_nodes_loopback_is_refused_before_anything_begins(node: Node, host: str) -> None:
+def test_a_mirror_on_the_nodes_loopback_is_refused_before_anything_begins(node: BuildNode, host: str) -> None:
     status, _ = node.build(hosts={"10.0.0.9": "x", host: "serving_image_git_mirrors"})
     assert (status, node.result["refused_id"], node.words) == (1, "mirror_on_loopback", [])
     assert f"from {host} (in serving_image_git_mirrors" in node.result["refused"]
@@ -502,22 +504,22 @@ def test_a_mirror_on_the_nodes_loopback_is_refused_before_anything_begins(node: 
     assert "--network=host" in next(words for words in node.asked if words[0] == "build")
 
 
-def test_a_moved_base_is_taken_where_the_site_accepts_it(node: Node) -> None:
+def test_a_moved_base_is_taken_where_the_site_accepts_it(node: BuildNode) -> None:
     built_before(node, OLD)
     assert node.build(accept_moved_base=True)[0] == 0
 
 
-def test_the_same_base_as_before_is_taken(node: Node) -> None:
+def test_the_same_base_as_before_is_taken(node: BuildNode) -> None:
     built_before(node, NEW)
     assert node.build()[0] == 0
 
 
-def test_another_digest_than_the_pinned_one_is_refused(node: Node) -> None:
+def test_another_digest_than_the_pinned_one_is_refused(node: BuildNode) -> None:
     status, _ = node.build(base_digest=OLD, accept_moved_base=True)
     assert (status, node.result["refused_id"], node.words) == (1, "base_differs", ["pull"])
 
 
-def test_without_a_registry_the_base_that_is_there_is_built_on(node: Node) -> None:
+def test_without_a_registry_the_base_that_is_there_is_built_on(node: BuildNode) -> None:
     node.answers["pull"] = (1, "connection refused", {})
     node.there[node.base] = {"Id": "sha256:loaded", "RepoDigests": []}
     status, printed = node.build()
@@ -527,7 +529,7 @@ def test_without_a_registry_the_base_that_is_there_is_built_on(node: Node) -> No
     assert "--label=gaudi-serving.image.base-digest=sha256:loaded" in command
 
 
-def test_a_built_image_is_pushed_where_the_site_says_so(node: Node) -> None:
+def test_a_built_image_is_pushed_where_the_site_says_so(node: BuildNode) -> None:
     status, printed = node.build(push=True)
     assert status == 0
     assert node.words == ["pull", "pull", "build", "build", "push"]
@@ -538,19 +540,19 @@ def test_a_built_image_is_pushed_where_the_site_says_so(node: Node) -> None:
     assert "denied: requested access" in node.result["refused"]
 
 
-def test_what_another_node_pushed_is_pulled_and_not_built(node: Node) -> None:
+def test_what_another_node_pushed_is_pulled_and_not_built(node: BuildNode) -> None:
     node.answers[f"pull {node.reference}"] = (0, "abc: Pull complete", {node.reference: node.image(None)})
     assert node.build(push=True, room_bytes=1 << 60)[0] == 0
     assert node.words == ["pull"]
     assert node.result == {**node.result, "reference": node.reference, "id": "sha256:id"}
 
 
-def test_without_pushing_no_registry_is_asked_for_the_image(node: Node) -> None:
+def test_without_pushing_no_registry_is_asked_for_the_image(node: BuildNode) -> None:
     assert node.build()[0] == 0
     assert ["pull", node.reference] not in node.asked
 
 
-def test_a_stop_ends_the_build(node: Node) -> None:
+def test_a_stop_ends_the_build(node: BuildNode) -> None:
     node.answers["build"] = (0, "sleep", {})
     work = node.start()
     for line in work.stdout or ():
@@ -562,7 +564,7 @@ def test_a_stop_ends_the_build(node: Node) -> None:
     assert "goes on from there" in printed
 
 
-def test_a_request_that_cannot_be_read_is_said(node: Node) -> None:
+def test_a_request_that_cannot_be_read_is_said(node: BuildNode) -> None:
     node.request()
     work = node.start()
     work.communicate(timeout=300)

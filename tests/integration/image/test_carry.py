@@ -19,7 +19,7 @@ from ansible.module_utils.gaudi.node import weight_folders
 from ansible.module_utils.gaudi.weights import record
 from gaudi_image.archive import images, same_as
 from gaudi_weights import take
-from gaudi_weights.progress import Progress
+from gaudi_weights.progress import TransferProgress
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,7 +84,7 @@ def archive(*names: str, index: str = "") -> bytes:
     return out.getvalue()
 
 
-class Node:
+class CarryNode:
     """A folder that stands for a node."""
 
     def __init__(self, folder: Path) -> None:
@@ -151,12 +151,12 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path / "node")
+def node(tmp_path: Path) -> CarryNode:
+    return CarryNode(tmp_path / "node")
 
 
 @pytest.fixture
-def carried(node: Node) -> Node:
+def carried(node: CarryNode) -> CarryNode:
     """A node to which an image was carried, and which has none yet."""
     node.has({REFERENCE: node.image})
     assert node.save()[0] == 0
@@ -164,7 +164,7 @@ def carried(node: Node) -> Node:
     return node
 
 
-def test_a_file_has_its_checksum_and_what_it_is_beside_it(node: Node) -> None:
+def test_a_file_has_its_checksum_and_what_it_is_beside_it(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     status, printed = node.save()
     assert status == 0, printed
@@ -187,7 +187,7 @@ def test_a_file_has_its_checksum_and_what_it_is_beside_it(node: Node) -> None:
     assert json.loads((node.folder / "progress.json").read_text())["unit"] == "bytes"
 
 
-def test_the_same_image_is_not_saved_twice(node: Node) -> None:
+def test_the_same_image_is_not_saved_twice(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     node.save()
     assert node.save()[0] == 0
@@ -205,7 +205,7 @@ def test_the_same_image_is_not_saved_twice(node: Node) -> None:
         ("", "no_such_image", "playbooks/image.yml"),
     ],
 )
-def test_what_is_not_saved_leaves_nothing(node: Node, said: str, id_: str, words: str) -> None:
+def test_what_is_not_saved_leaves_nothing(node: CarryNode, said: str, id_: str, words: str) -> None:
     if said:
         node.has({REFERENCE: node.image})
     (node.folder / "save").write_text(said)
@@ -215,14 +215,14 @@ def test_what_is_not_saved_leaves_nothing(node: Node, said: str, id_: str, words
     assert node.files == []
 
 
-def test_room_is_looked_for_first(node: Node) -> None:
+def test_room_is_looked_for_first(node: CarryNode) -> None:
     node.has({REFERENCE: {**node.image, "Size": 1 << 60}})
     assert node.save()[0] == 1
     assert node.result["refused_id"] == "no_room"
     assert not any("save" in words for words in node.asked)
 
 
-def test_a_stop_leaves_nothing_and_what_a_kill_left_goes(node: Node) -> None:
+def test_a_stop_leaves_nothing_and_what_a_kill_left_goes(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     (node.folder / "slow").write_text("")
     (node.file.parent / "vllm.tar.0123.writing").write_text("half")
@@ -246,7 +246,7 @@ subprocess.Popen = Popen
 """
 
 
-def test_a_stop_counts_while_the_work_is_started(node: Node) -> None:
+def test_a_stop_counts_while_the_work_is_started(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     (node.folder / "slow").write_text("")
     work = node.start("save", REFERENCE, str(node.file), before=AT_ONCE)
@@ -269,7 +269,7 @@ Engine._began = _began
 """
 
 
-def test_a_stop_counts_while_the_engine_says_nothing(node: Node) -> None:
+def test_a_stop_counts_while_the_engine_says_nothing(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     (node.folder / "slow").write_text("")
     work = node.start("save", REFERENCE, str(node.file), before=WHILE_IT_READS)
@@ -277,7 +277,7 @@ def test_a_stop_counts_while_the_engine_says_nothing(node: Node) -> None:
     assert (work.returncode, node.files) == (130, []), printed
 
 
-def test_a_whole_file_is_loaded_once(carried: Node) -> None:
+def test_a_whole_file_is_loaded_once(carried: CarryNode) -> None:
     status, printed = carried.load()
     assert status == 0, printed
     assert carried.result == {"reference": REFERENCE, "id": ID, "changed": True}
@@ -300,26 +300,26 @@ os.statvfs = _seen
 """
 
 
-def test_the_engine_writes_where_a_confined_job_may_not(carried: Node) -> None:
+def test_the_engine_writes_where_a_confined_job_may_not(carried: CarryNode) -> None:
     """Below Docker's directory everything is read-only to a job."""
     work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_flag |= os.ST_RDONLY"))
     printed, _ = work.communicate(timeout=300)
     assert work.returncode == 0, printed
 
 
-def test_room_for_the_engine_is_looked_for(carried: Node) -> None:
+def test_room_for_the_engine_is_looked_for(carried: CarryNode) -> None:
     work = carried.start("load", str(carried.file), before=STATVFS.replace("CHANGE", "found.f_bavail = 0"))
     work.communicate(timeout=300)
     assert carried.result["refused_id"] == "no_room"
     assert not any("image load" in each for each in carried.asked)
 
 
-def test_progress_ends_with_all_of_it(carried: Node) -> None:
+def test_progress_ends_with_all_of_it(carried: CarryNode) -> None:
     progress = json.loads((carried.folder / "progress.json").read_text())
     assert progress["done"] == progress["total"] == len(archive(REFERENCE))
 
 
-def test_an_engine_that_names_images_by_their_manifest_is_believed(carried: Node) -> None:
+def test_an_engine_that_names_images_by_their_manifest_is_believed(carried: CarryNode) -> None:
     manifest = "sha256:" + "d" * 64
     (carried.folder / "archive").write_bytes(archive(REFERENCE, index=manifest))
     carried.has({REFERENCE: {**carried.image, "Id": "sha256:before"}})
@@ -332,13 +332,13 @@ def test_an_engine_that_names_images_by_their_manifest_is_believed(carried: Node
     assert not carried.result["changed"]
 
 
-def damaged(node: Node) -> None:
+def damaged(node: CarryNode) -> None:
     content = bytearray(node.file.read_bytes())
     content[700] ^= 1
     node.file.write_bytes(content)
 
 
-def described(node: Node, content: bytes) -> None:
+def described(node: CarryNode, content: bytes) -> None:
     """Have the file be another one, that is said to be whole."""
     node.file.write_bytes(content)
     path = node.file.with_name("vllm.tar.json")
@@ -371,7 +371,7 @@ def described(node: Node, content: bytes) -> None:
         (lambda node: node.file.parent.chmod(0o777), "others_may_write", "chmod go-w"),
     ],
 )
-def test_what_is_not_whole_or_not_it_is_refused(carried: Node, change: Any, id_: str, words: str) -> None:
+def test_what_is_not_whole_or_not_it_is_refused(carried: CarryNode, change: Any, id_: str, words: str) -> None:
     change(carried)
     status, printed = carried.load()
     assert status == 1
@@ -454,7 +454,7 @@ CRAFTED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CRAFTED.values(), ids=CRAFTED)
-def test_an_archive_brings_no_image_that_only_the_engine_reads(carried: Node, change: Change) -> None:
+def test_an_archive_brings_no_image_that_only_the_engine_reads(carried: CarryNode, change: Change) -> None:
     described(carried, crafted(change))
     status, printed = carried.load()
     assert status == 1, printed
@@ -473,7 +473,7 @@ def test_an_archive_brings_no_image_that_only_the_engine_reads(carried: Node, ch
         b"\xff",
     ],
 )
-def test_a_list_that_go_reads_otherwise_is_refused(carried: Node, text: bytes) -> None:
+def test_a_list_that_go_reads_otherwise_is_refused(carried: CarryNode, text: bytes) -> None:
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         add(tar, "manifest.json", text)
@@ -493,7 +493,7 @@ def test_no_archive_ends_otherwise_than_with_names_or_a_refusal(at: int, byte: i
     assert names[:1] != ["other/image:1"]
 
 
-def test_an_archive_is_read_as_docker_writes_it(carried: Node) -> None:
+def test_an_archive_is_read_as_docker_writes_it(carried: CarryNode) -> None:
     """Folders, a layer in common, and sizes beyond 8 GiB, which pax has."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -584,7 +584,7 @@ def test_a_part_under_a_wrong_checksum_is_refused() -> None:
         same_as(out, digest_of(HONEST))
 
 
-def test_an_image_of_another_id_than_was_given_is_not_loaded(carried: Node) -> None:
+def test_an_image_of_another_id_than_was_given_is_not_loaded(carried: CarryNode) -> None:
     """A node that only takes it may say that it has it, and give another one to the others."""
     assert carried.run("load", str(carried.file), REFERENCE, "sha256:given")[0] == 1
     assert carried.result["refused_id"] == "file_of_other_images"
@@ -603,7 +603,7 @@ def test_an_image_of_another_id_than_was_given_is_not_loaded(carried: Node) -> N
     assert carried.result["changed"]
 
 
-def test_another_image_than_the_one_that_is_meant_is_refused(carried: Node) -> None:
+def test_another_image_than_the_one_that_is_meant_is_refused(carried: CarryNode) -> None:
     """Another node wrote file and description."""
     assert carried.run("load", str(carried.file), "gaudi-serving/vllm:1.22-other")[0] == 1
     assert carried.result["refused_id"] == "file_of_other_images"
@@ -614,19 +614,19 @@ def test_another_image_than_the_one_that_is_meant_is_refused(carried: Node) -> N
     ("name", "id_"),
     [("vllm.tar", "no_absolute_path"), ("/nowhere/x.tar", "no_folder"), ("/a/../b", "no_absolute_path")],
 )
-def test_a_file_that_cannot_be_meant_is_refused(node: Node, name: str, id_: str) -> None:
+def test_a_file_that_cannot_be_meant_is_refused(node: CarryNode, name: str, id_: str) -> None:
     assert node.run("save", REFERENCE, name)[0] == 1
     assert node.result["refused_id"] == id_
 
 
-def test_wrong_words_are_a_wrong_usage(node: Node) -> None:
+def test_wrong_words_are_a_wrong_usage(node: CarryNode) -> None:
     for words in ([], ["save", "x"], ["other", "x"]):
         status, printed = node.run(*words)
         assert status == 2
         assert "save REFERENCE FILE" in printed
 
 
-def test_an_image_lies_in_a_folder_as_weights_do(node: Node) -> None:
+def test_an_image_lies_in_a_folder_as_weights_do(node: CarryNode) -> None:
     """What the fan-out of weights gives and takes: whole by its record, and gone like any other."""
     node.has({REFERENCE: node.image})
     root, name = node.file.parent, "serving-image-1.22-0123456789ab"
@@ -649,7 +649,7 @@ def test_an_image_lies_in_a_folder_as_weights_do(node: Node) -> None:
     assert node.result["id"] == ID
 
 
-def test_an_image_is_not_saved_twice_for_others_and_another_one_takes_its_place(node: Node) -> None:
+def test_an_image_is_not_saved_twice_for_others_and_another_one_takes_its_place(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     folder = node.file.parent / "shared"
     assert node.run("share", REFERENCE, str(folder))[0] == 0
@@ -664,7 +664,7 @@ def test_an_image_is_not_saved_twice_for_others_and_another_one_takes_its_place(
     assert [path.name for path in folder.parent.iterdir()] == ["shared"]
 
 
-def test_a_folder_of_somebody_is_not_an_images(node: Node) -> None:
+def test_a_folder_of_somebody_is_not_an_images(node: CarryNode) -> None:
     node.has({REFERENCE: node.image})
     folder = node.file.parent / "shared"
     folder.mkdir()
@@ -674,7 +674,7 @@ def test_a_folder_of_somebody_is_not_an_images(node: Node) -> None:
     assert (folder / "mine").read_text() == "x"
 
 
-def test_what_is_not_saved_is_not_given(node: Node) -> None:
+def test_what_is_not_saved_is_not_given(node: CarryNode) -> None:
     folder = node.file.parent / "shared"
     assert node.run("share", REFERENCE, str(folder))[0] == 1
     assert node.result["refused_id"] == "no_such_image"
@@ -682,11 +682,11 @@ def test_what_is_not_saved_is_not_given(node: Node) -> None:
 
 
 def test_another_node_takes_it_as_weights_and_loads_it(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: CarryNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the network: a program stands in for rsync, as for weights."""
     node.has({REFERENCE: node.image})
-    folder, other = node.file.parent / "serving-image-1.22", Node(tmp_path / "other")
+    folder, other = node.file.parent / "serving-image-1.22", CarryNode(tmp_path / "other")
     assert node.run("share", REFERENCE, str(folder))[0] == 0
     program = tmp_path / "bin/rsync"
     program.parent.mkdir()
@@ -712,6 +712,6 @@ def test_another_node_takes_it_as_weights_and_loads_it(
         "measured_cards": 0,
     }
     (tmp_path / "take.json").write_text(json.dumps(request))
-    take.take(*take.load(tmp_path / "take.json"), Progress(None))
+    take.take(*take.load(tmp_path / "take.json"), TransferProgress(None))
     assert other.run("load", str(target / "vllm.tar"))[0] == 0
     assert (other.result["changed"], other.result["id"]) == (True, ID)

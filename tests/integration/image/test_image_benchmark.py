@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import image
-from tests.integration.image.test_build import Node
+from tests.integration.image.test_build import BuildNode
 from tests.unit.preflight.test_templates import evaluate, task_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize(("turn", "order"), [(0, ["ours", "ours", "plain"]), (1, ["plain", "ours", "ours"])])
 def test_each_turn_builds_both_ways_from_nothing(tmp_path: Path, turn: int, order: list[str]) -> None:
-    node = Node(tmp_path)
+    node = BuildNode(tmp_path)
     node.answers["builder"] = (0, "", {})
     requests = tmp_path / "requests"
     requests.mkdir()

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 CONTEXT = ROOT / "roles/serving_image/files/gaudi_image/context"
 
 
-class Build:
+class LockBuild:
     """A folder that stands for a build: a context, an index of three wheels, and a pip that installs beside it."""
 
     def __init__(self, folder: Path) -> None:
@@ -73,17 +73,17 @@ class Build:
 
 
 @pytest.fixture
-def build(tmp_path: Path) -> Build:
-    return Build(tmp_path)
+def build(tmp_path: Path) -> LockBuild:
+    return LockBuild(tmp_path)
 
 
-def test_the_lock_of_one_build_holds_the_next_one(build: Build, tmp_path: Path) -> None:
+def test_the_lock_of_one_build_holds_the_next_one(build: LockBuild, tmp_path: Path) -> None:
     done = build.step("packages", "front")
     assert done.returncode == 0, done.stderr
     lines = build.lock.read_text().splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["behind==1.0", "front==1.0"]
     (tmp_path / "next").mkdir()
-    held = Build(tmp_path / "next")
+    held = LockBuild(tmp_path / "next")
     held.offer("front", "2.0", ["other"])
     (held.context / "lock.txt").write_text(lock_file(made(lock=build.lock.read_text())))
     done = held.step("locked")
@@ -95,7 +95,7 @@ def test_the_lock_of_one_build_holds_the_next_one(build: Build, tmp_path: Path) 
     assert held.installed == ["behind-1.0.dist-info", "front-1.0.dist-info"]
 
 
-def test_another_file_under_a_known_name_ends_the_build(build: Build) -> None:
+def test_another_file_under_a_known_name_ends_the_build(build: LockBuild) -> None:
     expected = build.offer("front", "1.0", [])
     (build.context / "lock.txt").write_text(f"front==1.0 --hash=sha256:{expected}\n")
     build.offer("front", "1.0", [], note="import os")
@@ -105,7 +105,7 @@ def test_another_file_under_a_known_name_ends_the_build(build: Build) -> None:
     assert build.installed == []
 
 
-def test_what_is_no_indexs_has_no_line_and_brings_nothing_with_it_where_there_is_a_lock(build: Build) -> None:
+def test_what_is_no_indexs_has_no_line_and_brings_nothing_with_it_where_there_is_a_lock(build: LockBuild) -> None:
     """A wheel in a folder stands for a checkout."""
     checkout = str(build.index / "front-1.0-py3-none-any.whl")
     (build.context / "lock.txt").write_text("")
@@ -117,7 +117,7 @@ def test_what_is_no_indexs_has_no_line_and_brings_nothing_with_it_where_there_is
     assert [line.partition("==")[0] for line in build.lock.read_text().splitlines()] == ["behind"]
 
 
-def test_the_requirements_of_a_checkout_are_rewritten_and_not_installed(build: Build) -> None:
+def test_the_requirements_of_a_checkout_are_rewritten_and_not_installed(build: LockBuild) -> None:
     (build.folder / "hpu.txt").write_text("front\nours @ git+https://example.com/ours@branch\n")
     (build.context / "lock.txt").write_text("")
     done = build.step("requirements", str(build.folder), "hpu.txt", "--replaced=ours")
@@ -126,7 +126,7 @@ def test_the_requirements_of_a_checkout_are_rewritten_and_not_installed(build: B
     assert build.installed == []
 
 
-def test_a_lock_without_the_part_is_said(build: Build) -> None:
+def test_a_lock_without_the_part_is_said(build: LockBuild) -> None:
     (build.context / "lock.txt").write_text(f"pillow-simd==1.0 --hash=sha256:{DIGEST}\n")
     done = build.step("pillow_simd", "2.0")
     assert done.returncode == 1
@@ -134,7 +134,7 @@ def test_a_lock_without_the_part_is_said(build: Build) -> None:
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_only_pillow_simd_has_to_come_as_its_source(build: Build, *, locked: bool) -> None:
+def test_only_pillow_simd_has_to_come_as_its_source(build: LockBuild, *, locked: bool) -> None:
     """What it is built with (setuptools) comes as a wheel, as on an index that has nothing else."""
     if locked:
         (build.context / "lock.txt").write_text(f"pillow-simd==1.0 --hash=sha256:{DIGEST}\n")

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from simulator import packages
 from simulator.hub import git as git_host
 from simulator.hub.server import running
-from tests.unit.node.outside import Authority, proxy, serving
+from tests.unit.node.outside import CertificateAuthority, proxy, serving
 
 STEPS = Path(__file__).resolve().parents[3] / "roles/serving_image/files/gaudi_image/context/steps.sh"
 
@@ -249,7 +249,7 @@ THING = packages.SimulatedPackage("gaudi-serving-thing", "1.0-1", "About it")
 ONE_LINE, DEB822 = "deb {at} bookworm main\n", "Types: deb\nURIs: {at}\nSuites: bookworm\nComponents: main\n"
 
 
-class Image:
+class ImageFolder:
     """A folder that has apt's files as an image has them, and the secrets of a step."""
 
     def __init__(self, folder: Path) -> None:
@@ -298,8 +298,8 @@ class Image:
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Image:
-    return Image(tmp_path)
+def image(tmp_path: Path) -> ImageFolder:
+    return ImageFolder(tmp_path)
 
 
 def is_refused(done: subprocess.CompletedProcess[str], at: str) -> bool:
@@ -307,7 +307,7 @@ def is_refused(done: subprocess.CompletedProcess[str], at: str) -> bool:
     return refusal is not None and refusal.id == "package-source-not-signed" and at in str(refusal)
 
 
-def test_the_sources_of_the_site_are_trusted_by_its_key(image: Image) -> None:
+def test_the_sources_of_the_site_are_trusted_by_its_key(image: ImageFolder) -> None:
     image.given(f"# Ours\ndeb [arch=amd64] {image.source('mirror', OURS)} bookworm main # by the site's key\n")
     done = image.fetch()
     assert done.returncode == 0, done.stderr
@@ -319,7 +319,7 @@ def test_the_sources_of_the_site_are_trusted_by_its_key(image: Image) -> None:
     ("file", "form"), [("own.list", ONE_LINE), ("own.sources", DEB822)], ids=["one line", "deb822"]
 )
 def test_the_sources_of_the_image_are_trusted_by_the_keys_of_the_image_alone(
-    image: Image, file: str, form: str
+    image: ImageFolder, file: str, form: str
 ) -> None:
     at = image.source("own", OURS)
     image.write(f"etc/apt/sources.list.d/{file}", form.format(at=at))
@@ -329,20 +329,20 @@ def test_the_sources_of_the_image_are_trusted_by_the_keys_of_the_image_alone(
     assert image.fetch().returncode == 0
 
 
-def test_the_sources_of_the_image_are_not_asked_beside_those_of_the_site(image: Image) -> None:
+def test_the_sources_of_the_image_are_not_asked_beside_those_of_the_site(image: ImageFolder) -> None:
     image.write("etc/apt/sources.list.d/own.sources", DEB822.format(at=image.source("own", ANOTHER)))
     image.given(ONE_LINE.format(at=image.source("mirror", OURS)))
     assert image.fetch().returncode == 0
 
 
-def test_a_source_of_the_site_is_trusted_by_its_key_and_by_no_other(image: Image) -> None:
+def test_a_source_of_the_site_is_trusted_by_its_key_and_by_no_other(image: ImageFolder) -> None:
     image.write("etc/apt/trusted.gpg.d/image.asc", ANOTHER.public)
     at = image.source("mirror", ANOTHER)
     image.given(ONE_LINE.format(at=at))
     assert is_refused(image.fetch(), at)
 
 
-def test_a_source_of_the_site_that_names_a_keyring_is_trusted_by_that_alone(image: Image) -> None:
+def test_a_source_of_the_site_that_names_a_keyring_is_trusted_by_that_alone(image: ImageFolder) -> None:
     keyring = image.write("usr/share/keyrings/image.asc", ANOTHER.public)
     for name, signer, status in (("right", ANOTHER, 0), ("wrong", OURS, 100)):
         at = image.source(name, signer)
@@ -356,7 +356,7 @@ def test_git_trusts_the_sites_authority_and_tells_the_proxy_its_account(
 ) -> None:
     """As a build has them: predefined arguments, and a secret that each step sees."""
     git(origin, "update-server-info")
-    head, authority = git(origin, "rev-parse", "HEAD"), Authority()
+    head, authority = git(origin, "rev-parse", "HEAD"), CertificateAuthority()
     steps = tmp_path / "steps.sh"
     steps.write_text(STEPS.read_text().replace("secrets=/run/secrets", f"secrets={tmp_path}"))
     handler = partial(QuietFiles, directory=str(origin))

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from simulator.playbook import Progress, run
+from simulator.playbook import PlaybookProgress, run
 
 
 def play(name: str) -> dict[str, Any]:
@@ -25,8 +25,8 @@ def result(kind: str, **data: Any) -> dict[str, Any]:
     return {"event": f"runner_on_{kind}", "event_data": {"host": "one", **data}}
 
 
-def follow(*events: dict[str, Any]) -> Progress:
-    progress = Progress()
+def follow(*events: dict[str, Any]) -> PlaybookProgress:
+    progress = PlaybookProgress()
     for second, event in enumerate([*events, {"event": "playbook_on_stats"}]):
         progress.feed(event, 100.0 + second)
     return progress

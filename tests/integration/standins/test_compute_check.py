@@ -30,7 +30,7 @@ import torch
 torch.NODE_DOCUMENT, torch.DEV = Path(sys.argv[2]), Path(sys.argv[3])
 exec(compile(Path(sys.argv[4]).read_text(), "compute_check.py", "exec"), {"__name__": "__main__"})
 """
-PLANNED = compute.Plan((0, 1, 2, 3), ((0, 1, 2, 3),), compute.FULL, 1)
+PLANNED = compute.ComputePlan((0, 1, 2, 3), ((0, 1, 2, 3),), compute.FULL, 1)
 Rows = dict[tuple[int, ...], dict[str, Any]]
 Compute = Callable[..., Rows]
 
@@ -60,7 +60,7 @@ def computed(tmp_path: Path) -> Compute:
                 out, _ = started.communicate()
                 assert late.timeout == seconds
         status = started.returncode if started.returncode >= 0 else None
-        ended = compute.Ended(out.decode(), status, int(seconds))
+        ended = compute.ComputeExit(out.decode(), status, int(seconds))
         rows, why = compute.judge(PLANNED, ended, indexes, BOUNDS, "now", "boot")
         assert why == ""
         return {tuple(row["modules"]): row for row in rows}

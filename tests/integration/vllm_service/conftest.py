@@ -11,13 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/vllm_service/files"))
 
-from tests.integration.vllm_service.node import Node
+from tests.integration.vllm_service.node import SupervisedNode
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node() -> Iterator[SupervisedNode]:
     """A fresh node. Not under tmp_path: a socket's path has room for 107 characters."""
     root = Path(tempfile.mkdtemp(prefix="gs-"))
-    made = Node(root)
+    made = SupervisedNode(root)
     yield made
     made.close()

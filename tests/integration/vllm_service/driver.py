@@ -29,7 +29,7 @@ endpoint.HTTP_TIMEOUT = float(os.environ.get("FAKE_HTTP_TIMEOUT", "5"))  # type:
 reservations.PATIENCE = 0.3
 
 
-class Moved(datetime):
+class ShiftedClock(datetime):
     """The wall clock, which a test may set forward and back while a supervisor runs: by so many days."""
 
     @classmethod
@@ -39,7 +39,7 @@ class Moved(datetime):
         return datetime.now(tz) + timedelta(days=int(days.read_text()) if days.exists() else 0)
 
 
-clock.datetime = Moved  # type: ignore[attr-defined]
+clock.datetime = ShiftedClock  # type: ignore[attr-defined]
 
 
 def cgroup_of(pid: int) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 NODE = Path(os.environ["FAKE_NODE"])
 
 
-class Handler(BaseHTTPRequestHandler):
+class FakeServerHandler(BaseHTTPRequestHandler):
     """/health, /v1/models, /metrics, and /slow, a request that runs until somebody says that it may end."""
 
     slow = 0
@@ -42,17 +42,17 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(401)
             return
         if self.path == "/slow":
-            Handler.slow += 1
+            FakeServerHandler.slow += 1
             while NODE.exists() and not (NODE / "slow-may-end").exists():
                 time.sleep(0.02)
-            Handler.slow -= 1
+            FakeServerHandler.slow -= 1
         if self.path == "/metrics" and (NODE / "no-metrics").exists():
             self.close_connection = True
             return
         unwell = (NODE / "unwell").exists()
         scenario = json.loads((NODE / "scenario.json").read_text())
         told = scenario.get("metrics", True)
-        count = told if isinstance(told, str) else f"{Handler.slow}.0"
+        count = told if isinstance(told, str) else f"{FakeServerHandler.slow}.0"
         running = f'vllm:num_requests_running{{engine="0"}} {count}'
         metrics = f"{running}\nvllm:num_requests_waiting 0\n{scenario.get('more_metrics', '')}" if told else ""
         names = [{"id": scenario.get("model", "tiny")}]
@@ -119,7 +119,7 @@ def main() -> None:
         stopping.wait()
         end(0)
     wait_for(lambda: heard() >= (NODE / "container.log").stat().st_size)
-    server = ThreadingHTTPServer(("127.0.0.1", scenario["port"]), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", scenario["port"]), FakeServerHandler)
     # Threads are joined when the server closes: requests in flight finish, as vLLM's do.
     server.daemon_threads = False
     shut = shut_off(server) if scenario.get("shut") else []

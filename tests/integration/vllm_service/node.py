@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.gaudi.serving.keys import Key, digest_of, document
+from ansible.module_utils.gaudi.serving.keys import ApiKey, digest_of, document
 
 from tests.unit.ports import free_port
 from tests.unit.vllm_service.made import guarded, make_plan
@@ -31,7 +31,7 @@ PATIENCE = 180.0
 PAUSE = 0.05
 
 
-class Node:
+class SupervisedNode:
     """A simulated node and the supervisors started on it."""
 
     def __init__(self, root: Path) -> None:
@@ -146,7 +146,7 @@ class Node:
 
     def guard(self, *keys: str) -> None:
         """Have the instance ask for API keys, as the planner and the role do."""
-        written = [Key(f"inventory-{number}", "inventory", digest_of(key)) for number, key in enumerate(keys, 1)]
+        written = [ApiKey(f"inventory-{number}", "inventory", digest_of(key)) for number, key in enumerate(keys, 1)]
         for path, text in (
             (self.instances / "guard/keys.json", json.dumps(document(written))),
             (self.root / "programs/guard/gaudi_guard.py", ""),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.vllm_service.node import PATIENCE, Node
+from tests.integration.vllm_service.node import PATIENCE, SupervisedNode
 
 ROOT_CAUSE = "RuntimeError: Generated 0 prompt buckets. Please increase the maximum"
 NOT_MADE = (
@@ -27,13 +27,13 @@ def traced(process: str, error: str, depth: int = 1) -> list[str]:
     return [f"({process} pid=7) ERROR 11-26 10:00:00 [core.py:844] {line}" for line in lines]
 
 
-def fails(node: Node, *lines: str) -> int:
+def fails(node: SupervisedNode, *lines: str) -> int:
     """Run a server that prints these lines and ends; return the supervisor's exit status."""
     node.scenario(lines=list(lines), exit=1)
     return node.run()[0]
 
 
-def test_supervisor_fault_of_the_second_worker_of_four_is_named_however_much_follows(node: Node) -> None:
+def test_supervisor_fault_of_the_second_worker_of_four_is_named_however_much_follows(node: SupervisedNode) -> None:
     own = traced("Worker_TP1", ROOT_CAUSE)
     others = [line for worker in (0, 2, 3) for line in traced(f"Worker_TP{worker}", "EOFError", depth=150)]
     wrapped = [*traced("EngineCore", NOT_MADE), *traced("APIServer", NOT_STARTED)]
@@ -48,7 +48,7 @@ def test_supervisor_fault_of_the_second_worker_of_four_is_named_however_much_fol
     assert node.statuses[-1] == node.state["status"]
 
 
-def test_supervisor_same_exception_twice_before_readiness_is_not_tried_a_third_time(node: Node) -> None:
+def test_supervisor_same_exception_twice_before_readiness_is_not_tried_a_third_time(node: SupervisedNode) -> None:
     boom = "ValueError: boom at 0x7f{}"
     assert fails(node, boom.format("01")) == 75
     # A process has other addresses each time.
@@ -60,24 +60,24 @@ def test_supervisor_same_exception_twice_before_readiness_is_not_tried_a_third_t
     assert fails(node, boom.format("04")) == 78
 
 
-def test_supervisor_exception_once_a_server_listens_is_not_stored_and_does_not_count(node: Node) -> None:
+def test_supervisor_exception_once_a_server_listens_is_not_stored_and_does_not_count(node: SupervisedNode) -> None:
     """Clients reach a server before the supervisor knows that it serves: their text decides nothing and is not kept."""
     lines = ["INFO:     Started server process [1]", "ValueError: no answer to 'my diary'"]
     assert [fails(node, *lines) for _ in range(3)] == [75, 75, 75]
     assert "exception" not in node.state["reason"]
 
 
-def test_supervisor_another_exception_is_tried_again(node: Node) -> None:
+def test_supervisor_another_exception_is_tried_again(node: SupervisedNode) -> None:
     assert [fails(node, f"ValueError: {word}") for word in ("a", "b", "a")] == [75, 75, 75]
 
 
-def test_supervisor_transient_cause_is_tried_again(node: Node) -> None:
+def test_supervisor_transient_cause_is_tried_again(node: SupervisedNode) -> None:
     line = "RuntimeError: synStatus=20 [Device already acquired] Device acquire failed."
     assert [fails(node, line) for _ in range(3)] == [75, 75, 75]
 
 
 @pytest.mark.parametrize("change", ["plan", "boot", "driver"])
-def test_supervisor_new_plan_boot_or_driver_begins_again(node: Node, change: str) -> None:
+def test_supervisor_new_plan_boot_or_driver_begins_again(node: SupervisedNode, change: str) -> None:
     assert fails(node, "ValueError: boom") == 75
     if change == "plan":
         node.plan["served_model_name"] = "another"
@@ -90,7 +90,7 @@ def test_supervisor_new_plan_boot_or_driver_begins_again(node: Node, change: str
     assert fails(node, "ValueError: boom") == 78
 
 
-def test_supervisor_names_who_has_the_card(node: Node) -> None:
+def test_supervisor_names_who_has_the_card(node: SupervisedNode) -> None:
     line = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."
     assert fails(node, line) == 75
     assert node.state["reason"]["kind"] == "card-not-acquired"
@@ -100,7 +100,7 @@ def test_supervisor_names_who_has_the_card(node: Node) -> None:
     assert f"(pid {holder.pid})" in node.state["reason"]["message"]
 
 
-def test_supervisor_names_the_release_of_the_image_that_its_build_found(node: Node) -> None:
+def test_supervisor_names_the_release_of_the_image_that_its_build_found(node: SupervisedNode) -> None:
     line = "RuntimeError: synStatus=8 [Device not found] Device acquire failed."
     (node.root / "driver").write_text("1.24.1-17\n")
     label = "gaudi-serving.image.version.habana-torch-plugin"
@@ -127,7 +127,7 @@ def has_cards(folder: Path, indexes: Iterable[str], *, links: bool) -> None:
             os.mknod(folder / f"accel/accel{index}", stat.S_IFCHR | 0o600, DEVICES[index].stat().st_rdev)
 
 
-def kind_without_a_device(node: Node) -> str:
+def kind_without_a_device(node: SupervisedNode) -> str:
     """The kind of end of a server that finds no device, though it has answered."""
     process = node.start()
     node.wait_ready()
@@ -139,7 +139,7 @@ def kind_without_a_device(node: Node) -> str:
 
 @pytest.mark.parametrize(("passed", "kind"), [(("5",), "card-not-passed"), (("3", "5"), "card-not-acquired")])
 def test_supervisor_compares_the_devices_of_the_container_with_those_of_the_node(
-    node: Node, passed: tuple[str, ...], kind: str
+    node: SupervisedNode, passed: tuple[str, ...], kind: str
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make devices")
@@ -149,7 +149,7 @@ def test_supervisor_compares_the_devices_of_the_container_with_those_of_the_node
 
 
 @pytest.mark.parametrize("link", ["accel", "accel/accel3"])
-def test_supervisor_follows_no_link_in_the_containers_dev(node: Node, link: str) -> None:
+def test_supervisor_follows_no_link_in_the_containers_dev(node: SupervisedNode, link: str) -> None:
     has_cards(node.root / "dev", DEVICES, links=True)
     inside = node.root / "passed/dev"
     inside.mkdir(parents=True)
@@ -161,7 +161,7 @@ def test_supervisor_follows_no_link_in_the_containers_dev(node: Node, link: str)
     assert kind_without_a_device(node) == "card-not-passed"
 
 
-def test_supervisor_after_readiness_nothing_of_a_request_is_told_or_stored(node: Node) -> None:
+def test_supervisor_after_readiness_nothing_of_a_request_is_told_or_stored(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     node.crash(

@@ -15,26 +15,26 @@ from gaudi_supervisor import clock, closing
 from tests.integration.vllm_service.node import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.integration.vllm_service.node import Node
+    from tests.integration.vllm_service.node import SupervisedNode
 
 PORTS = ClosedPorts(28000, 28015)
 
 
 @pytest.fixture
-def closed(node: Node) -> Node:
+def closed(node: SupervisedNode) -> SupervisedNode:
     """A node with a plan that names ports to close."""
     node.plan["listen"]["closed_ports"] = [PORTS.first, PORTS.last]
     node.write_plan()
     return node
 
 
-def rules(node: Node) -> str:
+def rules(node: SupervisedNode) -> str:
     """What nft lists; empty where the table is not there."""
     path = node.root / "rules"
     return path.read_text() if path.exists() else ""
 
 
-def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(closed: Node) -> None:
+def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(closed: SupervisedNode) -> None:
     process = closed.start()
     closed.wait_for((closed.root / "container.json").exists, "the container")
     assert is_closed(rules(closed), PORTS)
@@ -44,7 +44,7 @@ def test_they_are_closed_before_the_container_starts_and_open_when_it_has_ended(
     assert rules(closed) == ""
 
 
-def test_a_server_whose_ports_cannot_be_closed_does_not_start(closed: Node) -> None:
+def test_a_server_whose_ports_cannot_be_closed_does_not_start(closed: SupervisedNode) -> None:
     (closed.root / "nft-fails").write_text("Error: Could not process rule: Operation not permitted")
     status, output = closed.run()
     assert (status, closed.state["reason"]["kind"]) == (78, "ports-open")
@@ -63,7 +63,7 @@ def test_a_node_without_nft_is_told_which_package(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def beside(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
+def beside(node: SupervisedNode, monkeypatch: pytest.MonkeyPatch) -> SupervisedNode:
     """A node whose nft this process calls."""
     monkeypatch.setenv("PATH", f"{Path(__file__).parent / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("FAKE_NODE", str(node.root))
@@ -72,7 +72,7 @@ def beside(node: Node, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 @pytest.mark.report("S02")
 def test_a_table_that_somebody_took_away_comes_back_and_is_told(
-    beside: Node, capsys: pytest.CaptureFixture[str]
+    beside: SupervisedNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = closing.Closing("tiny", PORTS)
     held.close()
@@ -85,7 +85,7 @@ def test_a_table_that_somebody_took_away_comes_back_and_is_told(
 
 
 def test_what_cannot_be_closed_again_is_told_once_and_ends_nothing(
-    beside: Node, capsys: pytest.CaptureFixture[str]
+    beside: SupervisedNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = closing.Closing("tiny", PORTS)
     (beside.root / "nft-fails").write_text("Error: no")
@@ -97,7 +97,7 @@ def test_what_cannot_be_closed_again_is_told_once_and_ends_nothing(
     assert is_closed(rules(beside), PORTS)
 
 
-def test_ports_of_a_serving_instance_are_closed_again(closed: Node) -> None:
+def test_ports_of_a_serving_instance_are_closed_again(closed: SupervisedNode) -> None:
     assert clock.POLL_SERVING <= 10
     closed.start()
     closed.wait_ready()
@@ -105,7 +105,7 @@ def test_ports_of_a_serving_instance_are_closed_again(closed: Node) -> None:
     closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
 
 
-def test_ports_are_closed_again_while_the_server_loads(closed: Node) -> None:
+def test_ports_are_closed_again_while_the_server_loads(closed: SupervisedNode) -> None:
     """A warm-up takes half an hour, and the server's own processes listen from its beginning."""
     closed.scenario(lines=["INFO loading"], serve=False)
     closed.start()
@@ -115,7 +115,7 @@ def test_ports_are_closed_again_while_the_server_loads(closed: Node) -> None:
     closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
 
 
-def test_ports_are_closed_again_while_requests_finish(closed: Node) -> None:
+def test_ports_are_closed_again_while_requests_finish(closed: SupervisedNode) -> None:
     process = closed.start()
     closed.wait_ready()
     with ThreadPoolExecutor() as pool:
@@ -132,7 +132,7 @@ def test_ports_are_closed_again_while_requests_finish(closed: Node) -> None:
     process.communicate(timeout=PATIENCE)
 
 
-def test_clean_takes_the_table_away(closed: Node) -> None:
+def test_clean_takes_the_table_away(closed: SupervisedNode) -> None:
     (closed.root / "rules").write_text("left by a killed supervisor")
     status, _ = closed.run(action="clean")
     assert status == 0

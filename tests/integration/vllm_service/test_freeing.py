@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.integration.vllm_service.node import PATIENCE, Node
+from tests.integration.vllm_service.node import PATIENCE, SupervisedNode
 
 # As the scripted engine names its containers.
 GROUP = f"system.slice/docker-{'c0' * 32}.scope"
@@ -17,12 +17,12 @@ def stopped(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def waits(node: Node) -> list[str]:
+def waits(node: SupervisedNode) -> list[str]:
     """What the status said while the supervisor waited for memory."""
     return [status for status in node.statuses if status.startswith("waiting for the memory of its cards")]
 
 
-def test_memory_that_is_free_late_is_waited_for(node: Node) -> None:
+def test_memory_that_is_free_late_is_waited_for(node: SupervisedNode) -> None:
     node.used(m0=84000)
     process = node.start()
     node.wait_for(lambda: waits(node), "the wait")
@@ -34,7 +34,7 @@ def test_memory_that_is_free_late_is_waited_for(node: Node) -> None:
     stopped(process)
 
 
-def test_memory_of_other_cards_and_of_idle_ones_is_no_reason_to_wait(node: Node) -> None:
+def test_memory_of_other_cards_and_of_idle_ones_is_no_reason_to_wait(node: SupervisedNode) -> None:
     node.used(m0=2048, m2=84000)
     process = node.start()
     node.wait_ready()
@@ -42,7 +42,7 @@ def test_memory_of_other_cards_and_of_idle_ones_is_no_reason_to_wait(node: Node)
     stopped(process)
 
 
-def test_a_card_that_does_not_say_what_is_in_use_counts_as_free(node: Node) -> None:
+def test_a_card_that_does_not_say_what_is_in_use_counts_as_free(node: SupervisedNode) -> None:
     (node.root / "memory.csv").write_text("0, N/A\n1, N/A\n")
     process = node.start()
     node.wait_ready()
@@ -54,7 +54,7 @@ def test_a_card_that_does_not_say_what_is_in_use_counts_as_free(node: Node) -> N
     stopped(process)
 
 
-def test_memory_that_nobody_holds_ends_the_attempt_and_the_remedy_is_named(node: Node) -> None:
+def test_memory_that_nobody_holds_ends_the_attempt_and_the_remedy_is_named(node: SupervisedNode) -> None:
     node.used(m0=84000, m1=3000)
     status, output = node.run(FAKE_MEMORY_FREE="0.3")
     assert status == 75
@@ -65,7 +65,7 @@ def test_memory_that_nobody_holds_ends_the_attempt_and_the_remedy_is_named(node:
     assert not any(call[0] == "run" for call in node.calls)
 
 
-def test_a_process_of_others_is_named_and_left_alone(node: Node) -> None:
+def test_a_process_of_others_is_named_and_left_alone(node: SupervisedNode) -> None:
     """It may name its control group as it likes: where users may make groups, that is no container's."""
     theirs = node.worker("python3", f"user.slice/user-1000.slice/{GROUP.rpartition('/')[2]}")
     node.used(m0=84000)
@@ -83,7 +83,7 @@ def test_a_process_of_others_is_named_and_left_alone(node: Node) -> None:
     assert theirs.poll() is None
 
 
-def test_a_worker_that_outlives_its_server_is_ended_when_the_server_ends(node: Node) -> None:
+def test_a_worker_that_outlives_its_server_is_ended_when_the_server_ends(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     worker = node.worker("VLLM::Worker_TP", GROUP)
@@ -93,7 +93,7 @@ def test_a_worker_that_outlives_its_server_is_ended_when_the_server_ends(node: N
     assert f"<4>gaudi-serving: Killed what outlived the container of tiny: pid {worker.pid} VLLM::Worker_TP" in output
 
 
-def test_a_worker_that_is_left_from_before_is_ended_before_the_next_start(node: Node) -> None:
+def test_a_worker_that_is_left_from_before_is_ended_before_the_next_start(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     stopped(first)
@@ -108,7 +108,7 @@ def test_a_worker_that_is_left_from_before_is_ended_before_the_next_start(node: 
     stopped(process)
 
 
-def test_what_runs_in_a_container_that_goes_on_is_left_alone(node: Node) -> None:
+def test_what_runs_in_a_container_that_goes_on_is_left_alone(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     worker = node.worker("VLLM::Worker_TP", GROUP)

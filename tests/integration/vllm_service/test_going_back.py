@@ -24,23 +24,23 @@ from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.node.test_turns import held
 
 if TYPE_CHECKING:
-    from tests.integration.vllm_service.node import Node
+    from tests.integration.vllm_service.node import SupervisedNode
 
 NOW = "2026-01-31T08:00:00Z"
 DROP_IN = "vllm-tiny.service.d/50-plan.conf"
 
 
-def place(node: Node) -> InstancePaths:
+def place(node: SupervisedNode) -> InstancePaths:
     """Where the files of the instance lie."""
     return InstancePaths("tiny", node.state_file.parent, node.root / "etc/instances", node.root / "units")
 
 
-def plans(node: Node) -> list[decisions.StoredPlan]:
+def plans(node: SupervisedNode) -> list[decisions.StoredPlan]:
     """What is kept, the last that served first."""
     return sorted(place(node).kept()[0], key=lambda each: -each.number)
 
 
-def change(node: Node, name: str, **changes: Any) -> None:
+def change(node: SupervisedNode, name: str, **changes: Any) -> None:
     """Write another plan, as the role does."""
     node.plan = {**copy.deepcopy(node.plan), **changes}
     node.plan["environment"] = {**node.plan["environment"], "VLLM_LOGGING_PREFIX": name}
@@ -51,7 +51,7 @@ def change(node: Node, name: str, **changes: Any) -> None:
     drop_in.write_text(f"# {name}\n")
 
 
-def serve(node: Node, *options: str) -> None:
+def serve(node: SupervisedNode, *options: str) -> None:
     """Have what lies there serve, and stop it."""
     node.scenario(lines=["INFO hello"])
     node.messages.clear()
@@ -61,12 +61,12 @@ def serve(node: Node, *options: str) -> None:
     process.communicate(timeout=PATIENCE)
 
 
-def texts(node: Node) -> dict[str, str | None]:
+def texts(node: SupervisedNode) -> dict[str, str | None]:
     """All files of the plan."""
     return place(node).disk()
 
 
-def test_what_served_is_kept_with_what_it_started_from(node: Node) -> None:
+def test_what_served_is_kept_with_what_it_started_from(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     (kept,) = plans(node)
@@ -81,7 +81,7 @@ def test_what_served_is_kept_with_what_it_started_from(node: Node) -> None:
     assert [each.number for each in plans(node)] == [2]
 
 
-def test_keys_are_not_kept(node: Node) -> None:
+def test_keys_are_not_kept(node: SupervisedNode) -> None:
     node.guard("a-key-of-sixteen-letters")
     serve(node)
     (kept,) = plans(node)
@@ -90,7 +90,7 @@ def test_keys_are_not_kept(node: Node) -> None:
     assert set(kept.files) == {"plan.json", "environment"}
 
 
-def test_a_change_whose_server_exits_at_once_goes_back(node: Node) -> None:
+def test_a_change_whose_server_exits_at_once_goes_back(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     before = texts(node)
@@ -129,7 +129,9 @@ def test_a_change_whose_server_exits_at_once_goes_back(node: Node) -> None:
     ],
     ids=["after a while", "after its warm-up"],
 )
-def test_a_change_whose_server_exits_later_goes_back_and_is_refused(node: Node, lines: list[str], how_far: str) -> None:
+def test_a_change_whose_server_exits_later_goes_back_and_is_refused(
+    node: SupervisedNode, lines: list[str], how_far: str
+) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -156,7 +158,7 @@ def test_a_change_whose_server_exits_later_goes_back_and_is_refused(node: Node, 
     assert str(refusal).startswith(f"The plan {decisions.digest_of(failed)[:12]} of tiny failed at ")
 
 
-def test_what_asks_for_keys_now_goes_back_to_no_plan_that_asks_nobody(node: Node) -> None:
+def test_what_asks_for_keys_now_goes_back_to_no_plan_that_asks_nobody(node: SupervisedNode) -> None:
     """Who keeps it from serving, such as a local user at its port, would have it open again."""
     change(node, "a")
     serve(node)
@@ -190,7 +192,7 @@ CLOSED = {"listen": {"closed_ports": [28000, 28015]}}
     ids=["0.1", "address", "port", "paths", "own ports", "tensors", "unknown"],
 )
 def test_automatic_rollback_to_a_more_open_plan_leaves_the_instance_stopped(
-    node: Node, keys: bool, before: dict[str, Any], after: dict[str, Any], opens: str
+    node: SupervisedNode, keys: bool, before: dict[str, Any], after: dict[str, Any], opens: str
 ) -> None:
     """Whoever keeps the new plan from serving, such as a local user at its port, would have the old one again."""
     if keys:
@@ -217,7 +219,9 @@ def test_automatic_rollback_to_a_more_open_plan_leaves_the_instance_stopped(
 
 
 @pytest.mark.parametrize("by", ["", "admin"])
-def test_rollback_that_an_earlier_release_decided_opens_nothing_unless_a_person_asked(node: Node, by: str) -> None:
+def test_rollback_that_an_earlier_release_decided_opens_nothing_unless_a_person_asked(
+    node: SupervisedNode, by: str
+) -> None:
     """Its decision may wait for a long time, as for a card that another instance has; then comes an upgrade."""
     closed, start = copy.deepcopy(node.plan), StartsFrom("sha256:1", "", "")
     change(node, "a", guarded=None, listen={**closed["listen"], "host": ANY})
@@ -241,7 +245,7 @@ def test_rollback_that_an_earlier_release_decided_opens_nothing_unless_a_person_
         ("ValueError: No available memory for the cache blocks. Try increasing", "kv-cache-too-small"),
     ],
 )
-def test_what_cannot_pass_goes_back_at_once(node: Node, line: str, kind: str) -> None:
+def test_what_cannot_pass_goes_back_at_once(node: SupervisedNode, line: str, kind: str) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -250,7 +254,7 @@ def test_what_cannot_pass_goes_back_at_once(node: Node, line: str, kind: str) ->
     assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", kind)
 
 
-def test_a_change_that_says_nothing_any_more_goes_back_at_once(node: Node) -> None:
+def test_a_change_that_says_nothing_any_more_goes_back_at_once(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -259,7 +263,7 @@ def test_a_change_that_says_nothing_any_more_goes_back_at_once(node: Node) -> No
     assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "stalled")
 
 
-def test_a_change_that_takes_too_long_goes_back_at_once(node: Node) -> None:
+def test_a_change_that_takes_too_long_goes_back_at_once(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -268,7 +272,7 @@ def test_a_change_that_takes_too_long_goes_back_at_once(node: Node) -> None:
     assert (code, node.state["phase"], node.state["reason"]["kind"]) == (75, "going-back", "start-timeout")
 
 
-def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
+def test_what_is_wrong_with_the_node_takes_no_plan_back(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -279,7 +283,7 @@ def test_what_is_wrong_with_the_node_takes_no_plan_back(node: Node) -> None:
     assert len(plans(node)) == 1
 
 
-def test_a_firewall_takes_no_plan_back_and_is_named(node: Node) -> None:
+def test_a_firewall_takes_no_plan_back_and_is_named(node: SupervisedNode) -> None:
     """It was said after half an hour, as a server without a sign of progress, and the plan was given up for it."""
     change(node, "a")
     serve(node)
@@ -301,7 +305,7 @@ def test_a_firewall_takes_no_plan_back_and_is_named(node: Node) -> None:
     assert texts(node) == lies_there
 
 
-def test_a_plan_that_served_is_not_taken_back(node: Node) -> None:
+def test_a_plan_that_served_is_not_taken_back(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -313,14 +317,14 @@ def test_a_plan_that_served_is_not_taken_back(node: Node) -> None:
     assert [each.failed for each in plans(node)] == [None, None]
 
 
-def test_the_first_plan_has_nothing_to_go_back_to(node: Node) -> None:
+def test_the_first_plan_has_nothing_to_go_back_to(node: SupervisedNode) -> None:
     node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense 1"], exit=2)
     code, _ = node.run()
     assert (code, node.state["phase"]) == (78, "failed")
     assert plans(node) == []
 
 
-def test_where_the_old_plan_fails_too_both_reasons_are_said(node: Node) -> None:
+def test_where_the_old_plan_fails_too_both_reasons_are_said(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -342,7 +346,7 @@ def test_where_the_old_plan_fails_too_both_reasons_are_said(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 0), (0, 1)])
-def test_a_clock_that_is_set_hides_no_reason(node: Node, before: int, after: int) -> None:
+def test_a_clock_that_is_set_hides_no_reason(node: SupervisedNode, before: int, after: int) -> None:
     (node.root / "days").write_text(str(before))
     change(node, "a")
     serve(node)
@@ -361,7 +365,7 @@ def test_a_clock_that_is_set_hides_no_reason(node: Node, before: int, after: int
     assert "--nonsense" not in node.state["status"]
 
 
-def test_a_card_that_another_instance_has_by_now_is_a_second_reason(node: Node) -> None:
+def test_a_card_that_another_instance_has_by_now_is_a_second_reason(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b", modules=[{"module_id": 2, "serial": "AN2"}])
@@ -384,7 +388,7 @@ def test_a_card_that_another_instance_has_by_now_is_a_second_reason(node: Node) 
     assert "reserved by other" in node.state["status"]
 
 
-def test_no_image_of_a_former_plan_is_said(node: Node) -> None:
+def test_no_image_of_a_former_plan_is_said(node: SupervisedNode) -> None:
     change(node, "a")
     node.plan["image"] = "registry/image:1"
     serve(node)
@@ -400,7 +404,7 @@ def test_no_image_of_a_former_plan_is_said(node: Node) -> None:
     assert "cannot go back" in node.state["status"]
 
 
-def test_a_plan_of_another_driver_is_nothing_to_go_back_to(node: Node) -> None:
+def test_a_plan_of_another_driver_is_nothing_to_go_back_to(node: SupervisedNode) -> None:
     """Its image would not acquire a card; whoever changed the driver brings both back."""
     (node.root / "driver").write_text("1.22.2-32\n")
     change(node, "a")
@@ -422,7 +426,7 @@ def test_a_plan_of_another_driver_is_nothing_to_go_back_to(node: Node) -> None:
     assert not (node.state_file.parent / "back.json").exists()
 
 
-def test_a_damaged_plan_is_passed_over_with_a_sentence(node: Node) -> None:
+def test_a_damaged_plan_is_passed_over_with_a_sentence(node: SupervisedNode) -> None:
     for name in ("a", "b"):
         change(node, name)
         serve(node)
@@ -438,7 +442,7 @@ def test_a_damaged_plan_is_passed_over_with_a_sentence(node: Node) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_record_that_is_damaged_while_its_plan_serves_is_written_anew(how: str, node: Node) -> None:
+def test_a_record_that_is_damaged_while_its_plan_serves_is_written_anew(how: str, node: SupervisedNode) -> None:
     """Or a change that fails would find no plan to go back to."""
     change(node, "a")
     process = node.start()
@@ -451,7 +455,7 @@ def test_a_record_that_is_damaged_while_its_plan_serves_is_written_anew(how: str
     process.communicate(timeout=PATIENCE)
 
 
-def test_a_plan_that_serves_still_counts_as_taken_back(node: Node) -> None:
+def test_a_plan_that_serves_still_counts_as_taken_back(node: SupervisedNode) -> None:
     """rollback.yml writes that down before it restarts the instance."""
     change(node, "a")
     process = node.start()
@@ -467,7 +471,7 @@ def test_a_plan_that_serves_still_counts_as_taken_back(node: Node) -> None:
     process.communicate(timeout=PATIENCE)
 
 
-def test_a_full_disk_while_keeping_ends_nothing(node: Node) -> None:
+def test_a_full_disk_while_keeping_ends_nothing(node: SupervisedNode) -> None:
     change(node, "a")
     # As good as full for whoever wants to write there: a file has the place of the folder.
     (node.state_file.parent).mkdir(parents=True)
@@ -484,7 +488,7 @@ def test_a_full_disk_while_keeping_ends_nothing(node: Node) -> None:
     assert output.count("cannot be kept") == 1
 
 
-def cut_off(node: Node, step: str) -> None:
+def cut_off(node: SupervisedNode, step: str) -> None:
     """Leave the node as a power cut leaves it after a step of going back from b to a."""
     change(node, "a")
     serve(node)
@@ -502,7 +506,7 @@ def cut_off(node: Node, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["decided", "plan.json", "environment", "explanation.json", "mounts"])
-def test_a_way_back_that_was_cut_off_goes_on(node: Node, step: str) -> None:
+def test_a_way_back_that_was_cut_off_goes_on(node: SupervisedNode, step: str) -> None:
     cut_off(node, step)
     (after,) = (each for each in plans(node) if each.number)
     node.scenario(lines=["INFO hello"])
@@ -515,7 +519,7 @@ def test_a_way_back_that_was_cut_off_goes_on(node: Node, step: str) -> None:
     assert node.state["back"]["after"] == after.digest
 
 
-def power_cut_in_a_warm_up(node: Node) -> None:
+def power_cut_in_a_warm_up(node: SupervisedNode) -> None:
     """Cut the power while what lies there warms up, and boot: all that is left is what lies on the disk."""
     node.scenario(lines=WARM_UP[:4], serve=False)
     node.messages.clear()
@@ -527,7 +531,7 @@ def power_cut_in_a_warm_up(node: Node) -> None:
     (node.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
 
 
-def test_a_power_cut_during_a_warm_up_costs_the_new_plan_nothing(node: Node) -> None:
+def test_a_power_cut_during_a_warm_up_costs_the_new_plan_nothing(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     change(node, "b")
@@ -539,7 +543,7 @@ def test_a_power_cut_during_a_warm_up_costs_the_new_plan_nothing(node: Node) -> 
     assert [each.failed for each in plans(node)] == [None, None]
 
 
-def test_a_power_cut_during_a_way_back_ends_on_the_plan_that_served(node: Node) -> None:
+def test_a_power_cut_during_a_way_back_ends_on_the_plan_that_served(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     before = texts(node)
@@ -555,7 +559,7 @@ def test_a_power_cut_during_a_way_back_ends_on_the_plan_that_served(node: Node) 
     assert "--nonsense" in node.state["back"]["reason"]
 
 
-def test_who_is_killed_on_a_way_back_does_not_blame_the_plan_that_was_given_up(node: Node) -> None:
+def test_who_is_killed_on_a_way_back_does_not_blame_the_plan_that_was_given_up(node: SupervisedNode) -> None:
     """The pause before the next try of the former plan named what was wrong with the other."""
     change(node, "a")
     serve(node)
@@ -579,7 +583,7 @@ def test_who_is_killed_on_a_way_back_does_not_blame_the_plan_that_was_given_up(n
     assert [status.partition("; last: ")[2] for status in paused] == ["killed"]
 
 
-def test_before_it_was_decided_the_new_plan_is_tried_again(node: Node) -> None:
+def test_before_it_was_decided_the_new_plan_is_tried_again(node: SupervisedNode) -> None:
     cut_off(node, "remembered")
     lies_there = texts(node)
     serve(node)
@@ -588,7 +592,7 @@ def test_before_it_was_decided_the_new_plan_is_tried_again(node: Node) -> None:
     assert [each.failed for each in plans(node)] == [None, None]
 
 
-def test_a_plan_that_somebody_wrote_since_is_not_overwritten(node: Node) -> None:
+def test_a_plan_that_somebody_wrote_since_is_not_overwritten(node: SupervisedNode) -> None:
     cut_off(node, "environment")
     change(node, "c")
     lies_there = texts(node)
@@ -598,7 +602,7 @@ def test_a_plan_that_somebody_wrote_since_is_not_overwritten(node: Node) -> None
     assert node.state["back"] is None
 
 
-def test_a_damaged_way_back_is_removed(node: Node) -> None:
+def test_a_damaged_way_back_is_removed(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     (node.state_file.parent / paths.BACK).write_text("{")
@@ -606,7 +610,7 @@ def test_a_damaged_way_back_is_removed(node: Node) -> None:
     assert not (node.state_file.parent / paths.BACK).exists()
 
 
-def test_a_way_back_that_somebody_holds_up_is_waited_for(node: Node) -> None:
+def test_a_way_back_that_somebody_holds_up_is_waited_for(node: SupervisedNode) -> None:
     """systemd starts a supervisor ten times in ten minutes at most."""
     cut_off(node, "decided")
     with held(node.root / "state/cards.lock.guard") as holder:
@@ -620,7 +624,7 @@ def test_a_way_back_that_somebody_holds_up_is_waited_for(node: Node) -> None:
     assert "gone back to the plan that served before" in node.state["status"]
 
 
-def test_who_waits_for_a_way_back_can_be_stopped(node: Node) -> None:
+def test_who_waits_for_a_way_back_can_be_stopped(node: SupervisedNode) -> None:
     cut_off(node, "decided")
     with held(node.root / "state/cards.lock.guard"):
         process = node.start()
@@ -630,7 +634,7 @@ def test_who_waits_for_a_way_back_can_be_stopped(node: Node) -> None:
     assert (node.state_file.parent / paths.BACK).exists()
 
 
-def test_a_way_back_that_somebody_holds_up_for_too_long_is_tried_again(node: Node) -> None:
+def test_a_way_back_that_somebody_holds_up_for_too_long_is_tried_again(node: SupervisedNode) -> None:
     cut_off(node, "decided")
     with held(node.root / "state/cards.lock.guard") as holder:
         code, _ = node.run("--engine-wait", "0")
@@ -641,7 +645,7 @@ def test_a_way_back_that_somebody_holds_up_for_too_long_is_tried_again(node: Nod
     assert "gone back to the plan that served before" in node.state["status"]
 
 
-def test_a_way_back_is_begun_again_though_its_reason_is_none_to_try_again(node: Node) -> None:
+def test_a_way_back_is_begun_again_though_its_reason_is_none_to_try_again(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     before = texts(node)
@@ -658,7 +662,7 @@ def test_a_way_back_is_begun_again_though_its_reason_is_none_to_try_again(node: 
     assert texts(node) == before
 
 
-def test_a_way_back_to_what_is_not_kept_any_more_ends_with_both_reasons(node: Node) -> None:
+def test_a_way_back_to_what_is_not_kept_any_more_ends_with_both_reasons(node: SupervisedNode) -> None:
     cut_off(node, "decided")
     for record in (node.state_file.parent / paths.KEPT).iterdir():
         record.unlink()
@@ -668,7 +672,9 @@ def test_a_way_back_to_what_is_not_kept_any_more_ends_with_both_reasons(node: No
     assert "it exits" in node.state["status"]
 
 
-def test_a_full_disk_while_going_back_is_said_and_tried_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_while_going_back_is_said_and_tried_again(
+    node: SupervisedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cut_off(node, "decided")
     (after,) = (each for each in plans(node) if each.number)
 
@@ -683,7 +689,7 @@ def test_a_full_disk_while_going_back_is_said_and_tried_again(node: Node, monkey
     assert place(node).finish(NOW)[1] is False
 
 
-def test_five_are_kept(node: Node) -> None:
+def test_five_are_kept(node: SupervisedNode) -> None:
     change(node, "0")
     for number in range(8):
         files = {**place(node).files(), "environment": f"PLAN={number}\n"}
@@ -691,7 +697,7 @@ def test_five_are_kept(node: Node) -> None:
     assert [each.files["environment"] for each in plans(node)] == [f"PLAN={number}\n" for number in (7, 6, 5, 4, 3)]
 
 
-def test_a_record_under_another_name_is_damaged(node: Node) -> None:
+def test_a_record_under_another_name_is_damaged(node: SupervisedNode) -> None:
     change(node, "a")
     serve(node)
     (kept,) = plans(node)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tests.integration.vllm_service.node import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.integration.vllm_service.node import Node
+    from tests.integration.vllm_service.node import SupervisedNode
 
 
-def test_a_serving_instance_says_its_load_and_a_stopped_one_none(node: Node) -> None:
+def test_a_serving_instance_says_its_load_and_a_stopped_one_none(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     node.wait_for(lambda: node.state.get("load"), "its load")
@@ -21,7 +21,7 @@ def test_a_serving_instance_says_its_load_and_a_stopped_one_none(node: Node) -> 
     assert "load" not in node.state
 
 
-def test_a_server_without_metrics_has_no_load(node: Node) -> None:
+def test_a_server_without_metrics_has_no_load(node: SupervisedNode) -> None:
     node.scenario(lines=["INFO hello"], metrics=False)
     node.start()
     node.wait_ready()
@@ -37,7 +37,7 @@ vllm:request_success_total{engine="0",finished_reason="stop"} 5.0
 UNPREPARED = "(Worker_TP0 pid=7) WARNING 11-24 08:00:00 [hpu_model_runner.py:1] Configuration: {} was not warmed-up!"
 
 
-def test_shapes_without_a_warm_up_are_counted_and_survive_the_next_supervisor(node: Node) -> None:
+def test_shapes_without_a_warm_up_are_counted_and_survive_the_next_supervisor(node: SupervisedNode) -> None:
     """A start by systemd begins anew: the server compiles them again."""
     process = node.start()
     node.wait_ready()
@@ -61,7 +61,7 @@ def test_shapes_without_a_warm_up_are_counted_and_survive_the_next_supervisor(no
     second.communicate(timeout=PATIENCE)
 
 
-def test_what_waits_is_cut_or_computed_again_is_counted(node: Node) -> None:
+def test_what_waits_is_cut_or_computed_again_is_counted(node: SupervisedNode) -> None:
     node.scenario(lines=["INFO hello"], metrics="1.0", more_metrics=BUSY)
     node.start()
     node.wait_ready()

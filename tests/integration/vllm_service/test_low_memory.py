@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.integration.vllm_service.node import PATIENCE, Node
+from tests.integration.vllm_service.node import PATIENCE, SupervisedNode
 
 
 def stopped(process: subprocess.Popen[str]) -> str:
@@ -18,7 +18,7 @@ def stopped(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def test_memory_is_compacted_before_a_start_and_caches_are_kept(node: Node) -> None:
+def test_memory_is_compacted_before_a_start_and_caches_are_kept(node: SupervisedNode) -> None:
     node.low_memory(0)
     with node.kernel(("compact_memory", 2)) as written:
         process = node.start("--drop-caches")
@@ -31,7 +31,7 @@ def test_memory_is_compacted_before_a_start_and_caches_are_kept(node: Node) -> N
     assert (node.root / "proc/sys/vm/drop_caches").read_text() == ""
 
 
-def test_caches_are_dropped_where_pieces_stay_short_and_the_site_allows_it(node: Node) -> None:
+def test_caches_are_dropped_where_pieces_stay_short_and_the_site_allows_it(node: SupervisedNode) -> None:
     node.low_memory(0)
     with node.kernel(("compact_memory", 1), ("drop_caches", 1), ("compact_memory", 40)) as written:
         process = node.start("--drop-caches")
@@ -44,7 +44,7 @@ def test_caches_are_dropped_where_pieces_stay_short_and_the_site_allows_it(node:
     assert "ctx_init" not in output
 
 
-def test_without_the_option_no_cache_is_dropped_and_the_option_is_named(node: Node) -> None:
+def test_without_the_option_no_cache_is_dropped_and_the_option_is_named(node: SupervisedNode) -> None:
     node.low_memory(1)
     process = node.start()
     node.wait_ready()
@@ -55,7 +55,7 @@ def test_without_the_option_no_cache_is_dropped_and_the_option_is_named(node: No
 
 
 @pytest.mark.parametrize("lacking", ["compact_memory", "buddyinfo"])
-def test_a_kernel_without_it_keeps_no_instance_from_starting(node: Node, lacking: str) -> None:
+def test_a_kernel_without_it_keeps_no_instance_from_starting(node: SupervisedNode, lacking: str) -> None:
     path = node.root / "proc/sys/vm/compact_memory" if lacking == "compact_memory" else node.root / "proc/buddyinfo"
     path.unlink()
     process = node.start("--drop-caches")
@@ -66,7 +66,7 @@ def test_a_kernel_without_it_keeps_no_instance_from_starting(node: Node, lacking
     assert not path.exists()
 
 
-def test_systemd_hears_of_a_supervisor_that_waits_for_the_kernel_and_it_stops_when_asked(node: Node) -> None:
+def test_systemd_hears_of_a_supervisor_that_waits_for_the_kernel_and_it_stops_when_asked(node: SupervisedNode) -> None:
     path = node.root / "proc/sys/vm/compact_memory"
     path.unlink()
     os.mkfifo(path)
@@ -78,7 +78,7 @@ def test_systemd_hears_of_a_supervisor_that_waits_for_the_kernel_and_it_stops_wh
     assert not any(call[0] == "run" for call in node.calls)
 
 
-def test_a_supervisor_that_attaches_compacts_nothing_and_keeps_what_is_known(node: Node) -> None:
+def test_a_supervisor_that_attaches_compacts_nothing_and_keeps_what_is_known(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     known = node.state["low_memory"]

@@ -14,10 +14,10 @@ from ansible.module_utils.gaudi.serving.kept import StartsFrom, StoredPlan
 from gaudi_supervisor import recipes
 from gaudi_supervisor.settings import Paths
 
-from tests.integration.vllm_service.node import PATIENCE, Node
+from tests.integration.vllm_service.node import PATIENCE, SupervisedNode
 
 
-def keyed(node: Node) -> Path:
+def keyed(node: SupervisedNode) -> Path:
     """Give the node's plan a folder of recipes by their key."""
     folder = node.root / "state/recipes/key/tiny"
     inside = "/data/recipe_cache/tiny"
@@ -27,7 +27,7 @@ def keyed(node: Node) -> Path:
     return folder
 
 
-def test_a_start_says_what_it_found(node: Node) -> None:
+def test_a_start_says_what_it_found(node: SupervisedNode) -> None:
     folder = keyed(node)
     node.scenario(lines=["INFO hello"], exit=1)
     node.run()
@@ -40,7 +40,7 @@ def test_a_start_says_what_it_found(node: Node) -> None:
     assert node.state["recipes"] == {"folder": str(folder), "files": 1, "bytes": 3, "given_by": "b"}
 
 
-def test_a_folder_that_cannot_be_made_ends_no_start(node: Node) -> None:
+def test_a_folder_that_cannot_be_made_ends_no_start(node: SupervisedNode) -> None:
     folder = keyed(node)
     folder.parents[1].mkdir()
     folder.parent.write_text("a file")
@@ -51,7 +51,7 @@ def test_a_folder_that_cannot_be_made_ends_no_start(node: Node) -> None:
     assert node.state["recipes"] is None
 
 
-def stored(node: Node, name: str, seconds: int) -> Path:
+def stored(node: SupervisedNode, name: str, seconds: int) -> Path:
     """A folder with a GiB of recipes, which takes no room, that are so many seconds old."""
     folder = node.root / "state/recipes" / name / "gone"
     folder.mkdir(parents=True)
@@ -61,11 +61,11 @@ def stored(node: Node, name: str, seconds: int) -> Path:
     return folder
 
 
-def paths_of(node: Node) -> Paths:
+def paths_of(node: SupervisedNode) -> Paths:
     return Paths(etc=node.root / "etc", state=node.root / "state")
 
 
-def test_the_oldest_recipes_that_no_plan_uses_go(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_oldest_recipes_that_no_plan_uses_go(node: SupervisedNode, capsys: pytest.CaptureFixture[str]) -> None:
     own = keyed(node)
     own.mkdir(parents=True)
     (own / "recipe").write_text("abc")
@@ -76,7 +76,7 @@ def test_the_oldest_recipes_that_no_plan_uses_go(node: Node, capsys: pytest.Capt
     assert f"Removed {older}: no plan uses its compiled recipes, and {human_bytes(2**30)} of such are kept." in said
 
 
-def test_a_start_keeps_as_much_as_it_is_told(node: Node) -> None:
+def test_a_start_keeps_as_much_as_it_is_told(node: SupervisedNode) -> None:
     keyed(node)
     folder = stored(node, "old", 20)
     node.scenario(lines=["INFO hello"], exit=1)
@@ -88,7 +88,7 @@ def test_a_start_keeps_as_much_as_it_is_told(node: Node) -> None:
 
 
 @pytest.mark.parametrize("name", ["key.carried", "key.carried.partial"])
-def test_what_was_left_on_its_way_from_another_node_goes_as_a_whole(node: Node, name: str) -> None:
+def test_what_was_left_on_its_way_from_another_node_goes_as_a_whole(node: SupervisedNode, name: str) -> None:
     keyed(node)
     left = node.root / "state/recipes" / name
     (left / "rank0").mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_what_was_left_on_its_way_from_another_node_goes_as_a_whole(node: Node, 
     assert not left.exists()
 
 
-def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:
+def test_recipes_of_a_plan_that_is_kept_stay(node: SupervisedNode) -> None:
     folder = stored(node, "kept", 10)
     document = copy.deepcopy(node.plan)
     document["environment"]["PT_HPU_RECIPE_CACHE_CONFIG"] = "/cache,false,5"
@@ -112,7 +112,7 @@ def test_recipes_of_a_plan_that_is_kept_stay(node: Node) -> None:
 
 
 @pytest.mark.parametrize("what", ["plan", "kept plan"])
-def test_nothing_goes_while_a_plan_cannot_be_read(node: Node, what: str) -> None:
+def test_nothing_goes_while_a_plan_cannot_be_read(node: SupervisedNode, what: str) -> None:
     folder = stored(node, "unknown", 10)
     if what == "plan":
         (node.instances / "plan.json").write_text("{")
@@ -124,7 +124,7 @@ def test_nothing_goes_while_a_plan_cannot_be_read(node: Node, what: str) -> None
     assert folder.exists()
 
 
-def test_a_start_is_recorded_with_whether_it_found_recipes(node: Node) -> None:
+def test_a_start_is_recorded_with_whether_it_found_recipes(node: SupervisedNode) -> None:
     folder = keyed(node)
     for wait in (lambda: len(node.state["starts"]) == 1, lambda: len(node.state["starts"]) == 2):
         process = node.start(FAKE_POLL_SERVING="3")

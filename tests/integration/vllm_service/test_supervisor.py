@@ -37,7 +37,7 @@ from tests.unit.node.test_turns import held
 from tests.unit.vllm_service.test_guard import GUARD, application, ask
 
 if TYPE_CHECKING:
-    from tests.integration.vllm_service.node import Node
+    from tests.integration.vllm_service.node import SupervisedNode
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +51,7 @@ WARM_UP = [
 ]
 
 
-def test_what_systemd_is_told_is_heard_whatever_a_test_waits_for(node: Node) -> None:
+def test_what_systemd_is_told_is_heard_whatever_a_test_waits_for(node: SupervisedNode) -> None:
     """The kernel keeps ten messages: a supervisor that could not send the next one would never end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.settimeout(PATIENCE)
@@ -60,7 +60,7 @@ def test_what_systemd_is_told_is_heard_whatever_a_test_waits_for(node: Node) -> 
     assert node.statuses == [str(number) for number in range(30)]
 
 
-def test_ready_only_when_the_endpoint_answers(node: Node) -> None:
+def test_ready_only_when_the_endpoint_answers(node: SupervisedNode) -> None:
     node.scenario(lines=["INFO: Application startup complete."], serve=False)
     process = node.start()
     node.wait_for((node.root / "container.log").exists, "the container's start")
@@ -70,7 +70,7 @@ def test_ready_only_when_the_endpoint_answers(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
+def test_serves_under_the_planned_name_and_stops_as_asked(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     assert node.state["phase"] == "serving"
@@ -88,7 +88,7 @@ def test_serves_under_the_planned_name_and_stops_as_asked(node: Node) -> None:
     assert "STOPPING=1" in node.messages
 
 
-def test_a_record_has_the_lines_of_a_start_alone(node: Node) -> None:
+def test_a_record_has_the_lines_of_a_start_alone(node: SupervisedNode) -> None:
     """The record knows a start by the supervisor's own lines, without which it would have none of it, or too much."""
     process = node.start()
     node.wait_ready()
@@ -105,7 +105,7 @@ def test_a_record_has_the_lines_of_a_start_alone(node: Node) -> None:
     )
 
 
-def test_a_line_of_a_container_is_no_emergency_of_the_node(node: Node) -> None:
+def test_a_line_of_a_container_is_no_emergency_of_the_node(node: SupervisedNode) -> None:
     """journald reads a priority at the beginning of a line; each line passed on has ours."""
     node.scenario(lines=["<0>the node is on fire\x1b[2J\x1b]0;owned\x07", "\u202etxet"])
     process = node.start()
@@ -117,7 +117,7 @@ def test_a_line_of_a_container_is_no_emergency_of_the_node(node: Node) -> None:
     assert [line for line in output.splitlines() if not line.isprintable() or not re.match("<[2-7]>", line)] == []
 
 
-def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
+def test_another_model_behind_the_port_is_not_ready(node: SupervisedNode) -> None:
     node.scenario(model="somebody-else")
     process = node.start()
     node.wait_for(lambda: len(node.requests) > 6, "some looks at the endpoint")
@@ -127,7 +127,7 @@ def test_another_model_behind_the_port_is_not_ready(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_the_container_is_run_as_planned(node: Node) -> None:
+def test_the_container_is_run_as_planned(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     process.terminate()
@@ -158,7 +158,7 @@ def test_the_container_is_run_as_planned(node: Node) -> None:
 
 
 @pytest.mark.report("S03")
-def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
+def test_a_slow_warm_up_is_shown_and_given_time(node: SupervisedNode) -> None:
     node.scenario(lines=WARM_UP, delay=0.75)
     process = node.start("--stall", "5")
     node.wait_ready()
@@ -176,7 +176,7 @@ def test_a_slow_warm_up_is_shown_and_given_time(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_start_is_remembered_and_foretells_the_next_one(node: Node) -> None:
+def test_a_start_is_remembered_and_foretells_the_next_one(node: SupervisedNode) -> None:
     node.scenario(lines=WARM_UP)
     for wait in (lambda: len(node.state["starts"]) == 1, lambda: len(node.state["starts"]) == 2):
         process = node.start()
@@ -192,7 +192,7 @@ def test_a_start_is_remembered_and_foretells_the_next_one(node: Node) -> None:
     assert "warm-up: prompt 1/3, decode 0/2; less than a minute left" in node.statuses
 
 
-def test_a_recorded_start_of_eight_workers_is_followed_and_remembered(node: Node) -> None:
+def test_a_recorded_start_of_eight_workers_is_followed_and_remembered(node: SupervisedNode) -> None:
     """Bars of all workers in lines parted by carriage returns, with other processes' text behind them."""
     recorded = Path(__file__).parents[2] / "unit/serving/recorded/start__0.26.0_gaudi2_tp8__qwen3-235b.txt"
     node.scenario(lines=recorded.read_bytes().decode().split("\n"))
@@ -207,7 +207,7 @@ def test_a_recorded_start_of_eight_workers_is_followed_and_remembered(node: Node
     assert (start["graphs"], start["warm_up_seconds"]) == (216, 656)
 
 
-def test_a_start_that_another_supervisor_began_is_not_timed(node: Node) -> None:
+def test_a_start_that_another_supervisor_began_is_not_timed(node: SupervisedNode) -> None:
     node.scenario(lines=WARM_UP, until="warm")
     process = node.start()
     node.wait_for(lambda: "warm-up: prompt 1/3, decode 0/2" in node.statuses, "the warm-up")
@@ -222,7 +222,7 @@ def test_a_start_that_another_supervisor_began_is_not_timed(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
+def test_a_start_that_gets_on_for_too_long_is_ended(node: SupervisedNode) -> None:
     lines = [f"[Warmup][Prompt][{place}/500] batch_size:1 seq_len:{place}" for place in range(1, 400)]
     node.scenario(lines=lines, delay=0.1)
     code, output = node.run("--longest-start", "1")
@@ -232,7 +232,7 @@ def test_a_start_that_gets_on_for_too_long_is_ended(node: Node) -> None:
     assert not node.container_exists()
 
 
-def test_thousands_of_bars_displace_no_cause(node: Node) -> None:
+def test_thousands_of_bars_displace_no_cause(node: SupervisedNode) -> None:
     bars = "\r".join(f"Prompt warmup processing:   5%|▍         | {done}/999 [00:34<06:50]" for done in range(999))
     cause = "(EngineCore_DP0 pid=7) ERROR 09-10 18:54:38 [core.py:1385] ValueError: nobody knows why"
     node.scenario(lines=[bars + cause, bars], exit=1)
@@ -241,7 +241,7 @@ def test_thousands_of_bars_displace_no_cause(node: Node) -> None:
     assert 'Its last words: "ValueError: nobody knows why".' in node.state["reason"]["message"]
 
 
-def test_large_weights_may_load_for_long_without_a_word(node: Node) -> None:
+def test_large_weights_may_load_for_long_without_a_word(node: SupervisedNode) -> None:
     os.truncate(node.weights / "model.safetensors", 20 * 10**9)
     loaded = "INFO 07-02 17:37:52 x.py:191] Loading model weights took 14.97 GiB (14.97 GiB/94.62 GiB used)"
     node.scenario(lines=["INFO hello", "INFO still there", loaded], delay=3, serve=False)
@@ -256,7 +256,7 @@ def test_large_weights_may_load_for_long_without_a_word(node: Node) -> None:
     assert node.state["loading"]["bytes"] == 20 * 10**9
 
 
-def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: Node) -> None:
+def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: SupervisedNode) -> None:
     """Data-parallel servers wait 600 s in processes of their own; the engines would draw bars for hours."""
     bars = [f"Prompt warmup processing:   5%|▍         | {done}/400 [00:34<06:50]" for done in range(400)]
     gave_up = (
@@ -271,7 +271,7 @@ def test_servers_that_gave_up_waiting_end_a_start_whose_engines_go_on(node: Node
     assert not node.container_exists()
 
 
-def taken_over_busy(node: Node) -> subprocess.Popen[str]:
+def taken_over_busy(node: SupervisedNode) -> subprocess.Popen[str]:
     """The supervisor that follows one that was killed, once it reads the lines of a server that does not answer."""
     first = node.start()
     node.wait_ready()
@@ -290,7 +290,7 @@ def taken_over_busy(node: Node) -> subprocess.Popen[str]:
     return second
 
 
-def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(node: Node) -> None:
+def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(node: SupervisedNode) -> None:
     """Releases before 1.22 print each prompt."""
     prompt = "TimeoutError: Timed out waiting for engine core processes to start. Waited 600s"
     second = taken_over_busy(node)
@@ -308,7 +308,7 @@ def test_text_of_a_client_gives_up_no_server_that_a_new_supervisor_finds_busy(no
 @pytest.mark.parametrize(
     "said", ["ValueError: nobody foresaw this prompt", "ValueError: No available memory for the cache"]
 )
-def test_no_text_of_a_client_counts_in_an_end_that_a_new_supervisor_sees(node: Node, said: str) -> None:
+def test_no_text_of_a_client_counts_in_an_end_that_a_new_supervisor_sees(node: SupervisedNode, said: str) -> None:
     """Two ends with the same exception, and some causes, keep a server that never served from another attempt."""
     second = taken_over_busy(node)
     node.crash(said)
@@ -317,7 +317,7 @@ def test_no_text_of_a_client_counts_in_an_end_that_a_new_supervisor_sees(node: N
     assert "exception" not in node.state["reason"]
 
 
-def test_the_same_line_again_and_again_is_no_progress(node: Node) -> None:
+def test_the_same_line_again_and_again_is_no_progress(node: SupervisedNode) -> None:
     lines = [f"INFO 08-02 17:37:{i} x.py:1] waiting for a peer" for i in range(10, 60)]
     node.scenario(lines=lines, delay=0.1, serve=False)
     code, output = node.run("--stall", "1")
@@ -341,7 +341,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("line", "status", "kind", "code"), ENDS, ids=[end[2] for end in ENDS])
-def test_an_end_has_a_reason(node: Node, line: str, status: int, kind: str, code: int) -> None:
+def test_an_end_has_a_reason(node: SupervisedNode, line: str, status: int, kind: str, code: int) -> None:
     node.scenario(lines=["INFO starting", line], exit=status)
     got, output = node.run()
     assert got == code
@@ -352,7 +352,7 @@ def test_an_end_has_a_reason(node: Node, line: str, status: int, kind: str, code
     assert node.state["phase"] == "failed"
 
 
-def test_the_advice_knows_how_far_the_server_was(node: Node) -> None:
+def test_the_advice_knows_how_far_the_server_was(node: SupervisedNode) -> None:
     lines = ["RuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::9 (8)MB"]
     node.scenario(lines=lines, exit=1)
     node.run()
@@ -373,13 +373,13 @@ REFUSALS: list[tuple[dict[str, Any], str, int]] = [
 
 
 @pytest.mark.parametrize(("refusal", "kind", "code"), REFUSALS, ids=[refusal[1] for refusal in REFUSALS])
-def test_docker_refuses(node: Node, refusal: dict[str, Any], kind: str, code: int) -> None:
+def test_docker_refuses(node: SupervisedNode, refusal: dict[str, Any], kind: str, code: int) -> None:
     node.scenario(refuse=refusal)
     got, _ = node.run()
     assert (got, node.state["reason"]["kind"]) == (code, kind)
 
 
-def test_the_kernels_oom_killer_is_named(node: Node) -> None:
+def test_the_kernels_oom_killer_is_named(node: SupervisedNode) -> None:
     node.scenario(lines=["INFO loading"], until="killed", exit=137)
     process = node.start()
     node.wait_for(node.container_runs, "the container's start")
@@ -389,74 +389,74 @@ def test_the_kernels_oom_killer_is_named(node: Node) -> None:
     assert node.state["reason"]["kind"] == "out-of-host-memory"
 
 
-def missing_plan(node: Node) -> None:
+def missing_plan(node: SupervisedNode) -> None:
     (node.instances / "plan.json").unlink()
 
 
-def broken_plan(node: Node) -> None:
+def broken_plan(node: SupervisedNode) -> None:
     (node.instances / "plan.json").write_text("{}")
 
 
-def nobody_reserved(node: Node) -> None:
+def nobody_reserved(node: SupervisedNode) -> None:
     (node.root / "state/cards.lock").unlink()
 
 
-def reserved_other_cards(node: Node) -> None:
+def reserved_other_cards(node: SupervisedNode) -> None:
     node.reserve([{"module_id": 7, "serial": "AN7"}])
 
 
-def other_serial(node: Node) -> None:
+def other_serial(node: SupervisedNode) -> None:
     (node.root / "hl-smi.csv").write_text("3, 1, AN1\n5, 0, AN9\n")
 
 
-def card_gone(node: Node) -> None:
+def card_gone(node: SupervisedNode) -> None:
     (node.root / "hl-smi.csv").write_text("3, 1, AN1\n")
 
 
-def no_driver(node: Node) -> None:
+def no_driver(node: SupervisedNode) -> None:
     (node.root / "hl-smi.csv").unlink()
 
 
-def no_weights(node: Node) -> None:
+def no_weights(node: SupervisedNode) -> None:
     (node.weights / "config.json").unlink()
 
 
-def shard_missing(node: Node) -> None:
+def shard_missing(node: SupervisedNode) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (node.weights / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def fetched_shard_cut_short(node: Node) -> None:
+def fetched_shard_cut_short(node: SupervisedNode) -> None:
     entry = {"name": "model.safetensors", "size": 5, "sha256": "0"}
     record = {"source": "hub", "repository": "owner/weights", "revision": "c0", "fetched": "2026", "files": [entry]}
     (node.weights / ".gaudi-serving").mkdir()
     (node.weights / ".gaudi-serving/manifest.json").write_text(json.dumps({"schema": 1, **record}))
 
 
-def converted_shard_cut_short(node: Node) -> None:
+def converted_shard_cut_short(node: SupervisedNode) -> None:
     record = {"source": "/data/in", "tool": "fp8_dynamic", "shards": {"model.safetensors": {"bytes": 5}}}
     (node.weights / ".gaudi-serving").mkdir()
     (node.weights / ".gaudi-serving/fp8.json").write_text(json.dumps(record))
 
 
-def no_image(node: Node) -> None:
+def no_image(node: SupervisedNode) -> None:
     (node.root / "no_image").touch()
 
 
-def foreign_container(node: Node) -> None:
+def foreign_container(node: SupervisedNode) -> None:
     (node.root / "container.json").write_text(json.dumps({"name": "vllm-tiny", "pid": os.getpid(), "labels": {}}))
 
 
-def other_environment(node: Node) -> None:
+def other_environment(node: SupervisedNode) -> None:
     (node.instances / "environment").write_text("PT_HPU_LAZY_MODE=0\n")
 
 
-def of_1_24(node: Node) -> None:
+def of_1_24(node: SupervisedNode) -> None:
     node.plan["release"] = "1.24.1"
     node.write_plan()
 
 
-def one_card_translated(node: Node) -> None:
+def one_card_translated(node: SupervisedNode) -> None:
     of_1_24(node)
     node.card("0000:33:00.0", 0, "identity")
     node.card("0000:34:00.0", 1, "DMA-FQ")
@@ -464,17 +464,17 @@ def one_card_translated(node: Node) -> None:
     node.card("0000:35:00.0", 2, "DMA")
 
 
-def newer_driver_translated(node: Node) -> None:
+def newer_driver_translated(node: SupervisedNode) -> None:
     (node.root / "driver").write_text("1.24.1-b336d5e\n")
     node.card("0000:34:00.0", 1, "DMA")
 
 
-def translated_all_the_same(node: Node) -> None:
+def translated_all_the_same(node: SupervisedNode) -> None:
     one_card_translated(node)
     (node.root / "proc/cmdline").write_text("ro intel_iommu=on iommu=pt\n")
 
 
-def allowed_in_a_damaged_file(node: Node) -> None:
+def allowed_in_a_damaged_file(node: SupervisedNode) -> None:
     one_card_translated(node)
     (node.instances / "let_through.json").write_text('{"allowed": ["iom')
 
@@ -510,7 +510,9 @@ CHECKS = [
 
 
 @pytest.mark.parametrize(("prepare", "kind", "code", "words"), CHECKS, ids=[check[0].__name__ for check in CHECKS])
-def test_refused_before_a_container_starts(node: Node, prepare: Any, kind: str, code: int, words: str) -> None:
+def test_refused_before_a_container_starts(
+    node: SupervisedNode, prepare: Any, kind: str, code: int, words: str
+) -> None:
     prepare(node)
     got, output = node.run()
     (node.root / "container.json").unlink(missing_ok=True)
@@ -520,31 +522,33 @@ def test_refused_before_a_container_starts(node: Node, prepare: Any, kind: str, 
     assert not [call for call in node.calls if call[0] == "run"] if (node.root / "calls").exists() else True
 
 
-def served_by_others(node: Node) -> None:
+def served_by_others(node: SupervisedNode) -> None:
     of_1_24(node)
     for module, kind in ((0, "identity"), (1, "identity"), (2, "DMA")):
         node.card(f"0000:3{module}:00.0", module, kind)
 
 
-def without_an_iommu(node: Node) -> None:
+def without_an_iommu(node: SupervisedNode) -> None:
     of_1_24(node)
     (node.root / "sys/bus/pci/devices/0000:33:00.0").mkdir(parents=True)
     (node.root / "sys/bus/pci/devices/0000:33:00.0/vendor").write_text("0x1da3\n")
 
 
-def of_an_earlier_release(node: Node) -> None:
+def of_an_earlier_release(node: SupervisedNode) -> None:
     one_card_translated(node)
     node.plan["release"] = "1.23"
     node.write_plan()
 
 
-def allowed_by_the_site(node: Node) -> None:
+def allowed_by_the_site(node: SupervisedNode) -> None:
     one_card_translated(node)
     (node.instances / "let_through.json").write_text('{"let_through": [], "allowed": ["driver", "iommu"]}')
 
 
 @pytest.mark.parametrize("prepare", [served_by_others, without_an_iommu, of_an_earlier_release, allowed_by_the_site])
-def test_cards_that_the_iommu_lets_through_start(node: Node, prepare: Callable[[Node], None]) -> None:
+def test_cards_that_the_iommu_lets_through_start(
+    node: SupervisedNode, prepare: Callable[[SupervisedNode], None]
+) -> None:
     prepare(node)
     process = node.start()
     node.wait_ready()
@@ -552,7 +556,7 @@ def test_cards_that_the_iommu_lets_through_start(node: Node, prepare: Callable[[
     assert process.wait(PATIENCE) == 0
 
 
-def test_what_runs_is_not_stopped_because_an_iommu_translates(node: Node) -> None:
+def test_what_runs_is_not_stopped_because_an_iommu_translates(node: SupervisedNode) -> None:
     """It shows that at its next start; so does a run, and the doctor."""
     of_1_24(node)
     first = node.start()
@@ -569,7 +573,7 @@ def test_what_runs_is_not_stopped_because_an_iommu_translates(node: Node) -> Non
     assert (got, node.state["reason"]["kind"], node.state["reason"]["retry"]) == (78, TRANSLATES, False)
 
 
-def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:
+def test_a_taken_port_is_named_with_its_holder(node: SupervisedNode) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", node.port))
         holder.listen()
@@ -578,7 +582,7 @@ def test_a_taken_port_is_named_with_its_holder(node: Node) -> None:
     assert f"(pid {os.getpid()}, uid {os.getuid()})" in node.state["reason"]["message"]
 
 
-def test_a_taken_port_is_named_with_the_instance_that_has_it(node: Node) -> None:
+def test_a_taken_port_is_named_with_the_instance_that_has_it(node: SupervisedNode) -> None:
     other = {"name": "vllm-other", "pid": os.getpid(), "labels": {LABEL_INSTANCE: "other"}}
     with socket.create_server(("127.0.0.1", node.port)):
         (node.root / "container.json").write_text(json.dumps(other))
@@ -591,7 +595,7 @@ def test_a_taken_port_is_named_with_the_instance_that_has_it(node: Node) -> None
     assert "Stop it (systemctl stop vllm-other), or give one of the two" in node.state["reason"]["message"]
 
 
-def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> None:
+def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: SupervisedNode) -> None:
     node.scenario(lines=WARM_UP)
     first = node.start()
     node.wait_ready()
@@ -612,7 +616,9 @@ def test_a_killed_supervisor_is_followed_by_one_that_attaches(node: Node) -> Non
     assert not node.container_exists()
 
 
-def test_what_the_log_says_after_the_endpoint_answered_is_in_the_state_before_the_next_look(node: Node) -> None:
+def test_what_the_log_says_after_the_endpoint_answered_is_in_the_state_before_the_next_look(
+    node: SupervisedNode,
+) -> None:
     process = node.start(FAKE_POLL_SERVING="3600")
     node.wait_ready()
     assert node.state["warm_up_seconds"] is None
@@ -623,7 +629,7 @@ def test_what_the_log_says_after_the_endpoint_answered_is_in_the_state_before_th
     assert process.wait(PATIENCE) == 0
 
 
-def killed_before_another_plan(node: Node) -> int:
+def killed_before_another_plan(node: SupervisedNode) -> int:
     """Have a container serve whose supervisor was killed and whose plan is another one by now; returns its process."""
     first = node.start()
     node.wait_ready()
@@ -636,7 +642,7 @@ def killed_before_another_plan(node: Node) -> int:
     return pid
 
 
-def test_a_container_of_an_older_plan_is_drained_while_the_watchdog_is_fed(node: Node) -> None:
+def test_a_container_of_an_older_plan_is_drained_while_the_watchdog_is_fed(node: SupervisedNode) -> None:
     killed_before_another_plan(node)
     with ThreadPoolExecutor() as pool:
         answer = ask_slowly(node, pool)
@@ -651,7 +657,7 @@ def test_a_container_of_an_older_plan_is_drained_while_the_watchdog_is_fed(node:
     assert "No request runs any more: stopping the server. Removed the container vllm-tiny." in output
 
 
-def test_a_container_of_an_older_plan_that_served_nobody_is_not_waited_for(node: Node) -> None:
+def test_a_container_of_an_older_plan_that_served_nobody_is_not_waited_for(node: SupervisedNode) -> None:
     """Nor does an address end anything that no state of ours has."""
     killed_before_another_plan(node)
     node.state_file.write_text(json.dumps({**node.state, "endpoint": "nowhere"}))
@@ -662,7 +668,7 @@ def test_a_container_of_an_older_plan_that_served_nobody_is_not_waited_for(node:
     assert "<6>gaudi-serving: Removed the container vllm-tiny." in output
 
 
-def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
+def test_a_container_of_an_older_plan_is_replaced(node: SupervisedNode) -> None:
     pid = killed_before_another_plan(node)
     second = node.start()
     node.wait_ready()
@@ -671,7 +677,7 @@ def test_a_container_of_an_older_plan_is_replaced(node: Node) -> None:
     assert second.wait(PATIENCE) == 0
 
 
-def test_hands_over_to_the_program_on_disk(node: Node) -> None:
+def test_hands_over_to_the_program_on_disk(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     pid = node.container_pid()
@@ -689,7 +695,7 @@ def test_hands_over_to_the_program_on_disk(node: Node) -> None:
     assert not node.container_exists()
 
 
-def test_a_stop_right_after_a_reload_is_not_lost(node: Node) -> None:
+def test_a_stop_right_after_a_reload_is_not_lost(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     process.send_signal(signal.SIGHUP)
@@ -700,7 +706,7 @@ def test_a_stop_right_after_a_reload_is_not_lost(node: Node) -> None:
     assert not node.container_exists()
 
 
-def install_library(node: Node, name: str) -> None:
+def install_library(node: SupervisedNode, name: str) -> None:
     """Make a library current in one rename, as the module node_files does."""
     programs = node.root / "programs"
     shutil.copytree(ROOT / "module_utils/gaudi", programs / name / "gaudi")
@@ -708,7 +714,7 @@ def install_library(node: Node, name: str) -> None:
     (programs / "link").replace(programs / "gaudi")
 
 
-def test_a_new_library_is_read_by_the_supervisor_alone(node: Node) -> None:
+def test_a_new_library_is_read_by_the_supervisor_alone(node: SupervisedNode) -> None:
     (node.root / "programs").mkdir()
     install_library(node, "library-one")
     module = node.root / "programs/library-one/gaudi/serving/answers.py"
@@ -729,7 +735,7 @@ def test_a_new_library_is_read_by_the_supervisor_alone(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_program_that_was_replaced_while_it_was_read_is_no_current_one(node: Node) -> None:
+def test_a_program_that_was_replaced_while_it_was_read_is_no_current_one(node: SupervisedNode) -> None:
     programs = node.root / "programs"
     shutil.copytree(ROOT / "roles/vllm_service/files", programs)
     # A run of the playbook replaces a file that was read already, while a later one is read.
@@ -758,7 +764,7 @@ def test_without_the_library_the_supervisor_says_so() -> None:
     )
 
 
-def ask_slowly(node: Node, pool: ThreadPoolExecutor) -> Future[int]:
+def ask_slowly(node: SupervisedNode, pool: ThreadPoolExecutor) -> Future[int]:
     """Ask the server something that runs until the file slow-may-end is there."""
     url = f"http://127.0.0.1:{node.port}/slow"
     answer = pool.submit(lambda: int(urllib.request.urlopen(url, timeout=PATIENCE).status))
@@ -767,7 +773,7 @@ def ask_slowly(node: Node, pool: ThreadPoolExecutor) -> Future[int]:
     return answer
 
 
-def test_requests_in_flight_finish_before_the_container_is_stopped(node: Node) -> None:
+def test_requests_in_flight_finish_before_the_container_is_stopped(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     with ThreadPoolExecutor() as pool:
@@ -783,7 +789,7 @@ def test_requests_in_flight_finish_before_the_container_is_stopped(node: Node) -
     assert not node.container_exists()
 
 
-def test_what_still_runs_after_the_grace_period_is_cut_and_that_is_said(node: Node) -> None:
+def test_what_still_runs_after_the_grace_period_is_cut_and_that_is_said(node: SupervisedNode) -> None:
     process = node.start("--stop-grace", "3")
     node.wait_ready()
     with ThreadPoolExecutor() as pool:
@@ -796,7 +802,9 @@ def test_what_still_runs_after_the_grace_period_is_cut_and_that_is_said(node: No
 
 
 @pytest.mark.parametrize("told", [False, "x", "inf", "NaN", "-1e999"])
-def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(node: Node, told: object) -> None:
+def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(
+    node: SupervisedNode, told: object
+) -> None:
     node.scenario(metrics=told)
     process = node.start()
     node.wait_ready()
@@ -806,7 +814,7 @@ def test_a_server_that_does_not_count_its_requests_is_stopped_and_that_is_said(n
     assert "so streams in flight are cut." in output
 
 
-def test_a_server_that_finishes_requests_itself_is_given_the_time(node: Node) -> None:
+def test_a_server_that_finishes_requests_itself_is_given_the_time(node: SupervisedNode) -> None:
     node.scenario(metrics=False)
     node.plan["arguments"] += ["--shutdown-timeout", "60"]
     node.write_plan()
@@ -822,7 +830,7 @@ def test_a_server_that_finishes_requests_itself_is_given_the_time(node: Node) ->
     assert "it has 60 s to finish them." in output
 
 
-def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
+def test_a_guarded_server_lets_nobody_in_while_it_drains(node: SupervisedNode) -> None:
     node.guard(KEY.decode())
     process = node.start()
     node.wait_ready()
@@ -844,7 +852,7 @@ def test_a_guarded_server_lets_nobody_in_while_it_drains(node: Node) -> None:
     assert through_the_guard(node)["type"] == "through"
 
 
-def through_the_guard(node: Node) -> dict[str, Any]:
+def through_the_guard(node: SupervisedNode) -> dict[str, Any]:
     """How the guard of the container answers a new request with the right key."""
     (run,) = [call for call in node.calls if call[0] == "run"][-1:]
     seen = {target: source for source, target in re.findall(r"source=([^,]+),target=([^,]+),readonly", " ".join(run))}
@@ -853,7 +861,7 @@ def through_the_guard(node: Node) -> dict[str, Any]:
     return answered
 
 
-def test_a_state_that_cannot_be_written_ends_nothing(node: Node) -> None:
+def test_a_state_that_cannot_be_written_ends_nothing(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     # Even root cannot write a file below what is none.
@@ -881,7 +889,7 @@ def test_a_state_that_cannot_be_written_ends_nothing(node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_state_ends_nothing(kind: str, node: Node) -> None:
+def test_a_damaged_state_ends_nothing(kind: str, node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     process.kill()
@@ -899,7 +907,7 @@ def test_a_damaged_state_ends_nothing(kind: str, node: Node) -> None:
 
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("file", ["plan.json", "environment"])
-def test_a_damaged_file_is_named(file: str, kind: str, node: Node) -> None:
+def test_a_damaged_file_is_named(file: str, kind: str, node: SupervisedNode) -> None:
     path = node.instances / file
     damage(path, kind)
     code, output = node.run()
@@ -910,7 +918,7 @@ def test_a_damaged_file_is_named(file: str, kind: str, node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", ["empty", "other types", "a directory", "a dangling link"])
-def test_damaged_reservations_are_made_up_for(kind: str, node: Node) -> None:
+def test_damaged_reservations_are_made_up_for(kind: str, node: SupervisedNode) -> None:
     damage(node.root / "state/cards.lock", kind)
     process = node.start()
     node.wait_ready()
@@ -920,7 +928,7 @@ def test_damaged_reservations_are_made_up_for(kind: str, node: Node) -> None:
     assert "taken from the plans of tiny" in output
 
 
-def test_an_attached_instance_lets_requests_in_again(node: Node) -> None:
+def test_an_attached_instance_lets_requests_in_again(node: SupervisedNode) -> None:
     """Its predecessor was killed while it drained."""
     node.guard("a-key-of-sixteen")
     process = node.start()
@@ -942,7 +950,7 @@ def test_an_attached_instance_lets_requests_in_again(node: Node) -> None:
     assert successor.wait(PATIENCE) == 0
 
 
-def test_a_server_that_is_slow_to_count_is_asked_again(node: Node) -> None:
+def test_a_server_that_is_slow_to_count_is_asked_again(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     (node.root / "no-metrics").touch()
@@ -956,7 +964,7 @@ def test_a_server_that_is_slow_to_count_is_asked_again(node: Node) -> None:
     assert "No request runs any more" in output
 
 
-def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: Node) -> None:
+def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     pid = node.container_pid()
@@ -977,7 +985,7 @@ def test_nothing_is_handed_over_while_another_plan_lies_on_the_disk(node: Node) 
 GUARDED = (b"guarded", b"guarded by " + hashlib.sha256(b"another guard").hexdigest().encode())
 
 
-def container_of_an_earlier_release(node: Node, guarded: bytes = GUARDED[0]) -> None:
+def container_of_an_earlier_release(node: SupervisedNode, guarded: bytes = GUARDED[0]) -> None:
     """Have a guarded container run whose plan does not name the guard."""
     process = node.start()
     node.wait_ready()
@@ -993,7 +1001,7 @@ def container_of_an_earlier_release(node: Node, guarded: bytes = GUARDED[0]) -> 
 
 
 @pytest.mark.parametrize("guarded", GUARDED)
-def test_a_container_of_an_earlier_release_is_taken_over(node: Node, guarded: bytes) -> None:
+def test_a_container_of_an_earlier_release_is_taken_over(node: SupervisedNode, guarded: bytes) -> None:
     container_of_an_earlier_release(node, guarded)
     pid = node.container_pid()
     process = node.start()
@@ -1008,7 +1016,9 @@ def test_a_container_of_an_earlier_release_is_taken_over(node: Node, guarded: by
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_guarded_container_of_an_earlier_release_that_ended_is_not_replaced_by_an_open_one(node: Node) -> None:
+def test_a_guarded_container_of_an_earlier_release_that_ended_is_not_replaced_by_an_open_one(
+    node: SupervisedNode,
+) -> None:
     container_of_an_earlier_release(node)
     assert node.run(action="clean")[0] == 0
     (node.root / "calls").unlink()
@@ -1022,12 +1032,12 @@ class Thief(ThreadingHTTPServer):
     """Somebody on the node who answers as the server would, and keeps what he gets."""
 
     def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", port), Stolen)
+        super().__init__(("127.0.0.1", port), ThiefHandler)
         self.got: list[str] = []
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
 
-class Stolen(BaseHTTPRequestHandler):
+class ThiefHandler(BaseHTTPRequestHandler):
     """One request."""
 
     server: Thief
@@ -1045,7 +1055,7 @@ class Stolen(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_who_takes_the_port_first_gets_nothing_and_is_not_ready(node: Node, guarded: bool) -> None:
+def test_who_takes_the_port_first_gets_nothing_and_is_not_ready(node: SupervisedNode, guarded: bool) -> None:
     if guarded:
         node.guard("a-key-of-sixteen")
     node.scenario(lines=["INFO loading"], serve=False)
@@ -1065,7 +1075,7 @@ def test_who_takes_the_port_first_gets_nothing_and_is_not_ready(node: Node, guar
     assert not node.container_exists()
 
 
-def test_who_takes_the_port_of_a_server_that_has_lost_it_gets_nothing(node: Node) -> None:
+def test_who_takes_the_port_of_a_server_that_has_lost_it_gets_nothing(node: SupervisedNode) -> None:
     node.guard("a-key-of-sixteen")
     process = node.start("--unhealthy", "1")
     node.wait_ready()
@@ -1079,32 +1089,32 @@ def test_who_takes_the_port_of_a_server_that_has_lost_it_gets_nothing(node: Node
     assert node.state["reason"]["kind"] == "not-answering"
 
 
-def no_key_file(node: Node) -> None:
+def no_key_file(node: SupervisedNode) -> None:
     (node.instances / "guard/keys.json").unlink()
 
 
-def empty_key_file(node: Node) -> None:
+def empty_key_file(node: SupervisedNode) -> None:
     (node.instances / "guard/keys.json").write_text("")
 
 
-def keys_themselves(node: Node) -> None:
+def keys_themselves(node: SupervisedNode) -> None:
     (node.instances / "guard/keys.json").write_text("a-key-of-sixteen\n")
 
 
-def another_form(node: Node) -> None:
+def another_form(node: SupervisedNode) -> None:
     (node.instances / "guard/keys.json").write_text('{"schema": 1, "keys": [{"name": "x"}]}')
 
 
-def no_guard(node: Node) -> None:
+def no_guard(node: SupervisedNode) -> None:
     (node.root / "programs/guard/gaudi_guard.py").unlink()
 
 
-def no_middleware(node: Node) -> None:
+def no_middleware(node: SupervisedNode) -> None:
     node.plan["arguments"] = node.plan["arguments"][:-2]
     node.write_plan()
 
 
-def no_mount(node: Node) -> None:
+def no_mount(node: SupervisedNode) -> None:
     node.plan["container"]["mounts"] = node.plan["container"]["mounts"][:-1]
     node.write_plan()
 
@@ -1121,7 +1131,7 @@ def no_mount(node: Node) -> None:
         (no_mount, "plan"),
     ],
 )
-def test_what_is_guarded_never_starts_without_its_guard(node: Node, damage_it: Any, kind: str) -> None:
+def test_what_is_guarded_never_starts_without_its_guard(node: SupervisedNode, damage_it: Any, kind: str) -> None:
     node.guard("a-key-of-sixteen")
     damage_it(node)
     code, output = node.run()
@@ -1130,7 +1140,7 @@ def test_what_is_guarded_never_starts_without_its_guard(node: Node, damage_it: A
     assert not (node.root / "calls").exists() or not [call for call in node.calls if call[0] == "run"]
 
 
-def test_a_supervisor_without_anything_to_ask_with_says_so_and_tries_again(node: Node) -> None:
+def test_a_supervisor_without_anything_to_ask_with_says_so_and_tries_again(node: SupervisedNode) -> None:
     node.guard("a-key-of-sixteen")
     # Where its own token's digest goes for the guard.
     door = node.state_file.parent / "door"
@@ -1149,7 +1159,7 @@ def test_a_node_without_the_docker_command_is_told_which_role_brings_it(monkeypa
     assert (found.value.reason.kind, found.value.reason.retry) == ("engine-missing", False)
 
 
-def test_a_guarded_instance_without_any_key_starts_and_lets_nobody_in(node: Node) -> None:
+def test_a_guarded_instance_without_any_key_starts_and_lets_nobody_in(node: SupervisedNode) -> None:
     """Its keys are made later, with playbooks/keys.yml."""
     node.guard()
     process = node.start()
@@ -1158,7 +1168,7 @@ def test_a_guarded_instance_without_any_key_starts_and_lets_nobody_in(node: Node
     assert process.wait(PATIENCE) == 0
 
 
-def test_the_supervisor_asks_with_a_token_of_its_own_for_each_start(node: Node) -> None:
+def test_the_supervisor_asks_with_a_token_of_its_own_for_each_start(node: SupervisedNode) -> None:
     node.guard("a-key-of-sixteen")
     token_file = node.state_file.parent / "probe"
     seen = []
@@ -1177,7 +1187,7 @@ def test_the_supervisor_asks_with_a_token_of_its_own_for_each_start(node: Node) 
     assert seen[-1] not in (token_file.parent / "door/probe").read_text()
 
 
-def test_a_successor_asks_with_the_token_of_the_server_that_runs(node: Node) -> None:
+def test_a_successor_asks_with_the_token_of_the_server_that_runs(node: SupervisedNode) -> None:
     node.guard("a-key-of-sixteen")
     process = node.start()
     node.wait_ready()
@@ -1195,14 +1205,14 @@ def test_a_successor_asks_with_the_token_of_the_server_that_runs(node: Node) -> 
         successor.communicate()
 
 
-def test_what_clients_ask_for_does_not_push_the_reason_out(node: Node) -> None:
+def test_what_clients_ask_for_does_not_push_the_reason_out(node: SupervisedNode) -> None:
     asked = [f'INFO:     127.0.0.1:{number} - "GET /?x HTTP/1.1" 401 Unauthorized' for number in range(1, 500)]
     node.scenario(lines=["api_server.py: error: unrecognized arguments: --nonsense", *asked], exit=2)
     code, _ = node.run()
     assert (code, node.state["reason"]["kind"]) == (78, "unknown-argument")
 
 
-def test_who_may_ask_without_a_key_is_shown_with_its_reason(node: Node) -> None:
+def test_who_may_ask_without_a_key_is_shown_with_its_reason(node: SupervisedNode) -> None:
     node.plan["listen"]["open_without_keys"] = "the gateway asks for keys"
     node.write_plan()
     process = node.start()
@@ -1212,7 +1222,7 @@ def test_who_may_ask_without_a_key_is_shown_with_its_reason(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_a_changed_unit_has_systemd_start_the_supervisor_anew(node: Node) -> None:
+def test_a_changed_unit_has_systemd_start_the_supervisor_anew(node: SupervisedNode) -> None:
     unit = node.root / "vllm-tiny.service"
     unit.write_text("[Service]\n")
     driver = Path(__file__).resolve().parent / "driver.py"
@@ -1238,7 +1248,7 @@ def test_a_changed_unit_has_systemd_start_the_supervisor_anew(node: Node) -> Non
     assert successor.wait(PATIENCE) == 0
 
 
-def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:
+def test_a_server_that_hangs_is_not_said_to_serve(node: SupervisedNode) -> None:
     process = node.start("--unhealthy", "1")
     node.wait_ready()
     (node.root / "unwell").touch()
@@ -1248,7 +1258,7 @@ def test_a_server_that_hangs_is_not_said_to_serve(node: Node) -> None:
     assert [call for call in node.calls if call[:3] == ["stop", "-t", "10"]], "the deaf are not waited for"
 
 
-def test_a_firewall_before_a_server_that_serves_is_named(node: Node) -> None:
+def test_a_firewall_before_a_server_that_serves_is_named(node: SupervisedNode) -> None:
     process = node.start("--unhealthy", "2", FAKE_HTTP_TIMEOUT="1")
     node.wait_ready()
     (node.root / "shut").touch()
@@ -1257,7 +1267,7 @@ def test_a_firewall_before_a_server_that_serves_is_named(node: Node) -> None:
     assert (process.returncode, node.state["reason"]["kind"]) == (75, "port-blocked")
 
 
-def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
+def test_a_deaf_server_is_killed_after_the_grace_period(node: SupervisedNode) -> None:
     node.scenario(deaf=True)
     process = node.start("--stop-grace", "1")
     node.wait_ready()
@@ -1266,7 +1276,7 @@ def test_a_deaf_server_is_killed_after_the_grace_period(node: Node) -> None:
     assert not node.container_exists()
 
 
-def test_a_stop_before_the_container_exists_is_not_lost(node: Node) -> None:
+def test_a_stop_before_the_container_exists_is_not_lost(node: SupervisedNode) -> None:
     node.scenario(create_delay=1.0)
     process = node.start()
     node.wait_for(lambda: node.state_file.exists() and node.state["phase"] == "starting", "docker run")
@@ -1275,7 +1285,7 @@ def test_a_stop_before_the_container_exists_is_not_lost(node: Node) -> None:
     assert not node.container_exists()
 
 
-def test_the_engine_comes_back_with_the_container(node: Node) -> None:
+def test_the_engine_comes_back_with_the_container(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     pid = node.container_pid()
@@ -1293,7 +1303,7 @@ def test_the_engine_comes_back_with_the_container(node: Node) -> None:
     assert process.wait(PATIENCE) == 0
 
 
-def test_the_engine_comes_back_without_the_container(node: Node) -> None:
+def test_the_engine_comes_back_without_the_container(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     (node.root / "engine_down").touch()
@@ -1305,7 +1315,7 @@ def test_the_engine_comes_back_without_the_container(node: Node) -> None:
     assert "live-restore" in node.state["reason"]["message"]
 
 
-def test_the_engine_stays_away(node: Node) -> None:
+def test_the_engine_stays_away(node: SupervisedNode) -> None:
     process = node.start("--engine-wait", "1")
     node.wait_ready()
     (node.root / "engine_down").touch()
@@ -1313,7 +1323,7 @@ def test_the_engine_stays_away(node: Node) -> None:
     assert node.state["reason"]["kind"] == "engine-unreachable"
 
 
-def test_a_stop_without_an_engine_says_what_may_be_left(node: Node) -> None:
+def test_a_stop_without_an_engine_says_what_may_be_left(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     (node.root / "engine_down").touch()
@@ -1323,7 +1333,7 @@ def test_a_stop_without_an_engine_says_what_may_be_left(node: Node) -> None:
     assert "may still be running" in node.state["reason"]["message"]
 
 
-def test_a_stop_while_the_engine_is_awaited_says_what_may_be_left(node: Node) -> None:
+def test_a_stop_while_the_engine_is_awaited_says_what_may_be_left(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     first.kill()
@@ -1339,14 +1349,14 @@ def test_a_stop_while_the_engine_is_awaited_says_what_may_be_left(node: Node) ->
     assert node.container_runs()
 
 
-def test_no_engine_at_the_start(node: Node) -> None:
+def test_no_engine_at_the_start(node: SupervisedNode) -> None:
     (node.root / "engine_down").touch()
     code, output = node.run("--engine-wait", "0.5")
     assert code == 75
     assert "did not answer for 0.5 s" in output
 
 
-def test_a_crash_loop_slows_down_and_ends(node: Node) -> None:
+def test_a_crash_loop_slows_down_and_ends(node: SupervisedNode) -> None:
     node.scenario(lines=["OSError: [Errno 98] address already in use"], exit=1)
     codes = []
     for _ in range(3):
@@ -1360,7 +1370,7 @@ def test_a_crash_loop_slows_down_and_ends(node: Node) -> None:
     assert node.state["failures"] == 1
 
 
-def test_a_crash_after_long_service_is_a_first_failure(node: Node) -> None:
+def test_a_crash_after_long_service_is_a_first_failure(node: SupervisedNode) -> None:
     node.scenario(lines=["ValueError: boom"], exit=1)
     node.run()
     node.scenario()
@@ -1373,7 +1383,7 @@ def test_a_crash_after_long_service_is_a_first_failure(node: Node) -> None:
     assert node.state["failures"] == 1
 
 
-def test_what_ended_an_earlier_start_is_no_reason_after_a_success(node: Node) -> None:
+def test_what_ended_an_earlier_start_is_no_reason_after_a_success(node: SupervisedNode) -> None:
     node.scenario(lines=["ValueError: boom"], exit=1)
     node.run()
     node.scenario()
@@ -1391,7 +1401,7 @@ def test_what_ended_an_earlier_start_is_no_reason_after_a_success(node: Node) ->
     assert not any("boom" in text for text in node.statuses)
 
 
-def test_a_new_boot_forgets_failures(node: Node) -> None:
+def test_a_new_boot_forgets_failures(node: SupervisedNode) -> None:
     node.scenario(lines=["ValueError: boom"], exit=1)
     node.run()
     (node.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
@@ -1399,7 +1409,7 @@ def test_a_new_boot_forgets_failures(node: Node) -> None:
     assert node.state["failures"] == 1
 
 
-def driven(node: Node, *modules: int, disabled: int | None = None) -> None:
+def driven(node: SupervisedNode, *modules: int, disabled: int | None = None) -> None:
     """Have the driver show these cards in /sys, one of them perhaps as disabled, and hl-smi list them."""
     accel = node.root / "sys/class/accel"
     shutil.rmtree(accel, ignore_errors=True)
@@ -1412,7 +1422,7 @@ def driven(node: Node, *modules: int, disabled: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("how", ["gone", "disabled"])
-def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: Node, how: str) -> None:
+def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: SupervisedNode, how: str) -> None:
     # It is to be noticed within 30 s, and is looked for twice.
     assert clock.POLL_SERVING <= 10
     driven(node, 0, 1)
@@ -1445,7 +1455,7 @@ def test_a_card_that_is_lost_while_serving_is_noticed_and_waited_for(node: Node,
     assert again.wait(PATIENCE) == 0
 
 
-def test_a_server_that_ends_because_its_card_is_lost_waits_for_it_as_well(node: Node) -> None:
+def test_a_server_that_ends_because_its_card_is_lost_waits_for_it_as_well(node: SupervisedNode) -> None:
     driven(node, 0, 1)
     process = node.start(FAKE_POLL_SERVING="60")
     node.wait_ready()
@@ -1456,7 +1466,7 @@ def test_a_server_that_ends_because_its_card_is_lost_waits_for_it_as_well(node: 
     assert "The card of module 0 was lost while it served" in output
 
 
-def test_a_card_that_is_not_there_for_one_look_is_not_lost(node: Node) -> None:
+def test_a_card_that_is_not_there_for_one_look_is_not_lost(node: SupervisedNode) -> None:
     driven(node, 0, 1)
     watched = Cards(node.root / "sys", [0, 1])
     driven(node, 1)
@@ -1469,7 +1479,7 @@ def test_a_card_that_is_not_there_for_one_look_is_not_lost(node: Node) -> None:
     assert Cards(node.root / "nothing", [0, 1]).lost() is None
 
 
-def test_who_waits_for_a_card_can_be_stopped(node: Node) -> None:
+def test_who_waits_for_a_card_can_be_stopped(node: SupervisedNode) -> None:
     driven(node, 0, 1)
     process = node.start()
     node.wait_ready()
@@ -1482,7 +1492,7 @@ def test_who_waits_for_a_card_can_be_stopped(node: Node) -> None:
     assert node.state["phase"] == "stopped"
 
 
-def test_a_server_that_stops_answering_is_ended(node: Node) -> None:
+def test_a_server_that_stops_answering_is_ended(node: SupervisedNode) -> None:
     process = node.start("--unhealthy", "0.5")
     node.wait_ready()
     (node.root / "unwell").touch()
@@ -1492,7 +1502,7 @@ def test_a_server_that_stops_answering_is_ended(node: Node) -> None:
     assert not node.container_exists()
 
 
-def test_who_paused_the_container_is_told_what_ends_that(node: Node) -> None:
+def test_who_paused_the_container_is_told_what_ends_that(node: SupervisedNode) -> None:
     process = node.start("--unhealthy", "0.5")
     node.wait_ready()
     (node.root / "paused").touch()
@@ -1503,7 +1513,7 @@ def test_who_paused_the_container_is_told_what_ends_that(node: Node) -> None:
     assert said in node.state["reason"]["message"]
 
 
-def test_a_short_illness_is_survived(node: Node) -> None:
+def test_a_short_illness_is_survived(node: SupervisedNode) -> None:
     process = node.start("--unhealthy", "30")
     node.wait_ready()
     (node.root / "unwell").touch()
@@ -1513,7 +1523,7 @@ def test_a_short_illness_is_survived(node: Node) -> None:
     assert process.poll() is None
 
 
-def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
+def test_two_supervisors_of_one_instance_are_impossible(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     code, output = node.run("--engine-wait", "0.5")
@@ -1526,7 +1536,7 @@ def test_two_supervisors_of_one_instance_are_impossible(node: Node) -> None:
     assert node.container_runs()
 
 
-def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: Node) -> None:
+def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: SupervisedNode) -> None:
     node.start()
     node.wait_ready()
     node.state_file.with_name("lock").unlink()
@@ -1535,7 +1545,7 @@ def test_a_lock_that_is_another_file_by_now_keeps_a_second_supervisor_out(node: 
     assert node.container_runs()
 
 
-def test_a_state_that_a_mount_hides_keeps_a_second_supervisor_out(node: Node) -> None:
+def test_a_state_that_a_mount_hides_keeps_a_second_supervisor_out(node: SupervisedNode) -> None:
     """What is mounted over it brings a directory of its own, where nobody has locked anything."""
     process = node.start()
     node.wait_ready()
@@ -1549,7 +1559,9 @@ def test_a_state_that_a_mount_hides_keeps_a_second_supervisor_out(node: Node) ->
     assert node.container_runs()
 
 
-def test_without_the_directory_of_its_plan_there_is_nothing_to_run_and_clean_ends_the_container(node: Node) -> None:
+def test_without_the_directory_of_its_plan_there_is_nothing_to_run_and_clean_ends_the_container(
+    node: SupervisedNode,
+) -> None:
     first = node.start()
     node.wait_ready()
     first.kill()
@@ -1562,7 +1574,7 @@ def test_without_the_directory_of_its_plan_there_is_nothing_to_run_and_clean_end
     assert (code, node.container_exists()) == (0, False), output
 
 
-def test_a_lock_that_somebody_holds_for_a_while_is_waited_for(node: Node) -> None:
+def test_a_lock_that_somebody_holds_for_a_while_is_waited_for(node: SupervisedNode) -> None:
     lock = node.state_file.with_name("lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with held(lock) as holder:
@@ -1578,7 +1590,7 @@ def test_a_lock_that_somebody_holds_for_a_while_is_waited_for(node: Node) -> Non
     node.wait_ready()
 
 
-def test_who_waits_for_the_lock_can_be_stopped(node: Node) -> None:
+def test_who_waits_for_the_lock_can_be_stopped(node: SupervisedNode) -> None:
     lock = node.state_file.with_name("lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with held(lock):
@@ -1597,7 +1609,7 @@ LOCKS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", LOCKS)
-def test_whatever_lies_in_the_place_of_the_lock_ends_nothing(kind: str, node: Node) -> None:
+def test_whatever_lies_in_the_place_of_the_lock_ends_nothing(kind: str, node: SupervisedNode) -> None:
     lock = node.state_file.with_name("lock")
     first = node.start()
     node.wait_ready()
@@ -1618,7 +1630,7 @@ def test_whatever_lies_in_the_place_of_the_lock_ends_nothing(kind: str, node: No
     assert (code, node.container_exists()) == (0, False), output
 
 
-def test_a_state_without_a_place_is_said_and_waited_for_and_clean_ends_the_container(node: Node) -> None:
+def test_a_state_without_a_place_is_said_and_waited_for_and_clean_ends_the_container(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     first.kill()
@@ -1646,7 +1658,7 @@ def test_a_state_without_a_place_is_said_and_waited_for_and_clean_ends_the_conta
     assert "Traceback" not in output
 
 
-def test_clean_without_an_engine_says_what_may_still_run(node: Node) -> None:
+def test_clean_without_an_engine_says_what_may_still_run(node: SupervisedNode) -> None:
     (node.root / "engine_down").touch()
     code, output = node.run(action="clean")
     assert code == 1
@@ -1654,7 +1666,7 @@ def test_clean_without_an_engine_says_what_may_still_run(node: Node) -> None:
     assert "so the container vllm-tiny may still be running. Start the engine (systemctl start docker), then" in output
 
 
-def test_clean_removes_a_stray_container(node: Node) -> None:
+def test_clean_removes_a_stray_container(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     process.kill()
@@ -1667,7 +1679,7 @@ def test_clean_removes_a_stray_container(node: Node) -> None:
     assert node.run(action="clean") == (0, "There is no container of tiny.\n")
 
 
-def test_a_container_with_another_name_is_stopped_as_asked(node: Node) -> None:
+def test_a_container_with_another_name_is_stopped_as_asked(node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
     node.rename("oops")
@@ -1676,7 +1688,7 @@ def test_a_container_with_another_name_is_stopped_as_asked(node: Node) -> None:
     assert not node.container_exists()
 
 
-def test_a_container_with_another_name_is_taken_over_and_gets_its_name_back(node: Node) -> None:
+def test_a_container_with_another_name_is_taken_over_and_gets_its_name_back(node: SupervisedNode) -> None:
     first = node.start()
     node.wait_ready()
     pid = node.container_pid()
@@ -1696,7 +1708,7 @@ def test_a_container_with_another_name_is_taken_over_and_gets_its_name_back(node
     assert (code, "Removed the container oops." in output, node.container_exists()) == (0, True, False)
 
 
-def test_a_container_that_somebody_started_anew_has_the_patience_of_a_start(node: Node) -> None:
+def test_a_container_that_somebody_started_anew_has_the_patience_of_a_start(node: SupervisedNode) -> None:
     node.scenario(lines=WARM_UP)
     process = node.start("--unhealthy", "1")
     node.wait_ready()
@@ -1717,7 +1729,7 @@ def test_a_container_that_somebody_started_anew_has_the_patience_of_a_start(node
     assert (process.returncode, node.container_exists()) == (0, False)
 
 
-def test_a_successor_knows_that_somebody_started_the_container_anew(node: Node) -> None:
+def test_a_successor_knows_that_somebody_started_the_container_anew(node: SupervisedNode) -> None:
     node.scenario(lines=WARM_UP)
     first = node.start()
     node.wait_ready()
@@ -1731,20 +1743,20 @@ def test_a_successor_knows_that_somebody_started_the_container_anew(node: Node) 
     assert node.state["warm_up_seconds"] is None
 
 
-def test_the_watchdog_is_fed_before_what_a_start_leaves_is_put_away(node: Node) -> None:
+def test_the_watchdog_is_fed_before_what_a_start_leaves_is_put_away(node: SupervisedNode) -> None:
     node.scenario(lines=["INFO hello"], exit=1)
     node.run(WATCHDOG_USEC="600000000")
     # Once at the start, and not again for five minutes but for the end.
     assert node.messages.count("WATCHDOG=1") == 2
 
 
-def test_the_watchdog_is_fed(node: Node) -> None:
+def test_the_watchdog_is_fed(node: SupervisedNode) -> None:
     node.start(WATCHDOG_USEC="400000")
     node.wait_ready()
     node.wait_for(lambda: node.messages.count("WATCHDOG=1") > 2, "WATCHDOG=1")
 
 
-def test_state_is_for_root_only(node: Node) -> None:
+def test_state_is_for_root_only(node: SupervisedNode) -> None:
     node.start()
     node.wait_ready()
     assert oct(node.state_file.stat().st_mode & 0o777) == "0o600"

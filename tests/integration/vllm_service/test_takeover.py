@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.node import containers, states
 from ansible.module_utils.testing import patch_module_args
 
 from library import vllm_service_changes
-from tests.integration.vllm_service.node import HERE, PATIENCE, Node
+from tests.integration.vllm_service.node import HERE, PATIENCE, SupervisedNode
 from tests.integration.vllm_service.takeover import CASES, FOLDER, planned, rendered
 
 UNITS = "\n".join(
@@ -22,7 +22,7 @@ UNITS = "\n".join(
 )
 
 
-def set_up(node: Node, case: str, plan: dict[str, Any]) -> str:
+def set_up(node: SupervisedNode, case: str, plan: dict[str, Any]) -> str:
     """Lay out a case's files, have its container run, and return the label of that."""
     shutil.copytree(FOLDER / case, node.root, dirs_exist_ok=True)
     guard = node.root / "programs/guard/gaudi_guard.py"
@@ -35,7 +35,7 @@ def set_up(node: Node, case: str, plan: dict[str, Any]) -> str:
     return str(labels["gaudi-serving.plan"])
 
 
-def compared(node: Node, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def compared(node: SupervisedNode, plan: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the role finds of an instance before it writes a plan."""
     etc = node.instances.parent
     for module, name, path in (
@@ -66,7 +66,9 @@ def test_plan_and_environment_have_the_bytes_that_were_set_up(case: str) -> None
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_instance_that_was_set_up_is_taken_over(case: str, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instance_that_was_set_up_is_taken_over(
+    case: str, node: SupervisedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = planned(case)
     label = set_up(node, case, plan)
     before, pid = node.state, node.container_pid()

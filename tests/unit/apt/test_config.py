@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 from ansible.module_utils.gaudi.apt import config
-from ansible.module_utils.gaudi.apt.config import Proxy as Setting
+from ansible.module_utils.gaudi.apt.config import AptProxy as Setting
 from ansible.module_utils.gaudi.apt.config import Route
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import apt
@@ -57,7 +57,7 @@ def test_what_a_detector_prints(printed: str, proxy: str | None) -> None:
     assert config.detected(printed) == proxy
 
 
-class Proxy(http.server.BaseHTTPRequestHandler):
+class PackageProxy(http.server.BaseHTTPRequestHandler):
     """Answers for each host."""
 
     asked: ClassVar[list[str]] = []
@@ -76,8 +76,8 @@ class Proxy(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def proxy() -> Iterator[str]:
-    Proxy.asked = []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+    PackageProxy.asked = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), PackageProxy) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -109,7 +109,7 @@ def test_an_index_is_read_through_the_proxy_that_only_apt_knows(
         index_of(repository, "jammy", {})
     assert refused.value.id == "repository_not_read"
     assert "habanalabs-dkms" in index_of(repository, "jammy", apt.environment(module, repository))
-    assert Proxy.asked[-1].startswith("http://vault.invalid/debian/dists/jammy/")
+    assert PackageProxy.asked[-1].startswith("http://vault.invalid/debian/dists/jammy/")
 
 
 @pytest.mark.report("A17")

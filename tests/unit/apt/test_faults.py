@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.apt import faults
-from ansible.module_utils.gaudi.apt.config import Proxy
+from ansible.module_utils.gaudi.apt.config import AptProxy
 from ansible.module_utils.gaudi.apt.sources import AptSource
 from ansible.module_utils.gaudi.base import access
 from ansible.module_utils.gaudi.base.access import BUNDLE
@@ -140,7 +140,7 @@ def test_a_fault_of_another_repository_is_a_warning_with_its_file(printed: str, 
 
 
 DENIED = err("407  Proxy Authentication Required [IP: 10.0.0.9 3128]")
-SITE_PROXY = Proxy("http://u:hidden@10.0.0.9:3128", "gaudi_http_proxy", ours=True)
+SITE_PROXY = AptProxy("http://u:hidden@10.0.0.9:3128", "gaudi_http_proxy", ours=True)
 KEY_AND_FILE = "Acquire::http::Proxy of /etc/apt/apt.conf.d/50proxy"
 
 
@@ -154,7 +154,7 @@ def test_a_proxy_of_the_site_that_denies_access_ends_the_run_whosever_the_reposi
 
 @pytest.mark.parametrize(("address", "words"), [("http://u:p@p:1", "rejects"), ("http://p:1", "wants an account")])
 def test_a_proxy_of_apts_own_is_named_by_its_key_and_file(address: str, words: str) -> None:
-    proxies = {URI: Proxy(address, KEY_AND_FILE)}
+    proxies = {URI: AptProxy(address, KEY_AND_FILE)}
     (warning,) = faults.judge(faults.parse(DENIED), SOURCES, "", "", "gaudi_driver", proxies=proxies)
     assert KEY_AND_FILE in warning and words in warning and "gaudi_http" not in warning
     with pytest.raises(Refusal) as refused:
@@ -271,7 +271,7 @@ def test_any_output_is_read(printed: str, host: str) -> None:
     assert all(fault.kind for fault in faults.parse(text))
 
 
-class Denies(http.server.BaseHTTPRequestHandler):
+class DenyingProxy(http.server.BaseHTTPRequestHandler):
     """A proxy that rejects every account."""
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -407,7 +407,7 @@ def test_apt_tells_whose_proxy_denies_access(
     node: Path, update: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, own: bool
 ) -> None:
     (node / "etc/sources.list").write_text("deb http://vault.invalid/debian jammy main\n")
-    with serving(Denies) as port:
+    with serving(DenyingProxy) as port:
         line = f'Acquire::http::Proxy::vault.invalid "http://u:hidden@127.0.0.1:{port}";\n'
         site, parts = node / "apt.conf", node / "etc/apt.conf.d"
         target = parts / "50proxy" if own else site
@@ -421,7 +421,7 @@ def test_apt_tells_whose_proxy_denies_access(
 
 
 def test_a_proxy_that_denies_the_file_of_a_package_is_named(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class DeniesPackages(Denies):
+    class PackageDenyingProxy(DenyingProxy):
         def do_GET(self) -> None:
             file = node / self.path.partition("vault.invalid/")[2]
             if self.path.endswith(".deb"):
@@ -433,7 +433,7 @@ def test_a_proxy_that_denies_the_file_of_a_package_is_named(node: Path, monkeypa
             self.wfile.write(file.read_bytes() if file.is_file() else b"")
 
     (node / "etc/sources.list").write_text("deb [trusted=yes] http://vault.invalid/repository jammy main\n")
-    with serving(DeniesPackages) as port:
+    with serving(PackageDenyingProxy) as port:
         site = node / "apt.conf"
         site.write_text(f'{site.read_text()}Acquire::http::Proxy::vault.invalid "http://u:hidden@127.0.0.1:{port}";\n')
         monkeypatch.setattr(access, "APT_CONF", str(site))
@@ -464,7 +464,7 @@ def test_repositories_are_read_beforehand_and_the_node_stays_as_it_is(
     before = sorted(node.rglob("*"))
     with patch_module_args({}):
         module = NodeModule(argument_spec={})
-    with serving(Denies) as port:
+    with serving(DenyingProxy) as port:
         # The node's own setting for the host wins over the site's proxy.
         own = node / "etc/apt.conf.d/60direct"
         own.write_text('Acquire::http::Proxy::other.invalid "http://127.0.0.1:9";\n')

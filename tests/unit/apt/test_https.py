@@ -15,15 +15,15 @@ from ansible.module_utils.gaudi.node import apt
 from ansible.module_utils.testing import patch_module_args
 
 from library import apt_update
-from tests.unit.node.outside import Authority, serving
+from tests.unit.node.outside import CertificateAuthority, serving
 
-SITE, OTHER = Authority(), Authority("Other CA")
+SITE, OTHER = CertificateAuthority(), CertificateAuthority("Other CA")
 PACKAGES = "Package: habanalabs-dkms\nVersion: 1\nArchitecture: amd64\nMaintainer: x\nFilename: x.deb\nSize: 1\n"
 DIGEST, SIZE = hashlib.sha256(PACKAGES.encode()).hexdigest(), len(PACKAGES)
 FILES = {"/./Packages": PACKAGES, "/./Release": f"Suite: x\nSHA256:\n {DIGEST} {SIZE} Packages\n"}
 
 
-class Repository(http.server.BaseHTTPRequestHandler):
+class UnsignedRepository(http.server.BaseHTTPRequestHandler):
     """A package repository without a signature."""
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -39,7 +39,7 @@ class Repository(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    with serving(Repository, SITE.server(tmp_path)) as port:
+    with serving(UnsignedRepository, SITE.server(tmp_path)) as port:
         yield f"https://127.0.0.1:{port}"
 
 

@@ -27,7 +27,7 @@ DIGEST, SIZE = hashlib.sha256(PACKAGES.encode()).hexdigest(), len(PACKAGES)
 FILES = {"/./Packages": PACKAGES, "/./Release": f"Suite: x\nSHA256:\n {DIGEST} {SIZE} Packages\n"}
 
 
-class Redirecting(http.server.BaseHTTPRequestHandler):
+class RedirectingRepository(http.server.BaseHTTPRequestHandler):
     """A package repository; its packages, or all of it, lie at another host."""
 
     everything = False
@@ -48,7 +48,7 @@ class Redirecting(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    with serving(Redirecting) as port:
+    with serving(RedirectingRepository) as port:
         yield port
 
 
@@ -90,7 +90,7 @@ def test_packages_that_lie_at_a_host_that_is_down_are_told_from_the_repository(p
 def test_an_index_that_lies_at_a_host_that_is_down_is_one_fault_of_the_repository(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Redirecting, "everything", True)
+    monkeypatch.setattr(RedirectingRepository, "everything", True)
     (fault,) = faults.parse(apt(tmp_path, port, ["update"]))
     assert (fault.kind, fault.detail) == (faults.REDIRECTED, DEAD)
     assert fault.uri.startswith(f"http://127.0.0.1:{port}/")

@@ -17,13 +17,13 @@ HEAD = ("| id | sentence | from |", "| --- | --- | --- |")
 ROOMS = ("module_utils/gaudi", "library", "action_plugins", "plugin_utils", "filter_plugins", "roles")
 HOME = "module_utils/gaudi/base/refusal.py"
 # The class, and the one that the converters derive from it for what they find wrong in their results.
-CLASSES = ("Refusal", "Wrong")
+CLASSES = ("Refusal", "WrongResult")
 # What stands for a value in a sentence.
 HOLE = "…"
 
 
 @dataclass(frozen=True)
-class Site:
+class RefusalPlace:
     """One place that refuses: its file, its line, and the arguments as they are written."""
 
     file: str
@@ -61,10 +61,10 @@ def programs() -> tuple[tuple[str, ast.Module], ...]:
 
 
 @functools.cache
-def sites() -> tuple[Site, ...]:
+def sites() -> tuple[RefusalPlace, ...]:
     """Every place where a refusal is made, or a module ends with an id of its own, in the order of the files."""
     return tuple(
-        Site(file, node.lineno, arguments)
+        RefusalPlace(file, node.lineno, arguments)
         for file, parsed in programs()
         if file != HOME
         for node in nodes(parsed)

@@ -8,10 +8,10 @@ import pytest
 from ansible.module_utils.gaudi.base import certificates
 from ansible.module_utils.gaudi.base.refusal import Refusal
 
-from tests.unit.node.outside import Authority
+from tests.unit.node.outside import CertificateAuthority
 
-SITE = Authority("Site CA")
-OLD = Authority("Old CA", days=-2)
+SITE = CertificateAuthority("Site CA")
+OLD = CertificateAuthority("Old CA", days=-2)
 
 
 def refused(text: str) -> Refusal:

@@ -166,7 +166,7 @@ def test_the_checkout_sends_the_brain_and_no_byte_code() -> None:
     assert all(name.endswith(".py") for name in here)
 
 
-class Scripted(ActionModule):
+class ScriptedLibraryAction(ActionModule):
     """The action, whose module is scripted: it keeps what that was called with."""
 
     def __init__(self, arguments: dict[str, Any], *answers: dict[str, Any]) -> None:
@@ -189,7 +189,7 @@ WRITTEN: dict[str, Any] = {"changed": True, "library_changed": True, "written": 
 
 def test_the_library_is_sent_where_the_node_lacks_it() -> None:
     asked = {"library_for": "a", "files": [], "library_digest": brain.digest(library_files())}
-    action = Scripted({"library_for": "a", "files": []}, {"changed": True, "needed": True}, WRITTEN)
+    action = ScriptedLibraryAction({"library_for": "a", "files": []}, {"changed": True, "needed": True}, WRITTEN)
     assert action.run() == WRITTEN
     assert action.called == [asked, {**asked, "library_files": library_files()}]
     # A node's log is no place for the text of every file.
@@ -197,13 +197,13 @@ def test_the_library_is_sent_where_the_node_lacks_it() -> None:
 
 
 def test_a_node_that_has_the_library_is_asked_once() -> None:
-    action = Scripted({"library_for": "a", "files": []}, WRITTEN)
+    action = ScriptedLibraryAction({"library_for": "a", "files": []}, WRITTEN)
     assert action.run() == WRITTEN
     assert [set(asked) for asked in action.called] == [{"library_for", "files", "library_digest"}]
 
 
 def test_files_without_a_role_are_written_alone() -> None:
-    action = Scripted({"files": []}, WRITTEN)
+    action = ScriptedLibraryAction({"files": []}, WRITTEN)
     assert action.run() == WRITTEN
     assert action.called == [{"files": []}]
 

@@ -31,7 +31,7 @@ _EXPRESSION = re.compile(r"\{\{.*?\}\}|\{[\w.]+\}", re.DOTALL)
 _ANY = re.compile(r"(?<=/)(?:[A-Z]+|<\w+>)(?=/|$|\.)")
 
 
-class Made(NamedTuple):
+class MadePath(NamedTuple):
     """A path that a task of a role makes."""
 
     role: str
@@ -108,22 +108,22 @@ def written(role: str) -> Iterator[tuple[dict[str, Any], Any]]:
 
 
 @functools.cache
-def made(role: str) -> tuple[Made, ...]:
+def made(role: str) -> tuple[MadePath, ...]:
     """What a role writes or makes, with the mode it gives."""
     return tuple(made_by(role))
 
 
-def made_by(role: str) -> Iterator[Made]:
+def made_by(role: str) -> Iterator[MadePath]:
     known = variables(role)
     for options, item in written(role):
         path = resolved(str(options.get("dest") or options.get("path") or ""), known, item)
         if path.startswith(paths.ROOTS) and "mode" in options:
             mode = resolved(str(options["mode"]), known, item)
             # One that depends on something names the mode it has where it is not left as it is.
-            yield Made(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
+            yield MadePath(role, general(path), next(iter(re.findall(r"\b0\d{3}\b", mode)), mode))
 
 
-def rows_of(role: str, path: str) -> list[paths.Owned]:
+def rows_of(role: str, path: str) -> list[paths.OwnedPath]:
     """What a path stands for whose last name comes from a loop that only a run can work out."""
     folder, _, name = path.rpartition("/")
     below = [owned for owned in paths.TABLE if owned.path.rpartition("/")[0] == folder and owned.owner == role]
@@ -138,7 +138,7 @@ def test_every_path_in_the_code_is_in_the_table() -> None:
     ]
 
 
-def differing(found: Made) -> Iterator[str]:
+def differing(found: MadePath) -> Iterator[str]:
     """How what a role makes differs from the table."""
     rows = [TABLE[found.path]] if found.path in TABLE else rows_of(found.role, found.path)
     if not rows:
@@ -156,11 +156,11 @@ def test_who_makes_a_path_and_its_mode_are_the_tables() -> None:
 
 def test_the_tasks_are_read_as_they_are_meant() -> None:
     everything = {found for role in ROLES for found in made(role)}
-    assert Made("host_tuning", f"{paths.PROGRAMS}/host_tuning.py", "0755") in everything
-    assert Made("weights_supply", f"{paths.CONFIGURATION}/weights/peer.token", "0600") in everything
-    assert Made("fp8_calibration", f"{paths.PROGRAMS}/calibrate.py", "0644") in everything
-    assert Made("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
-    assert Made("node_job", paths.JOBS, "0700") in everything
+    assert MadePath("host_tuning", f"{paths.PROGRAMS}/host_tuning.py", "0755") in everything
+    assert MadePath("weights_supply", f"{paths.CONFIGURATION}/weights/peer.token", "0600") in everything
+    assert MadePath("fp8_calibration", f"{paths.PROGRAMS}/calibrate.py", "0644") in everything
+    assert MadePath("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
+    assert MadePath("node_job", paths.JOBS, "0700") in everything
     assert len(everything) >= 30
 
 

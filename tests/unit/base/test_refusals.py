@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 
-from tests.unit.base.refusals import CLASSES, DOCUMENT, HOME, Site, programs, sites, table, table_in
+from tests.unit.base.refusals import CLASSES, DOCUMENT, HOME, RefusalPlace, programs, sites, table, table_in
 from tests.unit.base.refusing import ends, handlers, refusing, without_id
 from tests.unit.sources import nodes
 
@@ -113,7 +113,7 @@ def test_there_is_one_class() -> None:
         or node.name in CLASSES
         or {ast.unparse(base) for base in node.bases} & {*CLASSES}
     ]
-    assert classes == [(HOME, "Refusal"), ("roles/fp8_weights/files/gaudi_fp8/refusals.py", "Wrong")]
+    assert classes == [(HOME, "Refusal"), ("roles/fp8_weights/files/gaudi_fp8/refusals.py", "WrongResult")]
 
 
 def passed_on(id_: ast.expr) -> bool:
@@ -123,7 +123,7 @@ def passed_on(id_: ast.expr) -> bool:
     )
 
 
-def written_out(site: Site) -> bool:
+def written_out(site: RefusalPlace) -> bool:
     """Whether a place gives an id, a cause and perhaps a remedy: the id a literal, or that of another refusal."""
     literal = site.id is not None and ID.fullmatch(site.id) is not None
     return len(site.arguments) in (2, 3) and (literal or passed_on(site.arguments[0]))

@@ -88,7 +88,7 @@ def test_a_password_is_in_no_sentence() -> None:
 
 
 def test_the_defaults_of_the_roles_have_their_forms() -> None:
-    host = role_options.Host(DataLoader(), {})
+    host = role_options.HostOptions(DataLoader(), {})
     assert set(FORMS) <= set(role_options.declared().options)
     for name in FORMS:
         # A variable of the site has none.

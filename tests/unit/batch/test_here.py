@@ -16,10 +16,10 @@ from filter_plugins.batch_here import batch_here
 from tests.unit.host.modules import run_main
 
 OWN, ANOTHER = f"batch-{'0' * 16}", f"batch-{'1' * 16}"
-REQUEST = lines.Request("one", "/v1/completions", {"model": "tiny"})
+REQUEST = lines.BatchRequest("one", "/v1/completions", {"model": "tiny"})
 
 
-class Node:
+class InstanceFolders:
     """Folders of instances, each with a plan, and of one batch."""
 
     def __init__(self, root: Path) -> None:
@@ -43,28 +43,28 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    made = Node(tmp_path)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InstanceFolders:
+    made = InstanceFolders(tmp_path)
     monkeypatch.setattr(states, "PLANS", tmp_path / "plans")
     monkeypatch.setattr(states, "STATES", tmp_path / "states")
     monkeypatch.setattr(instances, "systemctl", lambda _module, *_words: f"ActiveState={made.state}\n")
     return made
 
 
-def test_who_serves_is_asked_and_no_server_of_another_batch(node: Node) -> None:
+def test_who_serves_is_asked_and_no_server_of_another_batch(node: InstanceFolders) -> None:
     node.serve("chat", "batch-of-mine", ANOTHER)
     said = node.look()
     assert (said["instances"], said["own"], said["mine"]) == (["batch-of-mine", "chat"], False, False)
     assert said["others"][0].startswith(f"{ANOTHER}, of tiny")
 
 
-def test_its_own_server_goes_first(node: Node) -> None:
+def test_its_own_server_goes_first(node: InstanceFolders) -> None:
     node.serve("chat", OWN)
     said = node.look()
     assert (said["instances"], said["own"], said["mine"]) == ([OWN], True, True)
 
 
-def test_its_own_server_that_ended_is_not_asked_and_still_to_be_removed(node: Node) -> None:
+def test_its_own_server_that_ended_is_not_asked_and_still_to_be_removed(node: InstanceFolders) -> None:
     node.serve(OWN)
     node.state = "inactive"
     said = node.look()
@@ -72,19 +72,19 @@ def test_its_own_server_that_ended_is_not_asked_and_still_to_be_removed(node: No
 
 
 @pytest.mark.parametrize(("status", "asked"), [(200, [OWN]), (400, [])])
-def test_answers_that_are_all_there_need_nobody(node: Node, status: int, asked: list[str]) -> None:
+def test_answers_that_are_all_there_need_nobody(node: InstanceFolders, status: int, asked: list[str]) -> None:
     """The controller was away when the work ended, and its server with it."""
     node.answer(status)
     assert (node.look()["instances"], node.look()["mine"]) == (asked, True)
     assert (node.look(again=True)["instances"], node.look(again=True)["mine"]) == ([], False)
 
 
-def test_what_is_no_file_of_answers_can_still_be_removed(node: Node) -> None:
+def test_what_is_no_file_of_answers_can_still_be_removed(node: InstanceFolders) -> None:
     (node.folder / "output.jsonl").mkdir(parents=True)
     assert (node.look()["instances"], node.look()["mine"]) == ([], True)
 
 
-def test_an_instance_without_a_model_is_told_with_why(node: Node) -> None:
+def test_an_instance_without_a_model_is_told_with_why(node: InstanceFolders) -> None:
     node.serve("chat", "cut", "none")
     (node.root / "plans/chat/plan.json").write_text("{}")
     (node.root / "plans/cut/plan.json").write_text('{"served_model_name": 7}')

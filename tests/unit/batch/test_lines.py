@@ -92,7 +92,7 @@ def test_a_failure_is_told_in_the_words_of_the_server() -> None:
     assert lines.failure(lines.unanswered(request, "timeout", "no answer\x1b")) == "no answer?"
 
 
-class Unwritten(dict[str, Any]):
+class UnwrittenAnswer(dict[str, Any]):
     """An answer that nobody writes out as a whole."""
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Unwritten(dict[str, Any]):
     __repr__ = __str__
 
 
-class Long(str):
+class LongText(str):
     """A text of which nobody reads more than its beginning."""
 
     def __str__(self) -> str:
@@ -110,11 +110,16 @@ class Long(str):
 
 def test_a_failure_is_cut_before_it_is_written_out() -> None:
     request = lines.read_request(line())
-    for body in (Unwritten(a=["x" * 1000] * 1000), {"error": Unwritten(a=1)}, [Unwritten()], Long("x" * 10**6)):
+    for body in (
+        UnwrittenAnswer(a=["x" * 1000] * 1000),
+        {"error": UnwrittenAnswer(a=1)},
+        [UnwrittenAnswer()],
+        LongText("x" * 10**6),
+    ):
         said = lines.failure(lines.answered(request, 400, body))
         assert said.startswith("status 400: ")
         assert len(said) < 400
-    assert len(lines.failure({**lines.unanswered(request, "c", ""), "error": {"message": Long("x" * 10**6)}})) < 400
+    assert len(lines.failure({**lines.unanswered(request, "c", ""), "error": {"message": LongText("x" * 10**6)}})) < 400
 
 
 def test_what_came_of_it_is_told() -> None:

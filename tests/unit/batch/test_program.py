@@ -27,11 +27,11 @@ from gaudi.node import listening
 PROGRAM = Path(batch.__file__)
 
 
-class Server(http.server.ThreadingHTTPServer):
+class CompletionServer(http.server.ThreadingHTTPServer):
     """Answers as it is told: by custom word in the body, a list of statuses to go through."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), CompletionHandler)
         self.asked: list[str] = []
         self.tokens: set[str] = set()
         self.answers: dict[str, list[int]] = {}
@@ -56,10 +56,10 @@ class Server(http.server.ThreadingHTTPServer):
         """Who asked was killed."""
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class CompletionHandler(http.server.BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: CompletionServer
 
     def do_POST(self) -> None:
         said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -91,11 +91,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Node:
+class BatchNode:
     """A folder for each place on a node, and a server that is the instance."""
 
     def __init__(self, root: Path) -> None:
-        self.server = Server()
+        self.server = CompletionServer()
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
         self.root, self.folder = root, root / "batches/b"
         self.folder.mkdir(parents=True)
@@ -157,8 +157,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    made = Node(tmp_path)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BatchNode]:
+    made = BatchNode(tmp_path)
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "instances"))
     monkeypatch.setattr(paths, "INSTANCE_STATES", str(tmp_path / "states"))
     monkeypatch.setattr(batch, "LOOK_AGAIN", 0.05)
@@ -175,7 +175,7 @@ def eventually(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_every_request_is_answered_in_order(node: Node) -> None:
+def test_every_request_is_answered_in_order(node: BatchNode) -> None:
     words = [f"w{number}" for number in range(50)]
     node.ask(*words)
     result = batch.work(node.options())
@@ -187,7 +187,7 @@ def test_every_request_is_answered_in_order(node: Node) -> None:
     assert {path.stat().st_mode & 0o777 for path in node.folder.glob("[ao]*.jsonl")} == {0o600}
 
 
-def test_what_the_server_refuses_is_a_failure_and_is_asked_again_next_time(node: Node) -> None:
+def test_what_the_server_refuses_is_a_failure_and_is_asked_again_next_time(node: BatchNode) -> None:
     node.ask("good", "bad", "last")
     node.server.answers["bad"] = [400]
     result = batch.work(node.options())
@@ -204,14 +204,14 @@ def test_what_the_server_refuses_is_a_failure_and_is_asked_again_next_time(node:
     ("statuses", "asked", "failed"),
     [([503, 503, 200], 3, 0), ([429, 200], 2, 0), ([500, 200], 2, 0), ([500, 500, 500], 3, 1), ([404], 1, 1)],
 )
-def test_who_is_busy_or_failed_is_asked_again(node: Node, statuses: list[int], asked: int, failed: int) -> None:
+def test_who_is_busy_or_failed_is_asked_again(node: BatchNode, statuses: list[int], asked: int, failed: int) -> None:
     node.ask("one")
     node.server.answers["one"] = statuses
     assert batch.work(node.options())["failed"] == failed
     assert len(node.server.asked) == asked
 
 
-def test_while_the_instance_is_away_the_work_waits(node: Node) -> None:
+def test_while_the_instance_is_away_the_work_waits(node: BatchNode) -> None:
     node.ask("one")
     node.phase("warming-up")
     done: list[Any] = []
@@ -229,7 +229,7 @@ def test_while_the_instance_is_away_the_work_waits(node: Node) -> None:
     ("sockets", "words"),
     [([1], "listens at its port, and was sent nothing"), (None, "run site.yml"), ([], "run site.yml")],
 )
-def test_who_else_has_the_port_is_sent_nothing(node: Node, sockets: list[int] | None, words: str) -> None:
+def test_who_else_has_the_port_is_sent_nothing(node: BatchNode, sockets: list[int] | None, words: str) -> None:
     """A local user, or a neighbour's container, who took it when the server ended: before the supervisor says so."""
     node.ask("one")
     node.sockets = sockets
@@ -245,7 +245,7 @@ def test_who_else_has_the_port_is_sent_nothing(node: Node, sockets: list[int] | 
 
 
 def test_a_process_that_takes_the_port_before_the_connection_is_sent_nothing(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: BatchNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sockets are checked before and after each connection; here each second check finds another process."""
     node.ask("one")
@@ -260,7 +260,7 @@ def test_a_process_that_takes_the_port_before_the_connection_is_sent_nothing(
     assert (node.server.asked, node.server.tokens) == ([], set())
 
 
-def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:
+def test_who_stays_away_ends_the_work_and_answers_are_kept(node: BatchNode) -> None:
     node.ask("one", "two")
     batch.work(node.options())
     node.ask("one", "two", "three")
@@ -272,7 +272,7 @@ def test_who_stays_away_ends_the_work_and_answers_are_kept(node: Node) -> None:
     assert sorted(node.answered()) == ["one", "two"]
 
 
-def test_no_answer_in_time_is_a_failure(node: Node) -> None:
+def test_no_answer_in_time_is_a_failure(node: BatchNode) -> None:
     node.ask("one")
     node.server.let(0)
     result = batch.work(node.options(timeout=0.3))
@@ -284,7 +284,7 @@ def test_no_answer_in_time_is_a_failure(node: Node) -> None:
     [("task", "embed", "batch_task"), ("served_model_name", "other", "batch_model"), ("task", 7, "record_damaged")],
 )
 def test_an_instance_that_does_not_answer_that_is_refused_before_it_is_asked(
-    node: Node, key: str, value: object, id: str
+    node: BatchNode, key: str, value: object, id: str
 ) -> None:
     node.ask("one")
     node.plan[key] = value
@@ -295,7 +295,7 @@ def test_an_instance_that_does_not_answer_that_is_refused_before_it_is_asked(
     assert not node.server.asked
 
 
-def test_a_line_that_was_cut_off_is_asked_again(node: Node) -> None:
+def test_a_line_that_was_cut_off_is_asked_again(node: BatchNode) -> None:
     node.ask("one", "two")
     batch.work(node.options())
     path = node.folder / "answered.jsonl"
@@ -306,7 +306,7 @@ def test_a_line_that_was_cut_off_is_asked_again(node: Node) -> None:
     assert len(node.output()) == 2
 
 
-def test_a_full_disk_keeps_what_is_whole(node: Node) -> None:
+def test_a_full_disk_keeps_what_is_whole(node: BatchNode) -> None:
     """A limit of the file's size stands for the disk."""
     node.ask(*(f"w{number}" for number in range(20)))
     limit = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -322,7 +322,7 @@ def test_a_full_disk_keeps_what_is_whole(node: Node) -> None:
     assert not set(kept) & set(node.server.asked)
 
 
-def test_answers_that_are_nested_too_deeply_are_failures_and_end_no_batch(node: Node) -> None:
+def test_answers_that_are_nested_too_deeply_are_failures_and_end_no_batch(node: BatchNode) -> None:
     """Python reads some of them, and does not write them out."""
     deep = {f"w{levels}": '{"a": ' * levels + "1" + "}" * levels for levels in (50, *range(900, 1010))}
     node.server.bodies.update(deep)
@@ -332,7 +332,7 @@ def test_answers_that_are_nested_too_deeply_are_failures_and_end_no_batch(node: 
     assert node.output()[0]["response"]["body"]["text"] == "GOOD"
 
 
-def test_answers_leave_half_of_the_disk_free(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_leave_half_of_the_disk_free(node: BatchNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.ask(*(f"w{number}" for number in range(20)))
     usage = shutil.disk_usage(node.folder)
     # Answers are there twice: as they came, and in order.
@@ -353,7 +353,7 @@ def test_answers_leave_half_of_the_disk_free(node: Node, monkeypatch: pytest.Mon
     assert not set(kept) & set(node.server.asked)
 
 
-def test_an_answer_whose_line_nobody_would_read_is_a_failure(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_whose_line_nobody_would_read_is_a_failure(node: BatchNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LONGEST_LINE", 1000)
     node.server.bodies["long"] = json.dumps({"text": "x" * 2000})
     node.ask("long", "good")
@@ -362,7 +362,7 @@ def test_an_answer_whose_line_nobody_would_read_is_a_failure(node: Node, monkeyp
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_work_that_is_cut_off_goes_on(node: Node, number: int) -> None:
+def test_a_work_that_is_cut_off_goes_on(node: BatchNode, number: int) -> None:
     words = [f"w{number}" for number in range(8)]
     node.ask(*words)
     node.server.let(3)
@@ -382,7 +382,7 @@ def test_a_work_that_is_cut_off_goes_on(node: Node, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "1025", "many"])
-def test_nobody_is_asked_no_times_at_once(node: Node, number: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_is_asked_no_times_at_once(node: BatchNode, number: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Without anybody who asks, it would wait for ever."""
     with pytest.raises(SystemExit) as ended:
         batch.main([str(node.folder), "chat", "--at-once", number, "--timeout", "1", "--patience", "1"])
@@ -390,7 +390,7 @@ def test_nobody_is_asked_no_times_at_once(node: Node, number: str, capsys: pytes
     assert "--at-once" in capsys.readouterr().err
 
 
-def test_a_request_that_ends_its_server_is_given_up(node: Node) -> None:
+def test_a_request_that_ends_its_server_is_given_up(node: BatchNode) -> None:
     node.ask("poison", "good")
     node.server.answers["poison"] = [0]
     result = batch.work(node.options())
@@ -400,7 +400,7 @@ def test_a_request_that_ends_its_server_is_given_up(node: Node) -> None:
     assert node.output()[0]["error"]["code"] == "broken_off"
 
 
-def test_an_answer_that_is_cut_off_is_none(node: Node) -> None:
+def test_an_answer_that_is_cut_off_is_none(node: BatchNode) -> None:
     node.ask("half")
     node.server.answers["half"] = [-1, 200]
     assert batch.work(node.options())["failed"] == 0
@@ -408,7 +408,7 @@ def test_an_answer_that_is_cut_off_is_none(node: Node) -> None:
     assert node.output()[0]["response"]["body"]["text"] == "HALF"
 
 
-def test_a_plan_that_cannot_be_read_ends_the_work(node: Node) -> None:
+def test_a_plan_that_cannot_be_read_ends_the_work(node: BatchNode) -> None:
     node.ask("one")
     node.plan["schema"] = 2
     node.write_plan()
@@ -419,7 +419,7 @@ def test_a_plan_that_cannot_be_read_ends_the_work(node: Node) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_whatever_ends_one_who_asks_ends_the_work(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_ends_one_who_asks_ends_the_work(node: BatchNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.ask(*(f"w{number}" for number in range(30)))
 
     def broken(*_: Any) -> None:
@@ -434,7 +434,7 @@ def test_whatever_ends_one_who_asks_ends_the_work(node: Node, monkeypatch: pytes
 class Systemd:
     """What systemctl was told, and how it ended."""
 
-    def __init__(self, node: Node, folder: Path, status: int = 0) -> None:
+    def __init__(self, node: BatchNode, folder: Path, status: int = 0) -> None:
         self.node, self.told, self.folder = node, folder / "told", folder
         program = folder / "systemctl"
         program.write_text(f'#!/bin/sh\necho "$*" >> {self.told}\necho no such thing >&2\nexit {status}\n')
@@ -448,28 +448,28 @@ class Systemd:
 
 
 @pytest.fixture
-def systemd(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
+def systemd(node: BatchNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.setattr(paths, "STATE", str(tmp_path))
     return Systemd(node, tmp_path / "bin")
 
 
-def test_a_server_of_its_own_goes_with_the_work(node: Node, systemd: Systemd) -> None:
+def test_a_server_of_its_own_goes_with_the_work(node: BatchNode, systemd: Systemd) -> None:
     node.ask("one")
     assert batch.work_and_end(node.options(own=True))["failed"] == 0
     assert systemd.told.read_text().splitlines() == ["--quiet disable vllm-chat.service", "stop vllm-chat.service"]
     assert systemd.holders() == {"other"}
 
 
-def test_who_serves_others_stays(node: Node, systemd: Systemd) -> None:
+def test_who_serves_others_stays(node: BatchNode, systemd: Systemd) -> None:
     node.ask("one")
     batch.work_and_end(node.options())
     assert not systemd.told.exists()
     assert systemd.holders() == {"chat", "other"}
 
 
-def test_a_server_of_its_own_goes_when_the_work_is_stopped(node: Node, systemd: Systemd) -> None:
+def test_a_server_of_its_own_goes_when_the_work_is_stopped(node: BatchNode, systemd: Systemd) -> None:
     node.ask("one", "two", "three")
     node.server.let(1)
     place = f"import gaudi.base.paths as p; p.STATE = {str(node.root)!r}\n"
@@ -482,7 +482,7 @@ def test_a_server_of_its_own_goes_when_the_work_is_stopped(node: Node, systemd: 
     assert systemd.holders() == {"other"}
 
 
-def test_cards_of_a_server_that_does_not_stop_are_not_free(node: Node, systemd: Systemd) -> None:
+def test_cards_of_a_server_that_does_not_stop_are_not_free(node: BatchNode, systemd: Systemd) -> None:
     node.ask("one")
     Systemd(node, systemd.folder, status=1)
     with pytest.raises(OSError, match=r"systemctl stop vllm-chat\.service failed: no such thing"):
@@ -490,14 +490,14 @@ def test_cards_of_a_server_that_does_not_stop_are_not_free(node: Node, systemd: 
     assert systemd.holders() == {"chat", "other"}
 
 
-def test_who_has_all_answers_needs_no_server(node: Node) -> None:
+def test_who_has_all_answers_needs_no_server(node: BatchNode) -> None:
     node.ask("one")
     batch.work(node.options())
     (node.root / "instances/chat/plan.json").unlink()
     assert batch.work(node.options())["failed"] == 0
 
 
-def test_an_answer_counts_for_what_was_asked(node: Node) -> None:
+def test_an_answer_counts_for_what_was_asked(node: BatchNode) -> None:
     """Answers of before the file was edited."""
     node.ask("one", "two")
     batch.work(node.options())

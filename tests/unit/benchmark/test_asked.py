@@ -17,7 +17,7 @@ def described(name: str = "1.22", *concurrency: int, **given: Any) -> dict[str, 
     changes = given.pop("changes", {})
     load = asked.BenchmarkLoad(concurrency or (1, 4), **given)
     document: dict[str, Any] = asked.describe(
-        plan(name, **changes), DIGEST, asked.Client.of_release(release(name)), load
+        plan(name, **changes), DIGEST, asked.BenchmarkClient.of_release(release(name)), load
     )
     return document
 
@@ -73,7 +73,7 @@ def test_earlier_ones_with_the_script_of_the_checkout_and_what_it_takes(name: st
 
 def test_every_release_of_the_catalogue_names_its_client() -> None:
     for name in releases.names():
-        client = asked.Client.of_release(release(name))
+        client = asked.BenchmarkClient.of_release(release(name))
         assert client is not None, name
         if client.program != "vllm":
             assert client.program.startswith("/"), name
@@ -145,7 +145,7 @@ def test_what_cannot_be_measured_is_refused(
 
 def test_a_release_that_names_no_client_is_refused() -> None:
     with pytest.raises(Refusal, match="names no benchmark client"):
-        asked.describe(plan(), DIGEST, asked.Client.of_release({}), asked.BenchmarkLoad((1,)))
+        asked.describe(plan(), DIGEST, asked.BenchmarkClient.of_release({}), asked.BenchmarkLoad((1,)))
 
 
 def test_what_was_typed_is_read_as_numbers() -> None:
@@ -162,7 +162,7 @@ def test_what_was_typed_is_read_as_numbers() -> None:
 def test_the_tokenizer_of_a_hubs_weights_is_in_the_hubs_cache(name: str) -> None:
     (made,) = plans([{"instance": "chat", "weights": "Qwen/Qwen3-8B", "max_model_len": 1024}], name)
     load = asked.BenchmarkLoad((1,), input_tokens=64, output_tokens=8)
-    document = asked.describe(made, DIGEST, asked.Client.of_release(release(name)), load)
+    document = asked.describe(made, DIGEST, asked.BenchmarkClient.of_release(release(name)), load)
     assert value(document["steps"][0]["arguments"], "--tokenizer") == "Qwen/Qwen3-8B"
     assert document["container"]["environment"]["HF_HOME"] in [
         item["target"] for item in document["container"]["mounts"]

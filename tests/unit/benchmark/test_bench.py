@@ -51,7 +51,7 @@ def result(**changes: Any) -> str:
     return "RESULT " + json.dumps(written(**changes))
 
 
-class Node:
+class BenchmarkNode:
     """A place for results, and a stand-in for docker."""
 
     def __init__(self, home: Path) -> None:
@@ -63,7 +63,7 @@ class Node:
         made = plan()
         box = {**made["container"], "name": "vllm-chat"}
         self.document: dict[str, Any] = asked.describe(
-            {**made, "container": box}, DIGEST, asked.Client.of_release(release()), asked.BenchmarkLoad((1, 4))
+            {**made, "container": box}, DIGEST, asked.BenchmarkClient.of_release(release()), asked.BenchmarkLoad((1, 4))
         )
         self.orders(lines=["words", "50%|#5   | 2/4 [00:01<00:01]", result(requests=4), result(requests=16)])
 
@@ -105,11 +105,11 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> BenchmarkNode:
+    return BenchmarkNode(tmp_path)
 
 
-def test_what_was_measured_is_kept_and_named(node: Node) -> None:
+def test_what_was_measured_is_kept_and_named(node: BenchmarkNode) -> None:
     status, said = node.run()
     assert status == 0, said
     (file,) = node.kept()
@@ -125,7 +125,7 @@ def test_what_was_measured_is_kept_and_named(node: Node) -> None:
     assert (progress["total"], progress["unit"]) == (20, "requests")
 
 
-def test_the_container_has_no_card_no_key_and_may_write_nowhere(node: Node) -> None:
+def test_the_container_has_no_card_no_key_and_may_write_nowhere(node: BenchmarkNode) -> None:
     node.document["guarded"] = True
     assert node.run()[0] == 0
     first, words = node.docker()
@@ -141,12 +141,12 @@ def test_the_container_has_no_card_no_key_and_may_write_nowhere(node: Node) -> N
     assert words[-4:] == ["python3", "-B", "/run/gaudi-serving/bench/bench_client.py", "/run/gaudi-serving/bench"]
 
 
-def test_an_open_instance_is_asked_without_a_token(node: Node) -> None:
+def test_an_open_instance_is_asked_without_a_token(node: BenchmarkNode) -> None:
     assert node.run()[0] == 0
     assert not [word for word in node.docker()[-1] if "/token" in word]
 
 
-def test_requests_that_failed_are_said_and_the_run_is_kept(node: Node) -> None:
+def test_requests_that_failed_are_said_and_the_run_is_kept(node: BenchmarkNode) -> None:
     node.orders(lines=[result(requests=4), result(requests=13)])
     status, said = node.run()
     assert (status, len(node.kept())) == (0, 1)
@@ -155,7 +155,7 @@ def test_requests_that_failed_are_said_and_the_run_is_kept(node: Node) -> None:
     assert told["failed"] == "Requests of chat failed: 3 of 16 with 4 at a time."
 
 
-def test_the_container_of_a_killed_run_is_known_by_its_label(node: Node) -> None:
+def test_the_container_of_a_killed_run_is_known_by_its_label(node: BenchmarkNode) -> None:
     """Another one may have its name, which then is nobody's to remove."""
     node.orders(
         lines=['Error response from daemon: Conflict. The container name "/bench-chat" is already in use'], status=125
@@ -183,7 +183,7 @@ def test_the_container_of_a_killed_run_is_known_by_its_label(node: Node) -> None
     ],
 )
 def test_a_client_that_fails_leaves_a_reason_and_nothing_else(
-    node: Node, orders: dict[str, Any], identifier: str
+    node: BenchmarkNode, orders: dict[str, Any], identifier: str
 ) -> None:
     node.orders(**orders)
     last = node.last()
@@ -193,7 +193,7 @@ def test_a_client_that_fails_leaves_a_reason_and_nothing_else(
 
 
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_benchmark_stops_its_container_and_keeps_nothing(node: Node, ends: signal.Signals) -> None:
+def test_a_stopped_benchmark_stops_its_container_and_keeps_nothing(node: BenchmarkNode, ends: signal.Signals) -> None:
     node.orders(lines=["words"], hangs=True)
     work = node.start()
     assert work.stdout is not None
@@ -207,7 +207,7 @@ def test_a_stopped_benchmark_stops_its_container_and_keeps_nothing(node: Node, e
     assert node.kept() == []
 
 
-def test_a_description_that_is_not_there_or_damaged_is_refused(node: Node) -> None:
+def test_a_description_that_is_not_there_or_damaged_is_refused(node: BenchmarkNode) -> None:
     node.document = {"schema": 1}
     assert "run playbooks/bench.yml, which writes it" in node.last()
     with pytest.raises(Refusal, match="is not there"):
@@ -224,7 +224,7 @@ def test_every_damage_of_a_description_is_refused(kind: str, tmp_path: Path) -> 
     assert str(refused.value).startswith(f"{path} is damaged: it ")
 
 
-def test_a_line_without_end_is_not_kept_whole(node: Node) -> None:
+def test_a_line_without_end_is_not_kept_whole(node: BenchmarkNode) -> None:
     node.orders(lines=["x" * (4 << 20), result(requests=4), result(requests=16)])
     status, said = node.run()
     assert status == 0

@@ -35,7 +35,7 @@ HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117)
 ARRAY = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER + bytes(4)
 
 
-class Runs:
+class CommandPickle:
     """Does something when it is read."""
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
@@ -45,7 +45,7 @@ class Runs:
 def evil() -> bytes:
     """An archive of arrays that runs something when numpy reads it."""
     header = HEADER.replace(b"'<f4'", b"'|O' ")
-    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + pickle.dumps(Runs())
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + pickle.dumps(CommandPickle())
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("arr_0.npy", array)
@@ -110,7 +110,7 @@ sys.exit(orders.get("status", 0))
 HL_SMI = "#!/bin/sh\nprintf '5, 0, S0\\n3, 1, S1\\n'\n"
 
 
-class Node:
+class CalibrationNode:
     """A place with a model, a data set, and stand-ins for docker and hl-smi."""
 
     def __init__(self, home: Path) -> None:
@@ -204,12 +204,12 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path) -> CalibrationNode:
+    return CalibrationNode(tmp_path)
 
 
 @pytest.fixture
-def old(node: Node) -> Node:
+def old(node: CalibrationNode) -> CalibrationNode:
     """A node that somebody measured by hand before."""
     node.target.mkdir()
     (node.target / "old.json").write_text("hours of work")
@@ -219,7 +219,7 @@ def old(node: Node) -> Node:
 # --- the way it goes ---------------------------------------------------------------------------------------
 
 
-def test_measurements_appear_with_their_record(node: Node) -> None:
+def test_measurements_appear_with_their_record(node: CalibrationNode) -> None:
     status, said = node.run()
     assert status == 0, said
     assert sorted(p.name for p in node.target.iterdir() if p.name != ".gaudi-serving") == sorted(NAMES)
@@ -233,7 +233,7 @@ def test_measurements_appear_with_their_record(node: Node) -> None:
     assert not Path(f"{node.target}.partial").exists()
 
 
-def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node: Node) -> None:
+def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node: CalibrationNode) -> None:
     assert node.run()[0] == 0
     (words,) = node.runs()
     # Modules 0 and 1 are devices 5 and 3 on this node; what the plan said of devices is not passed on.
@@ -247,7 +247,7 @@ def test_the_container_gets_device_numbers_of_the_cards_and_the_confinement(node
 
 
 @pytest.mark.parametrize("left", [[], ["c" * 64]])
-def test_a_container_that_a_killed_run_left_is_removed_and_nobody_elses(node: Node, left: list[str]) -> None:
+def test_a_container_that_a_killed_run_left_is_removed_and_nobody_elses(node: CalibrationNode, left: list[str]) -> None:
     (node.home / "left_over").write_text("\n".join(left))
     assert node.run()[0] == 0
     listing, *rest = node.docker()
@@ -257,13 +257,13 @@ def test_a_container_that_a_killed_run_left_is_removed_and_nobody_elses(node: No
     assert [words for words in rest if words[0] == "rm"] == [["rm", "--force", *left]] * bool(left)
 
 
-def test_progress_counts_prompts(node: Node) -> None:
+def test_progress_counts_prompts(node: CalibrationNode) -> None:
     assert node.run()[0] == 0
     progress = json.loads((node.home / "progress.json").read_text())
     assert (progress["phase"], progress["done"], progress["total"], progress["unit"]) == ("measure", 4, 4, "prompts")
 
 
-def test_a_second_run_measures_nothing(node: Node) -> None:
+def test_a_second_run_measures_nothing(node: CalibrationNode) -> None:
     assert node.run()[0] == 0
     status, said = node.run()
     assert (status, len(node.runs())) == (0, 1)
@@ -271,7 +271,9 @@ def test_a_second_run_measures_nothing(node: Node) -> None:
 
 
 @pytest.mark.parametrize("change", ["prompts", "weights", "again"])
-def test_other_prompts_other_weights_or_a_wish_measure_again_and_keep_the_earlier_ones(node: Node, change: str) -> None:
+def test_other_prompts_other_weights_or_a_wish_measure_again_and_keep_the_earlier_ones(
+    node: CalibrationNode, change: str
+) -> None:
     assert node.run()[0] == 0
     first = (node.target / NAMES[0]).stat().st_ino
     if change == "prompts":
@@ -286,7 +288,7 @@ def test_other_prompts_other_weights_or_a_wish_measure_again_and_keep_the_earlie
     assert json.loads((node.home / "result.json").read_text())["kept"] == str(kept)
 
 
-def test_measurements_of_somebody_else_are_kept_under_a_dated_name(old: Node) -> None:
+def test_measurements_of_somebody_else_are_kept_under_a_dated_name(old: CalibrationNode) -> None:
     assert old.run()[0] == 0
     (kept,) = old.kept()
     assert (kept / "old.json").read_text() == "hours of work"
@@ -301,7 +303,7 @@ def test_dated_names_do_not_meet(tmp_path: Path) -> None:
     assert calibrate.dated(tmp_path / "m", now).name == "m.until-20260131T080000Z.2"
 
 
-def test_variables_of_the_tool_are_in_no_argument(node: Node) -> None:
+def test_variables_of_the_tool_are_in_no_argument(node: CalibrationNode) -> None:
     node.document["environment"]["HTTPS_PROXY"] = "http://bob:hunter2@proxy.example:3128"
     assert node.run()[0] == 0
     assert "hunter2" not in json.dumps(node.docker())
@@ -309,18 +311,18 @@ def test_variables_of_the_tool_are_in_no_argument(node: Node) -> None:
     assert variables == ["HTTPS_PROXY=http://bob:hunter2@proxy.example:3128", "QUANT_CONFIG=/x"]
 
 
-def test_a_bar_with_figures_without_end_ends_nothing(node: Node) -> None:
+def test_a_bar_with_figures_without_end_ends_nothing(node: CalibrationNode) -> None:
     node.orders(writes=NAMES, says=f"prompts: 1%|#| 1/{'9' * 5000}")
     status, said = node.run()
     assert status == 0, said
 
 
-def test_the_container_ends_with_whatever_ends_the_work(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_container_ends_with_whatever_ends_the_work(node: CalibrationNode, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_progress: object, _line: str) -> None:
         raise RuntimeError("no room")
 
     monkeypatch.setenv("PATH", f"{node.home}/bin:{os.environ['PATH']}")
-    monkeypatch.setattr(calibrate.Progress, "read", broken)
+    monkeypatch.setattr(calibrate.CalibrationProgress, "read", broken)
     with pytest.raises(RuntimeError, match="no room"):
         calibrate.run_tool(node.document, [0, 1])
     assert ["stop", "--time", "20", "gaudi-calibrate-m"] in node.docker()
@@ -352,7 +354,7 @@ TOOL = "/opt/vllm/scripts/run_example_tp.py"
     ],
 )
 def test_a_tool_that_fails_or_ends_well_with_too_little_leaves_the_old_ones(
-    old: Node, orders: dict[str, Any], said: str
+    old: CalibrationNode, orders: dict[str, Any], said: str
 ) -> None:
     old.orders(**orders)
     assert said in old.refused()
@@ -363,7 +365,7 @@ def test_a_tool_that_fails_or_ends_well_with_too_little_leaves_the_old_ones(
     assert old.run()[0] == 0
 
 
-def test_the_servers_configuration_has_to_point_to_where_the_measurements_are(node: Node) -> None:
+def test_the_servers_configuration_has_to_point_to_where_the_measurements_are(node: CalibrationNode) -> None:
     node.document["written"] = ["maxabs_quant_g2.json"]
     assert "maxabs_quant_g2.json is missing" in node.refused()
     node.orders(writes=NAMES, damaged={"maxabs_quant_g2.json": '{"dump_stats_path": "/else/where"}'})
@@ -372,7 +374,7 @@ def test_the_servers_configuration_has_to_point_to_where_the_measurements_are(no
     assert node.run()[0] == 0
 
 
-def test_a_missing_data_set_is_refused_before_anything_is_run(old: Node) -> None:
+def test_a_missing_data_set_is_refused_before_anything_is_run(old: CalibrationNode) -> None:
     (old.home / "dataset" / "data.parquet").unlink()
     assert "is an empty folder" in old.refused()
     (old.home / "dataset").rmdir()
@@ -380,7 +382,7 @@ def test_a_missing_data_set_is_refused_before_anything_is_run(old: Node) -> None
     assert not old.runs()
 
 
-def test_missing_weights_are_refused_before_anything_is_run(node: Node) -> None:
+def test_missing_weights_are_refused_before_anything_is_run(node: CalibrationNode) -> None:
     (node.home / "weights" / "model.safetensors").unlink()
     assert "holds no weights" in node.refused()
     assert not node.runs()
@@ -394,7 +396,7 @@ def test_missing_weights_are_refused_before_anything_is_run(node: Node) -> None:
     ],
 )
 def test_another_card_in_the_slot_and_none_are_refused(
-    node: Node, card: dict[str, object], id_: str, says: str
+    node: CalibrationNode, card: dict[str, object], id_: str, says: str
 ) -> None:
     node.document["modules"][1] = card
     assert says in node.refused()
@@ -402,26 +404,28 @@ def test_another_card_in_the_slot_and_none_are_refused(
     assert not node.runs()
 
 
-def test_cards_that_cannot_be_asked_are_refused_with_what_their_tool_said(node: Node) -> None:
+def test_cards_that_cannot_be_asked_are_refused_with_what_their_tool_said(node: CalibrationNode) -> None:
     (node.home / "bin" / "hl-smi").write_text("#!/bin/sh\necho 'no driver is loaded' >&2\nexit 9\n")
     assert "hl-smi failed with status 9: no driver is loaded" in node.refused()
     assert not node.runs()
 
 
-def test_a_file_where_measurements_would_go_is_refused(node: Node) -> None:
+def test_a_file_where_measurements_would_go_is_refused(node: CalibrationNode) -> None:
     node.target.write_text("mine")
     assert f"{node.target} is no folder; move it away" in node.refused()
     assert node.target.read_text() == "mine"
 
 
-def test_too_little_room_is_refused_before_anything_is_run(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_room_is_refused_before_anything_is_run(
+    node: CalibrationNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.statvfs(node.home)
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result((*real[:3], 1, 1, *real[5:])))
     with pytest.raises(Refusal, match=r"2\.0 GB are needed"):
         calibrate.check_before(node.document, node.target)
 
 
-def test_a_folder_of_somebody_else_in_the_way_is_not_touched(node: Node) -> None:
+def test_a_folder_of_somebody_else_in_the_way_is_not_touched(node: CalibrationNode) -> None:
     partial = Path(f"{node.target}.partial")
     partial.mkdir()
     (partial / "mine").write_text("mine")
@@ -430,7 +434,9 @@ def test_a_folder_of_somebody_else_in_the_way_is_not_touched(node: Node) -> None
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_midway_the_old_ones_are_there_and_the_next_run_measures(old: Node, how: signal.Signals) -> None:
+def test_killed_midway_the_old_ones_are_there_and_the_next_run_measures(
+    old: CalibrationNode, how: signal.Signals
+) -> None:
     old.orders(writes=NAMES, hang_at=2)
     work = old.start()
     deadline = time.monotonic() + 300
@@ -450,7 +456,7 @@ def test_killed_midway_the_old_ones_are_there_and_the_next_run_measures(old: Nod
     assert (kept / "old.json").exists()
 
 
-def test_killed_between_the_two_renames_the_new_ones_get_their_name(node: Node) -> None:
+def test_killed_between_the_two_renames_the_new_ones_get_their_name(node: CalibrationNode) -> None:
     assert node.run()[0] == 0
     node.target.rename(f"{node.target}.partial")
     status, said = node.run()
@@ -459,13 +465,13 @@ def test_killed_between_the_two_renames_the_new_ones_get_their_name(node: Node) 
     assert (node.target / NAMES[0]).exists()
 
 
-def test_two_at_a_time_exclude_each_other(node: Node) -> None:
+def test_two_at_a_time_exclude_each_other(node: CalibrationNode) -> None:
     with calibrate.only_one(node.target):
         assert "another measurement into" in node.refused()
 
 
 @pytest.mark.parametrize("name", ["fp8.json", "manifest.json"])
-def test_weights_are_the_same_wherever_and_whenever_they_came(node: Node, name: str) -> None:
+def test_weights_are_the_same_wherever_and_whenever_they_came(node: CalibrationNode, name: str) -> None:
     record = node.home / "weights" / ".gaudi-serving" / name
     record.parent.mkdir()
 
@@ -482,14 +488,14 @@ def test_weights_are_the_same_wherever_and_whenever_they_came(node: Node, name: 
 
 
 @pytest.fixture
-def victim(node: Node) -> Path:
+def victim(node: CalibrationNode) -> Path:
     """A file of the node that only root may read and write."""
     (node.home / "shadow").write_text("{}")
     return node.home / "shadow"
 
 
 @pytest.mark.parametrize("name", ["calibration.json.writing", "calibration.json"])
-def test_the_record_is_not_written_where_the_container_says(node: Node, victim: Path, name: str) -> None:
+def test_the_record_is_not_written_where_the_container_says(node: CalibrationNode, victim: Path, name: str) -> None:
     node.orders(writes=NAMES, links={f".gaudi-serving/{name}": str(victim)})
     assert node.run()[0] == 0
     assert victim.read_text() == "{}"
@@ -498,13 +504,13 @@ def test_the_record_is_not_written_where_the_container_says(node: Node, victim: 
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
-def test_a_link_for_a_measurement_is_not_read(old: Node, victim: Path, name: str) -> None:
+def test_a_link_for_a_measurement_is_not_read(old: CalibrationNode, victim: Path, name: str) -> None:
     old.orders(writes=NAMES, links={name: str(victim)})
     assert f"first {name}" in old.refused()
     assert (old.target / "old.json").read_text() == "hours of work"
 
 
-def test_a_linked_folder_of_measurements_is_not_read(node: Node) -> None:
+def test_a_linked_folder_of_measurements_is_not_read(node: CalibrationNode) -> None:
     (node.home / "root").mkdir()
     node.document["expected"] = [f"g2/{name}" for name in NAMES]
     for name in NAMES:
@@ -515,28 +521,28 @@ def test_a_linked_folder_of_measurements_is_not_read(node: Node) -> None:
 
 
 @pytest.mark.parametrize("name", [NAMES[0], NAMES[1], "maxabs_quant_g2.json"])
-def test_a_pipe_keeps_nobody_waiting(node: Node, name: str) -> None:
+def test_a_pipe_keeps_nobody_waiting(node: CalibrationNode, name: str) -> None:
     node.document["written"] = ["maxabs_quant_g2.json"]
     configuration = {"maxabs_quant_g2.json": '{"dump_stats_path": "/in/container/m"}'}
     node.orders(writes=NAMES, damaged=configuration, pipes=[name])
     assert name in node.refused()
 
 
-def test_a_linked_configuration_is_not_read(node: Node) -> None:
+def test_a_linked_configuration_is_not_read(node: CalibrationNode) -> None:
     node.document["written"] = ["maxabs_quant_g2.json"]
     (node.home / "elsewhere").write_text('{"dump_stats_path": "/in/container/m"}')
     node.orders(writes=NAMES, links={"maxabs_quant_g2.json": str(node.home / "elsewhere")})
     assert "maxabs_quant_g2.json is missing or no JSON object (it is a link" in node.refused()
 
 
-def test_nothing_else_that_the_container_left_is_published(node: Node) -> None:
+def test_nothing_else_that_the_container_left_is_published(node: CalibrationNode) -> None:
     node.orders(writes=[*NAMES, "libsurprise.so"])
     assert node.run()[0] == 0
     kept = {path.relative_to(node.target).as_posix() for path in node.target.rglob("*") if path.is_file()}
     assert kept == {*NAMES, ".gaudi-serving/started", ".gaudi-serving/measure.json", ".gaudi-serving/calibration.json"}
 
 
-def test_no_user_of_the_node_runs_what_the_container_wrote_with_the_rights_of_root(node: Node) -> None:
+def test_no_user_of_the_node_runs_what_the_container_wrote_with_the_rights_of_root(node: CalibrationNode) -> None:
     node.orders(writes=NAMES, modes={NAMES[0]: 0o4755})
     assert node.run()[0] == 0
     assert (node.home / "mode_above").read_text() == "700"
@@ -551,7 +557,7 @@ def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypa
         calibrate.check_files(tmp_path, ["m.npz"], tmp_path)
 
 
-def test_what_the_container_wrote_runs_nothing_in_the_server(old: Node, tmp_path: Path) -> None:
+def test_what_the_container_wrote_runs_nothing_in_the_server(old: CalibrationNode, tmp_path: Path) -> None:
     (tmp_path / "evil").write_bytes(evil())
     old.orders(writes=NAMES, copies={NAMES[1]: str(tmp_path / "evil")})
     assert "is no plain file of numpy arrays" in old.refused()
@@ -559,14 +565,14 @@ def test_what_the_container_wrote_runs_nothing_in_the_server(old: Node, tmp_path
     assert [path.name for path in old.target.iterdir()] == ["old.json"]
 
 
-def test_a_lock_that_is_a_link_is_not_emptied(node: Node, victim: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_emptied(node: CalibrationNode, victim: Path) -> None:
     victim.write_text("years of work")
     node.target.with_name(f".{node.target.name}.lock").symlink_to(victim)
     assert "is a link" in node.refused()
     assert victim.read_text() == "years of work"
 
 
-def test_a_folder_that_others_write_to_is_refused(node: Node) -> None:
+def test_a_folder_that_others_write_to_is_refused(node: CalibrationNode) -> None:
     node.home.chmod(0o777)
     assert f"{node.home} can be written by everybody" in node.refused()
     assert not node.runs()
@@ -589,17 +595,17 @@ shutil.copytree({given!r}, sys.argv[-1], dirs_exist_ok=True)
 
 
 @pytest.fixture
-def receiver(node: Node, tmp_path: Path) -> Node:
+def receiver(node: CalibrationNode, tmp_path: Path) -> CalibrationNode:
     """A node with the same weights as one that has measured them."""
     assert node.run()[0] == 0
     (tmp_path / "second").mkdir()
-    other = Node(tmp_path / "second")
+    other = CalibrationNode(tmp_path / "second")
     other.document |= {key: node.document[key] for key in ("weights", "dataset")}
     give(other, node)
     return other
 
 
-def give(receiver: Node, seed: Node, fault: str = "", after: str = "") -> None:
+def give(receiver: CalibrationNode, seed: CalibrationNode, fault: str = "", after: str = "") -> None:
     """Say, as the role does, that another node gives, and what is to go wrong meanwhile."""
     home, given = str(receiver.home), str(seed.target)
     text = RSYNC.format(python=sys.executable, home=home, given=given, fault=fault, after=after)
@@ -611,7 +617,9 @@ def give(receiver: Node, seed: Node, fault: str = "", after: str = "") -> None:
     (receiver.home / "document.peer.json").write_text(json.dumps(content))
 
 
-def test_what_another_node_measured_is_taken_and_recorded_as_there(receiver: Node, node: Node) -> None:
+def test_what_another_node_measured_is_taken_and_recorded_as_there(
+    receiver: CalibrationNode, node: CalibrationNode
+) -> None:
     status, said = receiver.run()
     assert status == 0, said
     assert receiver.docker() == []
@@ -624,7 +632,9 @@ def test_what_another_node_measured_is_taken_and_recorded_as_there(receiver: Nod
     assert "nothing to do" in receiver.run()[1]
 
 
-def test_what_is_there_is_not_taken_again_unless_that_is_wished(receiver: Node, node: Node) -> None:
+def test_what_is_there_is_not_taken_again_unless_that_is_wished(
+    receiver: CalibrationNode, node: CalibrationNode
+) -> None:
     assert receiver.run()[0] == 0
     (receiver.home / "asked").unlink()
     give(receiver, node)
@@ -636,7 +646,7 @@ def test_what_is_there_is_not_taken_again_unless_that_is_wished(receiver: Node, 
     assert len(receiver.kept()) == 1
 
 
-def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
+def test_others_may_read_it_whatever_the_unit_says(node: CalibrationNode) -> None:
     # The rsync that gives it to another node runs as nobody.
     before = os.umask(0o077)
     try:
@@ -675,7 +685,7 @@ def test_others_may_read_it_whatever_the_unit_says(node: Node) -> None:
     ],
 )
 def test_what_cannot_be_taken_leaves_what_was_there(
-    receiver: Node, node: Node, fault: str, after: str, id_: str, says: str
+    receiver: CalibrationNode, node: CalibrationNode, fault: str, after: str, id_: str, says: str
 ) -> None:
     receiver.target.mkdir()
     (receiver.target / "old.json").write_text("hours of work")
@@ -690,7 +700,7 @@ def test_what_cannot_be_taken_leaves_what_was_there(
     assert len(receiver.runs()) == 1
 
 
-def test_what_another_node_recorded_runs_nothing_here(receiver: Node, node: Node) -> None:
+def test_what_another_node_recorded_runs_nothing_here(receiver: CalibrationNode, node: CalibrationNode) -> None:
     """Its record is right: that node, or who measured there, has made both."""
     (node.target / NAMES[1]).write_bytes(evil())
     record = node.target / ".gaudi-serving/calibration.json"
@@ -702,7 +712,7 @@ def test_what_another_node_recorded_runs_nothing_here(receiver: Node, node: Node
     assert not receiver.target.exists()
 
 
-def test_nothing_else_that_another_node_has_is_published(receiver: Node, node: Node) -> None:
+def test_nothing_else_that_another_node_has_is_published(receiver: CalibrationNode, node: CalibrationNode) -> None:
     (node.target / "m_hooks_maxabs_0_8.npz").write_bytes(evil())
     (node.target / ".gaudi-serving/measure.json").write_text("theirs")
     assert receiver.run()[0] == 0
@@ -711,13 +721,13 @@ def test_nothing_else_that_another_node_has_is_published(receiver: Node, node: N
     assert (receiver.target / ".gaudi-serving/measure.json").read_text() == "{}\n"
 
 
-def test_measurements_of_other_weights_are_not_taken(receiver: Node) -> None:
+def test_measurements_of_other_weights_are_not_taken(receiver: CalibrationNode) -> None:
     receiver.document["prompts"] = 5
     assert "gaudi-01 gave what was measured of other weights, or in another way" in receiver.refused()
     assert not receiver.target.exists()
 
 
-def test_a_line_without_end_of_a_models_code_is_cut(node: Node) -> None:
+def test_a_line_without_end_of_a_models_code_is_cut(node: CalibrationNode) -> None:
     node.orders(writes=NAMES, says="x" * (4 << 20))
     status, said = node.run()
     assert status == 0
@@ -744,7 +754,7 @@ def test_a_damaged_archive_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", '{"digest": 1, "measurements": []}'])
 @pytest.mark.parametrize("options", [[], ["--again"]], ids=str)
-def test_a_damaged_record_counts_as_not_measured(node: Node, content: str, options: list[str]) -> None:
+def test_a_damaged_record_counts_as_not_measured(node: CalibrationNode, content: str, options: list[str]) -> None:
     assert node.run()[0] == 0
     record = node.target / ".gaudi-serving" / "calibration.json"
     record.write_text(content)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.gaudi.cards.query import Answer, query_hl_smi
+from ansible.module_utils.gaudi.cards.query import CommandResult, query_hl_smi
 from ansible.module_utils.gaudi.cards.sources import AccelCard, Holder, PciCard, Sources
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -17,19 +17,19 @@ BUSES = ("33", "9a", "34", "4d", "4e", "9b", "b3", "b4")
 BUS_IDS = tuple(f"0000:{bus}:00.0" for bus in BUSES)
 CPUS = ("0-39,80-119", "40-79,120-159")
 
-Answers = dict[str, Answer]
+Answers = dict[str, CommandResult]
 
 
 def recorded(name: str) -> str:
     return (RECORDED / name).read_text(encoding="utf-8")
 
 
-def ok(text: str) -> Answer:
-    return Answer(0, text, "")
+def ok(text: str) -> CommandResult:
+    return CommandResult(0, text, "")
 
 
-def failed(text: str) -> Answer:
-    return Answer(1, "", text)
+def failed(text: str) -> CommandResult:
+    return CommandResult(1, "", text)
 
 
 def listing(index: int, **changes: str) -> str:
@@ -72,7 +72,7 @@ IDENTITY = "-Q index,module_id,bus_id,name -f csv"
 DETAILS = "-Q index,serial,uuid,driver_version,memory.total,memory.used,temperature.aip -f csv"
 
 
-def answers(**changes: Answer) -> Answers:
+def answers(**changes: CommandResult) -> Answers:
     """What hl-smi answers on a healthy node with 8 x HL-225 of release 1.22.1; "" is the plain call."""
     links = "".join(f"port {port:2}:        UP\n" for port in range(24) if port not in (8, 22, 23))
     return {
@@ -86,10 +86,10 @@ def answers(**changes: Answer) -> Answers:
     }
 
 
-def ask(given: Mapping[str, Answer], calls: list[str] | None = None) -> Callable[[Sequence[str]], Answer]:
+def ask(given: Mapping[str, CommandResult], calls: list[str] | None = None) -> Callable[[Sequence[str]], CommandResult]:
     """An hl-smi that answers as given, and refuses every other call as the tool does."""
 
-    def answer(arguments: Sequence[str]) -> Answer:
+    def answer(arguments: Sequence[str]) -> CommandResult:
         call = " ".join(arguments)
         if calls is not None:
             calls.append(call)
@@ -98,7 +98,7 @@ def ask(given: Mapping[str, Answer], calls: list[str] | None = None) -> Callable
     return answer
 
 
-def sources(given: Mapping[str, Answer] | None = None, **changes: Any) -> Sources:
+def sources(given: Mapping[str, CommandResult] | None = None, **changes: Any) -> Sources:
     """Everything read on that healthy node, by root; changes replace single sources."""
     facts: dict[str, Any] = {
         "uid": 0,

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.cards import findings as topology_findings
 from ansible.module_utils.gaudi.cards.document import build_topology
-from ansible.module_utils.gaudi.cards.query import Answer, HlSmiReport, SeenCard, query_hl_smi
+from ansible.module_utils.gaudi.cards.query import CommandResult, HlSmiReport, SeenCard, query_hl_smi
 from ansible.module_utils.gaudi.cards.sources import AccelCard, PciCard, parse_addresses, sysfs_cpus, sysfs_number
 from ansible.module_utils.gaudi.cards.text import WIDTH, describe_node
 from ansible.module_utils.gaudi.cards.users import new_user
@@ -101,12 +101,12 @@ def test_each_call_is_made_once_and_the_common_fields_come_first() -> None:
 
 def test_a_tool_that_hangs_once_is_not_asked_again() -> None:
     calls: list[str] = []
-    seen = query_hl_smi(ask(answers(**{"-L": Answer(124, "", "")}), calls))
+    seen = query_hl_smi(ask(answers(**{"-L": CommandResult(124, "", "")}), calls))
     assert calls == ["", IDENTITY, DETAILS, "-L"]
     assert len(seen.cards) == 8
     assert seen.complaints == ("hl-smi -L did not answer in time, and hl-smi was asked nothing more",)
     calls.clear()
-    assert query_hl_smi(ask({"": Answer(124, "", "")}, calls)).timed_out
+    assert query_hl_smi(ask({"": CommandResult(124, "", "")}, calls)).timed_out
     assert calls == [""]
 
 
@@ -152,7 +152,7 @@ CARD_TYPES = {
 }
 
 
-def answers_of(release: str, name: str, memory_mib: int) -> dict[str, Answer]:
+def answers_of(release: str, name: str, memory_mib: int) -> dict[str, CommandResult]:
     """The recorded node, as hl-smi of a release would show it with cards of a type."""
     new = int(release.split(".")[1]) >= 20
     table = recorded("1.22.1/hl-smi.txt" if new else "1.12.1/hl-smi.txt")
@@ -281,7 +281,7 @@ def test_no_hl_smi() -> None:
     assert card_of(topology, 3)["name"] is None
 
 
-NO_DEVICE = Answer(1, (RECORDED / "1.24.1/hl-smi_no_device.txt").read_text(encoding="utf-8"), "")
+NO_DEVICE = CommandResult(1, (RECORDED / "1.24.1/hl-smi_no_device.txt").read_text(encoding="utf-8"), "")
 
 
 def test_no_driver() -> None:
@@ -322,9 +322,9 @@ def test_no_cards() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(failed("Timeout"), "hl-smi failed (status 1, it said 'Timeout')"), (Answer(124, "", ""), "in time")],
+    [(failed("Timeout"), "hl-smi failed (status 1, it said 'Timeout')"), (CommandResult(124, "", ""), "in time")],
 )
-def test_hl_smi_fails_although_there_is_a_driver(answer: Answer, words: str) -> None:
+def test_hl_smi_fails_although_there_is_a_driver(answer: CommandResult, words: str) -> None:
     topology = build_topology(sources({"": answer}))
     assert found(topology) == ["hl-smi-failed"]
     assert words in message(topology, "hl-smi-failed")
@@ -577,7 +577,7 @@ BLANK_STATE = [SeenCard(), SeenCard(state="\r"), SeenCard(bus_id="")]
     pci=st.lists(st.builds(PciCard, WORDS.map(str), NUMBERS, WORDS), max_size=3),
     accel=st.lists(st.builds(AccelCard, st.integers(0, 20), WORDS, NUMBERS, WORDS), max_size=3),
     uid=st.sampled_from([0, 1000]),
-    lspci=st.none() | st.builds(Answer, st.integers(0, 2), st.text(max_size=20), st.text(max_size=9)),
+    lspci=st.none() | st.builds(CommandResult, st.integers(0, 2), st.text(max_size=20), st.text(max_size=9)),
 )
 @example(cards=BLANK_STATE, failure=None, pci=[], accel=[], uid=0, lspci=None)
 def test_whatever_is_read_becomes_a_document_and_a_picture(
@@ -591,7 +591,11 @@ def test_whatever_is_read_becomes_a_document_and_a_picture(
 
 
 @settings(max_examples=30)
-@given(st.dictionaries(st.sampled_from(sorted(answers())), st.builds(Answer, st.integers(0, 2), st.text(), st.text())))
-def test_whatever_hl_smi_answers_there_is_a_topology(changes: dict[str, Answer]) -> None:
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(answers())), st.builds(CommandResult, st.integers(0, 2), st.text(), st.text())
+    )
+)
+def test_whatever_hl_smi_answers_there_is_a_topology(changes: dict[str, CommandResult]) -> None:
     topology = build_topology(sources({**answers(), **changes}))
     assert len(topology["cards"]) >= 8 or found(topology)

@@ -449,7 +449,7 @@ def test_lspci_in_its_other_forms(line: str, device: tuple[str, str | None]) -> 
 def test_firmware() -> None:
     for line in recorded("1.18.0/hl-smi_-L_grep_SPI.txt").splitlines():
         version = hl_smi.parse_version(line)
-        assert version == hl_smi.Version("hl-gaudi2-1.18.0-fw-53.1.1-sec-9", "1.18.0", "53.1.1", 9)
+        assert version == hl_smi.FirmwareVersion("hl-gaudi2-1.18.0-fw-53.1.1-sec-9", "1.18.0", "53.1.1", 9)
     loader = hl_smi.parse_version(recorded("1.22.0/hl-fw-loader_-s_SPI.txt"))
     assert (loader.release, loader.firmware, loader.security) == ("1.22.0", "61.3.2", 9)
     tool = hl_smi.parse_version("hl-1.22.1-fw-61.4.2.1")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils.gaudi.cards.query import Answer
+from ansible.module_utils.gaudi.cards.query import CommandResult
 from ansible.module_utils.gaudi.cards.reservations import render_reservations
 from ansible.module_utils.gaudi.cards.users import CONTAINER_LINE
 
@@ -25,7 +25,7 @@ CONTAINER = "4f1d2c3b4a59" + "0" * 52
 ADDRESSES = [{"ifname": "eth0", "addr_info": [{"local": "10.20.0.11", "prefixlen": 24}]}]
 
 
-def node(changes: dict[str, Answer] | None = None) -> Any:
+def node(changes: dict[str, CommandResult] | None = None) -> Any:
     """Return a healthy node's answers to whole commands."""
     given = {**answers(), **(changes or {})}
     lspci = "".join(f"{bus_id[5:]} Processing accelerators: Habana Labs Ltd.\n" for bus_id in BUS_IDS)
@@ -111,7 +111,7 @@ def test_a_process_of_hl_smis_table_gets_its_owner_only_if_it_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay_out(tmp_path, monkeypatch)
-    busy = {"": Answer(0, recorded("1.16.0/hl-smi.txt"), "")}
+    busy = {"": CommandResult(0, recorded("1.16.0/hl-smi.txt"), "")}
     process(tmp_path, 618796, "ray::ServeRepli", "0::/system.slice/ray.service", [])
     with commands(monkeypatch, node(busy)):
         topology = run_main("gaudi_topology_info", {})["topology"]

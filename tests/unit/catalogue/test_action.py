@@ -80,13 +80,13 @@ def report(**changes: Any) -> dict[str, Any]:
     return {"cards": cards, "reservations": {"reservations": {}, "damage": ""}, "last_starts": {}, **changes}
 
 
-class Tagged(str):
+class TaggedText(str):
     """A text with a type of its own, as Ansible's are."""
 
     __slots__ = ()
 
 
-class Reporting:
+class ReportingNode:
     """Stands in for the node: reports what a test gives it, and remembers how it was called."""
 
     def __init__(self, **changes: Any) -> None:
@@ -112,7 +112,7 @@ def run(
     task.action = "serving_plan"
     connection = MagicMock(transport=transport)
     action = ActionModule(task, connection, MagicMock(check_mode=False), MagicMock(), MagicMock(), MagicMock())
-    reporting = node or Reporting()
+    reporting = node or ReportingNode()
     action._execute_module = reporting
     variables = {"ansible_python_interpreter": "/usr/bin/python3.9", **site}
     result: dict[str, Any] = action.run(task_vars=variables)
@@ -141,7 +141,7 @@ def test_what_the_node_has_reported_is_planned_with() -> None:
     held = {"other": {"cards": [{"module_id": 0, "serial": None}], "since": "x"}}
     counted = {"there": True, "bytes": 2000, "parameters": {"BF16": 1000}, "missing": [], "converted": False}
     weights = {**counted, "fits_published": True, "config": None, "foreign": {}}
-    node = Reporting(
+    node = ReportingNode(
         reservations={"reservations": held, "damage": "cards.lock is damaged"}, weights={"/w/QwQ-32B": weights}
     )
     result, _ = run({"requests": [{"instance": "a", "model": "qwq-32b"}], "weights_root": "/w"}, node=node)
@@ -167,7 +167,7 @@ def test_a_driver_that_is_not_there_yet_is_foreseen_by_pci_id() -> None:
 )
 def test_a_node_that_cannot_tell_who_has_which_card_fails_the_task(part: dict[str, str], id_: str) -> None:
     with pytest.raises(AnsibleActionFail) as failed:
-        run({"requests": [{"model": "qwen3-8b"}], "on_refusal": "report"}, node=Reporting(reservations=part))
+        run({"requests": [{"model": "qwen3-8b"}], "on_refusal": "report"}, node=ReportingNode(reservations=part))
     assert failed.value.result["refused_id"] == id_
     assert part["error"] in str(failed.value)
 
@@ -176,7 +176,7 @@ def test_weights_that_cannot_be_read_refuse_their_request_alone() -> None:
     error = "/w/a/m.safetensors cannot be read: Permission denied."
     weights: dict[str, Any] = {"/w/a": {"error": error}, "/w/b": {"there": False}}
     requests = [{"weights": path} for path in weights]
-    result, _ = run({"requests": requests, "on_refusal": "report"}, node=Reporting(weights=weights))
+    result, _ = run({"requests": requests, "on_refusal": "report"}, node=ReportingNode(weights=weights))
     assert result["plans"][0]["refused_id"] == "node_unreadable"
     assert error in str(result["plans"][0]["refused"])
     assert "refused" not in result["plans"][1]
@@ -249,10 +249,10 @@ def test_commits_that_are_none_are_refused(commits: object) -> None:
 def test_what_is_fetched_is_never_the_nodes_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = {"directory": "Qwen3-8B", "repositories": {}, "bytes": 0, "measured_cards": 0}
     named = {"source_plans": {"other": [{"fetch": fetch, "convert": None}]}, "how_to_get": {"other": "this way"}}
-    honest = Reporting.__call__
+    honest = ReportingNode.__call__
     more = {**named, "plans": [], "pins": []}
-    monkeypatch.setattr(Reporting, "__call__", lambda *asked, **words: {**honest(*asked, **words), **more})
-    node = Reporting(**named)
+    monkeypatch.setattr(ReportingNode, "__call__", lambda *asked, **words: {**honest(*asked, **words), **more})
+    node = ReportingNode(**named)
     result, _ = run({"requests": [{"instance": "a", "model": "qwen3-8b"}], "weights_root": "/w"}, node=node)
     fetched = {name: [plan["fetch"]["repositories"] for plan in each] for name, each in result["source_plans"].items()}
     file = catalogue_files.resolve("models", "model", "qwen3-8b")
@@ -368,7 +368,7 @@ def test_without_a_release_and_without_requests_the_task_fails() -> None:
 
 
 def test_a_module_that_fails_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reporting, "__call__", lambda *_, **__: {"failed": True, "msg": "no Python"})
+    monkeypatch.setattr(ReportingNode, "__call__", lambda *_, **__: {"failed": True, "msg": "no Python"})
     result, _ = run({"requests": [{"model": "qwen3-8b"}], "page": True})
     assert result == {"failed": True, "msg": "no Python"}
 
@@ -432,7 +432,7 @@ def test_a_refusal_that_advises_another_release_names_those_that_serve() -> None
 def test_values_of_the_inventory_are_planned_as_json_has_them() -> None:
     """A plan is compared with the one on the node, which was read from JSON."""
     day = datetime.date(2026, 1, 5)
-    request = {"weights": "/w/own", "extra_environment": {"DAY": day}, "served_model_name": Tagged("own")}
+    request = {"weights": "/w/own", "extra_environment": {"DAY": day}, "served_model_name": TaggedText("own")}
     result, _ = run({"requests": [request], "on_refusal": "report"})
     (plan,) = result["plans"]
     assert plan["environment"]["DAY"] == "2026-01-05"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, PARTS, TPU, TWO_NODES, Absent, absent
+from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, PARTS, TPU, TWO_NODES, MissingFeature, absent
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.preflight import checks as preflight
 from ansible.module_utils.gaudi.request import options as request
@@ -68,7 +68,7 @@ def test_roles_that_are_named_are_there() -> None:
 
 
 @pytest.mark.parametrize("part", PARTS, ids=[part.name for part in PARTS])
-def test_the_readme_names_each_missing_part_in_one_sentence(part: Absent) -> None:
+def test_the_readme_names_each_missing_part_in_one_sentence(part: MissingFeature) -> None:
     readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert f"* {part.sentence}" in readme
     assert re.findall(r"\.(?=\s|$)", part.sentence) == ["."]
@@ -103,7 +103,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize(("name", "value", "part"), ASKED)
-def test_whoever_asks_is_told(name: str, value: str | None, part: Absent) -> None:
+def test_whoever_asks_is_told(name: str, value: str | None, part: MissingFeature) -> None:
     assert absent(name, value) == part.sentence
 
 

@@ -14,11 +14,11 @@ from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.fabric import static
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict
 from ansible.module_utils.gaudi.host import state
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 from ansible.module_utils.gaudi.preflight import checks, compatibility
-from ansible.module_utils.gaudi.preflight.compatibility import Image
+from ansible.module_utils.gaudi.preflight.compatibility import ImageFacts
 
 from tests.unit.doctor.test_findings import PIECES, of_instance
 from tests.unit.fabric import test_static as links
@@ -26,7 +26,7 @@ from tests.unit.fabric.made import TYPES
 from tests.unit.fabric.pages import numbers
 from tests.unit.preflight.test_compatibility import IMAGE, RIGHT, judge
 
-NEEDED = (Needed("iommu=pt", "correctness", "answers may be wrong without it"),)
+NEEDED = (NeededArgument("iommu=pt", "correctness", "answers may be wrong without it"),)
 
 
 def of_release(**changes: Any) -> list[Finding]:
@@ -46,7 +46,7 @@ def no_driver() -> list[Finding]:
 def links_in_the_verdict() -> list[Finding]:
     down = links.changed(links.ports(), lambda port: (port.module, port.number) == (3, 9), up=False)
     faults = static.check(links.topology(), TYPES, down, links.interfaces(), links.ALL)
-    made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
+    made_of = VerdictSubject({"0": "AM1"}, "1.22.1", None, None, None, None, None)
     facts: dict[str, Any] = {"made_of": made_of, "results": (), "located": (), "not_measured": "", "nics": None}
     return judged.of_verdict(new_verdict(node="n", time="now", faults=list(faults), **facts))
 
@@ -130,7 +130,12 @@ def crash_loop() -> list[Finding]:
             "no free piece of 4 MiB",
             "compact_memory",
         ),
-        (lambda: of_release(images={IMAGE: Image("1.21.3.57")}), "image", "habana-torch-plugin 1.21.3.57", "Correct"),
+        (
+            lambda: of_release(images={IMAGE: ImageFacts("1.21.3.57")}),
+            "image",
+            "habana-torch-plugin 1.21.3.57",
+            "Correct",
+        ),
         (crash_loop, "crash-loop", "ends again and again: waiting 20 s before attempt 3 of 5", "logs.yml"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,

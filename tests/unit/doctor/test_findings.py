@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.cards.users import new_user
 from ansible.module_utils.gaudi.doctor import findings, judged
 from ansible.module_utils.gaudi.doctor.findings import Finding
 from ansible.module_utils.gaudi.faults.entry import CARDS, HOST, INSTANCES
-from ansible.module_utils.gaudi.host.iommu import Group
+from ansible.module_utils.gaudi.host.iommu import IommuGroup
 
 WELL: dict[str, Any] = {
     "instance": "tiny",
@@ -88,7 +88,7 @@ def test_page_tables_that_were_corrupted_are_counted_by_process() -> None:
         "VLLM::Worker_TP0: Corrupted page table at address 7f00",
         "python3.12: Corrupted page table at address 798d48680000",
     ]
-    translated = [Group("0000:33:00.0", "4", "DMA", 3), Group("0000:34:00.0", "5", "identity", 1)]
+    translated = [IommuGroup("0000:33:00.0", "4", "DMA", 3), IommuGroup("0000:34:00.0", "5", "identity", 1)]
     (found,) = findings.of_page_tables(log, translated, ["ro"])
     assert (found.id, found.fault) == ("page-tables-overwritten", True)
     assert "3 message(s) of corrupted page tables, of python3.12, VLLM::Worker_TP0: " in found.sentence

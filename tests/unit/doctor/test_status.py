@@ -12,11 +12,11 @@ import pytest
 from ansible.module_utils.gaudi.base import paths
 from ansible.module_utils.gaudi.cards.document import new_card
 from ansible.module_utils.gaudi.doctor import status
-from ansible.module_utils.gaudi.driver.dkms import Built
+from ansible.module_utils.gaudi.driver.dkms import DkmsBuild
 from ansible.module_utils.gaudi.driver.next_boot import NextBoot
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden
-from ansible.module_utils.gaudi.host.cmdline import Needed
-from ansible.module_utils.gaudi.host.iommu import Group
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict, overridden
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
+from ansible.module_utils.gaudi.host.iommu import IommuGroup
 from ansible.module_utils.gaudi.node import instances, long_work, states
 from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.node.report import acceptance, jobs, tuning
@@ -108,10 +108,10 @@ def test_what_waits_for_a_reboot_follows_from_what_the_role_recorded(
     node: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told("tuning") == []
-    needed = [Needed("iommu=pt", "correctness", "x", shown=True), Needed("quiet", "speed", "y")]
+    needed = [NeededArgument("iommu=pt", "correctness", "x", shown=True), NeededArgument("quiet", "speed", "y")]
     (node / "host_tuning.json").write_text(json.dumps({"schema": 2, **document(needed)}))
     assert told("tuning") == ["Reboot needed, because of quiet (speed: y)"]
-    monkeypatch.setattr(tuning, "read_groups", lambda: (Group("0000:33:00.0", "1", "DMA-FQ", 3, "habanalabs"),))
+    monkeypatch.setattr(tuning, "read_groups", lambda: (IommuGroup("0000:33:00.0", "1", "DMA-FQ", 3, "habanalabs"),))
     because, quiet, refused = told("tuning")
     assert (because, quiet) == (
         "Reboot needed, because of iommu=pt (correctness: x)",
@@ -131,7 +131,7 @@ def test_a_damaged_record_of_the_role_is_told_and_ends_nothing(node: Path, kind:
 
 
 def test_a_kernel_update_that_loses_the_driver_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = (Built("1.22", "6.8.0", "installed"),)
+    built = (DkmsBuild("1.22", "6.8.0", "installed"),)
     monkeypatch.setattr(next_boot, "read", lambda _module: NextBoot("6.8.0", "6.2", "6.17", built=built))
     waits, lost = told("next_boot")
     assert waits == "Kernel 6.2 is chosen (gaudi_driver_kernel), kernel 6.8.0 runs: reboot the node."
@@ -145,7 +145,9 @@ def test_a_next_boot_that_cannot_be_read_hides_nothing_of_the_kernel_that_runs(
         raise OSError(5, "Input/output error", "/var/lib/dkms")
 
     monkeypatch.setattr(next_boot, "read", dkms)
-    (node / "host_tuning.json").write_text(json.dumps({"schema": 2, **document([Needed("quiet", "speed", "y")])}))
+    (node / "host_tuning.json").write_text(
+        json.dumps({"schema": 2, **document([NeededArgument("quiet", "speed", "y")])})
+    )
     quiet, unread = told("tuning", "next_boot")
     assert quiet == "Reboot needed, because of quiet (speed: y)"
     assert unread == "next_boot: /var/lib/dkms cannot be read: Input/output error."
@@ -222,7 +224,7 @@ def test_what_belongs_to_no_instance_or_to_no_inventory_is_named(node: Path) -> 
 
 def test_the_verdict_on_cards_and_links_is_shown(node: Path) -> None:
     assert told("acceptance") == []
-    made_of = MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None)
+    made_of = VerdictSubject({"0": "AM1"}, "1.22.1", None, None, None, None, None)
     verdict = new_verdict(
         node="n", time="now", made_of=made_of, faults=(), nics=None, results=(), located=(), not_measured="In use."
     )
@@ -305,10 +307,14 @@ def test_a_card_is_for_no_instance_whose_name_no_instance_has() -> None:
     [
         (
             "state",
-            {"text": json.dumps({"schema": 2, **document([Needed(f"a{n}=1", "speed", "y") for n in range(65)])})},
+            {
+                "text": json.dumps(
+                    {"schema": 2, **document([NeededArgument(f"a{n}=1", "speed", "y") for n in range(65)])}
+                )
+            },
         ),
         ("command_line", ["quiet"] * 1025),
-        ("groups", [asdict(Group("0000:33:00.0", "1", "identity", 3, "habanalabs"))] * 257),
+        ("groups", [asdict(IommuGroup("0000:33:00.0", "1", "identity", 3, "habanalabs"))] * 257),
     ],
 )
 def test_settings_that_no_kernel_has_are_not_compared(key: str, many: Any) -> None:

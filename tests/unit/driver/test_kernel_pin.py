@@ -12,7 +12,7 @@ from tests.unit.host.modules import Answer, run_main, script
 from tests.unit.host.test_boot_menu import NEW, OLD, OLD_ID, SUBMENU, config
 
 
-class Grub:
+class PinnedGrub:
     """GRUB's files in a folder, and an update-grub that writes grub.cfg from GRUB_DEFAULT, or fails."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
@@ -46,11 +46,11 @@ class Grub:
 
 
 @pytest.fixture
-def grub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grub:
-    return Grub(tmp_path, monkeypatch)
+def grub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PinnedGrub:
+    return PinnedGrub(tmp_path, monkeypatch)
 
 
-def test_a_kernel_is_chosen_once_and_taken_back(grub: Grub) -> None:
+def test_a_kernel_is_chosen_once_and_taken_back(grub: PinnedGrub) -> None:
     assert grub.run(check=True)["changed"] is True
     assert not grub.drop_in.exists()
     first = grub.run()
@@ -64,7 +64,7 @@ def test_a_kernel_is_chosen_once_and_taken_back(grub: Grub) -> None:
     assert grub.run(state="absent")["changed"] is False
 
 
-def test_a_newer_kernel_does_not_change_the_choice(grub: Grub) -> None:
+def test_a_newer_kernel_does_not_change_the_choice(grub: PinnedGrub) -> None:
     grub.run()
     grub.kernels = ("7.0.0-1-generic", NEW, OLD)
     grub.update([])
@@ -72,14 +72,14 @@ def test_a_newer_kernel_does_not_change_the_choice(grub: Grub) -> None:
     assert (again["changed"], again["boots"]) == (False, OLD)
 
 
-def test_a_menu_that_was_written_without_our_drop_in_is_written_again(grub: Grub) -> None:
+def test_a_menu_that_was_written_without_our_drop_in_is_written_again(grub: PinnedGrub) -> None:
     grub.run()
     (grub.root / "grub.cfg").write_text(config("0"))
     again = grub.run()
     assert (again["changed"], again["boots"]) == (True, OLD)
 
 
-def test_a_kernel_that_the_menu_lacks_is_looked_for_once_more(grub: Grub) -> None:
+def test_a_kernel_that_the_menu_lacks_is_looked_for_once_more(grub: PinnedGrub) -> None:
     """It was copied into /boot by hand."""
     (grub.root / "grub.cfg").write_text(config("0", NEW))
     assert grub.run()["boots"] == OLD
@@ -90,7 +90,7 @@ def test_a_kernel_that_the_menu_lacks_is_looked_for_once_more(grub: Grub) -> Non
 
 
 @pytest.mark.parametrize("later", ["", 'GRUB_DEFAULT="0"\n'])
-def test_what_was_there_is_back_where_the_kernel_would_not_boot(grub: Grub, later: str) -> None:
+def test_what_was_there_is_back_where_the_kernel_would_not_boot(grub: PinnedGrub, later: str) -> None:
     """update-grub fails, or a file after ours chooses another one."""
     before = (grub.root / "grub.cfg").read_text()
     if later:
@@ -104,7 +104,7 @@ def test_what_was_there_is_back_where_the_kernel_would_not_boot(grub: Grub, late
     assert not grub.drop_in.exists()
 
 
-def test_a_kernel_that_somebody_boots_once_is_refused(grub: Grub) -> None:
+def test_a_kernel_that_somebody_boots_once_is_refused(grub: PinnedGrub) -> None:
     (grub.root / "grubenv").write_text("# GRUB Environment Block\nnext_entry=1>0\n")
     failed = grub.run()
     assert failed["refused_id"] == "other_kernel_boots_once"
@@ -112,13 +112,13 @@ def test_a_kernel_that_somebody_boots_once_is_refused(grub: Grub) -> None:
 
 
 @pytest.mark.parametrize("state", ["present", "absent"])
-def test_a_file_of_somebody_else_stays(grub: Grub, state: str) -> None:
+def test_a_file_of_somebody_else_stays(grub: PinnedGrub, state: str) -> None:
     grub.drop_in.write_text("GRUB_DEFAULT=2\n")
     assert grub.run(state=state)["refused_id"] == "file_in_the_way"
     assert grub.drop_in.read_text() == "GRUB_DEFAULT=2\n"
 
 
-def test_a_node_without_grub_has_nothing_to_take_back(grub: Grub) -> None:
+def test_a_node_without_grub_has_nothing_to_take_back(grub: PinnedGrub) -> None:
     (grub.root / "grub.cfg").unlink()
     assert grub.run(state="absent")["changed"] is False
     assert grub.run()["refused_id"] == "kernel_without_grub"

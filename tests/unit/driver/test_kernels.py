@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.module_utils.gaudi.driver import dkms, kernels
-from ansible.module_utils.gaudi.driver.dkms import Built
+from ansible.module_utils.gaudi.driver.dkms import DkmsBuild
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ KERNEL = "6.8.0-110-generic"
 )
 def test_the_forms_of_dkms_status(line: str, expected: tuple[str, str, str]) -> None:
     others = "virtualbox/7.0.16, 6.17.0-19-generic, x86_64: installed\nError! Could not locate dkms.conf file.\n"
-    assert dkms.parse(f"{others}{line}\n") == (Built(*expected),)
+    assert dkms.parse(f"{others}{line}\n") == (DkmsBuild(*expected),)
 
 
 def test_for_which_kernels_it_is_installed() -> None:

@@ -13,7 +13,7 @@ from ansible.module_utils.gaudi.node import package_states
 
 from library import brought_packages
 from tests.unit.node.damages import DAMAGES, damage
-from tests.unit.preflight.conftest import Answer, Ran, Run
+from tests.unit.preflight.conftest import Answer, ModuleRun, Run
 
 # As apt-get 2.6 of Debian 12 prints it, shortened.
 INSTALLS = """Reading package lists...
@@ -55,7 +55,7 @@ def test_what_others_need_does_not_go() -> None:
     assert "podman would go as well, which we did not bring. Remove it first" in str(refusal)
 
 
-class Node:
+class AptNode:
     """A node with a record, and what apt and dpkg say."""
 
     def __init__(self, run: Run, record: Path) -> None:
@@ -66,7 +66,7 @@ class Node:
             "apt-get --yes --quiet purge": (0, "", ""),
         }
 
-    def run(self, check: bool = False, **given: Any) -> Ran:
+    def run(self, check: bool = False, **given: Any) -> ModuleRun:
         arguments = {"part": "engine", "packages": ["docker.io"], "record": str(self.record), **given}
         # What is noted is installed afterwards.
         there = INSTALLED if given.get("state") == "removed" else (1, "", "no packages found")
@@ -88,11 +88,11 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def node(run: Run, tmp_path: Path) -> Node:
-    return Node(run, tmp_path / "state" / "brought.json")
+def node(run: Run, tmp_path: Path) -> AptNode:
+    return AptNode(run, tmp_path / "state" / "brought.json")
 
 
-def test_what_comes_is_written_down_and_goes_again(node: Node) -> None:
+def test_what_comes_is_written_down_and_goes_again(node: AptNode) -> None:
     ran = node.run()
     assert (ran["changed"], ran["packages"]) == (False, ["docker.io", "libfoo", "runc"])
     assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
@@ -107,7 +107,7 @@ def test_what_comes_is_written_down_and_goes_again(node: Node) -> None:
     assert node.written is None
 
 
-def test_a_removal_that_was_cut_off_knows_what_came_with_ours(node: Node) -> None:
+def test_a_removal_that_was_cut_off_knows_what_came_with_ours(node: AptNode) -> None:
     node.run()
     node.run(state="removed")
     node.answers[QUERY] = (1, "", "dpkg-query: no packages found matching docker.io")
@@ -116,7 +116,7 @@ def test_a_removal_that_was_cut_off_knows_what_came_with_ours(node: Node) -> Non
     assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
 
 
-def test_check_mode_says_what_would_go(node: Node) -> None:
+def test_check_mode_says_what_would_go(node: AptNode) -> None:
     node.run()
     ran = node.run(check=True, state="removed")
     assert (ran["changed"], ran["packages"]) == (True, ["docker.io", "runc"])
@@ -124,13 +124,13 @@ def test_check_mode_says_what_would_go(node: Node) -> None:
     assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
 
 
-def test_what_was_there_before_us_stays_and_is_said(node: Node) -> None:
+def test_what_was_there_before_us_stays_and_is_said(node: AptNode) -> None:
     ran = node.run(state="removed")
     assert (ran["changed"], ran["packages"], ran["stays"]) == (False, [], ["docker.io"])
     assert [command for command in ran.commands if "apt-get" in command] == []
 
 
-def test_nothing_goes_that_others_need(node: Node) -> None:
+def test_nothing_goes_that_others_need(node: AptNode) -> None:
     node.run()
     node.answers["apt-get --simulate --yes --quiet purge"] = (0, REMOVES + "Purg podman [4.3]\n", "")
     ran = node.run(state="removed")
@@ -138,7 +138,7 @@ def test_nothing_goes_that_others_need(node: Node) -> None:
     assert node.written == {"engine": ["docker.io", "libfoo", "runc"]}
 
 
-def test_what_apt_refuses_is_said(node: Node) -> None:
+def test_what_apt_refuses_is_said(node: AptNode) -> None:
     words = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (apt-get)"
     node.answers["apt-get --simulate --quiet"] = (100, "", words)
     node.answers.pop("apt-get --simulate --quiet --no-install-recommends install")
@@ -147,7 +147,7 @@ def test_what_apt_refuses_is_said(node: Node) -> None:
     assert node.run()["refused_id"] == "apt_failed"
 
 
-def test_sources_of_others_in_conflict_are_found_by_a_check(node: Node) -> None:
+def test_sources_of_others_in_conflict_are_found_by_a_check(node: AptNode) -> None:
     """playbooks/uninstall.yml makes one before anything goes."""
     node.run()
     words = "E: Conflicting values set for option Signed-By regarding source http://others.example/x/ stable: a != b"
@@ -156,7 +156,7 @@ def test_sources_of_others_in_conflict_are_found_by_a_check(node: Node) -> None:
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_files_of_packages_that_are_gone_leave_the_cache_of_apt(node: Node, tmp_path: Path, check: bool) -> None:
+def test_files_of_packages_that_are_gone_leave_the_cache_of_apt(node: AptNode, tmp_path: Path, check: bool) -> None:
     names = ["docker.io_20.10_amd64.deb", "docker.io-doc_20.10_all.deb", "runc_1.1_amd64.deb", "curl_7_amd64.deb"]
     for name in names:
         (tmp_path / name).write_text("")
@@ -173,7 +173,7 @@ def test_files_of_packages_that_are_gone_leave_the_cache_of_apt(node: Node, tmp_
 
 @pytest.mark.parametrize("state", ["noted", "removed", "forgotten"])
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_record_is_a_sentence(node: Node, kind: str, state: str) -> None:
+def test_a_damaged_record_is_a_sentence(node: AptNode, kind: str, state: str) -> None:
     node.record.parent.mkdir()
     damage(node.record, kind)
     ran = node.run(state=state)

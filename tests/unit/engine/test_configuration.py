@@ -8,33 +8,37 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.engine import configuration, daemon
-from ansible.module_utils.gaudi.engine.configuration import Engine, Requested
+from ansible.module_utils.gaudi.engine.configuration import EngineFacts, RequestedConfiguration
 
 PATH = "/etc/docker/daemon.json"
 DROP_IN = "/etc/systemd/system/docker.service.d/log.conf"
 HABANA = {"habana": {"path": "/usr/bin/habana-container-runtime", "runtimeArgs": []}}
-SITE = Requested(runtimes=HABANA)
-OURS = Engine(info={"LiveRestoreEnabled": False}, installed=True, ours=True)
+SITE = RequestedConfiguration(runtimes=HABANA)
+OURS = EngineFacts(info={"LiveRestoreEnabled": False}, installed=True, ours=True)
 FOREIGN = replace(OURS, ours=False)
 SWARM = {"Swarm": {"LocalNodeState": "active"}}
 
 
-def with_flags(engine: Engine, *words: str) -> Engine:
+def with_flags(engine: EngineFacts, *words: str) -> EngineFacts:
     return replace(
         engine, command=["/usr/bin/dockerd", *words], files={DROP_IN: f"ExecStart=dockerd {' '.join(words)}"}
     )
 
 
-def running(engine: Engine, *words: str) -> Engine:
+def running(engine: EngineFacts, *words: str) -> EngineFacts:
     return replace(engine, process=["/usr/bin/dockerd", *words])
 
 
-def decide(engine: Engine, existing: dict[str, Any] | None = None, requested: Requested = SITE) -> dict[str, Any]:
+def decide(
+    engine: EngineFacts, existing: dict[str, Any] | None = None, requested: RequestedConfiguration = SITE
+) -> dict[str, Any]:
     merged: dict[str, Any] = configuration.decide(engine, existing or {}, requested, PATH).merged
     return merged
 
 
-def refused(engine: Engine, existing: dict[str, Any] | None = None, requested: Requested = SITE) -> Refusal:
+def refused(
+    engine: EngineFacts, existing: dict[str, Any] | None = None, requested: RequestedConfiguration = SITE
+) -> Refusal:
     with pytest.raises(Refusal) as caught:
         configuration.decide(engine, existing or {}, requested, PATH)
     return caught.value
@@ -47,7 +51,7 @@ def test_decide_own_engine_gets_all_defaults() -> None:
         "log-opts": {"max-size": "50m", "max-file": "5"},
         "runtimes": HABANA,
     }
-    assert decide(Engine()) == decide(OURS), "an engine that is not there yet is installed by this project"
+    assert decide(EngineFacts()) == decide(OURS), "an engine that is not there yet is installed by this project"
 
 
 def test_decide_engine_of_others_gets_the_runtime_alone() -> None:
@@ -117,7 +121,9 @@ def test_decide_keys_of_flags_are_not_merged(words: list[str]) -> None:
         (["--add-runtime", "habana=/opt/other"], SITE),
     ],
 )
-def test_decide_contradicting_flag_is_refused_with_its_file(words: list[str], requested: Requested) -> None:
+def test_decide_contradicting_flag_is_refused_with_its_file(
+    words: list[str], requested: RequestedConfiguration
+) -> None:
     refusal = refused(with_flags(FOREIGN, *words), {}, requested)
     assert refusal.id == "flag_contradicts"
     assert str(refusal).startswith(DROP_IN)
@@ -190,7 +196,7 @@ def test_decide_engine_outside_a_swarm_gets_live_restore() -> None:
         (with_flags(FOREIGN, "--rootless"), {}, "is_rootless"),
     ],
 )
-def test_decide_engine_with_other_users_is_refused(engine: Engine, existing: dict[str, Any], id_: str) -> None:
+def test_decide_engine_with_other_users_is_refused(engine: EngineFacts, existing: dict[str, Any], id_: str) -> None:
     assert refused(engine, existing).id == f"engine_{id_}"
 
 
@@ -243,7 +249,7 @@ def test_decide_log_options_that_are_not_used_are_a_note() -> None:
     ],
 )
 def test_check_restart_that_ends_containers_of_others_is_refused(
-    engine: Engine, existing: dict[str, Any], containers: dict[str, bool], ended: bool
+    engine: EngineFacts, existing: dict[str, Any], containers: dict[str, bool], ended: bool
 ) -> None:
     decision = configuration.decide(engine, existing, SITE, PATH)
     if not ended:
@@ -258,7 +264,7 @@ def test_check_restart_that_ends_containers_of_others_is_refused(
     ("engine", "reason", "advice"),
     [(FOREIGN, "live-restore is off", True), (replace(FOREIGN, info=SWARM), "the engine is in swarm mode", False)],
 )
-def test_check_restart_names_the_one_reason_that_holds(engine: Engine, reason: str, advice: bool) -> None:
+def test_check_restart_names_the_one_reason_that_holds(engine: EngineFacts, reason: str, advice: bool) -> None:
     decision = configuration.decide(engine, {}, SITE, PATH)
     with pytest.raises(Refusal, match=f"because {reason}[.]") as caught:
         configuration.check_restart(decision, ["log-opts"], {"theirs": False}, ours=False)

@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.node import engine_config, engine_look, package_
 
 from library import docker_daemon_json, gaudi_preflight
 from tests.unit.node.damages import DAMAGES, damage
-from tests.unit.preflight.conftest import INFO, PS, Answer, Ran, Run
+from tests.unit.preflight.conftest import INFO, PS, Answer, ModuleRun, Run
 from tests.unit.preflight.test_modules import WISHES, docker_info, plan, preflight, unit
 
 RUNTIME = WISHES["runtimes"]
@@ -47,14 +47,14 @@ def exec_start(*words: str) -> str:
 
 
 @pytest.fixture
-def merge(run: Run, file: Path) -> Callable[..., Ran]:
-    def start(answers: dict[str, Answer] | None = None, check: bool = False, **given: Any) -> Ran:
+def merge(run: Run, file: Path) -> Callable[..., ModuleRun]:
+    def start(answers: dict[str, Answer] | None = None, check: bool = False, **given: Any) -> ModuleRun:
         return run(docker_daemon_json, {**SITE, "path": str(file), **given}, answers or {}, check)
 
     return start
 
 
-Merge = Callable[..., Ran]
+Merge = Callable[..., ModuleRun]
 
 
 @pytest.mark.report("E05")
@@ -692,7 +692,7 @@ def test_remove_file_of_a_flag_is_the_one_that_changes(merge: Merge, node: Path,
 ASKED = {"runtimes": RUNTIME}
 
 
-def inspect(run: Run, file: Path, answers: dict[str, Answer] | None = None, **engine: Any) -> Ran:
+def inspect(run: Run, file: Path, answers: dict[str, Answer] | None = None, **engine: Any) -> ModuleRun:
     proxies, valid = engine.pop("proxies", {}), engine.pop("access_valid", True)
     arguments = preflight(daemon_json=str(file), engine={**ASKED, **engine}, engine_proxies=proxies, access_valid=valid)
     return run(gaudi_preflight, arguments, {"docker": (1, "", ""), **(answers or {})})

@@ -10,8 +10,8 @@ import pytest
 from ansible.module_utils.gaudi.node import apt, package_look
 
 from library import gaudi_preflight
-from tests.unit.engine.test_origin import HABANA, Node, node, snap
-from tests.unit.node.outside import Key, Redirecting, proxy, serving
+from tests.unit.engine.test_origin import HABANA, DebianNode, node, snap
+from tests.unit.node.outside import KeyServer, RedirectingServer, proxy, serving
 from tests.unit.preflight.conftest import Answer
 from tests.unit.preflight.test_modules import REAL_READ, plan, preflight
 
@@ -37,7 +37,7 @@ def _debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def judged(
-    node: Node,
+    node: DebianNode,
     manage: bool = True,
     engine: Any = None,
     access: dict[str, Any] | None = None,
@@ -81,7 +81,7 @@ def ids(found: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.report("E01")
-def test_an_installation_that_removes_packages_of_others_is_a_problem(node: Node) -> None:
+def test_an_installation_that_removes_packages_of_others_is_a_problem(node: DebianNode) -> None:
     node.program("usr/bin/containerd", "containerd.io")
     found = judged(node, simulation=(0, REMOVES, ""))
     assert ids(found) == ["packages_removed"]
@@ -90,7 +90,7 @@ def test_an_installation_that_removes_packages_of_others_is_a_problem(node: Node
 
 
 @pytest.mark.report("E01")
-def test_docker_ce_of_others_is_a_finding(node: Node) -> None:
+def test_docker_ce_of_others_is_a_finding(node: DebianNode) -> None:
     node.engine("docker-ce")
     found = judged(node)
     assert ids(found) == []
@@ -100,7 +100,7 @@ def test_docker_ce_of_others_is_a_finding(node: Node) -> None:
 @pytest.mark.report("E01")
 @pytest.mark.parametrize(("package", "ours"), [("docker.io", True), ("docker-ce", False)])
 def test_settings_of_our_own_engine_are_not_judged_on_one_that_others_installed_instead(
-    node: Node, package: str, ours: bool
+    node: DebianNode, package: str, ours: bool
 ) -> None:
     (node.root / "brought.json").write_text('{"packages": {"engine": ["docker.io", "nftables"]}}')
     node.engine(package)
@@ -111,14 +111,14 @@ def test_settings_of_our_own_engine_are_not_judged_on_one_that_others_installed_
 
 
 @pytest.mark.report("E04")
-def test_a_snap_is_a_problem_and_its_configuration_none(node: Node) -> None:
+def test_a_snap_is_a_problem_and_its_configuration_none(node: DebianNode) -> None:
     snap(node)
     info = (0, json.dumps({"ServerVersion": "24.0.7", "LiveRestoreEnabled": False}), "")
     settings = {"log_options": {"max-size": "1m"}}
     assert ids(judged(node, engine=settings, info=info, ps=(0, "database\t\n", ""))) == ["engine_is_snap"]
 
 
-def test_an_engine_that_is_not_managed_is_judged_beforehand(node: Node) -> None:
+def test_an_engine_that_is_not_managed_is_judged_beforehand(node: DebianNode) -> None:
     assert ids(judged(node, manage=False)) == ["engine_missing"]
     node.engine("docker-ce")
     assert ids(judged(node, manage=False)) == ["engine_not_running", "engine_lacks_packages"]
@@ -136,20 +136,20 @@ def test_an_engine_that_is_not_managed_is_judged_beforehand(node: Node) -> None:
     ],
 )
 def test_lists_that_were_never_read_are_read_into_a_private_folder(
-    node: Node, private: Answer, update: Answer, problems: list[str], foreseen: bool
+    node: DebianNode, private: Answer, update: Answer, problems: list[str], foreseen: bool
 ) -> None:
     found = judged(node, simulation=(100, "", NOTHING_OFFERED), private=private, update=update)
     assert ids(found) == problems
     assert bool([line for line in found["findings"] if line.startswith("packages: ")]) is not foreseen
 
 
-def sources(node: Node, *lines: str) -> None:
+def sources(node: DebianNode, *lines: str) -> None:
     (node.root / "apt").mkdir(exist_ok=True)
     (node.root / "apt/sources.list").write_text("".join(f"deb {line} bookworm main\n" for line in lines))
 
 
-def test_a_proxy_that_denies_is_found_before_packages_are_fetched_through_it(node: Node) -> None:
-    with serving(Key) as port, proxy() as (address, site):
+def test_a_proxy_that_denies_is_found_before_packages_are_fetched_through_it(node: DebianNode) -> None:
+    with serving(KeyServer) as port, proxy() as (address, site):
         sources(node, f"http://deb.example:{port}/debian", f"http://security.example:{port}/debian", "file:/mirror")
         refused = judged(node, access={"http_proxy": address.replace("reader", "stranger")})
         assert ids(refused) == ["repository_behind_proxy"]
@@ -170,15 +170,15 @@ def test_a_proxy_that_denies_is_found_before_packages_are_fetched_through_it(nod
 
 
 def test_a_proxy_is_asked_once_whatever_a_server_answers_and_without_accounts_of_the_node(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: DebianNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".netrc").write_text("default login me password stolen\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(Redirecting, "asked", [])
+    monkeypatch.setattr(RedirectingServer, "asked", [])
     sources(node, "http://deb.example/debian")
-    with serving(Redirecting) as port:
+    with serving(RedirectingServer) as port:
         assert ids(judged(node, access={"http_proxy": f"http://127.0.0.1:{port}"})) == []
-    assert Redirecting.asked == [("http://deb.example/debian", None)]
+    assert RedirectingServer.asked == [("http://deb.example/debian", None)]
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_a_proxy_is_asked_once_whatever_a_server_answers_and_without_accounts_of
         ('Acquire::http::Proxy "DIRECT";\n', False),
     ],
 )
-def test_a_proxy_that_is_not_there_is_found_beforehand(node: Node, settings: str, found: bool) -> None:
-    with serving(Key) as port:
+def test_a_proxy_that_is_not_there_is_found_beforehand(node: DebianNode, settings: str, found: bool) -> None:
+    with serving(KeyServer) as port:
         closed = f"http://127.0.0.1:{port}"
     sources(node, "http://deb.example/debian")
     refused = judged(node, access={"http_proxy": closed}, settings=(0, settings, ""))
@@ -199,7 +199,7 @@ def test_a_proxy_that_is_not_there_is_found_beforehand(node: Node, settings: str
     assert ("gaudi_http_proxy" in refused["report"]) is found
 
 
-def kept_away(node: Node, image: str, proxies: dict[str, str], no_proxy: str = "", **given: Any) -> str:
+def kept_away(node: DebianNode, image: str, proxies: dict[str, str], no_proxy: str = "", **given: Any) -> str:
     """Return why the engine cannot pull an image that it lacks. no_proxy: the running engine's exceptions."""
     info = (0, json.dumps({"ServerVersion": "24.0.7", "NoProxy": no_proxy}), "")
     plans = [{**plan(node.root, 0), "image": image}]
@@ -208,7 +208,7 @@ def kept_away(node: Node, image: str, proxies: dict[str, str], no_proxy: str = "
     return "".join(problem["message"] for problem in found["problems"] if problem["id"] == "image_behind_proxy")
 
 
-def test_a_proxy_of_the_engine_is_asked_for_the_registry_of_a_missing_image(node: Node) -> None:
+def test_a_proxy_of_the_engine_is_asked_for_the_registry_of_a_missing_image(node: DebianNode) -> None:
     node.engine("docker-ce")
     image = "registry.example/vllm:1"
     with proxy() as (address, site):
@@ -226,7 +226,7 @@ def test_a_proxy_of_the_engine_is_asked_for_the_registry_of_a_missing_image(node
         assert len(site.asked) == 1
 
 
-def test_a_node_that_lacks_no_package_asks_no_proxy(node: Node) -> None:
+def test_a_node_that_lacks_no_package_asks_no_proxy(node: DebianNode) -> None:
     node.engine("docker.io")
     names = ("docker.io", "nftables", "apparmor", "docker-buildx")
     there = (0, "".join(f"{name} installed 1\n" for name in names), "")
@@ -251,7 +251,7 @@ CONFLICT = (
 @pytest.mark.parametrize("check", [False, True])
 @pytest.mark.parametrize(("printed", "problems"), [(BROKEN, []), (CONFLICT, ["sources_in_conflict"])])
 def test_check_mode_names_what_apt_cannot_read_as_the_run_does(
-    node: Node, check: bool, printed: str, problems: list[str]
+    node: DebianNode, check: bool, printed: str, problems: list[str]
 ) -> None:
     sources(node, "http://others.example/x")
     found = judged(node, check=check, update=(100, printed, ""))

@@ -79,7 +79,7 @@ def test_something_else_than_a_listing_is_refused(text: str) -> None:
 
 def test_the_record_survives_writing_and_reading() -> None:
     images = {REFERENCE: {"id": OTHER, "digest": DIGEST, "packages": {"vllm": "0.9"}}}
-    assert image_record.Record.parse(image_record.render_record(images)).images == images
+    assert image_record.ImageRecord.parse(image_record.render_record(images)).images == images
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_the_record_survives_writing_and_reading() -> None:
 )
 def test_a_record_that_is_not_ours_is_none(text: str) -> None:
     with pytest.raises(ValueError, match=r"^it "):
-        image_record.Record.parse(text)
+        image_record.ImageRecord.parse(text)

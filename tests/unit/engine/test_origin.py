@@ -31,7 +31,7 @@ LOG = 3 * (
 HABANA = "usr/bin/habana-container-runtime"
 
 
-class Node:
+class DebianNode:
     """A Debian node with what a test puts there."""
 
     def __init__(self, root: Path, run: Run) -> None:
@@ -89,13 +89,13 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Node:
+def node(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> DebianNode:
     monkeypatch.setattr(containers, "DEVICES", tmp_path / "no cards")
     monkeypatch.setattr(container_runtime_info, "OS_RELEASE", tmp_path / "os-release")
     for name, path in (("ROOT", tmp_path), ("PROC", tmp_path / "proc"), ("BROUGHT", tmp_path / "brought.json")):
         monkeypatch.setattr(engine_look, name, path)
     monkeypatch.setattr("ansible.module_utils.gaudi.node.listening.PROC", tmp_path / "proc")
-    return Node(tmp_path, run)
+    return DebianNode(tmp_path, run)
 
 
 @pytest.mark.report("E01")
@@ -107,7 +107,7 @@ def node(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Node:
         ("moby-engine", "usr/bin/dockerd", "moby-buildx"),
     ],
 )
-def test_an_engine_that_others_installed_is_used(node: Node, package: str, path: str, builder: str) -> None:
+def test_an_engine_that_others_installed_is_used(node: DebianNode, package: str, path: str, builder: str) -> None:
     node.engine(package, path)
     node.installed = {package: "5:28.0.1-1", "containerd.io": "1.7"}
     node.answers = {
@@ -135,7 +135,7 @@ def test_an_engine_that_others_installed_is_used(node: Node, package: str, path:
     ]
 
 
-def test_an_engine_that_this_project_installed_stays_as_it_is_managed(node: Node) -> None:
+def test_an_engine_that_this_project_installed_stays_as_it_is_managed(node: DebianNode) -> None:
     node.engine("docker.io", "usr/sbin/dockerd")
     (node.root / "brought.json").write_text(json.dumps({"packages": {"engine": ["docker.io", "runc"]}}))
     found = node.read()
@@ -143,7 +143,7 @@ def test_an_engine_that_this_project_installed_stays_as_it_is_managed(node: Node
     assert found["packages"] == ["docker.io", "nftables"]
 
 
-def test_an_engine_of_no_package_is_used_if_its_unit_runs_it(node: Node) -> None:
+def test_an_engine_of_no_package_is_used_if_its_unit_runs_it(node: DebianNode) -> None:
     node.program("usr/local/bin/dockerd")
     node.program("usr/local/bin/docker")
     node.unit = UNIT.replace("/usr/sbin", "/usr/local/bin").replace("/lib/systemd", "/etc/systemd") + "MainPID=50\n"
@@ -155,7 +155,7 @@ def test_an_engine_of_no_package_is_used_if_its_unit_runs_it(node: Node) -> None
 
 
 @pytest.mark.parametrize(("wrapper", "owner"), [("usr/bin/env", "coreutils"), ("usr/local/bin/start-engine", "")])
-def test_an_engine_that_a_wrapper_starts_is_the_one_of_its_package(node: Node, wrapper: str, owner: str) -> None:
+def test_an_engine_that_a_wrapper_starts_is_the_one_of_its_package(node: DebianNode, wrapper: str, owner: str) -> None:
     node.engine("docker-ce")
     node.program(wrapper, owner)
     node.unit = node.unit.replace("path=/usr/bin/dockerd", f"path=/{wrapper}")
@@ -164,7 +164,7 @@ def test_an_engine_that_a_wrapper_starts_is_the_one_of_its_package(node: Node, w
     assert (found["kind"], found["suitable"], found["version"]) == ("docker-ce", True, "5:28.0.1-1")
 
 
-def test_an_engine_of_others_gets_its_own_client(node: Node) -> None:
+def test_an_engine_of_others_gets_its_own_client(node: DebianNode) -> None:
     node.engine("moby-engine")
     (node.root / "usr/bin/docker").unlink()
     found = node.read()
@@ -175,12 +175,12 @@ def test_an_engine_of_others_gets_its_own_client(node: Node) -> None:
     assert node.read(refuse=True)["refused_id"] == "engine_without_client"
 
 
-def test_a_unit_without_its_program_is_no_engine(node: Node) -> None:
+def test_a_unit_without_its_program_is_no_engine(node: DebianNode) -> None:
     node.unit = UNIT.replace("=active", "=failed")
     assert node.origin()["kind"] == "none"
 
 
-def test_a_stopped_engine_is_suitable(node: Node) -> None:
+def test_a_stopped_engine_is_suitable(node: DebianNode) -> None:
     node.program("usr/sbin/dockerd", "docker.io")
     node.unit = UNIT.replace("ActiveState=active", "ActiveState=inactive").replace("enabled", "disabled")
     found = node.read()
@@ -189,7 +189,7 @@ def test_a_stopped_engine_is_suitable(node: Node) -> None:
 
 
 @pytest.mark.parametrize("log", ["", LOG])
-def test_an_engine_of_others_that_does_not_start_is_refused_with_its_message(node: Node, log: str) -> None:
+def test_an_engine_of_others_that_does_not_start_is_refused_with_its_message(node: DebianNode, log: str) -> None:
     node.program("usr/sbin/dockerd", "docker-ce")
     node.program("usr/bin/docker", "docker-ce-cli")
     node.unit = UNIT.replace("ActiveState=active", "ActiveState=failed")
@@ -214,7 +214,7 @@ def test_errors_of_a_log_are_listed_once() -> None:
     assert origin.errors_in("\n".join([first, other, normal, "", again, other])) == [again, other]
 
 
-def test_an_engine_that_its_socket_starts_is_suitable(node: Node) -> None:
+def test_an_engine_that_its_socket_starts_is_suitable(node: DebianNode) -> None:
     node.program("usr/sbin/dockerd", "docker.io")
     node.unit = UNIT.replace("ActiveState=active", "ActiveState=inactive") + "MainPID=0\n"
     node.process(1, "/usr/lib/systemd/systemd", "init.scope", comm="systemd")
@@ -222,7 +222,7 @@ def test_an_engine_that_its_socket_starts_is_suitable(node: Node) -> None:
 
 
 @pytest.mark.parametrize("unit", ["docker-ce", ""])
-def test_an_engine_in_a_container_with_the_nodes_network_is_not_the_nodes(node: Node, unit: str) -> None:
+def test_an_engine_in_a_container_with_the_nodes_network_is_not_the_nodes(node: DebianNode, unit: str) -> None:
     if unit:
         node.engine(unit)
     node.process(90, "/usr/local/bin/dockerd", f"docker-{'0f' * 32}.scope", listens=False)
@@ -234,61 +234,61 @@ def test_an_engine_in_a_container_with_the_nodes_network_is_not_the_nodes(node: 
     assert (found["kind"], found.get("refused_id")) == (unit or "none", None)
 
 
-def snap(node: Node) -> None:
+def snap(node: DebianNode) -> None:
     node.program("usr/bin/snap", "snapd")
     (node.root / "snap/bin").mkdir(parents=True)
     (node.root / "snap/bin/docker").symlink_to("../../usr/bin/snap")
 
 
-def snap_that_runs(node: Node) -> None:
+def snap_that_runs(node: DebianNode) -> None:
     snap(node)
     node.process(60, "/snap/docker/2963/bin/dockerd", "snap.docker.dockerd.service")
 
 
-def snap_beside_a_package(node: Node) -> None:
+def snap_beside_a_package(node: DebianNode) -> None:
     node.engine("docker.io", "usr/sbin/dockerd")
     (node.root / "proc/50/fd/3").unlink()
     node.process(60, "/snap/docker/2963/bin/dockerd", "snap.docker.dockerd.service")
 
 
-def podman(node: Node) -> None:
+def podman(node: DebianNode) -> None:
     node.program("usr/bin/docker", "podman-docker")
 
 
-def podman_on_the_socket(node: Node) -> None:
+def podman_on_the_socket(node: DebianNode) -> None:
     (node.root / "run/podman").mkdir(parents=True)
     (node.root / "run/podman/podman.sock").touch()
     (node.root / "run/docker.sock").symlink_to("podman/podman.sock")
     node.process(1, "/usr/lib/systemd/systemd", "init.scope", comm="systemd")
 
 
-def rootless(node: Node) -> None:
+def rootless(node: DebianNode) -> None:
     node.process(1000, "/home/x/bin/dockerd", "user.slice", listens=False)
 
 
-def rootless_instead(node: Node) -> None:
+def rootless_instead(node: DebianNode) -> None:
     node.engine("docker-ce")
     node.unit = node.unit.replace("=active", "=inactive").replace("=enabled", "=disabled").replace("=50", "=0")
     (node.root / "proc/net/unix").unlink()
     rootless(node)
 
 
-def masked(node: Node) -> None:
+def masked(node: DebianNode) -> None:
     node.program("usr/bin/dockerd", "docker-ce")
     node.unit = "ActiveState=inactive\nUnitFileState=masked\nLoadState=masked\nFragmentPath=/dev/null\n"
 
 
-def no_unit(node: Node) -> None:
+def no_unit(node: DebianNode) -> None:
     node.program("usr/local/bin/dockerd")
 
 
-def by_hand(node: Node) -> None:
+def by_hand(node: DebianNode) -> None:
     node.program("usr/sbin/dockerd", "docker.io")
     node.unit = UNIT.replace("ActiveState=active", "ActiveState=failed") + "MainPID=0\n"
     node.process(70, "/opt/engine/dockerd", "session-4.scope")
 
 
-def elsewhere(node: Node) -> None:
+def elsewhere(node: DebianNode) -> None:
     node.engine("docker-ce")
     (node.root / "run/docker.sock").unlink()
     (node.root / "proc/net/unix").write_text(UNIX)
@@ -312,7 +312,7 @@ def elsewhere(node: Node) -> None:
     ],
 )
 def test_an_unsuitable_engine_is_refused_by_name(
-    node: Node, monkeypatch: pytest.MonkeyPatch, prepare: Any, kind: str, id: str, words: str
+    node: DebianNode, monkeypatch: pytest.MonkeyPatch, prepare: Any, kind: str, id: str, words: str
 ) -> None:
     # Of processes that are files of a test, all belong to one user.
     monkeypatch.setattr(engine_look, "_rootless", lambda: ["x"] if prepare in (rootless, rootless_instead) else [])
@@ -327,7 +327,7 @@ def test_an_unsuitable_engine_is_refused_by_name(
 @pytest.mark.parametrize(
     ("kubelet", "kind"), [(True, "kubernetes"), (False, "containerd")], ids=["Kubernetes", "containerd"]
 )
-def test_containerd_alone_is_no_engine(node: Node, kubelet: bool, kind: str) -> None:
+def test_containerd_alone_is_no_engine(node: DebianNode, kubelet: bool, kind: str) -> None:
     node.program("usr/bin/containerd", "containerd.io")
     if kubelet:
         node.program("usr/bin/kubelet", "kubelet")
@@ -341,20 +341,20 @@ def test_containerd_alone_is_no_engine(node: Node, kubelet: bool, kind: str) -> 
     assert "refused" not in found
 
 
-def test_a_bare_node_has_no_engine(node: Node) -> None:
+def test_a_bare_node_has_no_engine(node: DebianNode) -> None:
     found = node.read(refuse=True)
     assert (found["origin"]["kind"], found["origin"]["by_others"]) == ("none", False)
     assert found["packages"] == ["docker.io", "nftables"]
 
 
-def managed_by_others(node: Node, info: Answer | None = None, **given: Any) -> dict[str, Any]:
+def managed_by_others(node: DebianNode, info: Answer | None = None, **given: Any) -> dict[str, Any]:
     habana = {"path": str(node.root / HABANA), "runtimeArgs": []}
     ready = json.dumps({"ServerVersion": "28.0.1", "Runtimes": {"habana": habana}})
     node.answers = {"/usr/bin/docker info": info or (0, ready, "")}
     return node.read(refuse=True, manage=False, **given)
 
 
-def test_an_engine_that_is_not_managed_only_has_to_be_ready(node: Node) -> None:
+def test_an_engine_that_is_not_managed_only_has_to_be_ready(node: DebianNode) -> None:
     node.engine("docker-ce")
     node.installed = {"docker-ce": "5:28.0.1-1", "nftables": "1"}
     assert managed_by_others(node)["origin"]["suitable"]
@@ -378,7 +378,9 @@ def test_an_engine_that_is_not_managed_only_has_to_be_ready(node: Node) -> None:
         ),
     ],
 )
-def test_what_an_engine_that_is_not_managed_lacks_is_refused_at_once(node: Node, info: Answer, ids: list[str]) -> None:
+def test_what_an_engine_that_is_not_managed_lacks_is_refused_at_once(
+    node: DebianNode, info: Answer, ids: list[str]
+) -> None:
     node.engine("docker-ce")
     node.installed = {"docker-ce": "5:28.0.1-1"}
     refused = managed_by_others(node, info)
@@ -387,14 +389,14 @@ def test_what_an_engine_that_is_not_managed_lacks_is_refused_at_once(node: Node,
     assert [word for word in words if word not in refused["msg"]] == []
 
 
-def test_an_engine_that_is_not_managed_and_missing_or_unsuitable_is_refused(node: Node) -> None:
+def test_an_engine_that_is_not_managed_and_missing_or_unsuitable_is_refused(node: DebianNode) -> None:
     missing = managed_by_others(node)
     assert (missing["refused_id"], "container_runtime_manage" in missing["msg"]) == ("engine_missing", True)
     snap(node)
     assert managed_by_others(node)["refused_id"] == "engine_is_snap"
 
 
-def test_an_old_engine_of_others_is_refused(node: Node) -> None:
+def test_an_old_engine_of_others_is_refused(node: DebianNode) -> None:
     node.engine("docker-ce")
     node.installed = {"docker-ce": "5:19.03.15~3-0~ubuntu"}
     assert node.read(refuse=True)["refused_id"] == "engine_too_old"
@@ -493,7 +495,7 @@ def test_a_removal_takes_the_files_of_an_engine_that_came_with_this_project_alon
 @pytest.mark.parametrize(
     ("version", "removes"), [("5:28.0.1-1~debian.12~bookworm", False), ("20.10.24+dfsg1-1+deb12u1", True), ("", True)]
 )
-def test_what_a_restart_ends_is_known_by_the_engines_version(node: Node, version: str, removes: bool) -> None:
+def test_what_a_restart_ends_is_known_by_the_engines_version(node: DebianNode, version: str, removes: bool) -> None:
     node.engine("docker-ce")
     node.installed = {"docker-ce": version} if version else {}
     said = node.read()["restart"]

@@ -54,7 +54,7 @@ def test_a_runtime_that_gives_no_cards_is_said(status: int, printed: str, said: 
     assert (refusal.id, words in str(refusal)) == ("container_without_cards", True)
 
 
-class Node:
+class ProofNode:
     """A node with cards, an engine and the vendor's runtime."""
 
     def __init__(self, run: Run, root: Path, patch: pytest.MonkeyPatch) -> None:
@@ -95,11 +95,11 @@ class Node:
 
 
 @pytest.fixture
-def node(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    return Node(run, tmp_path, monkeypatch)
+def node(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProofNode:
+    return ProofNode(run, tmp_path, monkeypatch)
 
 
-def test_a_proof_holds_until_engine_runtime_or_cards_are_others(node: Node) -> None:
+def test_a_proof_holds_until_engine_runtime_or_cards_are_others(node: ProofNode) -> None:
     assert not node.proved
     ran = node.prove()
     assert (ran["changed"], ran["devices"]) == (False, ["accel0", "accel1"])
@@ -122,7 +122,7 @@ def test_a_proof_holds_until_engine_runtime_or_cards_are_others(node: Node) -> N
     assert not node.proved
 
 
-def test_where_nothing_can_be_proved_nothing_is_asked_for(node: Node) -> None:
+def test_where_nothing_can_be_proved_nothing_is_asked_for(node: ProofNode) -> None:
     for path in node.devices.iterdir():
         path.unlink()
     assert node.proved
@@ -133,7 +133,7 @@ def test_where_nothing_can_be_proved_nothing_is_asked_for(node: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_record_proves_nothing_and_is_written_anew(node: Node, kind: str) -> None:
+def test_a_damaged_record_proves_nothing_and_is_written_anew(node: ProofNode, kind: str) -> None:
     node.record.parent.mkdir()
     damage(node.record, kind)
     assert not node.proved
@@ -141,7 +141,7 @@ def test_a_damaged_record_proves_nothing_and_is_written_anew(node: Node, kind: s
     assert node.proved
 
 
-def test_a_failure_is_said_and_the_image_goes_all_the_same(node: Node) -> None:
+def test_a_failure_is_said_and_the_image_goes_all_the_same(node: ProofNode) -> None:
     node.answers["docker run"] = (125, "", UNKNOWN)
     ran = node.prove()
     assert ran["refused_id"] == "container_without_cards"
@@ -151,7 +151,7 @@ def test_a_failure_is_said_and_the_image_goes_all_the_same(node: Node) -> None:
     assert "no space left on device" in node.prove()["msg"]
 
 
-def test_check_mode_runs_nothing(node: Node) -> None:
+def test_check_mode_runs_nothing(node: ProofNode) -> None:
     ran = node.prove(check=True)
     assert [command for command in ran.commands if "version" not in command] == []
     assert not node.record.exists()
@@ -165,6 +165,6 @@ def test_the_archive_has_files_where_they_lie(tmp_path: Path) -> None:
         assert [(member.name, member.isfile()) for member in archive] == [(name.lstrip("/"), True)]
 
 
-def test_what_is_written_down_is_what_a_proof_holds_for(node: Node) -> None:
+def test_what_is_written_down_is_what_a_proof_holds_for(node: ProofNode) -> None:
     node.prove()
     assert json.loads(node.record.read_text())["devices"] == ["accel0", "accel1"]

@@ -330,7 +330,7 @@ def test_private_lists_are_read_through_the_sites_proxy(
     monkeypatch.setattr(package_look, "APT_LISTS", tmp_path / "lists")
     seen = []
 
-    class Module:
+    class RecordingModule:
         def run_command(self, command: list[str], environ_update: dict[str, str]) -> Answer:
             assert "word" not in " ".join([*command, *environ_update.values()])
             seen.append(Path(environ_update["APT_CONFIG"]))
@@ -338,7 +338,7 @@ def test_private_lists_are_read_through_the_sites_proxy(
 
     access = {"https_proxy": "http://u:word@proxy:3128", "certificates": "PEM"}
     index = {"habana": "https://repo/x" if family == RHEL else ""}
-    with package_look.private_lists(cast("Any", Module()), family, index, access, update=True) as options:
+    with package_look.private_lists(cast("Any", RecordingModule()), family, index, access, update=True) as options:
         assert options is not None
         seen += [Path(options[0].rpartition(",")[2]) / "habana.repo"] if family == RHEL else []
         (file,) = seen
@@ -351,12 +351,12 @@ def test_private_lists_are_read_through_the_sites_proxy(
 
 
 def test_a_repository_that_dnf_cannot_reach_yet_is_no_refusal() -> None:
-    class Module:
+    class FailingModule:
         def run_command(self, command: list[str], environ_update: dict[str, str]) -> Answer:
             return 1, "", "Error: Failed to download metadata for repo 'baseos': Cannot download repomd.xml\n"
 
     wanted = {"engine": ["docker-ce"]}
-    assert package_look.foresee(cast("Any", Module()), RHEL, wanted, (), lambda: {}, {})
+    assert package_look.foresee(cast("Any", FailingModule()), RHEL, wanted, (), lambda: {}, {})
 
 
 def test_a_repository_that_is_not_configured_is_known_to_private_lists_alone(

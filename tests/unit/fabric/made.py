@@ -7,15 +7,15 @@ from pathlib import Path
 import yaml
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import FACTORS, Fabric
-from ansible.module_utils.gaudi.fabric.output import Failure, Figure, Output
-from ansible.module_utils.gaudi.fabric.runs import Run
+from ansible.module_utils.gaudi.fabric.output import Figure, RunFailure, RunOutput
+from ansible.module_utils.gaudi.fabric.runs import DemoRun
 
 ROOT = Path(__file__).resolve().parents[3]
 TYPES = CardType.table(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
 MIB = 1 << 20
 EIGHT = tuple(range(8))
 # A collective over the eight cards of an HL-225, as the manuals measure it.
-USUAL = Run(EIGHT, "all_reduce", 32 * MIB, 10000)
+USUAL = DemoRun(EIGHT, "all_reduce", 32 * MIB, 10000)
 
 
 def fabric(name: str) -> Fabric:
@@ -25,14 +25,14 @@ def fabric(name: str) -> Fabric:
     return found
 
 
-def printed(run: Run, nw: float) -> Output:
+def printed(run: DemoRun, nw: float) -> RunOutput:
     """What a run that ended well printed."""
-    return Output((Figure(run.collective, run.size, run.loop, nw, nw / FACTORS[run.collective](run.ranks)),), None)
+    return RunOutput((Figure(run.collective, run.size, run.loop, nw, nw / FACTORS[run.collective](run.ranks)),), None)
 
 
-def failed(id_: str = "hccl-hangs", sentence: str = "The run did not end.") -> Output:
+def failed(id_: str = "hccl-hangs", sentence: str = "The run did not end.") -> RunOutput:
     """What a run that failed left behind."""
-    return Output((), Failure(id_, sentence))
+    return RunOutput((), RunFailure(id_, sentence))
 
 
 def most_runs(cards: int) -> dict[str, int]:

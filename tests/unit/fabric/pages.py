@@ -7,17 +7,17 @@ from typing import Any
 
 from ansible.module_utils.gaudi.fabric import compute
 from ansible.module_utils.gaudi.fabric.classes import judge
-from ansible.module_utils.gaudi.fabric.locating import Located
+from ansible.module_utils.gaudi.fabric.locating import FaultyPart
 from ansible.module_utils.gaudi.fabric.nics import HostNics
-from ansible.module_utils.gaudi.fabric.output import Output
-from ansible.module_utils.gaudi.fabric.pairs import Met, as_json, rounds
-from ansible.module_utils.gaudi.fabric.runs import Run
-from ansible.module_utils.gaudi.fabric.static import Fault
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict, overridden, record
+from ansible.module_utils.gaudi.fabric.output import RunOutput
+from ansible.module_utils.gaudi.fabric.pairs import PairRun, as_json, rounds
+from ansible.module_utils.gaudi.fabric.runs import DemoRun
+from ansible.module_utils.gaudi.fabric.static import StaticFault
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict, overridden, record
 
 from tests.unit.fabric.made import EIGHT, MIB, USUAL, fabric, failed, printed
 
-MADE_OF = MadeOf(
+MADE_OF = VerdictSubject(
     {str(module): f"AM{module:08}" for module in EIGHT},
     "1.22.1",
     "61.4.2",
@@ -26,11 +26,11 @@ MADE_OF = MadeOf(
     "2c94f9e41a3bb5e7a1e5a0c1f6b1c5fd4f0b1a2c",
     "f623d69",
 )
-QUADS = tuple(Run(group, "all_reduce", 32 * MIB, 10000) for group in fabric("HL-338").groups)
-ACROSS = Run(EIGHT, "all_reduce", 32 * MIB, 10000, over_host_nics=True)
+QUADS = tuple(DemoRun(group, "all_reduce", 32 * MIB, 10000) for group in fabric("HL-338").groups)
+ACROSS = DemoRun(EIGHT, "all_reduce", 32 * MIB, 10000, over_host_nics=True)
 
 
-def verdict(node: str, *runs: tuple[Run, Output], card: str = "HL-225", **given: Any) -> dict[str, Any]:
+def verdict(node: str, *runs: tuple[DemoRun, RunOutput], card: str = "HL-225", **given: Any) -> dict[str, Any]:
     before = given.get("before")
     facts: dict[str, Any] = {
         "time": "2026-11-23T20:00:00+00:00",
@@ -44,7 +44,7 @@ def verdict(node: str, *runs: tuple[Run, Output], card: str = "HL-225", **given:
     return new_verdict(node=node, **facts)
 
 
-def quads(*figures: float) -> list[tuple[Run, Output]]:
+def quads(*figures: float) -> list[tuple[DemoRun, RunOutput]]:
     """The two groups of four, with these GB/s."""
     return [(run, printed(run, nw)) for run, nw in zip(QUADS, figures, strict=True)]
 
@@ -62,17 +62,17 @@ def accepted() -> dict[str, Any]:
 
 def everything() -> list[dict[str, Any]]:
     """A node of each kind: accepted, a slow card, a bad link in one of two groups, seven of eight, nothing measured."""
-    slow = Located(
+    slow = FaultyPart(
         "card", (5,), "Module 5 is at fault: sets of cards with it are slow or fail, sets without it are not."
     )
-    link = Located("link", (5, 6), "The link between modules 5 and 6 is at fault: each is good with other cards.")
+    link = FaultyPart("link", (5, 6), "The link between modules 5 and 6 is at fault: each is good with other cards.")
     nics = HostNics(
         "1.22.0",
         "verbs",
         "/usr/lib/habanalabs/libhccl_ofi_wrapper.so",
         False,
         (
-            Fault(
+            StaticFault(
                 "no-dmabuf",
                 "Gaudi Direct cannot be used. Traffic goes through the host's memory, which is slower.",
                 (),
@@ -81,8 +81,8 @@ def everything() -> list[dict[str, Any]]:
         ),
     )
     seven = replace(MADE_OF, serials={key: value for key, value in MADE_OF.serials.items() if key != "2"})
-    gaudi3 = Run(EIGHT, "all_reduce", 256 * MIB, 1000)
-    gather = Run(EIGHT, "all_gather", 16 * MIB, 1000)
+    gaudi3 = DemoRun(EIGHT, "all_reduce", 256 * MIB, 1000)
+    gather = DemoRun(EIGHT, "all_gather", 16 * MIB, 1000)
     groups = (*quads(201.3, 97.8), (ACROSS, printed(ACROSS, 41.2)))
     burnt = {
         "passed": True,
@@ -94,7 +94,9 @@ def everything() -> list[dict[str, Any]]:
         overridden(verdict("gaudi-02", (USUAL, printed(USUAL, 131.0)), located=(slow,)), "spare part comes on Friday"),
         verdict("gaudi-03", *groups, card="HL-338", located=(link,), nics=nics, burn_in=burnt),
         verdict(
-            "gaudi-04", faults=(Fault("card-count", "7 of 8 cards are there (modules 0, 1, 3-7)."),), made_of=seven
+            "gaudi-04",
+            faults=(StaticFault("card-count", "7 of 8 cards are there (modules 0, 1, 3-7)."),),
+            made_of=seven,
         ),
         verdict("gaudi-05", not_measured="The image vllm-gaudi:1.22.0 has no hccl_demo."),
         verdict("gaudi-06", (gaudi3, failed()), (gather, printed(gather, 505.0)), card="HL-325L"),
@@ -133,7 +135,7 @@ def pairs() -> dict[str, Any]:
     """Four nodes of which two do not reach each other well, and one that takes no part."""
     nodes = [f"gaudi-{number:02}" for number in range(1, 5)]
     met = [
-        Met(
+        PairRun(
             number,
             pair,
             None if set(pair) == {"gaudi-02", "gaudi-03"} else 61.5,

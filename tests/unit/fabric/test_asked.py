@@ -13,10 +13,10 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
 from ansible.module_utils.gaudi.catalogue.fabric import Fabric
 from ansible.module_utils.gaudi.fabric import asked
-from ansible.module_utils.gaudi.fabric.classes import Result
+from ansible.module_utils.gaudi.fabric.classes import ClassifiedRun
 from ansible.module_utils.gaudi.fabric.runs import seconds
-from ansible.module_utils.gaudi.fabric.static import Fault
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Policy, new_verdict
+from ansible.module_utils.gaudi.fabric.static import StaticFault
+from ansible.module_utils.gaudi.fabric.verdict import Policy, VerdictSubject, new_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,9 +25,9 @@ from filter_plugins.acceptance import acceptance_image
 ROOT = Path(__file__).resolve().parents[3]
 CARDS = CardType.table(yaml.safe_load((ROOT / "catalog" / "cards.yml").read_text(encoding="utf-8")))
 WISH: dict[str, Any] = {"tests": [], "host_nics": False, "ranks": 0}
-NOW = MadeOf({"0": "AM1"}, "1.22.1", "fw-61", "sha256:1", None, None, "f623d69")
-DOWN = Fault("link-down", "Module 5 has 20 of 21 links up.", (5,))
-WARM = Fault("implausible-temperature", "Module 3 is warm.", (3,), fatal=False)
+NOW = VerdictSubject({"0": "AM1"}, "1.22.1", "fw-61", "sha256:1", None, None, "f623d69")
+DOWN = StaticFault("link-down", "Module 5 has 20 of 21 links up.", (5,))
+WARM = StaticFault("implausible-temperature", "Module 3 is warm.", (3,), fatal=False)
 
 
 def fabric(name: str) -> Fabric:
@@ -129,7 +129,9 @@ def test_a_card_in_use_is_never_measured(
     """Whatever is in use, asked for and known: what is made has free cards only, and adds what is not known."""
     kind = fabric("HL-288E")
     whole = asked.planned(kind, range(8), WISH)
-    results = [Result(whole[place], "unpublished", 200.0, 133.0, None, "none", "Measured.") for place in measured or ()]
+    results = [
+        ClassifiedRun(whole[place], "unpublished", 200.0, 133.0, None, "none", "Measured.") for place in measured or ()
+    ]
     before = None
     if measured is not None:
         why_not = "" if measured else "In use."
@@ -157,7 +159,7 @@ def test_a_card_in_use_is_never_measured(
     assert bool(told) == (used | known != set(range(8)))
 
 
-def document(*faults: Fault, why_not: str = "", state: str = "accepted") -> dict[str, Any]:
+def document(*faults: StaticFault, why_not: str = "", state: str = "accepted") -> dict[str, Any]:
     """A verdict that holds."""
     made = new_verdict(
         node="n",
@@ -172,7 +174,7 @@ def document(*faults: Fault, why_not: str = "", state: str = "accepted") -> dict
     return {**made, "state": state}
 
 
-def due(before: Any, *faults: Fault, busy: tuple[int, ...] = (), why_not: str = "", again: bool = False) -> Any:
+def due(before: Any, *faults: StaticFault, busy: tuple[int, ...] = (), why_not: str = "", again: bool = False) -> Any:
     return asked.due(before, NOW, faults, busy, why_not, again=again)
 
 
@@ -263,7 +265,7 @@ def test_each_instance_is_judged_by_its_own_cards() -> None:
     answers = asked.answers(document(DOWN), NOW, plans, Policy(), running, {})
     assert [answer.id for answer in answers] == ["fabric_static_fault", "fabric_not_measured"]
     assert asked_for == ["one", "two"]
-    said = asked.result(document(DOWN), None, asked.Work((), (), due(document(DOWN), DOWN), ""), answers)
+    said = asked.result(document(DOWN), None, asked.AcceptanceWork((), (), due(document(DOWN), DOWN), ""), answers)
     assert [sentence[:5] for sentence in said["held_back"]] == ["one: ", "two: "]
     assert said["verdict"]["faults"][0]["id"] == "link-down"
     assert said["lines"] == [
@@ -276,6 +278,6 @@ def test_what_is_let_through_is_said() -> None:
     answers = asked.answers(
         document(), NOW, [plan("two", 0, 1)], Policy(override="a good reason"), lambda _name: False, {}
     )
-    said = asked.result(document(), None, asked.Work((), (), due(document()), ""), answers)
+    said = asked.result(document(), None, asked.AcceptanceWork((), (), due(document()), ""), answers)
     assert said["held_back"] == []
     assert "a good reason" in said["warnings_of_start"][0]

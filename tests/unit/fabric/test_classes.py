@@ -6,16 +6,23 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric.classes import Earlier, Floor, Result, judge, modules_text, read_floors
-from ansible.module_utils.gaudi.fabric.output import Figure, Output
-from ansible.module_utils.gaudi.fabric.runs import Run
+from ansible.module_utils.gaudi.fabric.classes import (
+    ClassifiedRun,
+    Floor,
+    RecordedFigure,
+    judge,
+    modules_text,
+    read_floors,
+)
+from ansible.module_utils.gaudi.fabric.output import Figure, RunOutput
+from ansible.module_utils.gaudi.fabric.runs import DemoRun
 
 from tests.unit.fabric.made import EIGHT, MIB, USUAL, fabric, failed, printed
 
-QUADS = (Run((0, 1, 2, 3), "all_reduce", 32 * MIB, 10000), Run((4, 5, 6, 7), "all_reduce", 32 * MIB, 10000))
+QUADS = (DemoRun((0, 1, 2, 3), "all_reduce", 32 * MIB, 10000), DemoRun((4, 5, 6, 7), "all_reduce", 32 * MIB, 10000))
 
 
-def one(run: Run, output: Output, card: str = "HL-225", **given: tuple[Floor, ...]) -> Result:
+def one(run: DemoRun, output: RunOutput, card: str = "HL-225", **given: tuple[Floor, ...]) -> ClassifiedRun:
     return judge([(run, output)], fabric(card), given.get("floors", ()), ())[0]
 
 
@@ -30,12 +37,12 @@ def test_below_ninety_per_cent_of_the_published_figure_is_slow(nw: float, word: 
 
 
 def test_a_pass_limit_counts_for_its_own_size_only() -> None:
-    limited = Run(EIGHT, "all_reduce", 256 * MIB, 1000)
+    limited = DemoRun(EIGHT, "all_reduce", 256 * MIB, 1000)
     assert one(limited, printed(limited, 127.0)).word == "broken"
     assert one(limited, printed(limited, 127.0)).basis == "limit"
     assert one(limited, printed(limited, 127.5)).word == "unpublished"
     assert one(USUAL, printed(USUAL, 127.0)).word == "slow"
-    gaudi3 = Run(EIGHT, "all_reduce", 256 * MIB, 1000)
+    gaudi3 = DemoRun(EIGHT, "all_reduce", 256 * MIB, 1000)
     assert [one(gaudi3, printed(gaudi3, nw), "HL-325L").word for nw in (255.0, 255.5, 461.0, 462.0)] == [
         "broken",
         "slow",
@@ -45,13 +52,13 @@ def test_a_pass_limit_counts_for_its_own_size_only() -> None:
 
 
 def test_a_run_that_failed_is_broken_whatever_it_printed() -> None:
-    result = one(USUAL, Output(printed(USUAL, 258.2).figures, failed("hccl-wrong-result").failure))
+    result = one(USUAL, RunOutput(printed(USUAL, 258.2).figures, failed("hccl-wrong-result").failure))
     assert (result.word, result.failure, result.nw_gb_s) == ("broken", "hccl-wrong-result", 258.2)
     assert result.sentence.startswith("all_reduce of 32m over modules 0-7: ")
 
 
 def test_a_figure_of_another_size_does_not_count() -> None:
-    other = Output((Figure("all_reduce", MIB, 10000, 258.2, 147.5),), None)
+    other = RunOutput((Figure("all_reduce", MIB, 10000, 258.2, 147.5),), None)
     assert one(USUAL, other).word == "broken"
     assert "no NW Bandwidth for this size" in one(USUAL, other).sentence
 
@@ -80,13 +87,13 @@ def test_groups_without_a_published_figure_are_compared_with_each_other() -> Non
 
 
 def test_a_group_that_failed_is_nothing_to_compare_with() -> None:
-    wrong = Output(printed(QUADS[0], 200.0).figures, failed("hccl-wrong-result").failure)
+    wrong = RunOutput(printed(QUADS[0], 200.0).figures, failed("hccl-wrong-result").failure)
     first, second = judge([(QUADS[0], wrong), (QUADS[1], printed(QUADS[1], 1.0))], fabric("HL-338"), (), ())
     assert (first.word, second.word, second.basis) == ("broken", "unpublished", "none")
 
 
 def test_the_nodes_own_record_is_compared_with_where_nothing_is_published() -> None:
-    record = (Earlier(replace(QUADS[0], loop=1000), 200.0), Earlier(QUADS[1], 500.0))
+    record = (RecordedFigure(replace(QUADS[0], loop=1000), 200.0), RecordedFigure(QUADS[1], 500.0))
     result = judge([(QUADS[0], printed(QUADS[0], 179.0))], fabric("HL-338"), (), record)[0]
     assert (result.word, result.basis, result.floor_gb_s) == ("slow", "record", 180.0)
     assert judge([(QUADS[0], printed(QUADS[0], 181.0))], fabric("HL-338"), (), record)[0].word == "unpublished"

@@ -46,8 +46,8 @@ WHOLE = compute.plan((), EIGHT, GROUPS, (), BOOT, BOUNDS.copy_mib)
 WELL = "".join(map(sound, EIGHT)) + summed(*EIGHT)
 
 
-def judged(text: str, planned: compute.Plan = WHOLE, **how: Any) -> tuple[list[dict[str, Any]], str]:
-    ended = compute.Ended(**{"text": text, "status": 0, "limit": 600, **how})
+def judged(text: str, planned: compute.ComputePlan = WHOLE, **how: Any) -> tuple[list[dict[str, Any]], str]:
+    ended = compute.ComputeExit(**{"text": text, "status": 0, "limit": 600, **how})
     return compute.judge(planned, ended, INDEXES, BOUNDS, NOW, BOOT)
 
 
@@ -103,7 +103,7 @@ def test_a_card_that_failed_in_this_boot_is_not_checked_again_with_its_group() -
 def test_a_reboot_has_free_cards_checked_again(outcome: str, form: str, repeats: bool) -> None:
     planned = compute.plan(rows(m3=outcome, boot="boot-0"), EIGHT, GROUPS, (), BOOT, 4096)
     assert (planned.cards, planned.form, planned.repeats) == (EIGHT, form, repeats)
-    assert compute.plan(rows(boot="boot-0"), EIGHT, GROUPS, EIGHT, BOOT, 4096) == compute.Plan(copy_mib=4096)
+    assert compute.plan(rows(boot="boot-0"), EIGHT, GROUPS, EIGHT, BOOT, 4096) == compute.ComputePlan(copy_mib=4096)
 
 
 def test_the_short_form_copies_less_and_computes_as_long() -> None:
@@ -197,7 +197,7 @@ def test_all_cards_wrong_are_a_fault_of_the_node() -> None:
 
 def test_a_process_that_took_another_card_speaks_of_that_card() -> None:
     text = sound(0, took=1).replace('"wrong": 0', '"wrong": 9') + sound(1, took=0)
-    planned = compute.Plan((0, 1), (), "full", 8)
+    planned = compute.ComputePlan((0, 1), (), "full", 8)
     found, _ = judged(text, planned)
     assert outcomes(found) == {(0,): "passed", (1,): "failed"}
     found, _ = judged(sound(0, took=1) + sound(1), planned)
@@ -284,5 +284,7 @@ def test_another_form_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_rows_that_are_checked_again_give_way() -> None:
     part = compute.document(rows(), 1, "")
-    assert [row["modules"] for row in compute.keep(part, compute.Plan((0, 1, 2, 3, 4, 5, 6, 7), ()))] == [list(EIGHT)]
+    assert [row["modules"] for row in compute.keep(part, compute.ComputePlan((0, 1, 2, 3, 4, 5, 6, 7), ()))] == [
+        list(EIGHT)
+    ]
     assert compute.keep(None, WHOLE) == []

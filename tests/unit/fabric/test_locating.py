@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import pytest
-from ansible.module_utils.gaudi.fabric.locating import Located, Tried, next_step
+from ansible.module_utils.gaudi.fabric.locating import CardsRun, FaultyPart, next_step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ def faulty(cards: tuple[int, ...] = (), links: tuple[tuple[int, int], ...] = (),
 
 def found(group: tuple[int, ...], measure: Measure) -> tuple[list[tuple[str, tuple[int, ...]]], int]:
     """What is named at the end, and after how many runs."""
-    tried: list[Tried] = []
+    tried: list[CardsRun] = []
     while True:
         step = next_step(group, tried)
         assert bool(step.next) is not bool(step.located)
@@ -37,7 +37,7 @@ def found(group: tuple[int, ...], measure: Measure) -> tuple[list[tuple[str, tup
             assert all(each.sentence.endswith(".") for each in step.located)
             return [(each.kind, each.modules) for each in step.located], len(tried)
         assert not {each.modules for each in tried} & set(step.next)
-        tried += [Tried(modules, measure(modules)) for modules in step.next]
+        tried += [CardsRun(modules, measure(modules)) for modules in step.next]
 
 
 @pytest.mark.parametrize("slow", [60.0, 89.0, None])
@@ -131,9 +131,9 @@ def test_small_differences_between_runs_accuse_nobody() -> None:
 
 
 def test_a_sentence_says_what_to_do() -> None:
-    located = next_step(FOUR, [Tried(pair, 9.0 if 2 in pair else 12.0) for pair in combinations(FOUR, 2)]).located
+    located = next_step(FOUR, [CardsRun(pair, 9.0 if 2 in pair else 12.0) for pair in combinations(FOUR, 2)]).located
     assert located == (
-        Located(
+        FaultyPart(
             "card",
             (2,),
             "Module 2 is at fault: sets of cards with it are slow or fail, sets without it are not. Reset it, then "

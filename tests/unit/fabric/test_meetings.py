@@ -15,7 +15,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.fabric import meetings
 from ansible.module_utils.gaudi.fabric.classes import Floor
-from ansible.module_utils.gaudi.fabric.static import Fault
+from ansible.module_utils.gaudi.fabric.static import StaticFault
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -385,7 +385,7 @@ def test_the_sites_own_floor_for_so_many_ranks_counts() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"faults": (Fault("card-count", "7 of 8 cards are there."),)}, "7 of 8 cards"),
+        ({"faults": (StaticFault("card-count", "7 of 8 cards are there."),)}, "7 of 8 cards"),
         ({"busy": (3,)}, "Module 3 is in use"),
         ({"why_not": "The image x is not on the node."}, "The image x"),
         ({"modules": ()}, "no cards"),

@@ -10,7 +10,7 @@ from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.fabric import burn_in
 from ansible.module_utils.gaudi.fabric.burn_in import parse_hl_qual
 from ansible.module_utils.gaudi.fabric.nics import HostNicFacts, HostNics, goes_without, judge_nics
-from ansible.module_utils.gaudi.fabric.output import Output, parse_output
+from ansible.module_utils.gaudi.fabric.output import RunOutput, parse_output
 
 from tests.unit.fabric.made import USUAL, failed, printed
 
@@ -94,7 +94,7 @@ def test_the_least_libfabric_is_enough() -> None:
     ],
 )
 def test_which_way_traffic_goes_is_told(
-    direct: Output | None, dmabuf: bool | None, holds: bool | None, fault: list[str]
+    direct: RunOutput | None, dmabuf: bool | None, holds: bool | None, fault: list[str]
 ) -> None:
     nics = judge_nics(replace(WHOLE, dmabuf=dmabuf), "verbs", direct)
     assert (direct is not None and goes_without(direct)) is ("hccl-gaudi-direct" in ids(nics))

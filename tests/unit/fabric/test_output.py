@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Figure, Output, inconsistency, parse_output
+from ansible.module_utils.gaudi.fabric.output import NOT_OF_CARDS, Figure, RunOutput, inconsistency, parse_output
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,7 +203,7 @@ def test_a_run_that_the_kernel_ended_says_so_and_nothing_of_the_cards() -> None:
 
 
 def test_the_node_without_rank_0_prints_nothing_where_all_is_well() -> None:
-    assert parse_output("", ranks=16, status=0, silent=True) == Output((), None)
+    assert parse_output("", ranks=16, status=0, silent=True) == RunOutput((), None)
     failed = parse_output("which is bad.", ranks=16, status=1, silent=True).failure
     assert failed is not None
     assert failed.id == "hccl-wrong-result"

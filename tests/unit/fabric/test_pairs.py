@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.fabric.pairs import Met, as_csv, as_json, judge_pairs, rounds
+from ansible.module_utils.gaudi.fabric.pairs import PairRun, as_csv, as_json, judge_pairs, rounds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,10 +20,10 @@ def names(number: int) -> list[str]:
 
 def run(
     nodes: list[str], first: int, bad: set[str], links: tuple[frozenset[str], ...] = (), slow: float | None = 40.0
-) -> list[Met]:
+) -> list[PairRun]:
     """The results of the first rounds where these nodes and links are bad."""
     return [
-        Met(number, pair, slow if bad & set(pair) or frozenset(pair) in links else 70.0)
+        PairRun(number, pair, slow if bad & set(pair) or frozenset(pair) in links else 70.0)
         for number, made in enumerate(rounds(nodes)[:first], 1)
         for pair in made
     ]
@@ -131,7 +131,7 @@ def test_nodes_that_are_alike_are_good_and_it_is_said_what_they_were_compared_wi
 def test_whatever_happened_each_accused_node_has_bad_pairs(number: int, data: st.DataObject) -> None:
     nodes = names(number)
     values = st.one_of(st.none(), st.floats(1, 100))
-    met = [Met(place, pair, data.draw(values)) for place, made in enumerate(rounds(nodes), 1) for pair in made]
+    met = [PairRun(place, pair, data.draw(values)) for place, made in enumerate(rounds(nodes), 1) for pair in made]
     outcome = judge_pairs(nodes, met)
     for node in outcome.bad_nodes:
         own = [each.nw_gb_s for each in met if node in each.nodes]
@@ -150,7 +150,7 @@ def test_what_makes_no_pairs_is_refused(nodes: list[str], id_: str) -> None:
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", " =", "\t="])
 def test_no_sentence_of_a_node_is_a_formula_of_a_spreadsheet(begin: str) -> None:
-    text = as_csv([Met(1, ("gaudi-01", "gaudi-02"), None, f"{begin}HYPERLINK(1)")])
+    text = as_csv([PairRun(1, ("gaudi-01", "gaudi-02"), None, f"{begin}HYPERLINK(1)")])
     (row,) = csv.DictReader(StringIO(text))
     assert row["sentence"].startswith("'")
     assert row["sentence"].endswith("HYPERLINK(1)")
@@ -158,7 +158,7 @@ def test_no_sentence_of_a_node_is_a_formula_of_a_spreadsheet(begin: str) -> None
 
 def test_results_are_a_table_and_a_document() -> None:
     nodes = names(4)
-    met = [*run(nodes, 1, {"gaudi-01"}), Met(2, ("gaudi-01", "gaudi-03"), None, "Rank 3\nended, badly\x1b[31m")]
+    met = [*run(nodes, 1, {"gaudi-01"}), PairRun(2, ("gaudi-01", "gaudi-03"), None, "Rank 3\nended, badly\x1b[31m")]
     rows = list(csv.DictReader(StringIO(as_csv(met))))
     assert [row["class"] for row in rows] == ["bad", "good", "bad"]
     assert (rows[2]["nw_gb_s"], rows[2]["sentence"]) == ("", "Rank 3 ended, badly")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.fabric import FACTORS, HOST, HOST_NICS_VARIABLES, size_bytes, size_text
-from ansible.module_utils.gaudi.fabric.runs import Run, command, limit_seconds, requested_tests, runs_for, seconds
+from ansible.module_utils.gaudi.fabric.runs import DemoRun, command, limit_seconds, requested_tests, runs_for, seconds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,7 +147,7 @@ def test_two_nodes_share_the_ranks_and_gaudi_direct_is_asked_for_by_name() -> No
 def test_a_run_is_told_beforehand_how_long_it_takes() -> None:
     # 10000 x 32 MiB at 147.5 GB/s are 2.3 s beside the start.
     assert seconds(USUAL, fabric("HL-225")) == 62
-    unpublished = Run((0, 1, 2, 3), "all_reduce", 32 * MIB, 10000)
+    unpublished = DemoRun((0, 1, 2, 3), "all_reduce", 32 * MIB, 10000)
     assert seconds(unpublished, fabric("HL-338")) > seconds(USUAL, fabric("HL-225"))
     assert limit_seconds(USUAL, fabric("HL-225")) == 620
 

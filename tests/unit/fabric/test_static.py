@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.cards.hl_smi import parse_links
 from ansible.module_utils.gaudi.cards.users import label
 from ansible.module_utils.gaudi.fabric import static
 from ansible.module_utils.gaudi.fabric.gaudinet import check_gaudinet
-from ansible.module_utils.gaudi.fabric.static import ExpectedFabric, Fault, Interface, Port, check
+from ansible.module_utils.gaudi.fabric.static import ExpectedFabric, Interface, Port, StaticFault, check
 from ansible.module_utils.gaudi.faults.known import FAULTS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -218,4 +218,4 @@ def test_a_gaudinet_that_does_not_match_is_told(text: str, ids: list[str], words
     )
 )
 def test_any_text_of_a_gaudinet_is_judged(text: str) -> None:
-    assert all(isinstance(fault, Fault) for fault in check_gaudinet(text, interfaces(), "x"))
+    assert all(isinstance(fault, StaticFault) for fault in check_gaudinet(text, interfaces(), "x"))

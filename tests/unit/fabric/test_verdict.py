@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.fabric.classes import Earlier, judge
-from ansible.module_utils.gaudi.fabric.locating import Located
+from ansible.module_utils.gaudi.fabric.classes import RecordedFigure, judge
+from ansible.module_utils.gaudi.fabric.locating import FaultyPart
 from ansible.module_utils.gaudi.fabric.nics import HostNics
-from ansible.module_utils.gaudi.fabric.output import Output
-from ansible.module_utils.gaudi.fabric.runs import Run
-from ansible.module_utils.gaudi.fabric.static import Fault
+from ansible.module_utils.gaudi.fabric.output import RunOutput
+from ansible.module_utils.gaudi.fabric.runs import DemoRun
+from ansible.module_utils.gaudi.fabric.static import StaticFault
 from ansible.module_utils.gaudi.fabric.verdict import (
-    MadeOf,
     Needs,
     Policy,
+    VerdictSubject,
     changes,
     computed,
     describe,
@@ -32,16 +32,16 @@ from ansible.module_utils.gaudi.fabric.verdict import (
 from tests.unit.fabric.made import EIGHT, MIB, USUAL, fabric, failed, printed
 from tests.unit.fabric.pages import numbers
 
-NOW = MadeOf(
+NOW = VerdictSubject(
     {str(module): f"AM{module:04}" for module in EIGHT}, "1.22.1", "61.4.2", "sha256:aa", "1.22.0", "c0ffee", "f623d69"
 )
-QUADS = tuple(Run(group, "all_reduce", 32 * MIB, 10000) for group in fabric("HL-338").groups)
-ACROSS = Run(EIGHT, "all_reduce", 32 * MIB, 10000, over_host_nics=True)
+QUADS = tuple(DemoRun(group, "all_reduce", 32 * MIB, 10000) for group in fabric("HL-338").groups)
+ACROSS = DemoRun(EIGHT, "all_reduce", 32 * MIB, 10000, over_host_nics=True)
 WELL = HostNics("1.22.0", "verbs", "/usr/lib/x.so", True, ())
 ONE, TWO, ALL = Needs("one", (3,), False), Needs("two", (2, 3), False), Needs("all", EIGHT, False)
 
 
-def verdict(*runs: tuple[Run, Output], card: str = "HL-225", **given: Any) -> dict[str, Any]:
+def verdict(*runs: tuple[DemoRun, RunOutput], card: str = "HL-225", **given: Any) -> dict[str, Any]:
     made_of = given.get("made_of", NOW)
     facts: dict[str, Any] = {
         "node": "gaudi-01",
@@ -57,12 +57,12 @@ def verdict(*runs: tuple[Run, Output], card: str = "HL-225", **given: Any) -> di
 
 
 GOOD = verdict((USUAL, printed(USUAL, 258.2)))
-SLOW = verdict((USUAL, printed(USUAL, 100.0)), located=(Located("card", (5,), "Module 5 is at fault."),))
-FAULTY = verdict(faults=(Fault("internal-port-down", "Module 3 has port 9 down.", (3,)),))
+SLOW = verdict((USUAL, printed(USUAL, 100.0)), located=(FaultyPart("card", (5,), "Module 5 is at fault."),))
+FAULTY = verdict(faults=(StaticFault("internal-port-down", "Module 3 has port 9 down.", (3,)),))
 NOTHING = verdict(not_measured="The image has no hccl_demo.")
 
 
-def start(document: dict[str, Any] | None, needs: Needs, now: MadeOf = NOW, **options: Any) -> tuple[bool, str]:
+def start(document: dict[str, Any] | None, needs: Needs, now: VerdictSubject = NOW, **options: Any) -> tuple[bool, str]:
     running = options.pop("running", False)
     answer = may_start(document, now, needs, Policy(**options), running=running)
     assert answer.sentence.isprintable()
@@ -72,16 +72,18 @@ def start(document: dict[str, Any] | None, needs: Needs, now: MadeOf = NOW, **op
 def test_the_states() -> None:
     assert [each["state"] for each in (GOOD, SLOW, FAULTY, NOTHING)] == ["accepted", "failed", "failed", "not_measured"]
     assert verdict((USUAL, failed()))["state"] == "failed"
-    told = Fault("x", "Told.", (), fatal=False)
+    told = StaticFault("x", "Told.", (), fatal=False)
     assert verdict((USUAL, printed(USUAL, 258.2)), faults=(told,))["state"] == "accepted"
-    bad_nics = replace(WELL, faults=(Fault("x", "Broken."),))
+    bad_nics = replace(WELL, faults=(StaticFault("x", "Broken."),))
     assert verdict((USUAL, printed(USUAL, 258.2)), nics=bad_nics)["state"] == "failed"
     burnt = {"passed": False, "tests": [["a", "FAILED"]], "sentence": "hl_qual failed: a."}
     assert verdict((USUAL, printed(USUAL, 258.2)), burn_in=burnt)["state"] == "failed"
 
 
 def test_a_verdict_survives_being_written_and_read() -> None:
-    full = verdict((USUAL, printed(USUAL, 258.2)), nics=WELL, before=GOOD, faults=(Fault("x", "Told.", (1,), False),))
+    full = verdict(
+        (USUAL, printed(USUAL, 258.2)), nics=WELL, before=GOOD, faults=(StaticFault("x", "Told.", (1,), False),)
+    )
     assert read_verdict(json.dumps(full)) == full
 
 
@@ -136,12 +138,12 @@ def test_an_instance_on_one_card_asks_for_the_static_checks_of_its_card_only() -
     assert start(SLOW, ONE) == start(NOTHING, ONE) == (True, "fabric_one_card")
     assert start(FAULTY, ONE) == (False, "fabric_static_fault")
     assert start(FAULTY, Needs("other", (4,), False)) == (True, "fabric_one_card")
-    whole = verdict(faults=(Fault("card-count", "7 of 8 cards are there."),))
+    whole = verdict(faults=(StaticFault("card-count", "7 of 8 cards are there."),))
     assert start(whole, Needs("other", (4,), False)) == (True, "fabric_one_card")
     assert start(whole, Needs("other", (4, 5), False)) == (False, "fabric_static_fault")
-    blind = verdict(faults=(Fault("no-driver", "The driver is not loaded."),))
+    blind = verdict(faults=(StaticFault("no-driver", "The driver is not loaded."),))
     assert start(blind, Needs("other", (4,), False)) == (False, "fabric_static_fault")
-    told = verdict(faults=(Fault("not-available", "hl-smi answers N/A.", (3,), fatal=False),))
+    told = verdict(faults=(StaticFault("not-available", "hl-smi answers N/A.", (3,), fatal=False),))
     assert start(told, ONE) == (True, "fabric_one_card")
     assert start(None, ONE) == (False, "fabric_not_measured")
     # Another image is no matter of one card, another driver and another card are.
@@ -178,7 +180,7 @@ def test_across_groups_host_nics_are_needed_and_measured() -> None:
     broken = verdict(*runs, (ACROSS, failed()), card="HL-338", nics=WELL)
     assert start(broken, needs) == (False, "fabric_failed")
     assert start(broken, TWO) == (True, "fabric_accepted")
-    bad = verdict(*runs, card="HL-338", nics=replace(WELL, faults=(Fault("wrapper-missing", "No wrapper."),)))
+    bad = verdict(*runs, card="HL-338", nics=replace(WELL, faults=(StaticFault("wrapper-missing", "No wrapper."),)))
     assert start(bad, needs) == (False, "fabric_static_fault")
     assert start(bad, TWO) == (True, "fabric_accepted")
 
@@ -208,16 +210,16 @@ def test_a_node_is_measured_when_its_verdict_is_missing_or_stale_and_its_cards_a
 
 def test_the_record_is_the_best_passing_figure_of_the_same_cards() -> None:
     first = verdict((QUADS[0], printed(QUADS[0], 200.0)), card="HL-338")
-    assert record(first, NOW) == (Earlier(QUADS[0], 200.0),)
+    assert record(first, NOW) == (RecordedFigure(QUADS[0], 200.0),)
     second = verdict((QUADS[0], printed(QUADS[0], 190.0)), card="HL-338", before=first)
-    assert record(second, NOW) == (Earlier(QUADS[0], 200.0),)
+    assert record(second, NOW) == (RecordedFigure(QUADS[0], 200.0),)
     third = verdict((QUADS[0], printed(QUADS[0], 100.0)), card="HL-338", before=second)
-    assert (third["state"], record(third, NOW)) == ("failed", (Earlier(QUADS[0], 200.0),))
+    assert (third["state"], record(third, NOW)) == ("failed", (RecordedFigure(QUADS[0], 200.0),))
     other = verdict(
         (QUADS[0], printed(QUADS[0], 150.0)), card="HL-338", before=third, made_of=replace(NOW, serials={"0": "new"})
     )
     assert other["state"] == "accepted"
-    assert record(other, replace(NOW, serials={"0": "new"})) == (Earlier(QUADS[0], 150.0),)
+    assert record(other, replace(NOW, serials={"0": "new"})) == (RecordedFigure(QUADS[0], 150.0),)
     assert record(other, NOW) == ()
     assert record(None, NOW) == ()
 
@@ -244,8 +246,8 @@ def test_a_status_has_what_carries_the_traffic_over_host_nics_and_what_is_wrong_
     direct: bool | None, words: str
 ) -> None:
     runs = [(run, printed(run, 200.0)) for run in QUADS]
-    slower = Fault("hccl-gaudi-direct", "Gaudi Direct cannot be used.", (), fatal=False)
-    nics = replace(WELL, gaudi_direct=direct, faults=(Fault("wrapper-missing", "No wrapper."), slower))
+    slower = StaticFault("hccl-gaudi-direct", "Gaudi Direct cannot be used.", (), fatal=False)
+    nics = replace(WELL, gaudi_direct=direct, faults=(StaticFault("wrapper-missing", "No wrapper."), slower))
     said = describe(verdict(*runs, card="HL-338", nics=nics))
     assert said[1:4] == (
         f"host NICs: verbs, libfabric 1.22.0, Gaudi Direct {words}",

@@ -11,8 +11,8 @@ from ansible.module_utils.gaudi.catalogue.entries import Successor
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.planning.moved import moved
-from ansible.module_utils.gaudi.request.options import Request
-from ansible.module_utils.gaudi.rules.draft import Draft, Origin
+from ansible.module_utils.gaudi.request.options import InstanceRequest
+from ansible.module_utils.gaudi.rules.draft import Draft, RuleOrigin
 
 from tests.golden.serving_cases import vendor
 
@@ -156,8 +156,10 @@ def test_an_inventory_of_the_fork_is_told_line_by_line_what_changes() -> None:
 def test_an_argument_that_became_another_keeps_its_value() -> None:
     entry = vendor.catalogue("1.24.1").release
     arguments = {"--old-seed": Successor(becomes="--seed"), "--device": entry.successors["--device"]}
-    draft = Draft(Origin("vllm-gaudi"))
-    wanted = Request.from_mapping({"extra_args": ["--old-seed", "7", "--old-seed=8", "--device", "hpu", "--no-such"]})
+    draft = Draft(RuleOrigin("vllm-gaudi"))
+    wanted = InstanceRequest.from_mapping(
+        {"extra_args": ["--old-seed", "7", "--old-seed=8", "--device", "hpu", "--no-such"]}
+    )
     found = moved(wanted, {}, replace(entry, successors=arguments), draft)
     assert found.extra_args == ("--seed", "7", "--seed=8", "--no-such")
     assert draft.changes == [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from plugin_utils import brain
 
 if TYPE_CHECKING:
-    from ansible.module_utils.gaudi.faults.entry import Known
+    from ansible.module_utils.gaudi.faults.entry import KnownFault
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = ROOT / "docs" / "faults.md"
@@ -26,7 +26,7 @@ def tables() -> list[str]:
     from ansible.module_utils.gaudi.faults.entry import ERROR, PARTS
     from ansible.module_utils.gaudi.faults.known import FAULTS
 
-    def row(fault: Known) -> str:
+    def row(fault: KnownFault) -> str:
         todo = [fault.remedy, *(f"({case}) {text}" for case, text in fault.remedies.items())]
         by = [f"`{fault.seen_by}`"] * bool(fault.seen_by) + [f"a line such as `{shown(fault)}`"] * bool(fault.example)
         by += [f"where {fault.when.replace('_', ' ')}"] * bool(fault.hints and not fault.signs)
@@ -48,7 +48,7 @@ def tables() -> list[str]:
     return [line.replace("{{", "{").replace("}}", "}").rstrip() for line in lines[1:]]
 
 
-def shown(fault: Known) -> str:
+def shown(fault: KnownFault) -> str:
     """The line of a fault's example that shows it, short and without what would end a cell of code."""
     line = next((line.strip() for line in fault.example.splitlines() if line.strip()), "")
     return (line if len(line) <= LONGEST else f"{line[:LONGEST]}…").replace("`", "'")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base import paths
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 from ansible.module_utils.gaudi.node import iommu
 from ansible.module_utils.gaudi.node.report import tuning
 
@@ -20,7 +20,7 @@ from tests.unit.host.test_program import document
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.test_templates import runs, task_of, within
 
-NEEDED = Needed("intel_iommu=on", "correctness", "x")
+NEEDED = NeededArgument("intel_iommu=on", "correctness", "x")
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_a_kernel_that_would_garble_the_answers_is_refused_as_the_nodes_own_prog
 
 
 def test_what_only_costs_speed_refuses_nothing(state: Path) -> None:
-    state.write_text(json.dumps({"schema": 2, **document([Needed("quiet", "speed", "y")])}))
+    state.write_text(json.dumps({"schema": 2, **document([NeededArgument("quiet", "speed", "y")])}))
     assert serving_refused(reported()) == ""
 
 

@@ -25,7 +25,7 @@ RECORDED = Path(__file__).with_name("recorded")
 CATALOG = yaml.safe_load((ROOT / "catalog/host.yml").read_text())
 
 
-class Host:
+class DebianHost:
     """A Debian host whose GRUB lies in a folder, and that is neither container nor virtual machine."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch, container: str = "none") -> None:
@@ -69,11 +69,11 @@ def of_units(command: list[str]) -> bool:
 
 
 @pytest.fixture
-def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
-    return Host(tmp_path, monkeypatch)
+def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DebianHost:
+    return DebianHost(tmp_path, monkeypatch)
 
 
-def test_a_host_that_can_be_tuned(debian: Host) -> None:
+def test_a_host_that_can_be_tuned(debian: DebianHost) -> None:
     found = debian.run()
     assert found["refusals"] == []
     assert found["in_effect"] is False
@@ -85,7 +85,7 @@ def test_a_host_that_can_be_tuned(debian: Host) -> None:
 
 
 def test_from_1_24_on_the_arguments_are_set_everywhere_and_a_reboot_is_for_cards_that_are_translated(
-    debian: Host, monkeypatch: pytest.MonkeyPatch
+    debian: DebianHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel of this host is Debian's, for which earlier releases need none of them."""
     device = debian.root / "sys/bus/pci/devices/0000:33:00.0"
@@ -106,7 +106,7 @@ def test_from_1_24_on_the_arguments_are_set_everywhere_and_a_reboot_is_for_cards
         assert debian.run(release="1.23")["serving_refused"] is None
 
 
-def test_an_unknown_distribution(debian: Host) -> None:
+def test_an_unknown_distribution(debian: DebianHost) -> None:
     (debian.root / "default/grub.cfg").unlink()
     (refusal,) = debian.run()["refusals"]
     assert refusal.startswith("Debian 12 has neither grubby nor update-grub")
@@ -114,21 +114,21 @@ def test_an_unknown_distribution(debian: Host) -> None:
     assert debian.run(refuse=True)["msg"] == refusal
 
 
-def test_a_read_only_boot(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_boot(debian: DebianHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, _mode: "grub.cfg" not in str(path))
     (refusal,) = debian.run()["refusals"]
     assert "is mounted read-only" in refusal
 
 
 @pytest.mark.parametrize("name", ["default/grub.d/zz.cfg", "zz.conf", "limits.conf", "our.service", "our.rules"])
-def test_a_file_of_somebody_else_at_our_name(debian: Host, name: str) -> None:
+def test_a_file_of_somebody_else_at_our_name(debian: DebianHost, name: str) -> None:
     (debian.root / name).write_text("GRUB_TIMEOUT=1\n")
     found = debian.run()
     assert found["refusals"] == [f"{debian.root / name} was not written by this role. Move it away, then run again."]
     assert found["unit_present"] is False
 
 
-def test_a_file_grub_cannot_read(debian: Host) -> None:
+def test_a_file_grub_cannot_read(debian: DebianHost) -> None:
     typo = debian.root / "default/grub.d/typo.cfg"
     typo.write_text('GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX="quiet\n')
     answer = debian.run()
@@ -136,7 +136,7 @@ def test_a_file_grub_cannot_read(debian: Host) -> None:
     assert answer["refused_id"] == "quote_never_closed"
 
 
-def test_files_that_update_grub_passes_over(debian: Host) -> None:
+def test_files_that_update_grub_passes_over(debian: DebianHost) -> None:
     folder = debian.root / "default/grub.d"
     (folder / "link.cfg").symlink_to("/nowhere")
     (folder / "folder.cfg").mkdir()
@@ -144,7 +144,7 @@ def test_files_that_update_grub_passes_over(debian: Host) -> None:
     assert debian.run()["refusals"] == []
 
 
-def test_a_folder_that_cannot_be_written(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written(debian: DebianHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, _mode: not str(path).endswith("grub.d"))
     (refusal,) = debian.run()["refusals"]
     assert refusal.startswith(
@@ -152,11 +152,11 @@ def test_a_folder_that_cannot_be_written(debian: Host, monkeypatch: pytest.Monke
     )
 
 
-def test_a_group_of_settings(debian: Host) -> None:
+def test_a_group_of_settings(debian: DebianHost) -> None:
     assert debian.run(sysctl={"net.ipv4": 1})["msg"].startswith("net.ipv4 is a group of kernel settings, not one.")
 
 
-def test_absurd_hugepages(debian: Host) -> None:
+def test_absurd_hugepages(debian: DebianHost) -> None:
     (refusal,) = debian.run(sysctl={"vm.nr_hugepages": 999999999})["refusals"]
     assert "host_tuning_max_memory_share allows 50 %" in refusal
     for pages in (-1, True, "many", 1.5):
@@ -167,7 +167,7 @@ def test_absurd_hugepages(debian: Host) -> None:
     ("processors", "size", "pages"), [(128, "2MiB", 14081), (224, "2MiB", 24641), (128, "1GiB", 28)]
 )
 def test_as_many_hugepages_as_the_installer_reserves(
-    debian: Host, monkeypatch: pytest.MonkeyPatch, processors: int, size: str, pages: int
+    debian: DebianHost, monkeypatch: pytest.MonkeyPatch, processors: int, size: str, pages: int
 ) -> None:
     """14081 is what an owner of eight Gaudi 2 has."""
     monkeypatch.setattr(tuning, "PROC", debian.root / "proc")
@@ -188,7 +188,7 @@ def test_as_many_hugepages_as_the_installer_reserves(
 
 
 @pytest.mark.report("H05")
-def test_hugepages_of_another_size_than_the_kernels(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugepages_of_another_size_than_the_kernels(debian: DebianHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "PROC", debian.root / "proc")
     (debian.root / "proc/sys/vm").mkdir(parents=True)
     for name, text in (
@@ -209,7 +209,7 @@ def test_hugepages_of_another_size_than_the_kernels(debian: Host, monkeypatch: p
 
 
 def test_a_container_is_asked_for_nothing_it_cannot_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(tmp_path, monkeypatch, container="docker")
+    host = DebianHost(tmp_path, monkeypatch, container="docker")
     found = host.run(always=["iommu"])
     assert found["refusals"] == []
     assert found["container"] is True
@@ -219,13 +219,13 @@ def test_a_container_is_asked_for_nothing_it_cannot_give(tmp_path: Path, monkeyp
     assert states["iommu"] == states["governor of every CPU"] == "not here"
 
 
-def test_correctness_refuses_serving(debian: Host) -> None:
+def test_correctness_refuses_serving(debian: DebianHost) -> None:
     found = debian.run(always=["iommu"])
     assert "was started without intel_iommu=on iommu=pt" in found["serving_refused"]
     assert found["document"]["serving_refused"] == found["serving_refused"]
 
 
-def test_a_later_file_without_update_grub(debian: Host) -> None:
+def test_a_later_file_without_update_grub(debian: DebianHost) -> None:
     config = debian.root / "default/grub.cfg"
     config.write_text(config.read_text().replace("max_cstate=1", "max_cstate=0"))
     (debian.root / "default/grub.d/zz.cfg").write_text(grub.render(["intel_idle.max_cstate=0"]))
@@ -240,7 +240,7 @@ def test_a_later_file_without_update_grub(debian: Host) -> None:
     assert any("the next update-grub" in sentence for sentence in debian.run()["findings"])
 
 
-def test_a_file_that_forgets_ours_is_named(debian: Host) -> None:
+def test_a_file_that_forgets_ours_is_named(debian: DebianHost) -> None:
     late = debian.root / "default/grub.d/zzz.cfg"
     late.write_text("GRUB_CMDLINE_LINUX_DEFAULT=quiet\n")
     found = debian.run(always=["iommu"])
@@ -251,19 +251,19 @@ def test_a_file_that_forgets_ours_is_named(debian: Host) -> None:
     assert not any(said in sentence for sentence in debian.run(set_arguments=False)["findings"])
 
 
-def test_what_only_a_shell_works_out_is_a_finding(debian: Host) -> None:
+def test_what_only_a_shell_works_out_is_a_finding(debian: DebianHost) -> None:
     late = debian.root / "default/grub.d/zzz.cfg"
     late.write_text("if true; then\nGRUB_CMDLINE_LINUX=a\nfi\n")
     assert any(sentence.startswith(f"{late}:1: what this says is worked") for sentence in debian.run()["findings"])
 
 
-def test_without_update_grub_nothing_is_begun(debian: Host) -> None:
+def test_without_update_grub_nothing_is_begun(debian: DebianHost) -> None:
     del debian.programs["update-grub"]
     (refusal,) = debian.run()["refusals"]
     assert refusal.startswith("Debian 12 has neither grubby nor update-grub")
 
 
-def test_a_kernel_that_is_installed_counts(debian: Host) -> None:
+def test_a_kernel_that_is_installed_counts(debian: DebianHost) -> None:
     (debian.root / "os-release").write_text("ID=ubuntu\n")
     assert "iommu=pt" not in debian.run()["kernel_arguments"]
     (debian.root / "boot").mkdir()
@@ -271,7 +271,7 @@ def test_a_kernel_that_is_installed_counts(debian: Host) -> None:
     assert "iommu=pt" in debian.run()["kernel_arguments"]
 
 
-def test_a_record_that_is_gone_is_said(debian: Host) -> None:
+def test_a_record_that_is_gone_is_said(debian: DebianHost) -> None:
     assert debian.run()["former_lost"] == []
     (debian.root / "zz.conf").write_text(f"{host_files.MARK}\nkernel.numa_balancing = 0\n")
     found = debian.run()
@@ -281,7 +281,7 @@ def test_a_record_that_is_gone_is_said(debian: Host) -> None:
     assert debian.run()["former_lost"] == []
 
 
-def test_a_setting_that_left_the_inventory_is_said(debian: Host) -> None:
+def test_a_setting_that_left_the_inventory_is_said(debian: DebianHost) -> None:
     now = Path("/proc/sys/net/core/somaxconn").read_text().strip()
     record = debian.root / "former.json"
     record.write_text(json.dumps({"schema": 1, "sysctl": {"net.core.somaxconn": "17"}}))
@@ -294,7 +294,7 @@ def test_a_setting_that_left_the_inventory_is_said(debian: Host) -> None:
     assert not any("somaxconn" in sentence for sentence in debian.run()["findings"])
 
 
-def test_an_argument_that_left_the_inventory(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_that_left_the_inventory(debian: DebianHost, monkeypatch: pytest.MonkeyPatch) -> None:
     drop_in = debian.root / "default/grub.d/zz.cfg"
     drop_in.write_text(grub.render(["intel_idle.max_cstate=0", "nosoftlockup"]))
     real = Path.read_text
@@ -323,7 +323,7 @@ def test_an_argument_that_left_the_inventory(debian: Host, monkeypatch: pytest.M
     assert debian.run()["ours"] == []
 
 
-def test_the_line_that_keeps_serving_refused_is_named(debian: Host) -> None:
+def test_the_line_that_keeps_serving_refused_is_named(debian: DebianHost) -> None:
     late = debian.root / "default/grub.d/zzz.cfg"
     late.write_text('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=soft"\n')
     found = debian.run(always=["iommu"])
@@ -334,12 +334,12 @@ def test_the_line_that_keeps_serving_refused_is_named(debian: Host) -> None:
     assert kept["intel_iommu=on"] == ""
 
 
-def test_a_users_line_is_found_with_its_place(debian: Host) -> None:
+def test_a_users_line_is_found_with_its_place(debian: DebianHost) -> None:
     (sentence,) = [found for found in debian.run()["findings"] if "max_cstate" in found]
     assert sentence.startswith(f"{debian.root}/default/grub.d/50-user.cfg:3 says intel_idle.max_cstate=1")
 
 
-def test_what_is_ours_in_the_boot_entries_is_known_without_grubs_defaults(debian: Host) -> None:
+def test_what_is_ours_in_the_boot_entries_is_known_without_grubs_defaults(debian: DebianHost) -> None:
     assert debian.run()["drop_in"] is False
     (debian.root / "default/grub.d/zz.cfg").write_text(host_files.MARK + "\n")
     (debian.root / "default/grub").unlink()
@@ -349,26 +349,26 @@ def test_what_is_ours_in_the_boot_entries_is_known_without_grubs_defaults(debian
     assert item["after_reboot"] == "1"
 
 
-def test_grubby_that_was_never_asked_has_nothing_to_put_back(debian: Host) -> None:
+def test_grubby_that_was_never_asked_has_nothing_to_put_back(debian: DebianHost) -> None:
     debian.programs["grubby"] = lambda _command: (0, (RECORDED / "rhel9/grubby_info_all.txt").read_text(), "")
     assert debian.run(set_arguments=False)["former"]["kernel_arguments"] == {}
 
 
-def test_grubby_remembers_what_it_will_replace(debian: Host) -> None:
+def test_grubby_remembers_what_it_will_replace(debian: DebianHost) -> None:
     debian.programs["grubby"] = lambda _command: (0, (RECORDED / "rhel9/grubby_info_all.txt").read_text(), "")
     found = debian.run()
     assert found["loader"] == "grubby"
     assert len(found["former"]["kernel_arguments"]) == 2
 
 
-def test_the_first_record_is_kept(debian: Host) -> None:
+def test_the_first_record_is_kept(debian: DebianHost) -> None:
     (debian.root / "former.json").write_text('{"schema": 1, "sysctl": {"vm.nr_hugepages": "777"}}')
     assert debian.run()["former"]["sysctl"] == {"vm.nr_hugepages": "777"}
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
 @pytest.mark.parametrize("file", ["former.json", "state.json"])
-def test_a_damaged_record_is_named_or_written_anew(debian: Host, file: str, kind: str) -> None:
+def test_a_damaged_record_is_named_or_written_anew(debian: DebianHost, file: str, kind: str) -> None:
     """To read a pipe waited for ever."""
     damage(debian.root / file, kind)
     answer = debian.run()
@@ -383,7 +383,7 @@ def test_a_damaged_record_is_named_or_written_anew(debian: Host, file: str, kind
         assert not answer["former_kept" if file == "former.json" else "document_kept"]
 
 
-def test_a_running_instance_is_asked_itself(debian: Host) -> None:
+def test_a_running_instance_is_asked_itself(debian: DebianHost) -> None:
     (debian.root / "limits.conf").write_text("[Service]\nLimitNOFILE=7\n")
     units = (
         f"Id=vllm-runs.service\nMainPID={os.getpid()}\nLimitNOFILE=7\n\nId=vllm-off.service\nMainPID=0\nLimitNOFILE=7\n"
@@ -399,7 +399,7 @@ def test_a_running_instance_is_asked_itself(debian: Host) -> None:
     )
 
 
-def test_files_that_systemd_has_not_read(debian: Host) -> None:
+def test_files_that_systemd_has_not_read(debian: DebianHost) -> None:
     assert debian.run()["reload_needed"] is False
     shown = "Id=gaudi-host-tuning.service\nNeedDaemonReload=no\n\nId=vllm-a.service\nNeedDaemonReload=yes\n"
     debian.programs["systemctl"] = lambda command: (0, shown if of_units(command) else "", "")
@@ -407,7 +407,9 @@ def test_files_that_systemd_has_not_read(debian: Host) -> None:
 
 
 @pytest.mark.parametrize(("read", "there", "needed"), [(True, True, False), (False, True, True), (True, False, True)])
-def test_a_first_drop_in_that_systemd_does_not_tell_of(debian: Host, read: bool, there: bool, needed: bool) -> None:
+def test_a_first_drop_in_that_systemd_does_not_tell_of(
+    debian: DebianHost, read: bool, there: bool, needed: bool
+) -> None:
     limits = debian.root / "limits.conf"
     if there:
         limits.write_text("[Service]\n")
@@ -427,7 +429,7 @@ def test_a_first_drop_in_that_systemd_does_not_tell_of(debian: Host, read: bool,
     ],
 )
 def test_a_unit_that_started_before_its_files_were_written(
-    debian: Host, file: str, written: float, outdated: bool
+    debian: DebianHost, file: str, written: float, outdated: bool
 ) -> None:
     """A run that was cut off has written them, and changed nothing that runs. Seconds after the unit's start."""
     path = debian.root / file
@@ -459,7 +461,7 @@ DAY = 86400
     ],
 )
 def test_a_unit_that_started_before_its_files_were_written_and_a_clock_set_since(
-    debian: Host, written: float, by: float, outdated: bool
+    debian: DebianHost, written: float, by: float, outdated: bool
 ) -> None:
     """written: seconds after the unit's start, by the clock as it was set when the file was written."""
     (debian.root / "our.service").write_text("")
@@ -486,7 +488,7 @@ def test_a_unit_that_started_before_its_files_were_written_and_a_clock_set_since
     ],
 )
 def test_a_unit_with_nothing_left_to_do(
-    debian: Host, monkeypatch: pytest.MonkeyPatch, enabled: bool, active: str, governor: str, settled: bool
+    debian: DebianHost, monkeypatch: pytest.MonkeyPatch, enabled: bool, active: str, governor: str, settled: bool
 ) -> None:
     link = debian.root / "wanted"
     if enabled:
@@ -505,7 +507,7 @@ def test_a_unit_with_nothing_left_to_do(
     assert debian.run(cpu=False)["unit_settled"] is (enabled and active == "active")
 
 
-def test_what_the_node_keeps_is_compared_with_what_is_so(debian: Host) -> None:
+def test_what_the_node_keeps_is_compared_with_what_is_so(debian: DebianHost) -> None:
     found = debian.run()
     assert not found["former_kept"]
     assert not found["document_kept"]
@@ -519,7 +521,7 @@ def test_what_the_node_keeps_is_compared_with_what_is_so(debian: Host) -> None:
 
 
 @pytest.mark.report("H09")
-def test_another_tuner_is_named(debian: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_tuner_is_named(debian: DebianHost, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = debian.root / "active_profile"
     profile.write_text("virtual-guest\n")
     monkeypatch.setattr(tuning, "TUNED", profile)
@@ -533,7 +535,7 @@ def of_energy(found: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-def sapphire(debian: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
+def sapphire(debian: DebianHost, monkeypatch: pytest.MonkeyPatch) -> DebianHost:
     """Two processors without cpufreq, as on a recorded XE9680 (Ubuntu, kernel 6.8), with the module msr loaded."""
     (debian.root / "cpuinfo").write_text("vendor_id : GenuineIntel\nflags : fpu epb hwp hwp_epp\n")
     monkeypatch.setattr(tuning, "CPUS", debian.root / "cpu")
@@ -549,7 +551,7 @@ def sapphire(debian: Host, monkeypatch: pytest.MonkeyPatch) -> Host:
     return debian
 
 
-def test_the_energy_preference_is_read_where_it_is_wanted(sapphire: Host) -> None:
+def test_the_energy_preference_is_read_where_it_is_wanted(sapphire: DebianHost) -> None:
     now = "energy bias 0, energy preference 128 on CPU 1, performance on CPU 0"
     found = sapphire.run(energy=True)
     assert of_energy(found) == {"wanted": "performance", "now": now, "state": "wrong"}
@@ -557,13 +559,13 @@ def test_the_energy_preference_is_read_where_it_is_wanted(sapphire: Host) -> Non
     assert not any(item["item"].startswith("energy preference") for item in sapphire.run()["items"])
 
 
-def test_without_hwp_the_preference_is_unknown_and_said_to_be(sapphire: Host) -> None:
+def test_without_hwp_the_preference_is_unknown_and_said_to_be(sapphire: DebianHost) -> None:
     (sapphire.root / "dev/1/msr").unlink()
     assert "energy preference unreadable on CPU 1" in of_energy(sapphire.run(energy=True))["now"]
 
 
 @pytest.mark.parametrize("lockdown", ["none [integrity] confidentiality", "none integrity [confidentiality]"])
-def test_registers_of_a_locked_kernel_are_refused(sapphire: Host, lockdown: str) -> None:
+def test_registers_of_a_locked_kernel_are_refused(sapphire: DebianHost, lockdown: str) -> None:
     (sapphire.root / "lockdown").write_text(f"{lockdown}\n")
     (refusal,) = sapphire.run(energy=True)["refusals"]
     assert lockdown.partition("[")[2].partition("]")[0] in refusal
@@ -576,14 +578,14 @@ def test_registers_of_a_locked_kernel_are_refused(sapphire: Host, lockdown: str)
     assert sapphire.run(energy=True)["refusals"] == []
 
 
-def test_processors_of_a_virtual_machine_are_refused(sapphire: Host) -> None:
+def test_processors_of_a_virtual_machine_are_refused(sapphire: DebianHost) -> None:
     sapphire.programs["systemd-detect-virt"] = lambda command: (0, "none" if "--container" in command else "kvm", "")
     (refusal,) = sapphire.run(energy=True)["refusals"]
     assert "virtual machine" in refusal
     assert sapphire.run()["refusals"] == []
 
 
-def test_processors_with_cpufreq_have_nothing_to_set(sapphire: Host) -> None:
+def test_processors_with_cpufreq_have_nothing_to_set(sapphire: DebianHost) -> None:
     for number in (0, 1):
         (sapphire.root / f"cpu/cpu{number}/cpufreq").mkdir()
         (sapphire.root / f"cpu/cpu{number}/cpufreq/scaling_governor").write_text("performance\n")

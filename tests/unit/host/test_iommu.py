@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.gaudi.host import cmdline, iommu
-from ansible.module_utils.gaudi.host.iommu import Group
+from ansible.module_utils.gaudi.host.iommu import IommuGroup
 from ansible.module_utils.gaudi.node import iommu as reader
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def test_the_recorded_types_are_read_as_the_owner_did(lay: Lay, tmp_path: Path) 
     (good, bad) = recorded_types()
     assert (good, bad) == (("0000:02:00.0", "identity"), ("0000:02:00.0", "DMA-FQ"))
     lay(good[0], "17", good[1], module="0", driver="habanalabs")
-    assert reader.read_groups(tmp_path) == (Group("0000:02:00.0", "17", "identity", 0, "habanalabs"),)
+    assert reader.read_groups(tmp_path) == (IommuGroup("0000:02:00.0", "17", "identity", 0, "habanalabs"),)
     assert iommu.translating(reader.read_groups(tmp_path), []) == ()
     (tmp_path / "kernel/iommu_groups/17/type").write_text(f"{bad[1]}\n")
     assert iommu.shown(iommu.translating(reader.read_groups(tmp_path), [])) == "DMA-FQ of 0000:02:00.0 (module 0)"
@@ -84,42 +84,48 @@ def test_other_devices_are_passed_over_and_a_group_is_shared(lay: Lay, tmp_path:
 @pytest.mark.parametrize(
     ("group", "running", "bad"),
     [
-        (Group("0000:33:00.0", "40", "identity"), [], False),
-        (Group("0000:33:00.0", "40", "DMA"), [], True),
-        (Group("0000:33:00.0", "40", "DMA-FQ"), [], True),
-        (Group("0000:33:00.0", "40", "unmanaged"), [], True),
-        (Group("0000:33:00.0", "40", "blocked"), [], True),
+        (IommuGroup("0000:33:00.0", "40", "identity"), [], False),
+        (IommuGroup("0000:33:00.0", "40", "DMA"), [], True),
+        (IommuGroup("0000:33:00.0", "40", "DMA-FQ"), [], True),
+        (IommuGroup("0000:33:00.0", "40", "unmanaged"), [], True),
+        (IommuGroup("0000:33:00.0", "40", "blocked"), [], True),
         # What the kernel shows counts, not what it was started with.
-        (Group("0000:33:00.0", "40", "DMA-FQ"), WORDS, True),
-        (Group("0000:33:00.0"), [], False),
+        (IommuGroup("0000:33:00.0", "40", "DMA-FQ"), WORDS, True),
+        (IommuGroup("0000:33:00.0"), [], False),
         # Kernels before 5.11 do not show the type.
-        (Group("0000:33:00.0", "40"), [], True),
-        (Group("0000:33:00.0", "40"), WORDS, False),
-        (Group("0000:33:00.0", "40"), [*WORDS, "iommu.passthrough=0"], True),
+        (IommuGroup("0000:33:00.0", "40"), [], True),
+        (IommuGroup("0000:33:00.0", "40"), WORDS, False),
+        (IommuGroup("0000:33:00.0", "40"), [*WORDS, "iommu.passthrough=0"], True),
         # Given to a virtual machine.
-        (Group("0000:33:00.0", "40", "DMA", driver="vfio-pci"), [], False),
+        (IommuGroup("0000:33:00.0", "40", "DMA", driver="vfio-pci"), [], False),
     ],
 )
-def test_translates(group: Group, running: list[str], bad: bool) -> None:
+def test_translates(group: IommuGroup, running: list[str], bad: bool) -> None:
     assert iommu.translates(group, running) is bad
 
 
 def test_translating_of_some_modules() -> None:
     """A card whose driver tells no module id may be any of them."""
-    groups = [Group(f"0000:3{module}:00.0", "4", "DMA" if module == 2 else "identity", module) for module in range(4)]
+    groups = [
+        IommuGroup(f"0000:3{module}:00.0", "4", "DMA" if module == 2 else "identity", module) for module in range(4)
+    ]
     assert [group.module for group in iommu.translating(groups, [])] == [2]
     assert iommu.translating(groups, [], [0, 1, 3]) == ()
     assert [group.module for group in iommu.translating(groups, [], [1, 2])] == [2]
-    unknown = Group("0000:44:00.0", "9", "DMA", driver="habanalabs")
+    unknown = IommuGroup("0000:44:00.0", "9", "DMA", driver="habanalabs")
     assert iommu.translating([*groups, unknown], [], [0]) == (unknown,)
     # A lost card has no driver: its page tables are nobody's. A node without any driver is judged as a whole.
-    lost = Group("0000:44:00.0", "9", "DMA")
+    lost = IommuGroup("0000:44:00.0", "9", "DMA")
     assert iommu.translating([*groups, lost], [], [0]) == ()
     assert lost in iommu.translating([*groups, lost], [])
 
 
 def test_shown_names_the_cards_of_each_type() -> None:
-    groups = [Group("0000:33:00.0", "4", "DMA", 3), Group("0000:34:00.0", "5"), Group("0000:35:00.0", "6", "DMA", 1)]
+    groups = [
+        IommuGroup("0000:33:00.0", "4", "DMA", 3),
+        IommuGroup("0000:34:00.0", "5"),
+        IommuGroup("0000:35:00.0", "6", "DMA", 1),
+    ]
     assert iommu.shown(groups) == "DMA of 0000:33:00.0 (module 3), 0000:35:00.0 (module 1); none shown of 0000:34:00.0"
     assert iommu.shown([]) == ""
 

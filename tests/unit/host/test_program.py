@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import state as host_state
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 
 from tests.unit.host.test_state import REFUSALS
 from tests.unit.node.damages import DAMAGES, damage
@@ -230,7 +230,7 @@ def test_without_the_msr_module_the_processors_are_named(
     assert "CPU 0-2: msr/0x1b0 cannot be read" in capsys.readouterr().out
 
 
-def document(needed: list[Needed], waits: bool = True, cause: str = "") -> dict[str, Any]:
+def document(needed: list[NeededArgument], waits: bool = True, cause: str = "") -> dict[str, Any]:
     """What the role leaves on the node."""
     arguments = [{**asdict(need), "waits": waits, "cause": cause} for need in needed]
     kept: dict[str, Any] = json.loads(
@@ -243,7 +243,7 @@ def document(needed: list[Needed], waits: bool = True, cause: str = "") -> dict[
 @pytest.mark.parametrize(("needed", "kernel", "running", "refused"), REFUSALS)
 def test_the_same_refusal_as_the_role(
     program: ModuleType,
-    needed: list[Needed],
+    needed: list[NeededArgument],
     kernel: str,
     running: list[str],
     refused: bool,
@@ -278,14 +278,14 @@ def test_a_damaged_record_of_the_processors_is_said_and_begun_anew(
 
 
 def test_a_reboot_that_happened_is_no_longer_needed(program: ModuleType) -> None:
-    both = document([Needed("iommu=pt", "correctness", "x"), Needed("quiet", "speed", "y")])
+    both = document([NeededArgument("iommu=pt", "correctness", "x"), NeededArgument("quiet", "speed", "y")])
     assert program.refresh(both, "6.1", ["iommu=pt", "quiet"])["reboot_needed"] == []
     assert program.refresh(both, "6.1", ["iommu=pt"])["reboot_needed"] == ["quiet (speed: y)"]
 
 
 def test_cards_that_are_translated_are_refused_until_a_boot_shows_otherwise(program: ModuleType) -> None:
     card = "DMA-FQ of 0000:33:00.0"
-    kept = document([Needed("iommu=pt", "correctness", "x", shown=True)])
+    kept = document([NeededArgument("iommu=pt", "correctness", "x", shown=True)])
     before = program.refresh(kept, "6.1", ["ro"], card)
     assert before["reboot_needed"] == ["iommu=pt (correctness: x)"]
     assert card in before["serving_refused"]
@@ -307,9 +307,11 @@ def test_the_groups_of_the_cards_are_the_supervisors_to_refuse(
 ) -> None:
     """Where systemd does not even start it, nobody learns why an instance does not serve."""
     state = tmp_path / "state.json"
-    state.write_text(json.dumps({"schema": 2, **document([Needed("iommu=pt", "correctness", "x", shown=True)])}))
+    state.write_text(
+        json.dumps({"schema": 2, **document([NeededArgument("iommu=pt", "correctness", "x", shown=True)])})
+    )
     monkeypatch.setattr(program, "STATE", state)
-    monkeypatch.setattr(program, "read_groups", lambda: (program.iommu.Group("0000:33:00.0", "4", "DMA"),))
+    monkeypatch.setattr(program, "read_groups", lambda: (program.iommu.IommuGroup("0000:33:00.0", "4", "DMA"),))
     monkeypatch.setattr(sys, "argv", ["host_tuning.py", action])
     assert program.main() == 0
     said = capsys.readouterr()
@@ -318,13 +320,13 @@ def test_the_groups_of_the_cards_are_the_supervisors_to_refuse(
 
 
 def test_what_was_ours_leaves_with_the_boot(program: ModuleType) -> None:
-    kept = {**document([]), "leaving": [asdict(Needed("quiet", "speed", "gone"))]}
+    kept = {**document([]), "leaving": [asdict(NeededArgument("quiet", "speed", "gone"))]}
     assert program.refresh(kept, "6.1", ["quiet"])["reboot_needed"] == ["quiet (speed: gone)"]
     assert program.refresh(kept, "6.1", ["ro"])["reboot_needed"] == []
 
 
 def test_a_boot_without_what_was_there_before_is_not_mended_by_one_more(program: ModuleType) -> None:
-    booted = program.refresh(document([Needed("iommu=pt", "correctness", "x")]), "6.1", ["iommu=pt"])
+    booted = program.refresh(document([NeededArgument("iommu=pt", "correctness", "x")]), "6.1", ["iommu=pt"])
     assert booted["serving_refused"] is None
     again = program.refresh(booted, "6.1", ["iommu=soft"])
     assert again["reboot_needed"] == []

@@ -11,7 +11,7 @@ import yaml
 from ansible.module_utils.gaudi.host import cmdline as kernel_cmdline
 from ansible.module_utils.gaudi.host import state as host_state
 from ansible.module_utils.gaudi.host import sysctl
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 from ansible.module_utils.gaudi.host.grub import BootEntry
 from ansible.module_utils.gaudi.host.state import Cpu, Firmware
 
@@ -19,8 +19,8 @@ from tests.unit.refused import refused
 
 CATALOG = yaml.safe_load((Path(__file__).resolve().parents[3] / "catalog/host.yml").read_text())
 OWN = "/etc/sysctl.d/zz-gaudi-serving.conf"
-SPEED = Needed("intel_idle.max_cstate=0", "speed", "it costs tokens")
-CORRECT = Needed("iommu=pt", "correctness", "answers are garbled", ("6.8",))
+SPEED = NeededArgument("intel_idle.max_cstate=0", "speed", "it costs tokens")
+CORRECT = NeededArgument("iommu=pt", "correctness", "answers are garbled", ("6.8",))
 UBUNTU = "6.8.0-45-generic"
 
 
@@ -205,7 +205,7 @@ def test_what_leaves_at_a_reboot() -> None:
     assert host_state.removed_at_reboot([SPEED], [], [SPEED.argument]) == []
 
 
-REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
+REFUSALS: list[tuple[list[NeededArgument], str, list[str], bool]] = [
     ([CORRECT], UBUNTU, ["ro"], True),
     ([CORRECT], UBUNTU, ["ro", "iommu=pt"], False),
     ([CORRECT], UBUNTU, ["iommu=pt", "iommu=soft"], True),
@@ -216,11 +216,11 @@ REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
     ([CORRECT], UBUNTU, ["iommu=noforce,off", "iommu=pt"], True),
     ([CORRECT], UBUNTU, ["iommu=pt", "--", "iommu=off"], False),
     ([CORRECT], UBUNTU, ["--", "single", "iommu=pt"], True),
-    ([Needed("intel_iommu=on", "correctness", "x")], UBUNTU, ["intel-iommu=off", "intel_iommu=on"], False),
+    ([NeededArgument("intel_iommu=on", "correctness", "x")], UBUNTU, ["intel-iommu=off", "intel_iommu=on"], False),
     ([SPEED], UBUNTU, ["ro"], False),
-    ([Needed("intel-iommu=on", "correctness", "x")], "6.1.0", ["intel_iommu=on"], False),
+    ([NeededArgument("intel-iommu=on", "correctness", "x")], "6.1.0", ["intel_iommu=on"], False),
     (
-        [Needed("intel_iommu=on", "correctness", "x"), CORRECT],
+        [NeededArgument("intel_iommu=on", "correctness", "x"), CORRECT],
         UBUNTU,
         ["intel_iommu=on,sm_on", "iommu.passthrough=1"],
         False,
@@ -232,7 +232,7 @@ REFUSALS: list[tuple[list[Needed], str, list[str], bool]] = [
 @pytest.mark.report("H13")
 @pytest.mark.parametrize(("needed", "kernel", "running", "refused"), REFUSALS)
 def test_serving_is_refused_for_correctness_only(
-    needed: list[Needed], kernel: str, running: list[str], refused: bool
+    needed: list[NeededArgument], kernel: str, running: list[str], refused: bool
 ) -> None:
     sentence = host_state.serving_refusal(needed, kernel, running, [], {})
     assert (sentence is not None) == refused
@@ -250,7 +250,7 @@ def test_the_refusal_says_what_to_do() -> None:
         assert sentence.startswith(start + says)
 
 
-SHOWN = Needed("iommu=pt", "correctness", "answers are wrong", shown=True)
+SHOWN = NeededArgument("iommu=pt", "correctness", "answers are wrong", shown=True)
 CARD = "DMA-FQ of 0000:33:00.0 (module 3)"
 
 

@@ -26,7 +26,7 @@ Hugepagesize:       2048 kB
 """
 
 
-def memory(pages: int = 0) -> sysctl.Memory:
+def memory(pages: int = 0) -> sysctl.NodeMemory:
     return sysctl.parse_meminfo(MEMINFO.format(pages=pages))
 
 
@@ -52,7 +52,7 @@ Hugetlb:        {hugetlb} kB
 """
 
 
-def gib_pages(other_gib: int = 0) -> sysctl.Memory:
+def gib_pages(other_gib: int = 0) -> sysctl.NodeMemory:
     """The memory of a node of 503 GiB that was started with default_hugepagesz=1G hugepages=200."""
     return sysctl.parse_meminfo(GIB_PAGES.format(hugetlb=(200 + other_gib) * 1024 * 1024))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.node.host import tuning
 
-from tests.unit.host.test_info import Host
+from tests.unit.host.test_info import DebianHost
 
 LIB = "usr/lib/tuned"
 MAY = "TuneD is set to the profile X, which may set the governor and kernel settings after this role"
@@ -56,7 +56,7 @@ MAY = "TuneD is set to the profile X, which may set the governor and kernel sett
 def test_only_a_profile_of_tuned_that_undoes_something_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], said: str | None
 ) -> None:
-    debian = Host(tmp_path, monkeypatch)
+    debian = DebianHost(tmp_path, monkeypatch)
     root = debian.root / "root"
     monkeypatch.setattr(tuning, "ROOT", root)
     monkeypatch.setattr(tuning, "TUNED", root / "etc/tuned/active_profile")

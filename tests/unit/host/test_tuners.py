@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.gaudi.node.host import tuning
 
-from tests.unit.host.test_info import Host
+from tests.unit.host.test_info import DebianHost
 
 PPD, TLP, UTILS = "power-profiles-daemon.service", "tlp.service", "cpufrequtils.service"
 
@@ -69,7 +69,7 @@ def test_other_programs_that_set_the_governor(
     files: dict[str, str],
     said: str | None,
 ) -> None:
-    debian = Host(tmp_path, monkeypatch)
+    debian = DebianHost(tmp_path, monkeypatch)
     monkeypatch.setattr(tuning, "ROOT", debian.root / "root")
     for name, text in files.items():
         path = debian.root / "root" / name

@@ -8,8 +8,8 @@ import pytest
 
 from simulator.settings import SimulatorError
 from simulator.vm import image, machine
-from simulator.vm.image import Image
-from simulator.vm.machine import Machine
+from simulator.vm.image import DiskImage
+from simulator.vm.machine import VirtualMachine
 
 
 @pytest.fixture(autouse=True)
@@ -18,13 +18,13 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_that_is_not_there_can_be_taken_away() -> None:
-    Machine("none").down()
-    assert Machine("none").process is None
+    VirtualMachine("none").down()
+    assert VirtualMachine("none").process is None
     assert machine.machines() == []
 
 
 def test_a_record_of_another_process_is_not_the_machine(tmp_path: Path) -> None:
-    one = Machine("one")
+    one = VirtualMachine("one")
     one.directory.mkdir(parents=True)
     # Process 1 runs, but it did not start at tick 1 of this boot: the pid was given away again.
     (one.directory / "qemu.json").write_text('{"by": "process", "pid": 1, "start_ticks": 1, "boot_id": "x"}')
@@ -36,11 +36,11 @@ def test_a_record_of_another_process_is_not_the_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../up", "a b", "", "A"])
 def test_a_name_that_is_none(name: str) -> None:
     with pytest.raises(SimulatorError, match="is no scope name"):
-        _ = Machine(name).directory
+        _ = VirtualMachine(name).directory
 
 
 def test_the_inventory_reaches_only_this_machine_and_knows_its_key(tmp_path: Path) -> None:
-    disk = Image(tmp_path / "disk", tmp_path / "key", "ssh-ed25519 AAAA")
+    disk = DiskImage(tmp_path / "disk", tmp_path / "key", "ssh-ed25519 AAAA")
     inventory = machine._inventory(tmp_path, disk, 4242)
     assert isinstance(inventory["all"], dict)
     host = inventory["all"]["children"]["gaudi_nodes"]["hosts"]["vm"]

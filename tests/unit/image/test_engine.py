@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from gaudi_image.engine import Engine
+from gaudi_image.engine import EngineClient
 
 
-def engine_that_runs(program: str) -> Engine:
-    engine = Engine()
+def engine_that_runs(program: str) -> EngineClient:
+    engine = EngineClient()
     engine.client = [sys.executable, "-c", program]
     return engine
 

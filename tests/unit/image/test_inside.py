@@ -25,7 +25,7 @@ IMAGE = "gaudi-serving/vllm:1.22-abc"
 
 def look(
     arguments: dict[str, list[str]], *search: Path, path: str = "/nowhere", pytorch: bool = False
-) -> inside.Inside:
+) -> inside.ImageFindings:
     """Run the program as the image's Python would."""
     environment = {"PYTHONPATH": os.pathsep.join(map(str, search)), "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
@@ -39,7 +39,9 @@ def look(
     return inside.answer(IMAGE, done.stdout)
 
 
-def check(image: str, found: inside.Inside, needs: dict[str, list[str]], built: Any = (), cpuinfo: str = "") -> None:
+def check(
+    image: str, found: inside.ImageFindings, needs: dict[str, list[str]], built: Any = (), cpuinfo: str = ""
+) -> None:
     """Refuse where the image cannot serve one of the instances."""
     refused = inside.refusals(image, found, needs, built, cpuinfo)
     if refused:

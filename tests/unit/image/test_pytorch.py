@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.gaudi.image.output import Follower, failure
-from ansible.module_utils.gaudi.image.pytorch import Replaced, is_habanas, refusal, replaced_in
+from ansible.module_utils.gaudi.image.pytorch import PyTorchReplacement, is_habanas, refusal, replaced_in
 
 RECORDED = Path(__file__).parent / "recorded"
 BASE = "vault.habana.ai/gaudi-docker/1.24.1/ubuntu24.04/habanalabs/pytorch-installer-2.11.0:1.24.1-482"
@@ -44,7 +44,7 @@ def test_habanas_builds_are_told_by_their_tag(version: str, habanas: bool) -> No
 
 @pytest.mark.parametrize("found", [CPU, CUDA, "2.11.0"])
 def test_another_pytorch_is_refused_with_what_brought_it(found: str) -> None:
-    replaced = Replaced("libraries for sound", OURS, found, ("torchvision-0.26.0+cpu",))
+    replaced = PyTorchReplacement("libraries for sound", OURS, found, ("torchvision-0.26.0+cpu",))
     refused = refusal(IMAGE, BASE, OURS, found, "", replaced)
     assert refused is not None
     assert refused.id == "pytorch_not_habanas"
@@ -85,9 +85,9 @@ def test_a_plugin_that_does_not_fit_is_refused_and_a_missing_card_is_not() -> No
 
 
 def test_what_replaced_it_is_read_from_pip() -> None:
-    assert replaced_in(TORCHVISION.splitlines()) == Replaced("", OURS, CPU, ("torchvision-0.26.0+cpu",))
+    assert replaced_in(TORCHVISION.splitlines()) == PyTorchReplacement("", OURS, CPU, ("torchvision-0.26.0+cpu",))
     again = f"{TORCHVISION}Found existing installation: torch 2.11.0+cpu\nSuccessfully installed torch-{CUDA}\n"
-    assert replaced_in(again.splitlines()) == Replaced("", CPU, CUDA)
+    assert replaced_in(again.splitlines()) == PyTorchReplacement("", CPU, CUDA)
 
 
 def test_the_recorded_complaint_of_pip_is_neither_a_replacement_nor_a_cause() -> None:
@@ -120,4 +120,4 @@ def test_the_step_that_replaced_it_is_known_however_much_was_printed_later() -> 
     follower.add("#8 [4/4] RUN --mount=type=bind steps.sh make")
     for number in range(1000):
         follower.add(f"#8 {number}.5 text")
-    assert follower.pytorch.replaced == Replaced("sound", OURS, CPU, ("torchvision-0.26.0+cpu",))
+    assert follower.pytorch.replaced == PyTorchReplacement("sound", OURS, CPU, ("torchvision-0.26.0+cpu",))

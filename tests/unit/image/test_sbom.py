@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.image.inside import Checkout, Inside
+from ansible.module_utils.gaudi.image.inside import Checkout, ImageFindings
 
 ID = "sha256:" + "ab" * 32
 REFERENCE = "registry.example.com:5000/gaudi/vllm:1.22-0123456789ab"
@@ -20,7 +20,7 @@ LABELS = {
     "gaudi-serving.image.commit.vllm_fork": FORK,
     "gaudi-serving.image.commit.hccl_ofi_wrapper": WRAPPER,
 }
-FOUND = Inside(
+FOUND = ImageFindings(
     packages={"vllm": "0.9.0.dev0+g4444444.gaudi", "habana-torch-plugin": "1.22.2.32"},
     programs=(),
     pillow=None,
@@ -92,7 +92,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def made(inside: Inside = FOUND, labels: dict[str, str] = LABELS) -> dict[str, Any]:
+def made(inside: ImageFindings = FOUND, labels: dict[str, str] = LABELS) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(sbom.rendered(sbom.bill(REFERENCE, ID, inside, labels)))
     return document
 
@@ -168,6 +168,6 @@ def test_something_else_is_no_bill(text: str) -> None:
 
 
 def test_an_image_that_nobody_knows_has_a_bill_too() -> None:
-    bare = Inside({}, (), None, None, {}, "", ("", ""), "", (), ())
+    bare = ImageFindings({}, (), None, None, {}, "", ("", ""), "", (), ())
     jsonschema.validate(made(bare, {}), SCHEMA)
     assert made(bare, {})["components"] == []

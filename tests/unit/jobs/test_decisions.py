@@ -411,7 +411,7 @@ def test_what_killed_work_left_is_not_read(folder: Path) -> None:
 
 @pytest.mark.parametrize(("left", "expected"), [({"result": {"refused_id": "no_room"}}, "no_room"), ({}, "")])
 def test_whoever_follows_is_told_the_id_of_a_refusal(left: dict[str, Any], expected: str) -> None:
-    class Scripted(following.ActionModule):
+    class LeftJobAction(following.ActionModule):
         def __init__(self) -> None:
             self._task = SimpleNamespace(args={"key": "fetch.tiny"}, check_mode=False, diff=False, async_val=0)
             self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
@@ -421,7 +421,7 @@ def test_whoever_follows_is_told_the_id_of_a_refusal(left: dict[str, Any], expec
             job = {"key": "fetch.tiny", "status": "failed", "text": "", "progress": {}, "state": state}
             return {"changed": True, "job": job, "digest": "d", "result": {}}
 
-    answer = Scripted().run(None, {"inventory_hostname": "gaudi-01"})
+    answer = LeftJobAction().run(None, {"inventory_hostname": "gaudi-01"})
     assert (answer["failed"], answer["refused_id"]) == (True, expected)
 
 

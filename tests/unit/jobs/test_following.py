@@ -27,7 +27,7 @@ def follow(action: Any, arguments: dict[str, Any], *answers: Any) -> dict[str, A
     """Run an action whose modules answer, or raise, these one after the other."""
     left = list(answers)
 
-    class Scripted(action.ActionModule):  # type: ignore[misc]
+    class ScriptedFollower(action.ActionModule):  # type: ignore[misc]
         def __init__(self) -> None:
             self._task = SimpleNamespace(args=arguments, check_mode=False, diff=False, async_val=0)
             self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
@@ -38,7 +38,7 @@ def follow(action: Any, arguments: dict[str, Any], *answers: Any) -> dict[str, A
                 raise answer
             return dict(answer)
 
-    said: dict[str, Any] = Scripted().run(None, {"inventory_hostname": "gaudi-01"})
+    said: dict[str, Any] = ScriptedFollower().run(None, {"inventory_hostname": "gaudi-01"})
     return said
 
 

@@ -54,7 +54,7 @@ def full(modules: list[int]) -> float:
 
 
 @dataclass
-class Node:
+class FabricNode:
     """A scripted node: what its cards are, and what hccl_demo prints over modules."""
 
     folder: Path
@@ -219,8 +219,8 @@ def answer_all(patch: pytest.MonkeyPatch, answer: Callable[[list[str]], tuple[in
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    made = Node(tmp_path)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FabricNode:
+    made = FabricNode(tmp_path)
     monkeypatch.setattr(links, "VERDICT", tmp_path / "acceptance.json")
     monkeypatch.setattr(links, "boot", lambda: made.boot)
     monkeypatch.setattr(computing, "STATE", tmp_path)
@@ -250,7 +250,7 @@ def plan(*modules: int, instance: str = "one", image: str = IMAGE) -> dict[str, 
     return {"instance": instance, "image": image, "modules": cards, "requires": {"host_nics": False}}
 
 
-def test_a_sound_node_is_measured_once_and_accepted(node: Node) -> None:
+def test_a_sound_node_is_measured_once_and_accepted(node: FabricNode) -> None:
     first = check(plans=[plan(0, 1, 2, 3)])
     assert (first["changed"], first["measured"], first["held_back"]) == (True, True, [])
     assert node.verdict()["state"] == "accepted"
@@ -261,7 +261,7 @@ def test_a_sound_node_is_measured_once_and_accepted(node: Node) -> None:
     assert len(node.measured()) == 1
 
 
-def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: Node) -> None:
+def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: FabricNode) -> None:
     check(limit=77)
     (command,) = node.measured()
     assert command[:4] == ["/usr/bin/timeout", "--kill-after=10", "77", "/usr/bin/docker"]
@@ -283,7 +283,7 @@ def test_hccl_demo_runs_in_a_walled_container_with_the_cards_of_the_run(node: No
 
 
 @pytest.mark.parametrize("over_nics", [False, True])
-def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: Node, over_nics: bool) -> None:
+def test_a_container_that_looks_into_an_image_has_no_card_and_no_network(node: FabricNode, over_nics: bool) -> None:
     """Instances serve beside it, and the image says what it likes of the cards that it wants."""
     check(host_nics=over_nics)
     (looked,) = [command for command in node.commands if links.LOOK in command]
@@ -339,7 +339,7 @@ def test_the_vendors_runtime_gives_all_cards_to_whom_nobody_names_any() -> None:
 
 @pytest.mark.parametrize("printed", ["", "[]", "7", "{}", "no JSON", json.dumps({**LOOKED, "hccl_demo": {"a": 1}})])
 def test_an_image_that_prints_something_else_is_refused(
-    printed: str, node: Node, monkeypatch: pytest.MonkeyPatch
+    printed: str, node: FabricNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lying(command: list[str]) -> tuple[int, str, str]:
         return (0, printed, "") if "run" in command else node.answer(command)
@@ -358,7 +358,7 @@ def test_an_image_that_prints_something_else_is_refused(
     ],
 )
 def test_an_engine_that_starts_no_container_is_quoted_as_the_cause(
-    error: str, advice: str, no_advice: str, node: Node, monkeypatch: pytest.MonkeyPatch
+    error: str, advice: str, no_advice: str, node: FabricNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(command: list[str]) -> tuple[int, str, str]:
         said = f"docker: Error response from daemon: {error}\n\nRun 'docker run --help' for more information\n"
@@ -382,7 +382,9 @@ def test_an_engine_that_starts_no_container_is_quoted_as_the_cause(
     assert no_advice not in said["msg"]
 
 
-def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_looks_into_an_image_is_ended_as_well(
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it printed is no text to trust."""
 
     def hanging(command: list[str]) -> tuple[int, str, str]:
@@ -402,7 +404,7 @@ def test_a_container_that_looks_into_an_image_is_ended_as_well(node: Node, monke
         assert "did not end within 60 seconds" in node.verdict()["not_measured"]
 
 
-def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> None:
+def test_a_link_that_is_down_is_found_without_running_anything(node: FabricNode) -> None:
     node.down = [(5, 9)]
     said = check(plans=[plan(4, 5), plan(0, instance="alone")])
     assert node.measured() == []
@@ -416,7 +418,7 @@ def test_a_link_that_is_down_is_found_without_running_anything(node: Node) -> No
     assert len(node.measured()) == 1
 
 
-def test_interfaces_are_looked_at_where_the_cards_talk_to_other_nodes(node: Node) -> None:
+def test_interfaces_are_looked_at_where_the_cards_talk_to_other_nodes(node: FabricNode) -> None:
     node.mtu = 1500
     assert check()["verdict"]["state"] == "accepted"
     assert check(external=True)["verdict"]["faults"] == []
@@ -429,7 +431,7 @@ def test_interfaces_are_looked_at_where_the_cards_talk_to_other_nodes(node: Node
 
 
 @pytest.mark.parametrize("name", ["gaudinet.json", "older.json"])
-def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: Node, name: str) -> None:
+def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: FabricNode, name: str) -> None:
     entries = [
         {"NIC_MAC": mac, "NIC_IP": f"10.0.{module}.{place}", "SUBNET_MASK": "255.255.255.0"}
         for place, (module, _, mac, *_) in enumerate(node.interfaces())
@@ -449,7 +451,7 @@ def test_a_gaudinet_of_other_cards_is_found_without_running_anything(node: Node,
 
 
 @pytest.fixture
-def qual(node: Node, monkeypatch: pytest.MonkeyPatch) -> Path:
+def qual(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> Path:
     """hl_qual as a package installs it."""
     program = node.folder / "hl_qual"
     program.touch()
@@ -461,7 +463,7 @@ def qual(node: Node, monkeypatch: pytest.MonkeyPatch) -> Path:
 PASSED = "lots of text\nTest result summary\nMemory : PASSED\n"
 
 
-def test_a_burn_in_comes_first_and_is_kept_as_long_as_the_cards(node: Node, qual: Path) -> None:
+def test_a_burn_in_comes_first_and_is_kept_as_long_as_the_cards(node: FabricNode, qual: Path) -> None:
     node.qual = (0, PASSED)
     said = check(burn_in=["power", "memory"], burn_in_limit=99, plans=[plan(0)])
     calls = [command for command in node.commands if str(qual) in command]
@@ -479,7 +481,7 @@ def test_a_burn_in_comes_first_and_is_kept_as_long_as_the_cards(node: Node, qual
     assert len([command for command in node.commands if str(qual) in command]) == 2
 
 
-def test_the_log_of_a_burn_in_does_nothing_to_a_terminal(node: Node, qual: Path) -> None:
+def test_the_log_of_a_burn_in_does_nothing_to_a_terminal(node: FabricNode, qual: Path) -> None:
     node.qual = (0, f"\x1b]0;title\x07\x1b[2J{PASSED}")
     check(burn_in=["memory"])
     log = (qual.parent / "burn_in.log").read_text()
@@ -488,7 +490,7 @@ def test_the_log_of_a_burn_in_does_nothing_to_a_terminal(node: Node, qual: Path)
     assert "\x07" not in log
 
 
-def test_a_failed_burn_in_keeps_every_instance_until_another_one_passes(node: Node, qual: Path) -> None:
+def test_a_failed_burn_in_keeps_every_instance_until_another_one_passes(node: FabricNode, qual: Path) -> None:
     node.qual = (1, "Test result summary\nMemory : FAILED\n")
     said = check(burn_in=["memory"], plans=[plan(0)])
     assert node.verdict()["state"] == "failed"
@@ -499,7 +501,9 @@ def test_a_failed_burn_in_keeps_every_instance_until_another_one_passes(node: No
     assert qual.exists()
 
 
-def test_a_burn_in_is_refused_while_a_card_is_used_and_left_out_where_it_cannot_be(node: Node, qual: Path) -> None:
+def test_a_burn_in_is_refused_while_a_card_is_used_and_left_out_where_it_cannot_be(
+    node: FabricNode, qual: Path
+) -> None:
     node.qual = (0, PASSED)
     node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
     assert check(burn_in=["memory"])["refused_id"] == "cards_in_use_to_measure"
@@ -519,7 +523,7 @@ def test_a_burn_in_is_refused_while_a_card_is_used_and_left_out_where_it_cannot_
     assert "habanalabs-qual" in node.verdict()["burn_in"]["sentence"]
 
 
-def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
+def test_a_missing_card_is_found_without_running_anything(node: FabricNode) -> None:
     node.modules = [0, 1, 2, 3, 4, 5, 6]
     said = check(plans=[plan(0, 1)])
     assert node.measured() == []
@@ -527,7 +531,7 @@ def test_a_missing_card_is_found_without_running_anything(node: Node) -> None:
     assert check(plans=[plan(0)])["held_back"] == [], "one card asks for itself only"
 
 
-def test_a_slow_card_is_named(node: Node) -> None:
+def test_a_slow_card_is_named(node: FabricNode) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     said = check(plans=[plan(*range(8))])
     (located,) = node.verdict()["located"]
@@ -536,7 +540,7 @@ def test_a_slow_card_is_named(node: Node) -> None:
     assert 1 < len(node.measured()) <= 1 + 6
 
 
-def test_a_run_that_hangs_is_ended_and_named(node: Node) -> None:
+def test_a_run_that_hangs_is_ended_and_named(node: FabricNode) -> None:
     node.status = 124
     said = check(plans=[plan(*range(8))], limit=10)
     assert node.verdict()["state"] == "failed"
@@ -546,7 +550,7 @@ def test_a_run_that_hangs_is_ended_and_named(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("no_memory", "word"), [(True, "[hccl-no-memory]"), (False, "[hccl-killed]")])
-def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_memory: bool, word: str) -> None:
+def test_a_container_that_others_ended_says_nothing_of_the_cards(node: FabricNode, no_memory: bool, word: str) -> None:
     """Status 137 before the limit is no hang, and the node is measured again as soon as somebody asks."""
     node.status, node.takes, node.no_memory = 137, 3, no_memory
     said = check(plans=[plan(0), plan(1, 2, instance="two")])
@@ -559,7 +563,7 @@ def test_a_container_that_others_ended_says_nothing_of_the_cards(node: Node, no_
 
 
 @pytest.mark.parametrize("status", containers.TIMED_OUT)
-def test_one_that_is_ended_at_the_limit_hung(node: Node, status: int) -> None:
+def test_one_that_is_ended_at_the_limit_hung(node: FabricNode, status: int) -> None:
     node.status, node.takes = status, 20
     check(limit=10)
     assert node.verdict()["measurements"][0]["failure"] == "hccl-hangs"
@@ -573,7 +577,7 @@ def test_one_that_is_ended_at_the_limit_hung(node: Node, status: int) -> None:
         ("HCCL demo error: [make_demo] The following make command has failed: make", "hccl-demo-not-built"),
     ],
 )
-def test_what_fails_with_any_cards_has_nobody_looked_for(node: Node, said: str, id_: str) -> None:
+def test_what_fails_with_any_cards_has_nobody_looked_for(node: FabricNode, said: str, id_: str) -> None:
     node.fails = said
     check()
     (measured,) = node.verdict()["measurements"]
@@ -592,7 +596,7 @@ def test_what_fails_with_any_cards_has_nobody_looked_for(node: Node, said: str, 
     ],
 )
 def test_a_card_that_the_measuring_container_lacks_is_named(
-    node: Node, monkeypatch: pytest.MonkeyPatch, pid: int, passed: tuple[int, ...] | None, id_: str
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch, pid: int, passed: tuple[int, ...] | None, id_: str
 ) -> None:
     node.fails = (
         "HCCL demo error: In function initDevice(): synDeviceAcquire(&handle, nullptr) failed with synapse error: 26"
@@ -613,7 +617,7 @@ def test_a_card_that_the_measuring_container_lacks_is_named(
     assert (len(node.measured()) == 1) is (id_ == "card-not-passed")
 
 
-def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_somebody_ends_names_nobody(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     answer = node.answer
 
@@ -627,7 +631,7 @@ def test_a_search_that_somebody_ends_names_nobody(node: Node, monkeypatch: pytes
     assert "Somebody ended" in located["sentence"]
 
 
-def test_two_groups_that_nothing_joins_are_measured_apart_only(node: Node) -> None:
+def test_two_groups_that_nothing_joins_are_measured_apart_only(node: FabricNode) -> None:
     node.name = "HL-338"
     node.tells_ports = False
     said = check(plans=[plan(0, 1, 2, 3), plan(2, 5, instance="across")])
@@ -644,7 +648,7 @@ def over_host(modules: list[int], across: float = 17.9) -> float:
 ACROSS_HL_288E = [plan(0, 1, 2, 3), plan(2, 5, instance="two"), plan(*range(8), instance="all")]
 
 
-def test_two_groups_that_the_host_joins_are_measured_together_as_well(node: Node) -> None:
+def test_two_groups_that_the_host_joins_are_measured_together_as_well(node: FabricNode) -> None:
     node.name, node.tells_ports, node.bandwidth = "HL-288E", False, over_host
     said = check(plans=ACROSS_HL_288E)
     assert (groups(node), said["held_back"]) == ([[0, 1, 2, 3], [4, 5, 6, 7], list(range(8))], [])
@@ -653,14 +657,14 @@ def test_two_groups_that_the_host_joins_are_measured_together_as_well(node: Node
     assert not any("HCCL_OVER_OFI=1" in command for command in node.measured())
 
 
-def test_a_slow_host_holds_back_what_spans_the_groups_and_names_no_card(node: Node) -> None:
+def test_a_slow_host_holds_back_what_spans_the_groups_and_names_no_card(node: FabricNode) -> None:
     node.name, node.tells_ports, node.bandwidth = "HL-288E", False, lambda modules: over_host(modules, 16.1)
     said = check(plans=ACROSS_HL_288E)
     assert [sentence[:4] for sentence in said["held_back"]] == ["two:", "all:"]
     assert (len(node.measured()), node.verdict()["located"]) == (3, [])
 
 
-def test_a_verdict_of_before_is_completed_once_all_cards_are_free(node: Node) -> None:
+def test_a_verdict_of_before_is_completed_once_all_cards_are_free(node: FabricNode) -> None:
     """Earlier releases measured the groups alone; the figures that they have stay."""
     node.name, node.tells_ports, node.bandwidth = "HL-288E", False, over_host
     check(plans=ACROSS_HL_288E)
@@ -679,7 +683,7 @@ def test_a_verdict_of_before_is_completed_once_all_cards_are_free(node: Node) ->
     assert [each.get("time") for each in node.verdict()["measurements"][:2]] == [before["time"]] * 2
 
 
-def test_a_mistyped_image_takes_no_verdict_away(node: Node) -> None:
+def test_a_mistyped_image_takes_no_verdict_away(node: FabricNode) -> None:
     """Whether the figures are stale nobody can tell without it; what is there stays."""
     check()
     before = node.verdict()
@@ -693,13 +697,13 @@ def test_a_mistyped_image_takes_no_verdict_away(node: Node) -> None:
     assert check(image="nowhere/none:1")["measured"], "what the static checks find is news"
 
 
-def test_what_cannot_be_measured_is_not_said_to_be(node: Node) -> None:
+def test_what_cannot_be_measured_is_not_said_to_be(node: FabricNode) -> None:
     foreseen = check(check=True, again=True, image="nowhere/none:1")
     assert foreseen["plan"] == "nothing: The image nowhere/none:1 is not on the node"
     assert check(check=True, again=True)["plan"].startswith("all_reduce")
 
 
-def test_check_mode_refuses_what_the_static_checks_end(node: Node) -> None:
+def test_check_mode_refuses_what_the_static_checks_end(node: FabricNode) -> None:
     """Nothing has to be run to know that."""
     check()
     before = node.verdict()
@@ -716,19 +720,19 @@ def test_check_mode_refuses_what_the_static_checks_end(node: Node) -> None:
 STRANGER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}
 
 
-def groups(node: Node) -> list[list[int]]:
+def groups(node: FabricNode) -> list[list[int]]:
     """The cards of each measurement in the verdict."""
     return [each["modules"] for each in node.verdict()["measurements"]]
 
 
 @pytest.fixture
-def quads(node: Node) -> Node:
+def quads(node: FabricNode) -> FabricNode:
     """A node of two groups of four, which nothing but host NICs joins."""
     node.name, node.tells_ports = "HL-338", False
     return node
 
 
-def test_a_group_is_measured_while_the_other_one_serves(quads: Node) -> None:
+def test_a_group_is_measured_while_the_other_one_serves(quads: FabricNode) -> None:
     """The verdict says which cards it is not about; they are measured when they are free, and nothing else is."""
     quads.users = {5: [STRANGER]}
     plans = [plan(0, 1, 2, 3), plan(4, 5, 6, 7, instance="two")]
@@ -752,7 +756,7 @@ def test_a_group_is_measured_while_the_other_one_serves(quads: Node) -> None:
     assert not check(plans=plans)["measured"]
 
 
-def test_a_stale_verdict_is_made_anew_for_a_group_that_is_free(quads: Node) -> None:
+def test_a_stale_verdict_is_made_anew_for_a_group_that_is_free(quads: FabricNode) -> None:
     """Of the other one nothing that was measured before holds; who runs there goes on."""
     check()
     quads.driver, quads.users = "1.23.0-2eae87a", {5: [STRANGER]}
@@ -765,7 +769,7 @@ def test_a_stale_verdict_is_made_anew_for_a_group_that_is_free(quads: Node) -> N
     assert warned.startswith("two: Modules 4-7 were not measured.")
 
 
-def test_a_group_that_is_added_keeps_what_is_known_of_the_other_one(quads: Node) -> None:
+def test_a_group_that_is_added_keeps_what_is_known_of_the_other_one(quads: FabricNode) -> None:
     quads.users = {5: [STRANGER]}
     quads.bandwidth = lambda modules: full(modules) * (0.5 if 2 in modules else 1)
     assert check(plans=[plan(0, 1, 2, 3)], floors=[{"collective": "all_reduce", "nw_gb_s": 90}])["held_back"]
@@ -786,18 +790,18 @@ def test_a_group_that_is_added_keeps_what_is_known_of_the_other_one(quads: Node)
     assert [each.get("time") for each in quads.verdict()["measurements"]] == [None, None]
 
 
-def test_cards_of_one_group_of_eight_are_measured_together_or_not_at_all(node: Node) -> None:
+def test_cards_of_one_group_of_eight_are_measured_together_or_not_at_all(node: FabricNode) -> None:
     node.users = {5: [STRANGER]}
     assert check(plans=[plan(0, 1, 2, 3)])["held_back"]
     assert node.measured() == []
 
 
-def test_to_measure_again_asks_for_all_cards(quads: Node) -> None:
+def test_to_measure_again_asks_for_all_cards(quads: FabricNode) -> None:
     quads.users = {5: [STRANGER]}
     assert check(again=True, plans=[plan(0, 1, 2, 3)])["refused_id"] == "cards_in_use_to_measure"
 
 
-def test_all_cards_over_host_nics_wait_for_all_cards(quads: Node) -> None:
+def test_all_cards_over_host_nics_wait_for_all_cards(quads: FabricNode) -> None:
     quads.loads, quads.users = True, {5: [STRANGER]}
     check(host_nics=True, plans=[plan(0, 1, 2, 3)])
     assert (groups(quads), quads.verdict()["host_nics"]) == ([[0, 1, 2, 3]], None)
@@ -811,7 +815,7 @@ def test_all_cards_over_host_nics_wait_for_all_cards(quads: Node) -> None:
     assert not check(host_nics=True)["measured"]
 
 
-def test_fewer_ranks_are_no_measurement_of_the_others(node: Node) -> None:
+def test_fewer_ranks_are_no_measurement_of_the_others(node: FabricNode) -> None:
     check(ranks=4)
     said = check(plans=[plan(4, 5)])
     assert (said["measured"], said["held_back"], groups(node)) == (True, [], [list(range(8))])
@@ -821,7 +825,7 @@ OTHER = "gaudi-serving/vllm:1.23"
 
 
 @pytest.mark.parametrize(("base", "refused"), [("sha256:1", []), ("sha256:9", ["other"]), (None, ["other"])])
-def test_another_image_has_to_have_what_was_measured(node: Node, base: str | None, refused: list[str]) -> None:
+def test_another_image_has_to_have_what_was_measured(node: FabricNode, base: str | None, refused: list[str]) -> None:
     """One image measures; an instance with another one is not let in on its word."""
     node.others = {OTHER: base} if base else {}
     plans = [plan(0, 1), plan(2, 3, instance="other", image=OTHER), plan(4, instance="alone", image=OTHER)]
@@ -833,7 +837,7 @@ def test_another_image_has_to_have_what_was_measured(node: Node, base: str | Non
     assert len(node.measured()) == 1
 
 
-def test_another_image_without_hccl_demo_counts_as_the_one_that_would_measure_for_it(node: Node) -> None:
+def test_another_image_without_hccl_demo_counts_as_the_one_that_would_measure_for_it(node: FabricNode) -> None:
     node.has_demo, node.others = False, {OTHER: "sha256:1"}
     assert check(demo=DEMO, plans=[plan(0, 1), plan(2, 3, instance="other", image=OTHER)])["held_back"] == []
     assert len(builds(node)) == 1, "nothing measures with it"
@@ -845,7 +849,9 @@ NO_DIRECT = "Gaudi-direct not supported due to libfabric version 1.17"
 @pytest.mark.parametrize(
     ("said", "runs", "holds"), [("", ["DIRECT", "DIRECT"], True), (NO_DIRECT, ["DIRECT", "OFI", "OFI"], False)]
 )
-def test_over_host_nics_gaudi_direct_is_asked_for_first(node: Node, said: str, runs: list[str], holds: bool) -> None:
+def test_over_host_nics_gaudi_direct_is_asked_for_first(
+    node: FabricNode, said: str, runs: list[str], holds: bool
+) -> None:
     """Where there is none, the run is made again over the host's memory, and that one counts; later runs do not ask."""
     node.name, node.tells_ports, node.without_direct = "HL-288E", False, said
     check(host_nics=True, provider="efa", tests=["all_reduce", {"collective": "all_reduce", "size": "16m"}])
@@ -856,7 +862,7 @@ def test_over_host_nics_gaudi_direct_is_asked_for_first(node: Node, said: str, r
 
 
 def test_cards_of_one_group_of_eight_use_no_host_nics_and_that_is_said(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On HL-225 nothing over one node tells whether Gaudi Direct is in use."""
     node.loads = True
@@ -870,7 +876,7 @@ def test_cards_of_one_group_of_eight_use_no_host_nics_and_that_is_said(
     assert words in re.sub("<[^>]*>", "", (node.folder / "acceptance.html").read_text())
 
 
-def test_host_nics_that_are_configured_later_are_measured(node: Node) -> None:
+def test_host_nics_that_are_configured_later_are_measured(node: FabricNode) -> None:
     """A verdict without them holds, and says nothing of them."""
     node.name, node.tells_ports = "HL-288E", False
     needs = {**plan(*range(8)), "requires": {"host_nics": True}}
@@ -885,14 +891,14 @@ def test_host_nics_that_are_configured_later_are_measured(node: Node) -> None:
     assert not check(plans=[needs], host_nics=True)["measured"]
 
 
-def test_a_bandwidth_that_went_another_way_than_the_host_nics_does_not_count(node: Node) -> None:
+def test_a_bandwidth_that_went_another_way_than_the_host_nics_does_not_count(node: FabricNode) -> None:
     node.name, node.tells_ports = "HL-288E", False
     node.without_direct = "Error loading OFI wrapper\n" + PRINTED.format(100, 57)
     check(host_nics=True)
     assert node.verdict()["state"] != "accepted"
 
 
-def test_a_stale_verdict_is_measured_when_the_cards_are_free(node: Node) -> None:
+def test_a_stale_verdict_is_measured_when_the_cards_are_free(node: FabricNode) -> None:
     check()
     node.driver = "1.23.0-2eae87a"
     node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
@@ -909,7 +915,7 @@ def test_a_stale_verdict_is_measured_when_the_cards_are_free(node: Node) -> None
     ("active", "goes_on"),
     [("active", True), ("activating", True), ("reloading", True), ("inactive", False), ("failed", False)],
 )
-def test_a_stale_verdict_is_a_warning_for_who_runs_or_starts(node: Node, active: str, goes_on: bool) -> None:
+def test_a_stale_verdict_is_a_warning_for_who_runs_or_starts(node: FabricNode, active: str, goes_on: bool) -> None:
     check()
     node.driver, node.active = "1.23.0-2eae87a", active
     node.users = {5: [{"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}]}
@@ -920,7 +926,7 @@ def test_a_stale_verdict_is_a_warning_for_who_runs_or_starts(node: Node, active:
     )
 
 
-def test_cards_in_use_keep_one_card_from_nothing(node: Node) -> None:
+def test_cards_in_use_keep_one_card_from_nothing(node: FabricNode) -> None:
     user = {"pid": 1, "name": "x", "unit": "vllm-tiny.service", "container": None, "container_name": None}
     node.users = {5: [user]}
     said = check(plans=[plan(0), plan(1, 2, instance="two")])
@@ -950,7 +956,7 @@ UNITS = ["vllm-a.service", "vllm-c.service"]
 
 
 @pytest.mark.usefixtures("instances")
-def test_instances_are_stopped_for_a_measurement_alone(node: Node) -> None:
+def test_instances_are_stopped_for_a_measurement_alone(node: FabricNode) -> None:
     user = {"pid": 1, "name": "x", "unit": "vllm-a.service", "container": None, "container_name": None}
     node.users = {5: [user]}
     assert check(drain=True)["verdict"]["state"] == "accepted"
@@ -966,7 +972,7 @@ def test_instances_are_stopped_for_a_measurement_alone(node: Node) -> None:
 
 
 @pytest.mark.usefixtures("instances")
-def test_nobody_is_stopped_where_nothing_can_be_measured(node: Node) -> None:
+def test_nobody_is_stopped_where_nothing_can_be_measured(node: FabricNode) -> None:
     node.image = False
     check(drain=True)
     node.image, node.down = True, [(0, 0)]
@@ -976,7 +982,9 @@ def test_nobody_is_stopped_where_nothing_can_be_measured(node: Node) -> None:
 
 
 @pytest.mark.usefixtures("instances")
-def test_an_instance_starts_again_where_another_does_not_stop(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_starts_again_where_another_does_not_stop(
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def half(command: list[str]) -> tuple[int, str, str]:
         done = node.answer(command)
         return (1, "", "vllm-c.service does not stop") if "stop" in command else done
@@ -987,7 +995,7 @@ def test_an_instance_starts_again_where_another_does_not_stop(node: Node, monkey
 
 
 @pytest.mark.usefixtures("instances")
-def test_instances_start_again_however_the_measurement_ends(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instances_start_again_however_the_measurement_ends(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise Refusal("some", "It broke.")
 
@@ -997,12 +1005,12 @@ def test_instances_start_again_however_the_measurement_ends(node: Node, monkeypa
 
 
 @pytest.mark.usefixtures("instances")
-def test_without_the_wish_nobody_is_stopped(node: Node) -> None:
+def test_without_the_wish_nobody_is_stopped(node: FabricNode) -> None:
     check()
     assert not [command for command in node.commands if command[1] in ("stop", "start")]
 
 
-def test_a_reason_lets_through_and_is_kept(node: Node) -> None:
+def test_a_reason_lets_through_and_is_kept(node: FabricNode) -> None:
     node.down = [(5, 9)]
     check()
     said = check(plans=[plan(4, 5)], override="cable ordered")
@@ -1014,7 +1022,7 @@ def test_a_reason_lets_through_and_is_kept(node: Node) -> None:
     assert check(required=False, plans=[plan(4, 5)])["held_back"] == []
 
 
-def test_check_mode_says_what_would_be_measured_and_writes_nothing(node: Node) -> None:
+def test_check_mode_says_what_would_be_measured_and_writes_nothing(node: FabricNode) -> None:
     said = check(check=True, plans=[plan(0, 1)])
     assert (said["changed"], said["held_back"], said["verdict"]) == (True, [], {})
     assert said["plan"].startswith("all_reduce of 32m over modules 0, 1, 2")
@@ -1023,7 +1031,7 @@ def test_check_mode_says_what_would_be_measured_and_writes_nothing(node: Node) -
     assert node.measured() == []
 
 
-def test_two_measurements_at_a_time_are_refused(node: Node) -> None:
+def test_two_measurements_at_a_time_are_refused(node: FabricNode) -> None:
     with (node.folder / "acceptance.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert check()["refused_id"] == "measured_by_another_run"
@@ -1031,7 +1039,7 @@ def test_two_measurements_at_a_time_are_refused(node: Node) -> None:
     assert check()["changed"]
 
 
-def test_a_damaged_verdict_is_none_and_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_verdict_is_none_and_is_said(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
     monkeypatch.setattr(AnsibleModule, "warn", lambda _self, warning: warned.append(warning))
     (node.folder / "acceptance.json").write_text("{")
@@ -1041,13 +1049,13 @@ def test_a_damaged_verdict_is_none_and_is_said(node: Node, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_every_damage_of_the_verdict_has_it_made_anew(node: Node, kind: str) -> None:
+def test_every_damage_of_the_verdict_has_it_made_anew(node: FabricNode, kind: str) -> None:
     damage(node.folder / "acceptance.json", kind)
     assert check(plans=[plan(0, 1)])["held_back"] == []
     assert node.verdict()["state"] == "accepted"
 
 
-def test_a_directory_in_the_place_of_a_file_ends_nothing_without_words(node: Node) -> None:
+def test_a_directory_in_the_place_of_a_file_ends_nothing_without_words(node: FabricNode) -> None:
     for name in ("acceptance.json", "acceptance.html"):
         (node.folder / name).mkdir()
     assert check()["changed"]
@@ -1065,12 +1073,12 @@ DEMO = {
 }
 
 
-def builds(node: Node) -> list[list[str]]:
+def builds(node: FabricNode) -> list[list[str]]:
     """The commands that built an image."""
     return [command for command in node.commands if "build" in command]
 
 
-def test_a_ready_image_without_hccl_demo_is_measured_in_one_that_is_built_on_top(node: Node) -> None:
+def test_a_ready_image_without_hccl_demo_is_measured_in_one_that_is_built_on_top(node: FabricNode) -> None:
     node.has_demo, node.old_images = False, ["gaudi-serving/measuring:0ld"]
     assert check(demo=DEMO, plans=[plan(0, 1)])["held_back"] == []
     (built,) = builds(node)
@@ -1092,7 +1100,7 @@ def test_a_ready_image_without_hccl_demo_is_measured_in_one_that_is_built_on_top
 PROXY = "http://me:p4ss@proxy.example:3128"
 
 
-def test_a_build_goes_the_way_that_the_site_says(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_goes_the_way_that_the_site_says(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through its proxy, whose password nobody reads, in its network, with hosts that the node alone knows."""
     node.has_demo, environments = False, []
 
@@ -1111,7 +1119,7 @@ def test_a_build_goes_the_way_that_the_site_says(node: Node, monkeypatch: pytest
     assert environments == [{"https_proxy": PROXY}], "no builder is asked for: there may be no buildx"
 
 
-def test_a_verdict_has_no_password_of_a_proxy(node: Node) -> None:
+def test_a_verdict_has_no_password_of_a_proxy(node: FabricNode) -> None:
     node.has_demo, node.build_fails = False, f"fatal: unable to access: Could not resolve proxy: {PROXY}"
     check(demo=DEMO, proxies={"https_proxy": PROXY}, plans=[plan(0, 1)])
     assert "Could not resolve proxy" in node.verdict()["not_measured"]
@@ -1120,7 +1128,7 @@ def test_a_verdict_has_no_password_of_a_proxy(node: Node) -> None:
 
 @pytest.mark.parametrize(("network", "starts"), [("default", False), ("host", True)])
 def test_a_mirror_on_the_nodes_loopback_is_reached_in_the_nodes_network_alone(
-    node: Node, network: str, starts: bool
+    node: FabricNode, network: str, starts: bool
 ) -> None:
     node.has_demo = False
     demo = {**DEMO, "mirrors": {"https://github.com/": "http://127.0.0.1:8092/"}, "network": network}
@@ -1128,7 +1136,7 @@ def test_a_mirror_on_the_nodes_loopback_is_reached_in_the_nodes_network_alone(
     assert starts or "serving_image_build_network: host" in node.verdict()["not_measured"]
 
 
-def test_what_a_build_asks_without_its_proxies_is_no_mirror(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_build_asks_without_its_proxies_is_no_mirror(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.has_demo = False
     monkeypatch.setattr(links, "known_hosts", lambda _names: {})
     # Not the processes of this machine, among which are those of simulated nodes.
@@ -1159,7 +1167,7 @@ def test_the_reason_of_a_build_is_not_the_builders_last_word(said: str, why: str
     assert why in measuring.not_built(IMAGE, said)
 
 
-def test_what_cannot_be_built_is_not_measured_and_says_why(node: Node) -> None:
+def test_what_cannot_be_built_is_not_measured_and_says_why(node: FabricNode) -> None:
     node.has_demo, node.build_fails = False, "fatal: unable to access 'https://git': Could not resolve host"
     said = check(demo=DEMO, plans=[plan(0), plan(1, 2, instance="two")])
     assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
@@ -1168,7 +1176,7 @@ def test_what_cannot_be_built_is_not_measured_and_says_why(node: Node) -> None:
     assert check(demo=DEMO, plans=[plan(1, 2)])["held_back"] == []
 
 
-def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: Node) -> None:
+def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: FabricNode) -> None:
     node.has_demo = False
     check(demo=DEMO, plans=[plan(0)])
     assert "has no hccl_demo" in node.verdict()["not_measured"]
@@ -1189,7 +1197,7 @@ def test_nothing_is_built_for_one_card_in_check_mode_or_without_a_wish(node: Nod
         {"network": "--privileged"},
     ],
 )
-def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: Node, wrong: dict[str, str]) -> None:
+def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: FabricNode, wrong: dict[str, str]) -> None:
     node.has_demo = False
     said = check(demo={**DEMO, **wrong}, again=True)
     assert said["failed"]
@@ -1198,7 +1206,7 @@ def test_where_hccl_demo_comes_from_is_an_address_and_a_commit(node: Node, wrong
 
 
 @pytest.mark.parametrize(("image", "why"), [("", "No image measures: plan an instance"), (IMAGE, IMAGE)])
-def test_without_an_image_only_one_card_starts(node: Node, image: str, why: str) -> None:
+def test_without_an_image_only_one_card_starts(node: FabricNode, image: str, why: str) -> None:
     node.image = False
     said = check(image=image, plans=[plan(0), plan(1, 2, instance="two")])
     assert [sentence[:5] for sentence in said["held_back"]] == ["two: "]
@@ -1213,7 +1221,7 @@ def test_without_an_image_only_one_card_starts(node: Node, image: str, why: str)
         ({"floors": [{"collective": "all_reduce", "nw_gb_s": "fast"}]}, None),
     ],
 )
-def test_a_bad_wish_is_refused_before_anything_runs(node: Node, given: dict[str, Any], id: str | None) -> None:
+def test_a_bad_wish_is_refused_before_anything_runs(node: FabricNode, given: dict[str, Any], id: str | None) -> None:
     said = check(**given)
     assert said["failed"]
     assert said["refused_id"] == id or (id is None and said["refused_id"])
@@ -1228,12 +1236,12 @@ NUMBERS: dict[str, Any] = {
 }
 
 
-def outcomes(node: Node) -> dict[str, str]:
+def outcomes(node: FabricNode) -> dict[str, str]:
     """The outcomes of the compute check in the verdict, by modules."""
     return {",".join(map(str, row["modules"])): row["outcome"] for row in node.verdict()["compute_check"]["rows"]}
 
 
-def reboot(node: Node) -> None:
+def reboot(node: FabricNode) -> None:
     node.boot = "boot-2"
 
 
@@ -1242,7 +1250,7 @@ def used(*modules: int) -> dict[int, list[dict[str, Any]]]:
     return {module: [user] for module in modules}
 
 
-def test_the_numbers_of_all_cards_are_part_of_a_new_verdict(node: Node) -> None:
+def test_the_numbers_of_all_cards_are_part_of_a_new_verdict(node: FabricNode) -> None:
     node.computes = True
     said = check(**NUMBERS)
     assert (said["changed"], said["held_back"], node.verdict()["state"]) == (True, [], "accepted")
@@ -1259,7 +1267,7 @@ def test_the_numbers_of_all_cards_are_part_of_a_new_verdict(node: Node) -> None:
     assert node.computed[1]["copy_bytes"] == 16 << 20
 
 
-def test_the_numbers_are_computed_in_a_walled_container_with_the_cards_reserved(node: Node) -> None:
+def test_the_numbers_are_computed_in_a_walled_container_with_the_cards_reserved(node: FabricNode) -> None:
     node.computes = True
     check(**NUMBERS, compute_limit=99)
     (command,) = [each for each in node.commands if "--interactive" in each]
@@ -1275,7 +1283,7 @@ def test_the_numbers_are_computed_in_a_walled_container_with_the_cards_reserved(
     assert json.loads((node.folder / "cards.lock").read_text())["reservations"] == {}
 
 
-def test_cards_of_instances_stay_reserved_for_them(node: Node) -> None:
+def test_cards_of_instances_stay_reserved_for_them(node: FabricNode) -> None:
     node.computes = True
     held = {"other": {"cards": [{"module_id": 3, "serial": "AM3"}], "since": "then"}}
     left = {"compute-check": {"cards": [{"module_id": 5, "serial": "AM5"}], "since": "then"}}
@@ -1290,7 +1298,7 @@ def test_cards_of_instances_stay_reserved_for_them(node: Node) -> None:
 LEFT = {"pid": 9, "name": "python3", "unit": None, "container": "c1", "container_name": "gaudi-fabric-check"}
 
 
-def test_what_an_interrupted_check_left_does_not_keep_the_next_one_from_its_cards(node: Node) -> None:
+def test_what_an_interrupted_check_left_does_not_keep_the_next_one_from_its_cards(node: FabricNode) -> None:
     node.computes, node.users = True, {3: [LEFT]}
     left = {"compute-check": {"cards": [{"module_id": each, "serial": None} for each in range(8)], "since": "then"}}
     (node.folder / "cards.lock").write_text(json.dumps({"schema": 1, "reservations": left}))
@@ -1313,14 +1321,14 @@ def test_what_an_interrupted_check_left_does_not_keep_the_next_one_from_its_card
 
 
 @pytest.mark.parametrize(("error", "ended"), [("container is stuck", False), ("Error: No such container: x", True)])
-def test_cards_of_a_check_that_cannot_be_removed_are_in_use(node: Node, error: str, ended: bool) -> None:
+def test_cards_of_a_check_that_cannot_be_removed_are_in_use(node: FabricNode, error: str, ended: bool) -> None:
     node.computes, node.users, node.rm_fails = True, {3: [LEFT]}, error
     (node.folder / "acceptance.lock").touch()
     check(**NUMBERS, again=True)
     assert any(3 in asked["cards"] for asked in node.computed) is ended
 
 
-def test_a_card_that_computes_wrongly_lets_no_instance_start_on_it(node: Node) -> None:
+def test_a_card_that_computes_wrongly_lets_no_instance_start_on_it(node: FabricNode) -> None:
     node.computes, node.wrong = True, [7]
     said = check(**NUMBERS)
     assert [sentence.partition(":")[0] for sentence in said["held_back"]] == ["seven"]
@@ -1332,7 +1340,7 @@ def test_a_card_that_computes_wrongly_lets_no_instance_start_on_it(node: Node) -
     assert check(**NUMBERS, again=True)["held_back"] == []
 
 
-def test_a_verdict_without_numbers_holds_and_gets_them_when_cards_are_free(node: Node) -> None:
+def test_a_verdict_without_numbers_holds_and_gets_them_when_cards_are_free(node: FabricNode) -> None:
     check(plans=NUMBERS["plans"])
     assert "compute_check" not in node.verdict()
     node.computes, node.users = True, used(7)
@@ -1347,7 +1355,7 @@ def test_a_verdict_without_numbers_holds_and_gets_them_when_cards_are_free(node:
     assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
 
 
-def test_a_running_instance_is_not_stopped_for_numbers_alone(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_instance_is_not_stopped_for_numbers_alone(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     check(plans=NUMBERS["plans"])
     node.computes, node.users = True, used(*range(8))
     monkeypatch.setattr(states, "installed", lambda: ["seven"])
@@ -1360,7 +1368,7 @@ def test_a_running_instance_is_not_stopped_for_numbers_alone(node: Node, monkeyp
     assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
 
 
-def test_after_a_reboot_cards_are_checked_again_in_the_short_form(node: Node) -> None:
+def test_after_a_reboot_cards_are_checked_again_in_the_short_form(node: FabricNode) -> None:
     node.computes = True
     check(**NUMBERS)
     reboot(node)
@@ -1372,7 +1380,7 @@ def test_after_a_reboot_cards_are_checked_again_in_the_short_form(node: Node) ->
     assert len(node.measured()) == 1
 
 
-def test_wrong_numbers_of_a_former_boot_are_checked_again_in_full(node: Node) -> None:
+def test_wrong_numbers_of_a_former_boot_are_checked_again_in_full(node: FabricNode) -> None:
     """As of a node whose IOMMU is set right."""
     node.computes, node.wrong = True, list(range(8))
     assert len(check(**NUMBERS)["held_back"]) == 2
@@ -1385,7 +1393,7 @@ def test_wrong_numbers_of_a_former_boot_are_checked_again_in_full(node: Node) ->
     assert node.computed[1]["copy_bytes"] == 4 << 30
 
 
-def test_links_are_measured_later_though_a_card_computes_wrongly(node: Node) -> None:
+def test_links_are_measured_later_though_a_card_computes_wrongly(node: FabricNode) -> None:
     node.computes, node.wrong, node.has_demo = True, [7], False
     check(**NUMBERS)
     assert (node.verdict()["state"], node.measured()) == ("failed", [])
@@ -1394,7 +1402,7 @@ def test_links_are_measured_later_though_a_card_computes_wrongly(node: Node) -> 
     assert len(node.measured()) == 1
 
 
-def test_an_image_without_pytorch_refuses_nothing(node: Node) -> None:
+def test_an_image_without_pytorch_refuses_nothing(node: FabricNode) -> None:
     said = check(**NUMBERS)
     assert said["held_back"] == []
     assert any("has no PyTorch for the cards" in each for each in said["lines"])
@@ -1404,7 +1412,7 @@ def test_an_image_without_pytorch_refuses_nothing(node: Node) -> None:
     assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
 
 
-def test_a_check_that_is_ended_from_outside_is_no_verdict(node: Node) -> None:
+def test_a_check_that_is_ended_from_outside_is_no_verdict(node: FabricNode) -> None:
     node.computes, node.compute_status = True, 137
     said = check(**NUMBERS)
     assert (said["held_back"], outcomes(node), node.verdict()["state"]) == ([], {}, "accepted")
@@ -1414,7 +1422,7 @@ def test_a_check_that_is_ended_from_outside_is_no_verdict(node: Node) -> None:
     assert set(outcomes(node)) == {*"01234567", "0,1,2,3,4,5,6,7"}
 
 
-def test_check_mode_says_what_would_be_computed(node: Node) -> None:
+def test_check_mode_says_what_would_be_computed(node: FabricNode) -> None:
     check(plans=NUMBERS["plans"])
     node.computes = True
     said = check(**NUMBERS, check=True)
@@ -1423,13 +1431,13 @@ def test_check_mode_says_what_would_be_computed(node: Node) -> None:
     assert said["seconds"] > 0
 
 
-def test_nothing_is_computed_where_a_static_check_fails(node: Node) -> None:
+def test_nothing_is_computed_where_a_static_check_fails(node: FabricNode) -> None:
     node.computes, node.down = True, [(5, 9)]
     check(**NUMBERS)
     assert node.computed == []
 
 
-def test_a_stale_verdict_with_cards_in_use_gets_no_numbers(node: Node) -> None:
+def test_a_stale_verdict_with_cards_in_use_gets_no_numbers(node: FabricNode) -> None:
     check(plans=NUMBERS["plans"])
     node.computes, node.driver, node.users = True, "1.23.0-2eae87a", used(7)
     check(**NUMBERS)

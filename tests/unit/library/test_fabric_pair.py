@@ -13,14 +13,14 @@ from ansible.module_utils.gaudi.node import links
 
 from library import fabric_pair
 from tests.unit.host.modules import run_main
-from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, Node, check, node
+from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, FabricNode, check, node
 
 __all__ = ["node"]
 USER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container_name": None}
 
 
 @pytest.fixture(autouse=True)
-def places(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def places(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's own files, and an address that others reach."""
     monkeypatch.setattr(links, "VERDICT", node.folder / "acceptance.json")
     monkeypatch.setattr(links, "LOCK", node.folder / "acceptance.lock")
@@ -43,7 +43,7 @@ def half(number: int = 0, *, check: bool = False, **given: Any) -> dict[str, Any
     return run_main("library.fabric_pair", {**HALF, "half": number, **given}, check=check)
 
 
-def test_a_sound_node_says_what_it_takes_part_with(node: Node) -> None:
+def test_a_sound_node_says_what_it_takes_part_with(node: FabricNode) -> None:
     said = look()
     assert (said["ready"], said["why"], said["modules"]) == (True, "", list(range(8)))
     assert said["card_type"] == "HL-225"
@@ -58,7 +58,7 @@ def test_a_sound_node_says_what_it_takes_part_with(node: Node) -> None:
     assert look()["verdict"] == {}
 
 
-def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_a_node_takes_no_part(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     node.users = {3: [USER]}
     assert look()["why"] == "Module 3 is in use. Stop what uses them."
     node.users, node.down = {}, [(5, 9)]
@@ -75,7 +75,9 @@ def test_why_a_node_takes_no_part(node: Node, monkeypatch: pytest.MonkeyPatch) -
     assert "no cards that the catalogue knows" in look()["why"]
 
 
-def test_the_address_of_the_inventory_comes_before_the_first_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_the_inventory_comes_before_the_first_one(
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert node.modules
     monkeypatch.setattr(fabric_pair, "outside", lambda _: [("ens1", "127.0.0.1"), ("ens2", "127.0.0.2")])
     said = look(preferred=["192.0.2.1", "127.0.0.2"])
@@ -84,19 +86,19 @@ def test_the_address_of_the_inventory_comes_before_the_first_one(node: Node, mon
     assert look(preferred=["192.0.2.1"])["address"] == "127.0.0.1"
 
 
-def test_what_cannot_be_is_refused(node: Node) -> None:
+def test_what_cannot_be_is_refused(node: FabricNode) -> None:
     assert node.modules
     assert look(address="192.0.2.1")["refused_id"] == "no_such_address_here"
 
 
 @pytest.mark.parametrize("option", HALF)
-def test_a_half_is_not_run_without_what_it_needs(node: Node, option: str) -> None:
+def test_a_half_is_not_run_without_what_it_needs(node: FabricNode, option: str) -> None:
     lacking = run_main("library.fabric_pair", {name: value for name, value in HALF.items() if name != option})
     assert lacking["msg"].endswith(f": {option}")
     assert node.measured() == []
 
 
-def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: Node) -> None:
+def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: FabricNode) -> None:
     half(1, modules=[0, 1, 2, 3])
     (command,) = node.measured()
     assert command[2] == "77"
@@ -111,7 +113,7 @@ def test_a_half_is_told_where_rank_0_is_and_which_ranks_are_here(node: Node) -> 
     assert "HCCL_OVER_OFI=1" in node.measured()[2]
 
 
-def test_the_first_half_has_the_figure_for_all_ranks(node: Node) -> None:
+def test_the_first_half_has_the_figure_for_all_ranks(node: FabricNode) -> None:
     node.ranks = 16
     said = {"changed": False, "nw_gb_s": 258.209121, "sentence": "", "no_direct": False}
     assert half() == {**said, "invocation": half()["invocation"]}
@@ -121,7 +123,7 @@ def test_the_first_half_has_the_figure_for_all_ranks(node: Node) -> None:
 
 @pytest.mark.parametrize(("driver", "names"), [("1.22.2-32", False), ("1.23.0-695", True)])
 def test_a_half_compares_the_driver_with_the_release_of_the_image(
-    node: Node, driver: str, names: bool, monkeypatch: pytest.MonkeyPatch
+    node: FabricNode, driver: str, names: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links, "read_facts", lambda _indexes: Facts(holders=()))
     node.driver, node.fails = driver, "HCCL demo error: synDeviceAcquire(&handle, nullptr) failed with synapse error: 8"
@@ -129,7 +131,7 @@ def test_a_half_compares_the_driver_with_the_release_of_the_image(
     assert ("are of two releases" in half()["sentence"]) is names
 
 
-def test_a_half_that_misses_gaudi_direct_says_so_where_it_was_asked_for(node: Node) -> None:
+def test_a_half_that_misses_gaudi_direct_says_so_where_it_was_asked_for(node: FabricNode) -> None:
     node.without_direct = "Gaudi-direct not supported due to libfabric version 1.17"
     missed = half(host_nics=True, direct=True)
     assert (missed["nw_gb_s"], missed["no_direct"]) == (None, True)
@@ -142,7 +144,7 @@ def test_a_half_that_misses_gaudi_direct_says_so_where_it_was_asked_for(node: No
 
 @pytest.mark.parametrize(("told", "asks"), [(True, True), (None, True), (False, False)])
 def test_gaudi_direct_is_asked_for_unless_the_verdict_says_that_there_is_none(
-    node: Node, told: bool | None, asks: bool
+    node: FabricNode, told: bool | None, asks: bool
 ) -> None:
     assert look(host_nics=True)["direct"], "no verdict says so"
     check()
@@ -152,7 +154,7 @@ def test_gaudi_direct_is_asked_for_unless_the_verdict_says_that_there_is_none(
     assert not look()["direct"], "the cards' own ports carry the traffic"
 
 
-def test_what_goes_wrong_is_a_sentence_and_no_failure(node: Node) -> None:
+def test_what_goes_wrong_is_a_sentence_and_no_failure(node: FabricNode) -> None:
     node.status = 124
     assert "77 s" in half(1)["sentence"]
     node.status, node.users = 0, {3: [USER]}

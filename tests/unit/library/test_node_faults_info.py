@@ -15,10 +15,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.cards.findings import finding
 from ansible.module_utils.gaudi.cards.users import new_user
-from ansible.module_utils.gaudi.fabric.static import Fault
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, new_verdict
+from ansible.module_utils.gaudi.fabric.static import StaticFault
+from ansible.module_utils.gaudi.fabric.verdict import VerdictSubject, new_verdict
 from ansible.module_utils.gaudi.node import containers, instances, iommu, startable, states
-from ansible.module_utils.gaudi.node.containers import Container
+from ansible.module_utils.gaudi.node.containers import InstanceContainer
 from ansible.module_utils.gaudi.node.kept import InstancePaths
 from ansible.module_utils.gaudi.node.report import acceptance
 from ansible.module_utils.gaudi.serving.counts import Counts
@@ -57,7 +57,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(node_faults_info, "read_containers", lambda _module, _complaints: ({}, {}))
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda _self, program, **_options: f"/usr/bin/{program}")
     monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, _command, **_options: (1, "", ""))
-    monkeypatch.setattr(containers, "look", lambda _module, _name: Container(True, "label", {}))
+    monkeypatch.setattr(containers, "look", lambda _module, _name: InstanceContainer(True, "label", {}))
     monkeypatch.setattr(containers, "lies_there", lambda _plan, _label: True)
     monkeypatch.setattr(containers, "check_container", lambda _module, _plan, _label: None)
     return tmp_path
@@ -347,8 +347,8 @@ def test_the_verdict_is_read(node: Path) -> None:
     document = new_verdict(
         node="n",
         time="now",
-        made_of=MadeOf({"0": "AM1"}, "1.22.1", None, None, None, None, None),
-        faults=[Fault("port_down", "A port is down.", (0,), True)],
+        made_of=VerdictSubject({"0": "AM1"}, "1.22.1", None, None, None, None, None),
+        faults=[StaticFault("port_down", "A port is down.", (0,), True)],
         nics=None,
         results=(),
         located=(),

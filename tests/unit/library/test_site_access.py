@@ -20,10 +20,10 @@ from ansible.module_utils.gaudi.node import apt
 from filter_plugins.certificates import pip_trouble
 from library import site_access
 from tests.unit.host.modules import run_main
-from tests.unit.node.outside import Authority, Key, Redirecting, proxy, serving
+from tests.unit.node.outside import CertificateAuthority, KeyServer, RedirectingServer, proxy, serving
 from tests.unit.preflight.test_templates import ROLES, evaluate
 
-SITE = Authority()
+SITE = CertificateAuthority()
 NAMED = (Path(__file__).parents[1] / "preflight/nobody.asc").read_text(encoding="utf-8")
 FINGERPRINT = "68B6 0407 3722 08D2 2B0F B02D 3CDF F4A7 960A 84B2"
 PROXY = "http://reader:p%40ss@proxy.example:3128"
@@ -156,7 +156,7 @@ def test_real_apt_reaches_that_host_and_no_other_through_it(conf: Path, tmp_path
     options |= {"Dir::Cache": tmp_path / "cache", "APT::Sandbox::User": "root"}
     main = tmp_path / "apt.conf"
     main.write_text(main.read_text() + "".join(f'{name} "{value}";\n' for name, value in options.items()))
-    with serving(Key, SITE.server(tmp_path / "server")) as port, proxy() as (address, _site):
+    with serving(KeyServer, SITE.server(tmp_path / "server")) as port, proxy() as (address, _site):
         plain = f"http://127.0.0.1:{address.rpartition(':')[2]}"
         bundle = tmp_path / "bundle.pem"
         bundle.write_text(SITE.pem)
@@ -188,11 +188,15 @@ def fetch(port: int, dest: Path, **more: Any) -> dict[str, Any]:
 
 def test_a_key_comes_through_a_proxy_with_an_account(tmp_path: Path) -> None:
     dest = tmp_path / "keyrings/key.asc"
-    with serving(Key) as port, proxy() as (address, site):
+    with serving(KeyServer) as port, proxy() as (address, site):
         assert fetch(port, dest, http_proxy=address, check=True)["changed"] is True
         assert not dest.exists()
         answer = fetch(port, dest, http_proxy=address)
-        assert (answer["changed"], dest.read_bytes(), f"{dest.stat().st_mode & 0o777:o}") == (True, Key.content, "644")
+        assert (answer["changed"], dest.read_bytes(), f"{dest.stat().st_mode & 0o777:o}") == (
+            True,
+            KeyServer.content,
+            "644",
+        )
         assert fetch(port, dest, http_proxy=address)["changed"] is False
         assert set(site.accounts) == {"reader:p@ss%:/#$ x"}
         refused = fetch(port, dest, http_proxy=address.replace("reader", "stranger"))
@@ -225,17 +229,17 @@ def test_a_proxy_that_only_apt_knows_is_named_where_it_denies_the_key(
 def test_a_key_is_asked_for_without_accounts_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".netrc").write_text("default login me password stolen\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(Redirecting, "asked", [])
-    with serving(Redirecting) as port:
+    monkeypatch.setattr(RedirectingServer, "asked", [])
+    with serving(RedirectingServer) as port:
         fetch(1, tmp_path / "key.asc", http_proxy=f"http://127.0.0.1:{port}")
-    assert Redirecting.asked
-    assert {account for _, account in Redirecting.asked} == {None}
+    assert RedirectingServer.asked
+    assert {account for _, account in RedirectingServer.asked} == {None}
 
 
 def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:
     dest = tmp_path / "key.asc"
-    right = f"sha256:{hashlib.sha256(Key.content).hexdigest()}"
-    with serving(Key) as port:
+    right = f"sha256:{hashlib.sha256(KeyServer.content).hexdigest()}"
+    with serving(KeyServer) as port:
         url = f"http://127.0.0.1:{port}/"
         assert fetch(port, dest, url=url, checksum="sha256:" + "0" * 64)["refused_id"] == "checksum_differs"
         assert fetch(port, dest, url=url, checksum="crc:1")["refused_id"] == "checksum_unknown"
@@ -243,13 +247,13 @@ def test_another_checksum_than_the_sites_is_refused(tmp_path: Path) -> None:
         assert fetch(port, dest, url=url, checksum=right)["changed"] is True
 
 
-class Vendor(Key):
+class VendorKeyServer(KeyServer):
     """A vendor's key, as the site names it."""
 
     content = NAMED.encode()
 
 
-class Foreign(Key):
+class ForeignKeyServer(KeyServer):
     """The vendor's key with a further one, which packages would be trusted by as well."""
 
     content = NAMED.encode() * 2
@@ -258,21 +262,21 @@ class Foreign(Key):
 def test_a_file_with_any_other_key_than_the_sites_is_refused(tmp_path: Path) -> None:
     dest = tmp_path / "key.asc"
 
-    def answered(server: type[Key], fingerprint: str) -> dict[str, Any]:
+    def answered(server: type[KeyServer], fingerprint: str) -> dict[str, Any]:
         with serving(server) as port:
             return fetch(port, dest, url=f"http://127.0.0.1:{port}/", fingerprint=fingerprint)
 
-    assert answered(Foreign, FINGERPRINT)["refused_id"] == "another_key"
-    assert answered(Vendor, "0123 4567 " * 5)["refused_id"] == "another_key"
-    assert answered(Key, FINGERPRINT)["refused_id"] == "not_openpgp_keys"
-    assert answered(Vendor, "not a fingerprint")["failed"] is True
+    assert answered(ForeignKeyServer, FINGERPRINT)["refused_id"] == "another_key"
+    assert answered(VendorKeyServer, "0123 4567 " * 5)["refused_id"] == "another_key"
+    assert answered(KeyServer, FINGERPRINT)["refused_id"] == "not_openpgp_keys"
+    assert answered(VendorKeyServer, "not a fingerprint")["failed"] is True
     assert not dest.exists()
-    assert answered(Vendor, FINGERPRINT)["changed"] is True
-    assert dest.read_bytes() == Vendor.content
+    assert answered(VendorKeyServer, FINGERPRINT)["changed"] is True
+    assert dest.read_bytes() == VendorKeyServer.content
     # The key that is there stays as it is.
-    assert answered(Foreign, FINGERPRINT)["refused_id"] == "another_key"
-    assert dest.read_bytes() == Vendor.content
-    assert answered(Foreign, "")["changed"] is True
+    assert answered(ForeignKeyServer, FINGERPRINT)["refused_id"] == "another_key"
+    assert dest.read_bytes() == VendorKeyServer.content
+    assert answered(ForeignKeyServer, "")["changed"] is True
 
 
 @pytest.mark.parametrize(
@@ -292,19 +296,19 @@ def test_the_role_fetches_the_vendors_key_with_the_sites_fingerprint(file: str, 
 
 
 def test_a_key_may_be_a_file_of_the_node(tmp_path: Path) -> None:
-    (tmp_path / "there.asc").write_bytes(Key.content)
+    (tmp_path / "there.asc").write_bytes(KeyServer.content)
     assert fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/there.asc", https_proxy=PROXY)["changed"] is True
     refused = fetch(0, tmp_path / "key.asc", url=f"file://{tmp_path}/not.asc")
     assert (refused["refused_id"], "No such file" in refused["msg"]) == ("key_not_fetched", True)
 
 
 @pytest.mark.parametrize(
-    ("pem", "words"), [("", ("name a file",)), (Authority("Other CA").pem, ("does not contain", "Add"))]
+    ("pem", "words"), [("", ("name a file",)), (CertificateAuthority("Other CA").pem, ("does not contain", "Add"))]
 )
 def test_a_server_that_is_not_trusted_is_named_with_what_helps(
     pem: str, words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    with serving(Key, SITE.server(tmp_path)) as port:
+    with serving(KeyServer, SITE.server(tmp_path)) as port:
         url = f"https://127.0.0.1:{port}/key.asc"
         refused = fetch(port, tmp_path / "key.asc", url=url, certificates=pem)
         assert fetch(port, tmp_path / "key.asc", url=url, certificates=SITE.pem)["changed"] is True
@@ -313,7 +317,7 @@ def test_a_server_that_is_not_trusted_is_named_with_what_helps(
         assert word in refused["msg"]
 
 
-class Index(Key):
+class EmptyIndex(KeyServer):
     """A Python index whose packages have no files."""
 
     content = b"<!DOCTYPE html><html><body></body></html>"
@@ -323,7 +327,9 @@ class Index(Key):
         super().end_headers()
 
 
-@pytest.mark.parametrize(("pem", "words"), [("", "name a file"), (Authority("Other CA").pem, "does not contain")])
+@pytest.mark.parametrize(
+    ("pem", "words"), [("", "name a file"), (CertificateAuthority("Other CA").pem, "does not contain")]
+)
 def test_an_index_that_pip_does_not_trust_is_named_with_what_helps(
     pem: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +338,7 @@ def test_an_index_that_pip_does_not_trust_is_named_with_what_helps(
     if pem:
         (tmp_path / "ca.crt").write_text(pem)
         monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.crt"))
-    with serving(Index, SITE.server(tmp_path)) as port:
+    with serving(EmptyIndex, SITE.server(tmp_path)) as port:
         index = f"https://reader:hunter2@127.0.0.1:{port}/simple"
         command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-cache-dir", "--retries=0", "--timeout=5"]
         done = subprocess.run(
@@ -351,7 +357,7 @@ def test_an_index_that_pip_does_not_trust_is_named_with_what_helps(
 def test_pip_reads_the_proxy_and_trusts_the_sites_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in [name for name in os.environ if name.upper().endswith("_PROXY") or name.startswith("PIP_")]:
         monkeypatch.delenv(variable)
-    with serving(Index, SITE.server(tmp_path)) as port, proxy() as (address, site):
+    with serving(EmptyIndex, SITE.server(tmp_path)) as port, proxy() as (address, site):
         (tmp_path / "ca.crt").write_text(SITE.pem)
         (tmp_path / "pip.conf").write_text(access.pip_conf(f"https://127.0.0.1:{port}/simple", address))
         monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))

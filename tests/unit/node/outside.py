@@ -27,7 +27,7 @@ def name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate of an authority, and those that it signs."""
 
     def __init__(self, text: str = "Site CA", days: int = 30) -> None:
@@ -88,7 +88,7 @@ def serving(handler: type[http.server.BaseHTTPRequestHandler], context: ssl.SSLC
         server.server_close()
 
 
-class Proxied:
+class AccountProxy:
     """A proxy that knows one account, and what it was asked for. Every host is the loopback."""
 
     def __init__(self, account: str) -> None:
@@ -97,7 +97,7 @@ class Proxied:
         self.accounts: list[str] = []
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class AccountProxyHandler(http.server.BaseHTTPRequestHandler):
             # git asks again on the same connection.
             protocol_version = "HTTP/1.1"
             timeout = 10
@@ -143,7 +143,7 @@ class Proxied:
                                 return
                             ends[end].sendall(block)
 
-        self.handler = Handler
+        self.handler = AccountProxyHandler
 
     @staticmethod
     def here(address: str) -> str:
@@ -154,14 +154,14 @@ class Proxied:
 
 
 @contextmanager
-def proxy(encoded: str = "reader:p%40ss%25%3A%2F%23%24%20x") -> Iterator[tuple[str, Proxied]]:
+def proxy(encoded: str = "reader:p%40ss%25%3A%2F%23%24%20x") -> Iterator[tuple[str, AccountProxy]]:
     """A proxy for the account, as an address has it; yields its address and what it saw."""
-    site = Proxied(unquote(encoded))
+    site = AccountProxy(unquote(encoded))
     with serving(site.handler) as port:
         yield f"http://{encoded}@127.0.0.1:{port}", site
 
 
-class Redirecting(http.server.BaseHTTPRequestHandler):
+class RedirectingServer(http.server.BaseHTTPRequestHandler):
     """A server or proxy that leads elsewhere, and what it was asked: paths, and accounts as they come."""
 
     asked: ClassVar[list[tuple[str, str | None]]] = []
@@ -177,7 +177,7 @@ class Redirecting(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
 
-class Key(http.server.BaseHTTPRequestHandler):
+class KeyServer(http.server.BaseHTTPRequestHandler):
     """A server that has one text at every path."""
 
     content = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n"

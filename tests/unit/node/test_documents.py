@@ -91,7 +91,7 @@ def test_what_cannot_be_written_is_named_and_stays_as_it_was(tmp_path: Path) -> 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        with pytest.raises(files.NotWritten) as failed:
+        with pytest.raises(files.WriteFailure) as failed:
             files.write_json(path, {"phase": "stopped"})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -23,7 +23,7 @@ ADDRESSES = (
 )
 
 
-class Machine:
+class FirewallNode:
     """A node with a directory for records, and with the firewalls that are named."""
 
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path, *firewalls: str) -> None:
@@ -107,16 +107,16 @@ def opened(*rules: str, zone: str = "internal") -> dict[tuple[str, str], list[st
 
 
 @pytest.fixture
-def firewalld(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    return Machine(monkeypatch, tmp_path, "firewalld")
+def firewalld(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FirewallNode:
+    return FirewallNode(monkeypatch, tmp_path, "firewalld")
 
 
 @pytest.fixture
-def ufw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    return Machine(monkeypatch, tmp_path, "ufw")
+def ufw(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FirewallNode:
+    return FirewallNode(monkeypatch, tmp_path, "ufw")
 
 
-def test_firewalld_has_our_rule_now_and_after_a_reload_and_loses_it_at_removal(firewalld: Machine) -> None:
+def test_firewalld_has_our_rule_now_and_after_a_reload_and_loses_it_at_removal(firewalld: FirewallNode) -> None:
     foreseen = firewalld.run(check=True)
     assert (foreseen["changed"], firewalld.everything()) == (True, ({}, [], []))
     first = firewalld.run()
@@ -134,7 +134,7 @@ def test_firewalld_has_our_rule_now_and_after_a_reload_and_loses_it_at_removal(f
     assert not [command for command in firewalld.commands if "--reload" in command]
 
 
-def test_ufw_has_our_rule_with_a_comment_and_loses_it_at_removal(ufw: Machine) -> None:
+def test_ufw_has_our_rule_with_a_comment_and_loses_it_at_removal(ufw: FirewallNode) -> None:
     assert ufw.run(check=True)["changed"] is True
     assert ufw.everything() == ({}, [], [])
     assert ufw.run(sources=["10.20.0.0/16", "192.0.2.7/32"])["changed"] is True
@@ -150,7 +150,7 @@ def test_ufw_has_our_rule_with_a_comment_and_loses_it_at_removal(ufw: Machine) -
     assert ufw.everything() == ({}, [], [])
 
 
-def test_a_changed_port_or_network_leaves_no_old_rule(firewalld: Machine) -> None:
+def test_a_changed_port_or_network_leaves_no_old_rule(firewalld: FirewallNode) -> None:
     firewalld.run()
     firewalld.run(port=30002)
     assert firewalld.everything()[0] == opened(RULE.replace("30001", "30002"))
@@ -158,12 +158,12 @@ def test_a_changed_port_or_network_leaves_no_old_rule(firewalld: Machine) -> Non
     assert firewalld.everything()[0] == opened(LAN)
 
 
-def test_the_zone_is_that_of_the_interface_others_come_by(firewalld: Machine) -> None:
+def test_the_zone_is_that_of_the_interface_others_come_by(firewalld: FirewallNode) -> None:
     firewalld.run(host="192.0.2.4")
     assert firewalld.everything()[0] == opened(RULE, zone="public")
 
 
-def test_what_others_opened_stays(firewalld: Machine) -> None:
+def test_what_others_opened_stays(firewalld: FirewallNode) -> None:
     firewalld.rich = opened(RULE)
     answer = firewalld.run()
     assert (answer["changed"], answer["rules"]) == (False, [])
@@ -173,7 +173,7 @@ def test_what_others_opened_stays(firewalld: Machine) -> None:
 
 @pytest.mark.parametrize("said", ["", " comment 'the gateway'", " comment 'gaudi-serving chat-2'"])
 @pytest.mark.parametrize("verdict", ["allow", "deny", "limit log"])
-def test_a_rule_of_ufw_without_our_comment_stays(ufw: Machine, verdict: str, said: str) -> None:
+def test_a_rule_of_ufw_without_our_comment_stays(ufw: FirewallNode, verdict: str, said: str) -> None:
     ufw.ufw = [f"{verdict} 30001/tcp{said}", "allow 22/tcp", "allow from 10.20.0.0/16"]
     before = list(ufw.ufw)
     assert ufw.run()["changed"] is False
@@ -181,14 +181,14 @@ def test_a_rule_of_ufw_without_our_comment_stays(ufw: Machine, verdict: str, sai
     assert ufw.ufw == before
 
 
-def test_a_rule_that_somebody_removed_comes_back(firewalld: Machine) -> None:
+def test_a_rule_that_somebody_removed_comes_back(firewalld: FirewallNode) -> None:
     firewalld.run()
     firewalld.rich["internal", "running"].clear()
     assert firewalld.run()["changed"] is True
     assert firewalld.everything()[0] == opened(RULE)
 
 
-def test_rules_are_removed_where_the_firewall_is_stopped(firewalld: Machine) -> None:
+def test_rules_are_removed_where_the_firewall_is_stopped(firewalld: FirewallNode) -> None:
     firewalld.run()
     firewalld.running = False
     del firewalld.rich["internal", "running"]
@@ -197,7 +197,7 @@ def test_rules_are_removed_where_the_firewall_is_stopped(firewalld: Machine) -> 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
-def test_a_server_on_loopback_gets_no_rule_and_loses_the_one_it_had(firewalld: Machine, host: str) -> None:
+def test_a_server_on_loopback_gets_no_rule_and_loses_the_one_it_had(firewalld: FirewallNode, host: str) -> None:
     assert firewalld.run(host=host)["changed"] is False
     firewalld.run()
     assert firewalld.run(host=host)["changed"] is True
@@ -205,12 +205,12 @@ def test_a_server_on_loopback_gets_no_rule_and_loses_the_one_it_had(firewalld: M
 
 
 def test_without_a_firewall_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    node = Machine(monkeypatch, tmp_path)
+    node = FirewallNode(monkeypatch, tmp_path)
     assert node.run()["changed"] is False
     assert node.everything() == ({}, [], [])
 
 
-def test_a_firewall_that_refuses_is_named_with_what_it_said(firewalld: Machine) -> None:
+def test_a_firewall_that_refuses_is_named_with_what_it_said(firewalld: FirewallNode) -> None:
     firewalld.broken = "Error: COMMAND_FAILED: 'python-nftables' failed\n"
     answer = firewalld.run()
     assert answer["refused_id"] == "firewall_unchanged"
@@ -219,7 +219,7 @@ def test_a_firewall_that_refuses_is_named_with_what_it_said(firewalld: Machine) 
     assert len(firewalld.everything()[2]) == 1
 
 
-def test_a_damaged_record_ends_the_run_before_any_change(firewalld: Machine) -> None:
+def test_a_damaged_record_ends_the_run_before_any_change(firewalld: FirewallNode) -> None:
     (firewalld.folder / "chat" / paths.FIREWALL).write_text("{")
     assert firewalld.run()["refused_id"] == "record_damaged"
     assert firewalld.everything is not None

@@ -8,19 +8,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.cards.query import Answer
+from ansible.module_utils.gaudi.cards.query import CommandResult
 from ansible.module_utils.gaudi.node import reader
 
 CARD = {"module_id": 5, "bus_id": "0000:4e:00.0", "index": 1}
 RECORDED = Path(__file__).resolve().parents[1] / "cards/recorded"
-ANSWERS: dict[tuple[str, ...], Answer | None] = {
-    ("-n", "ports", "-i", "0000:4e:00.0"): Answer(0, "port 7: internal\nport 8: external\nport 9: internal\n", ""),
-    ("-n", "link", "-i", "0000:4e:00.0"): Answer(0, "port  7:        UP\nport  9:        DOWN\n", ""),
+ANSWERS: dict[tuple[str, ...], CommandResult | None] = {
+    ("-n", "ports", "-i", "0000:4e:00.0"): CommandResult(
+        0, "port 7: internal\nport 8: external\nport 9: internal\n", ""
+    ),
+    ("-n", "link", "-i", "0000:4e:00.0"): CommandResult(0, "port  7:        UP\nport  9:        DOWN\n", ""),
 }
 
 
 def ports(
-    answers: Mapping[tuple[str, ...], Answer | None],
+    answers: Mapping[tuple[str, ...], CommandResult | None],
     *cards: dict[str, Any],
     external: bool = False,
     script: str = "",
@@ -46,23 +48,25 @@ def test_ports_are_internal_or_external_and_up_or_down() -> None:
 
 def test_links_of_external_ports_are_told_where_they_are_asked_for() -> None:
     asked = ("-n", "link", "-i", "0000:4e:00.0", "-P", "8")
-    answers = {**ANSWERS, asked: Answer(0, "port  8:        DOWN\n", "")}
+    answers = {**ANSWERS, asked: CommandResult(0, "port  8:        DOWN\n", "")}
     assert (5, 8, True, False) in ports(answers, CARD, external=True)
     assert (5, 8, True, None) in ports({**ANSWERS, asked: None}, CARD, external=True)
 
 
-@pytest.mark.parametrize("kinds", [ANSWERS["-n", "ports", "-i", "0000:4e:00.0"], Answer(1, "", "unknown option")])
+@pytest.mark.parametrize(
+    "kinds", [ANSWERS["-n", "ports", "-i", "0000:4e:00.0"], CommandResult(1, "", "unknown option")]
+)
 def test_external_ports_that_hl_smi_does_not_tell_are_those_of_the_vendors_script(
-    kinds: Answer | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kinds: CommandResult | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     program = tmp_path / "gaudi3/bin/manage_network_ifs.sh"
     program.parent.mkdir(parents=True)
     program.touch()
     monkeypatch.setattr(reader, "QUAL", tmp_path)
-    answers: dict[tuple[str, ...], Answer | None] = {
+    answers: dict[tuple[str, ...], CommandResult | None] = {
         **ANSWERS,
         ("-n", "ports", "-i", "0000:4e:00.0"): kinds,
-        ("-n", "link", "-i", "0000:4e:00.0", "-P", "8"): Answer(1, "", "unknown option"),
+        ("-n", "link", "-i", "0000:4e:00.0", "-P", "8"): CommandResult(1, "", "unknown option"),
     }
     down = (RECORDED / "1.24.0/manage_network_ifs_--status.txt").read_text(encoding="utf-8")
     found = ports(answers, CARD, external=True, script=down)
@@ -72,9 +76,9 @@ def test_external_ports_that_hl_smi_does_not_tell_are_those_of_the_vendors_scrip
         assert ports(answers, CARD, external=True, script=silent) == ports(answers, CARD)
 
 
-@pytest.mark.parametrize("answer", [None, Answer(1, "", "no"), Answer(0, "port 7: sideways\n", "")])
-def test_a_kind_that_is_not_told_is_not_known(answer: Answer | None) -> None:
-    answers: dict[tuple[str, ...], Answer | None] = {**ANSWERS, ("-n", "ports", "-i", "0000:4e:00.0"): answer}
+@pytest.mark.parametrize("answer", [None, CommandResult(1, "", "no"), CommandResult(0, "port 7: sideways\n", "")])
+def test_a_kind_that_is_not_told_is_not_known(answer: CommandResult | None) -> None:
+    answers: dict[tuple[str, ...], CommandResult | None] = {**ANSWERS, ("-n", "ports", "-i", "0000:4e:00.0"): answer}
     assert ports(answers, CARD) == [(5, 7, None, True), (5, 9, None, False)]
 
 

@@ -19,7 +19,7 @@ from tests.unit.node.damages import DAMAGES, damage
 PASSWORD = "http://user:secret@proxy.example:3128"  # noqa: S105  # of nobody
 
 
-class Host:
+class HeldNode:
     """A node on which runs hold a file, another one beside it, and a value of the kernel."""
 
     def __init__(self, root: Path) -> None:
@@ -51,13 +51,13 @@ def end(held: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HeldNode:
     monkeypatch.setattr(desired_record, "PROC", tmp_path / "proc")
     monkeypatch.setattr("library.node_files.OWNER", (os.getuid(), os.getgid()))
-    return Host(tmp_path)
+    return HeldNode(tmp_path)
 
 
-def test_a_run_that_nobody_disturbed_ends_well_and_the_next_changes_nothing(host: Host) -> None:
+def test_a_run_that_nobody_disturbed_ends_well_and_the_next_changes_nothing(host: HeldNode) -> None:
     first = host.hold("controller-1", "64")
     assert (first["changed"], host.record.stat().st_mode & 0o7777) == (True, 0o600)
     assert end(first)["changed"] is False
@@ -66,7 +66,7 @@ def test_a_run_that_nobody_disturbed_ends_well_and_the_next_changes_nothing(host
     assert host.record.read_text() == written
 
 
-def test_of_two_runs_the_one_that_was_overwritten_names_the_other(host: Host) -> None:
+def test_of_two_runs_the_one_that_was_overwritten_names_the_other(host: HeldNode) -> None:
     first, second = host.hold("controller-1", "64"), host.hold("controller-2", "32")
     answer = end(first)
     assert answer["refused_id"] == "overwritten"
@@ -78,13 +78,13 @@ def test_of_two_runs_the_one_that_was_overwritten_names_the_other(host: Host) ->
     assert end(first)["changed"] is False
 
 
-def test_two_that_want_the_same_are_both_right(host: Host) -> None:
+def test_two_that_want_the_same_are_both_right(host: HeldNode) -> None:
     first, second = host.hold("controller-1", "64"), host.hold("controller-2", "64")
     assert "msg" not in end(first)
     assert "msg" not in end(second)
 
 
-def test_no_order_of_writing_leaves_a_run_that_was_overwritten_green(host: Host) -> None:
+def test_no_order_of_writing_leaves_a_run_that_was_overwritten_green(host: HeldNode) -> None:
     """The other run has written its record first, and its files last; or its value of the kernel alone."""
     held = host.hold("controller-1", "64")
     for file, name in ((host.file, str(host.file)), (host.beside, str(host.beside)), (host.kernel, "vm.nr_hugepages")):
@@ -97,20 +97,20 @@ def test_no_order_of_writing_leaves_a_run_that_was_overwritten_green(host: Host)
     assert "msg" not in end(held)
 
 
-def test_what_was_to_be_absent_and_is_there_is_told(host: Host) -> None:
+def test_what_was_to_be_absent_and_is_there_is_told(host: HeldNode) -> None:
     held = host.hold("controller-1", "64")
     (host.root / "gone").write_text("of the other run\n")
     assert f"({host.root / 'gone'})" in end(held)["msg"]
 
 
-def test_what_a_boot_has_set_is_not_another_run(host: Host) -> None:
+def test_what_a_boot_has_set_is_not_another_run(host: HeldNode) -> None:
     held = host.hold("controller-1", "64")
     host.boot.write_text("second\n")
     host.kernel.write_text("9\n")
     assert "msg" not in end(held)
 
 
-def test_check_mode_says_that_it_would_change_and_writes_nothing(host: Host) -> None:
+def test_check_mode_says_that_it_would_change_and_writes_nothing(host: HeldNode) -> None:
     assert host.hold("controller-1", "64", check=True)["changed"] is True
     assert not host.record.exists()
     host.hold("controller-1", "64")
@@ -121,7 +121,7 @@ def test_check_mode_says_that_it_would_change_and_writes_nothing(host: Host) -> 
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_damaged_record_is_written_anew_and_names_nobody(host: Host, kind: str) -> None:
+def test_a_damaged_record_is_written_anew_and_names_nobody(host: HeldNode, kind: str) -> None:
     held = host.hold("controller-1", "64")
     damage(host.record, kind)
     assert "was written by" not in end(held)["msg"]
@@ -131,10 +131,10 @@ def test_a_damaged_record_is_written_anew_and_names_nobody(host: Host, kind: str
 
 
 def without_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_config, "read_engine", lambda _module, **_: configuration.Engine())
+    monkeypatch.setattr(engine_config, "read_engine", lambda _module, **_: configuration.EngineFacts())
 
 
-def daemon(host: Host, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> dict[str, Any]:
+def daemon(host: HeldNode, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> dict[str, Any]:
     """What the role of the engine does."""
     host.beside.write_text(proxy)
     asked = {
@@ -146,7 +146,9 @@ def daemon(host: Host, by: str, proxy: str, mirrors: tuple[str, ...] = ()) -> di
     return run_main("library.docker_daemon_json", asked)
 
 
-def test_another_proxy_is_told_and_no_digest_of_it_can_be_guessed(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_proxy_is_told_and_no_digest_of_it_can_be_guessed(
+    host: HeldNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_engine(monkeypatch)
     first = daemon(host, "controller-1", PASSWORD)
     assert daemon(host, "controller-1", PASSWORD)["changed"] is False
@@ -157,7 +159,7 @@ def test_another_proxy_is_told_and_no_digest_of_it_can_be_guessed(host: Host, mo
     assert "written by controller-2 at" in end(first)["msg"]
 
 
-def test_another_mirror_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_mirror_is_told(host: HeldNode, monkeypatch: pytest.MonkeyPatch) -> None:
     without_engine(monkeypatch)
     monkeypatch.setattr("library.docker_daemon_json.validate", lambda *_: False)
     first, second = (daemon(host, f"controller-{each}", "", (f"https://mirror-{each}",)) for each in (1, 2))
@@ -166,7 +168,7 @@ def test_another_mirror_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> 
     assert daemon(host, "controller-2", "", ("https://mirror-2",))["changed"] is False
 
 
-def test_a_setting_that_the_engine_refuses_is_nobody_s(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_the_engine_refuses_is_nobody_s(host: HeldNode, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(module: AnsibleModule, *_: object) -> bool:
         module.fail_json(msg="The installed engine refuses it.")
         return False

@@ -13,9 +13,9 @@ from ansible.module_utils.gaudi.node import web
 from ansible.module_utils.gaudi.node.driver.look import index_of
 from ansible.module_utils.urls import open_url
 
-from tests.unit.node.outside import Authority, Key, proxy, serving
+from tests.unit.node.outside import CertificateAuthority, KeyServer, proxy, serving
 
-SITE = Authority()
+SITE = CertificateAuthority()
 
 
 def read(address: str) -> bytes:
@@ -25,20 +25,20 @@ def read(address: str) -> bytes:
 
 
 def test_a_server_outside_is_asked_through_the_proxy_and_with_the_sites_certificates(tmp_path: Path) -> None:
-    with serving(Key, SITE.server(tmp_path)) as port, proxy() as (address, site):
+    with serving(KeyServer, SITE.server(tmp_path)) as port, proxy() as (address, site):
         url = f"https://127.0.0.1.:{port}/key.asc"
         given = {"https_proxy": address, "certificates": SITE.pem}
         before = dict(os.environ)
         with web.through(url.replace("127.0.0.1.", "outside.example"), given):
             # The name is the proxy's to resolve; the certificate is for the address.
-            assert read(f"https://127.0.0.1:{port}/key.asc") == Key.content
+            assert read(f"https://127.0.0.1:{port}/key.asc") == KeyServer.content
         assert dict(os.environ) == before
         assert site.asked == [f"127.0.0.1:{port}"]
         assert site.accounts == ["reader:p@ss%:/#$ x"]
 
 
 def test_without_the_sites_certificates_it_is_not_trusted(tmp_path: Path) -> None:
-    with serving(Key, SITE.server(tmp_path)) as port, pytest.raises(OSError, match=r"(?i)certificate"):
+    with serving(KeyServer, SITE.server(tmp_path)) as port, pytest.raises(OSError, match=r"(?i)certificate"):
         read(f"https://127.0.0.1:{port}/key.asc")
 
 
@@ -46,14 +46,14 @@ def test_without_the_sites_certificates_it_is_not_trusted(tmp_path: Path) -> Non
 def test_an_exception_takes_no_proxy_of_the_environment_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "http://127.0.0.1:1")
     with (
-        serving(Key) as port,
+        serving(KeyServer) as port,
         web.through("http://inside.example", {"http_proxy": "http://p:1", "no_proxy": ".example"}),
     ):
-        assert read(f"http://127.0.0.1:{port}/") == Key.content
+        assert read(f"http://127.0.0.1:{port}/") == KeyServer.content
 
 
 def test_where_the_site_sets_none_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(Key), proxy("") as (address, site):
+    with serving(KeyServer), proxy("") as (address, site):
         monkeypatch.setenv("http_proxy", address.replace("@", ""))
         monkeypatch.setenv("no_proxy", "")
         with web.through("http://outside.example/", {}), pytest.raises(OSError, match=r"50|refused|reset|Remote"):
@@ -61,7 +61,7 @@ def test_where_the_site_sets_none_the_environment_counts(monkeypatch: pytest.Mon
         assert site.asked == ["http://outside.example:1/"]
 
 
-class Dripping(http.server.BaseHTTPRequestHandler):
+class DrippingServer(http.server.BaseHTTPRequestHandler):
     """A server that sends byte by byte, each in time: of its header, or of its content. It ends at last."""
 
     stopped = threading.Event()
@@ -86,11 +86,11 @@ class Dripping(http.server.BaseHTTPRequestHandler):
 
 def test_a_header_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "WHOLE_SECONDS", 0.3)
-    with serving(Dripping) as port:
+    with serving(DrippingServer) as port:
         assert "not whole after 0.3 s" in web.error_of(f"http://127.0.0.1:{port}/header", {"no_proxy": "127.0.0.1"})
 
 
-class Wordy(http.server.BaseHTTPRequestHandler):
+class WordyServer(http.server.BaseHTTPRequestHandler):
     """A proxy or server whose reason is as long as HTTP lets it be."""
 
     def do_GET(self) -> None:
@@ -101,7 +101,7 @@ class Wordy(http.server.BaseHTTPRequestHandler):
 
 
 def test_a_reason_without_end_fills_no_message() -> None:
-    with serving(Wordy) as port:
+    with serving(WordyServer) as port:
         why = web.error_of(f"http://127.0.0.1:{port}/", {"no_proxy": "127.0.0.1"})
     assert "403" in why
     assert len(why) <= web.LONGEST_REASON
@@ -110,5 +110,5 @@ def test_a_reason_without_end_fills_no_message() -> None:
 @pytest.mark.parametrize("what", ["header", "content"])
 def test_an_index_that_never_ends_is_not_waited_for(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "WHOLE_SECONDS", 0.3)
-    with serving(Dripping) as port, pytest.raises(Refusal, match="not whole after"):
+    with serving(DrippingServer) as port, pytest.raises(Refusal, match="not whole after"):
         index_of(f"http://127.0.0.1:{port}/{what}", "stable", {})

@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.gaudi.pages.page import page
 from ansible.module_utils.gaudi.planning.many import plan_all
 from ansible.module_utils.gaudi.plugin_buckets.made import buckets
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from ansible.module_utils.gaudi.serving.last_start import LastStart, sized_by
 
 from tests.golden.serving_cases import vendor
@@ -28,7 +28,7 @@ CONFIG = {
     "max_position_embeddings": 40960,
 }
 NUMBERS = {"max_model_len": 4352, "max_num_seqs": 64, "max_num_batched_tokens": 2048, "num_gpu_blocks_override": 2000}
-SERVER = Server(64, 4352, 2048, 128, 2000)
+SERVER = ServerSettings(64, 4352, 2048, 128, 2000)
 
 
 def plan(release: str, file: str | None = None, /, **more: Any) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_a_chosen_strategy_reaches_the_server() -> None:
     few = {"max_model_len": 2048, "max_num_seqs": 1, "num_gpu_blocks_override": 64}
     made = plan("1.24.1", extra_environment=rough, **few)
     assert made["buckets"]["strategy"] == "padding-aware"
-    found = buckets("0.26.0", Server(1, 2048, 2048, 128, 64), made["environment"])
+    found = buckets("0.26.0", ServerSettings(1, 2048, 2048, 128, 64), made["environment"])
     assert (found.strategy, lists(found.prompt)) == ("padding-aware", made["buckets"]["prompt"])
     assert made["environment"]["VLLM_BUCKETING_STRATEGY"] == "pad"
     (why,) = [entry for entry in made["explain"] if entry["value"] == "environment.VLLM_BUCKETING_STRATEGY"]
@@ -143,7 +143,7 @@ def test_where_the_kv_blocks_come_from_is_said() -> None:
     part = made["buckets"]
     assert part["kv_blocks"] == made["memory"]["kv_cache_blocks"]
     assert part["kv_blocks_from"] == "the memory model"
-    server = Server(64, 4352, 2048, 128, part["kv_blocks"])
+    server = ServerSettings(64, 4352, 2048, 128, part["kv_blocks"])
     assert part["decode"] == lists(buckets("0.17.1", server, made["environment"]).decode)
     unknown = plan("1.24", num_gpu_blocks_override=None, contiguous_pa=True)
     assert unknown["buckets"]["kv_blocks"] == 64 * 34
@@ -197,7 +197,7 @@ def test_without_a_warm_up_the_lists_are_there_and_no_graph(wish: dict[str, bool
 
 def test_speculation_adds_decode_shapes() -> None:
     wish = {"speculative_config": {"method": "eagle3", "model": "/models/draft", "num_speculative_tokens": 3}}
-    server = Server(64, 4352, 2048, 128, 2000, num_speculative_tokens=3)
+    server = ServerSettings(64, 4352, 2048, 128, 2000, num_speculative_tokens=3)
     made = plan("1.24", **wish)
     assert made["buckets"]["decode"] == lists(buckets("0.21.0", server, made["environment"]).decode)
 
@@ -258,7 +258,7 @@ def test_chunks_of_mamba_round_the_queries(release: str) -> None:
     part = plan(release, model_config=MAMBA)["buckets"]
     assert {query % 256 for _, query, _ in part["prompt"]} == {0}
     # Blocks of this kind of model have 528 tokens.
-    server = Server(64, 4352, 2048, 528, 2000, mamba_chunk_size=256, mamba_chunk_named=True)
+    server = ServerSettings(64, 4352, 2048, 528, 2000, mamba_chunk_size=256, mamba_chunk_named=True)
     assert part["decode"] == lists(buckets(RELEASES[release], server, {}).decode)
     unnamed = {name: value for name, value in MAMBA.items() if name != "mamba_chunk_size"}
     assert "chunk size of this Mamba model is not known" in " ".join(plan(release, model_config=unnamed)["warnings"])
@@ -283,7 +283,7 @@ def test_the_blocks_of_the_last_start_count_as_long_as_what_they_follow_from_is_
     counted = made(logged)
     part = counted["buckets"]
     assert (part["kv_blocks"], part["kv_blocks_from"]) == (1700, "this node's last start")
-    server = Server(32, 4352, 2048, 128, 1700)
+    server = ServerSettings(32, 4352, 2048, 128, 1700)
     found = buckets("0.17.1", server, counted["environment"])
     assert (part["prompt"], part["decode"]) == (lists(found.prompt), lists(found.decode))
     assert (part["decode_graphs"], part["graphs"]) == (len(found.decode), found.graphs)
@@ -341,12 +341,12 @@ RECORDED = Path(__file__).parents[1] / "serving/recorded"
 @pytest.mark.parametrize(
     ("log", "server"),
     [
-        ("start__0.26.0_gaudi2_tp8__qwen3-235b.txt", Server(64, 32768, 8192, 128, 5268)),
+        ("start__0.26.0_gaudi2_tp8__qwen3-235b.txt", ServerSettings(64, 32768, 8192, 128, 5268)),
         # Attention blocks have 1,152 tokens there; buckets are counted in blocks of 128.
-        ("start__0.26.0_gaudi2_tp1__qwen3.6-35b-a3b_compile_mode.txt", Server(128, 2048, 8192, 128, 591)),
+        ("start__0.26.0_gaudi2_tp1__qwen3.6-35b-a3b_compile_mode.txt", ServerSettings(128, 2048, 8192, 128, 591)),
     ],
 )
-def test_the_lists_are_those_of_servers_of_an_owner(log: str, server: Server) -> None:
+def test_the_lists_are_those_of_servers_of_an_owner(log: str, server: ServerSettings) -> None:
     text = (RECORDED / log).read_text(encoding="utf-8")
     printed = {
         phase: json.loads(shapes.replace("(", "[").replace(")", "]"))

@@ -13,9 +13,9 @@ from ansible.module_utils.gaudi.cards.given import topology_from_case
 from ansible.module_utils.gaudi.catalogue.entries import ModelEntry
 from ansible.module_utils.gaudi.fabric.classes import judge
 from ansible.module_utils.gaudi.fabric.nics import HostNics
-from ansible.module_utils.gaudi.fabric.output import Output
-from ansible.module_utils.gaudi.fabric.runs import Run, requested_tests, runs_for
-from ansible.module_utils.gaudi.fabric.verdict import MadeOf, Needs, Policy, may_start, new_verdict
+from ansible.module_utils.gaudi.fabric.output import RunOutput
+from ansible.module_utils.gaudi.fabric.runs import DemoRun, requested_tests, runs_for
+from ansible.module_utils.gaudi.fabric.verdict import Needs, Policy, VerdictSubject, may_start, new_verdict
 from ansible.module_utils.gaudi.planning.many import Catalogue, plan_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ def catalogue(release: str) -> Catalogue:
     return Catalogue.from_mappings(releases.read(release), {}, cards)
 
 
-def reached(run: Run) -> Output:
+def reached(run: DemoRun) -> RunOutput:
     """What hccl_demo prints on sound cards: two groups of HL-338 are joined by nothing but host NICs."""
     if run.over_host_nics:
         return printed(run, 40.0)
@@ -61,7 +61,7 @@ def starts(plan: dict[str, Any], topology: dict[str, Any], *, host_nics: bool) -
     links = fabric(topology["cards"][0]["name"])
     modules = [card["module_id"] for card in topology["cards"]]
     runs = runs_for(links, modules, requested_tests(None, links), host_nics=host_nics)
-    made_of = MadeOf({str(module): f"AM{module}" for module in modules}, "1", "1", "1", "1", "1", "1")
+    made_of = VerdictSubject({str(module): f"AM{module}" for module in modules}, "1", "1", "1", "1", "1", "1")
     verdict = new_verdict(
         node="n",
         time="t",

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NODES, Absent
+from ansible.module_utils.gaudi.base.absent import NEURON, OFFLINE, TPU, TWO_NODES, MissingFeature
 from ansible.module_utils.gaudi.calibration import run as calibration
 from ansible.module_utils.gaudi.model.headers import Weights
 from ansible.module_utils.gaudi.pages.page import page
@@ -481,7 +481,7 @@ def test_what_the_later_releases_do_not_support_either(release: str, argument: s
         ({"extra_environment": {"VLLM_TARGET_DEVICE": "tpu"}}, TPU),
     ],
 )
-def test_what_the_manuals_have_and_nobody_built_is_said(options: dict[str, Any], part: Absent) -> None:
+def test_what_the_manuals_have_and_nobody_built_is_said(options: dict[str, Any], part: MissingFeature) -> None:
     sentence(part.sentence, **options)
 
 

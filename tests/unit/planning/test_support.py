@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.catalogue.entries import CardType, ModelEntry, R
 from ansible.module_utils.gaudi.model.size import loaded_bytes, parameters
 from ansible.module_utils.gaudi.planning.elsewhere import asks_for_another
 from ansible.module_utils.gaudi.planning.many import plan_all
-from ansible.module_utils.gaudi.planning.support import NO_CLASS, Answer, alike, as_text, every_release
+from ansible.module_utils.gaudi.planning.support import NO_CLASS, ReleaseSupport, alike, as_text, every_release
 from ansible.module_utils.gaudi.request.node import Node
 
 from action_plugins.model_support import DESCRIBED, MACHINES, topologies
@@ -44,7 +44,7 @@ DEEPSEEK = {
 }
 
 
-def answers(request: dict[str, Any], where: str = "oam8", card: str = "HL-225") -> dict[str, Answer]:
+def answers(request: dict[str, Any], where: str = "oam8", card: str = "HL-225") -> dict[str, ReleaseSupport]:
     """The answer of each release on a machine with cards of one type."""
     topology = json.loads(json.dumps(vendor.topology(where)).replace("HL-225", card))
     found = every_release(request, KNOWN, ENTRIES, CARDS, Node(topology=topology))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.base.places import is_below
-from ansible.module_utils.gaudi.catalogue.surface import Surface
+from ansible.module_utils.gaudi.catalogue.surface import ServerSurface
 from ansible.module_utils.gaudi.pages.page import page
 from ansible.module_utils.gaudi.planning.writable import LEADING, SCRATCH, VARIABLES
 
@@ -41,7 +41,7 @@ def test_what_libraries_write_has_a_place(release: str, weights: str) -> None:
     for place in plan["container"]["tmpfs"]:
         assert place["size_mib"] > 0
         assert int(place["mode"], 8) & 0o700 == 0o700
-    known = Surface(vendor.catalogue(release).release)
+    known = ServerSurface(vendor.catalogue(release).release)
     assert [name for name in VARIABLES if not known.reads(name)] == []
 
 

@@ -67,7 +67,7 @@ def spread(minimum: int, step: int, maximum: int, count: int) -> list[set[int]]:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShapeLimits:
     """What shapes are held to."""
 
     seqs: int
@@ -76,7 +76,7 @@ class Limits:
     block: int
 
 
-def prompt_may_be(old: bool, limits: Limits, shape: tuple[int, int, int]) -> bool:
+def prompt_may_be(old: bool, limits: ShapeLimits, shape: tuple[int, int, int]) -> bool:
     """Whether a prompt shape can occur; ``old`` is 0.17.1."""
     batch, query, blocks = shape
     if batch * query > limits.tokens or query > limits.length:
@@ -88,7 +88,7 @@ def prompt_may_be(old: bool, limits: Limits, shape: tuple[int, int, int]) -> boo
 
 
 def prompts(
-    old: bool, limits: Limits, batches: Iterable[int], queries: list[int], contexts: list[int], ctx_max: int | None
+    old: bool, limits: ShapeLimits, batches: Iterable[int], queries: list[int], contexts: list[int], ctx_max: int | None
 ) -> list[list[int]]:
     """All prompt shapes of three lists of values."""
     found = set()
@@ -105,7 +105,7 @@ def prompts(
     return sorted(map(list, found))
 
 
-def decodes(limits: Limits, batches: Iterable[int], pools: Iterable[int], *, contiguous: bool) -> list[list[int]]:
+def decodes(limits: ShapeLimits, batches: Iterable[int], pools: Iterable[int], *, contiguous: bool) -> list[list[int]]:
     """All decode shapes of two lists of values."""
     pools = list(pools)
     if contiguous:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.gaudi.plugin_buckets.choice import choose, variables_for
-from ansible.module_utils.gaudi.plugin_buckets.made import Buckets, buckets
-from ansible.module_utils.gaudi.plugin_buckets.padding import Padding, Prepared, padding_of
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.made import WarmupBuckets, buckets
+from ansible.module_utils.gaudi.plugin_buckets.padding import Padding, PhaseShapes, padding_of
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from hypothesis import given
 from hypothesis import strategies as st
 
-SERVER = Server(128, 4352, 2048, 128, 3000)
+SERVER = ServerSettings(128, 4352, 2048, 128, 3000)
 SHAPES = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=30)
 
 
@@ -23,12 +23,12 @@ def test_a_shape_is_looked_up_as_the_plugin_does(
     fitting = [
         shape for shape in sorted(shapes) if all(side >= least for side, least in zip(shape, wanted, strict=True))
     ]
-    assert Prepared(shapes).shape_for(*wanted) == (fitting[0] if fitting else None)
+    assert PhaseShapes(shapes).shape_for(*wanted) == (fitting[0] if fitting else None)
 
 
 def test_a_shape_for_every_batch_pads_nothing() -> None:
-    server = Server(3, 40, 20, 16, 9)
-    every = Buckets(
+    server = ServerSettings(3, 40, 20, 16, 9)
+    every = WarmupBuckets(
         "file",
         False,
         [(1, query, blocks) for query in range(1, 21) for blocks in range(4)],
@@ -62,7 +62,7 @@ def test_another_is_taken_where_it_is_better() -> None:
         "VLLM_PROMPT_QUERY_BUCKET_STEP": "512",
         "VLLM_PROMPT_CTX_BUCKET_STEP": "3",
     }
-    server = Server(1, 2048, 2048, 128, 64)
+    server = ServerSettings(1, 2048, 2048, 128, 64)
     found = choose("0.26.0", server, {**rough, "VLLM_BUCKETING_STRATEGY": "exp"})
     assert found.strategy != "exponential"
     assert found.reason.startswith(f"{found.strategy}: ")

@@ -7,19 +7,19 @@ import time
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.plugin_buckets.from_file import shapes
-from ansible.module_utils.gaudi.plugin_buckets.made import Buckets, buckets
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.made import WarmupBuckets, buckets
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden.plugin_buckets.test_cases import FILES
 
 GOOD = FILES["%FILE%"]
-SERVER = Server(16, 4096, 2048, 128, 3000)
+SERVER = ServerSettings(16, 4096, 2048, 128, 3000)
 ENVIRONMENT = {"VLLM_BUCKETING_FROM_FILE": "buckets.txt"}
 
 
-def of_file(text: str, plugin: str = "0.26.0", **more: str) -> Buckets:
+def of_file(text: str, plugin: str = "0.26.0", **more: str) -> WarmupBuckets:
     return buckets(plugin, SERVER, {**ENVIRONMENT, **more}, text)
 
 
@@ -140,7 +140,7 @@ def test_shapes_that_cannot_occur_are_left_out_and_named() -> None:
 
 def test_one_token_at_least_is_no_context() -> None:
     """34 full blocks and one token: a context of 34 blocks leaves a token for the query, one of 35 does not."""
-    server = Server(16, 34 * 128 + 1, 2048, 128, 3000)
+    server = ServerSettings(16, 34 * 128 + 1, 2048, 128, 3000)
     found = buckets("0.26.0", server, ENVIRONMENT, "(1, 128, [34, 35])\n(1, 1, 64)\n")
     assert (found.prompt, found.left_out) == ([(1, 128, 34)], [(1, 128, 35)])
 

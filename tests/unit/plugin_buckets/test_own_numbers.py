@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.plugin_buckets.made import buckets
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from . import restated
 
 BLOCK = 128
 SERVERS = st.builds(
-    Server,
+    ServerSettings,
     max_num_seqs=st.integers(1, 40),
     max_model_len=st.one_of(st.integers(129, 9000), st.sampled_from([8191, 8192, 8193])),
     max_num_batched_tokens=st.integers(1, 3000),
@@ -36,15 +36,15 @@ NUMBERS = st.lists(NUMBER, min_size=1, max_size=4).map(dict)
 MADE_BY = st.sampled_from([("0.17.1", False), ("0.21.0", False), ("0.26.0", False), ("0.21.0", True), ("0.26.0", True)])
 
 
-class Backwards(Exception):
+class BackwardsRange(Exception):
     """A range whose minimum is above its maximum."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class ServerWishes:
     """One server's wishes, and how its version reads them."""
 
-    server: Server
+    server: ServerSettings
     numbers: Mapping[str, int]
     padded: bool
     old: bool
@@ -61,7 +61,7 @@ class Asked:
 
     def values(self, ends: tuple[int, int, int], most_padding: int) -> list[int]:
         if ends[0] > ends[2]:
-            raise Backwards
+            raise BackwardsRange
         return restated.padding_aware(*ends, most_padding, 25) if self.padded else restated.linear(*ends)
 
     def decode_blocks(self) -> list[int]:
@@ -84,11 +84,11 @@ def up(value: int, by: int) -> int:
     return -(-value // by)
 
 
-def wanted(asked: Asked) -> tuple[list[list[int]], list[list[int]]]:
-    """The shapes of both phases; Backwards where a range is."""
+def wanted(asked: ServerWishes) -> tuple[list[list[int]], list[list[int]]]:
+    """The shapes of both phases; BackwardsRange where a range is."""
     server = asked.server
     tokens, length, seqs = server.max_num_batched_tokens, server.max_model_len, server.max_num_seqs
-    limits = restated.Limits(seqs, length, tokens, BLOCK)
+    limits = restated.ShapeLimits(seqs, length, tokens, BLOCK)
     query = asked.ends("PROMPT_QUERY", BLOCK, BLOCK, tokens)
     left = length - query[0]
     context = asked.ends("PROMPT_CTX", 0, 2 if asked.padded else 1, up(left, BLOCK) if asked.padded else left // BLOCK)
@@ -103,7 +103,7 @@ def wanted(asked: Asked) -> tuple[list[list[int]], list[list[int]]]:
 
 @given(MADE_BY, SERVERS, st.booleans(), NUMBERS)
 def test_numbers_of_a_dimension(
-    made_by: tuple[str, bool], server: Server, contiguous: bool, own: dict[str, int]
+    made_by: tuple[str, bool], server: ServerSettings, contiguous: bool, own: dict[str, int]
 ) -> None:
     plugin, padded = made_by
     strategy = {"VLLM_BUCKETING_STRATEGY": "pad"} if padded else {"VLLM_EXPONENTIAL_BUCKETING": "false"}
@@ -111,8 +111,8 @@ def test_numbers_of_a_dimension(
     if contiguous:
         environment["VLLM_CONTIGUOUS_PA"] = "true"
     try:
-        prompts, decodes = wanted(Asked(server, own, padded, plugin == "0.17.1", contiguous))
-    except Backwards:
+        prompts, decodes = wanted(ServerWishes(server, own, padded, plugin == "0.17.1", contiguous))
+    except BackwardsRange:
         ends = "range_backwards"
     else:
         ends = "" if prompts and decodes else "no_buckets"

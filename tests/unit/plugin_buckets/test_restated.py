@@ -6,9 +6,9 @@ import math
 
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
-from ansible.module_utils.gaudi.plugin_buckets.made import Buckets, buckets, depends_on_kv_blocks
+from ansible.module_utils.gaudi.plugin_buckets.made import WarmupBuckets, buckets, depends_on_kv_blocks
 from ansible.module_utils.gaudi.plugin_buckets.ranges import Spread, Walk
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from . import restated
 VERSIONS = st.sampled_from(["0.17.1", "0.21.0", "0.26.0"])
 LATER = st.sampled_from(["0.21.0", "0.26.0"])
 SERVERS = st.builds(
-    Server,
+    ServerSettings,
     max_num_seqs=st.integers(1, 70),
     max_model_len=st.one_of(st.integers(1, 9000), st.integers(8190, 8195), st.integers(8192, 20_000)),
     max_num_batched_tokens=st.integers(2, 5000),
@@ -27,7 +27,7 @@ SERVERS = st.builds(
 SWITCH = st.sampled_from([{}, {"VLLM_CONTIGUOUS_PA": "true"}])
 
 
-def made_or_none(plugin: str, server: Server, environment: dict[str, str]) -> Buckets | None:
+def made_or_none(plugin: str, server: ServerSettings, environment: dict[str, str]) -> WarmupBuckets | None:
     try:
         return buckets(plugin, server, environment)
     except Refusal as refused:
@@ -40,8 +40,10 @@ def up(value: int, by: int) -> int:
     return (value + by - 1) // by
 
 
-def limits_of(server: Server) -> restated.Limits:
-    return restated.Limits(server.max_num_seqs, server.max_model_len, server.max_num_batched_tokens, server.block_size)
+def limits_of(server: ServerSettings) -> restated.ShapeLimits:
+    return restated.ShapeLimits(
+        server.max_num_seqs, server.max_model_len, server.max_num_batched_tokens, server.block_size
+    )
 
 
 @given(st.integers(0, 40), st.integers(1, 40), st.integers(0, 400))
@@ -69,7 +71,7 @@ def test_exponential(minimum: int | None, step: int, maximum: int, count: int) -
 
 
 @given(VERSIONS, SERVERS, SWITCH, st.sampled_from([None, 1, 8, 60]))
-def test_linear_lists(plugin: str, server: Server, switch: dict[str, str], ctx_max: int | None) -> None:
+def test_linear_lists(plugin: str, server: ServerSettings, switch: dict[str, str], ctx_max: int | None) -> None:
     environment = {**switch, "VLLM_EXPONENTIAL_BUCKETING": "false"}
     if ctx_max is not None:
         environment["VLLM_PROMPT_CTX_BUCKET_MAX"] = str(ctx_max)
@@ -89,7 +91,7 @@ def test_linear_lists(plugin: str, server: Server, switch: dict[str, str], ctx_m
 
 
 @given(LATER, SERVERS, SWITCH)
-def test_padding_aware_lists(plugin: str, server: Server, switch: dict[str, str]) -> None:
+def test_padding_aware_lists(plugin: str, server: ServerSettings, switch: dict[str, str]) -> None:
     found = made_or_none(plugin, server, {**switch, "VLLM_BUCKETING_STRATEGY": "pad"})
     assume(found is not None)
     assert found is not None
@@ -111,7 +113,7 @@ def test_padding_aware_lists(plugin: str, server: Server, switch: dict[str, str]
 
 
 @given(VERSIONS, SERVERS, SWITCH)
-def test_exponential_lists(plugin: str, server: Server, switch: dict[str, str]) -> None:
+def test_exponential_lists(plugin: str, server: ServerSettings, switch: dict[str, str]) -> None:
     """Which ranges the versions walk through; their values are restated above."""
     found = made_or_none(plugin, server, switch)
     assume(found is not None)
@@ -144,11 +146,11 @@ def test_exponential_lists(plugin: str, server: Server, switch: dict[str, str]) 
 
 
 @given(VERSIONS, SERVERS, SWITCH, st.integers(1, 4))
-def test_speculation_only_adds(plugin: str, server: Server, switch: dict[str, str], guessed: int) -> None:
+def test_speculation_only_adds(plugin: str, server: ServerSettings, switch: dict[str, str], guessed: int) -> None:
     seeds = made_or_none(plugin, server, switch)
     assume(seeds is not None)
     assert seeds is not None
-    guessing = Server(**{**vars(server), "num_speculative_tokens": guessed})
+    guessing = ServerSettings(**{**vars(server), "num_speculative_tokens": guessed})
     found = buckets(plugin, guessing, switch)
     most = up(server.max_model_len, server.block_size)
     rows = 1 + guessed
@@ -163,7 +165,7 @@ def test_speculation_only_adds(plugin: str, server: Server, switch: dict[str, st
 
 
 @given(SERVERS.filter(lambda server: server.max_num_seqs > 1))
-def test_unified_shapes(server: Server) -> None:
+def test_unified_shapes(server: ServerSettings) -> None:
     found = buckets("0.17.1", server, {"VLLM_UNIFIED_ATTN": "1"})
     assert not (found.prompt or found.decode)
     seqs, block, length = server.max_num_seqs, server.block_size, server.max_model_len
@@ -182,9 +184,9 @@ def test_unified_shapes(server: Server) -> None:
 
 @pytest.mark.parametrize("plugin", ["0.17.1", "0.21.0", "0.26.0"])
 def test_the_kv_blocks_matter_where_they_are_read(plugin: str) -> None:
-    server = Server(128, 4352, 2048, 128, 3000)
+    server = ServerSettings(128, 4352, 2048, 128, 3000)
     assert depends_on_kv_blocks(plugin, server, {"VLLM_CONTIGUOUS_PA": "true"})
     # The reach of the exponential strategy is three times the blocks in 0.17.1, the sequences' length after it.
     assert depends_on_kv_blocks(plugin, server, {}) is (plugin == "0.17.1")
-    few = Server(128, 32_768, 2048, 128, 700)
+    few = ServerSettings(128, 32_768, 2048, 128, 700)
     assert depends_on_kv_blocks(plugin, few, {}) is (plugin != "0.21.0")

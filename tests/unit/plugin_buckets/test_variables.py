@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.plugin_buckets.made import buckets
-from ansible.module_utils.gaudi.plugin_buckets.server import Server
+from ansible.module_utils.gaudi.plugin_buckets.server import ServerSettings
 from hypothesis import given
 from hypothesis import strategies as st
 
-SERVER = Server(16, 4352, 2048, 128, 900)
-LONG = Server(16, 16_384, 2048, 128, 900)
+SERVER = ServerSettings(16, 4352, 2048, 128, 900)
+LONG = ServerSettings(16, 16_384, 2048, 128, 900)
 OLD, MIDDLE, NEW = "0.17.1", "0.21.0", "0.26.0"
 FILE = "(1, 128, 0)\n(1, 1, 64)\n"
 
@@ -19,7 +19,7 @@ PARAMETERS = ("MIN", "STEP", "MAX", "PAD_MAX", "PAD_PERCENT")
 NUMBERS = [f"VLLM_{dimension}_BUCKET_{parameter}" for dimension in DIMENSIONS for parameter in PARAMETERS]
 
 
-def without_effect(plugin: str, _server: Server | None = None, /, **environment: str) -> dict[str, str]:
+def without_effect(plugin: str, _server: ServerSettings | None = None, /, **environment: str) -> dict[str, str]:
     return dict(buckets(plugin, _server or SERVER, environment, FILE).without_effect)
 
 
@@ -76,7 +76,7 @@ def test_the_old_name_of_the_query_is_read_where_the_new_one_is_not_set() -> Non
     st.dictionaries(st.sampled_from(NUMBERS), st.sampled_from(["1", "2", "16", "32"]), max_size=6),
 )
 def test_what_is_without_effect_has_none(
-    plugin: str, server: Server, switches: dict[str, str], numbers: dict[str, str]
+    plugin: str, server: ServerSettings, switches: dict[str, str], numbers: dict[str, str]
 ) -> None:
     environment = {**switches, **numbers}
     try:
@@ -117,11 +117,11 @@ def test_what_a_server_stops_at_is_refused(plugin: str, environment: dict[str, s
 @pytest.mark.parametrize(
     ("server", "environment", "id_"),
     [
-        (Server(0, 4352, 2048, 128, 900), {}, "out_of_range"),
-        (Server(16, 4352, 2048, 128, 0), {}, "out_of_range"),
-        (Server(1, 4352, 1, 128, 900), {}, "out_of_range"),
-        (Server(16, 4352, 2000, 128, 900, mamba_chunk_size=256), {}, "tokens_not_in_chunks"),
-        (Server(1, 4352, 2048, 128, 900), {"VLLM_UNIFIED_ATTN": "1"}, "unified_one_sequence"),
+        (ServerSettings(0, 4352, 2048, 128, 900), {}, "out_of_range"),
+        (ServerSettings(16, 4352, 2048, 128, 0), {}, "out_of_range"),
+        (ServerSettings(1, 4352, 1, 128, 900), {}, "out_of_range"),
+        (ServerSettings(16, 4352, 2000, 128, 900, mamba_chunk_size=256), {}, "tokens_not_in_chunks"),
+        (ServerSettings(1, 4352, 2048, 128, 900), {"VLLM_UNIFIED_ATTN": "1"}, "unified_one_sequence"),
         # A step beyond the only query there is: the plugin ends with 0 prompt buckets.
         (
             SERVER,
@@ -139,7 +139,9 @@ def test_what_a_server_stops_at_is_refused(plugin: str, environment: dict[str, s
         ),
     ],
 )
-def test_numbers_a_server_stops_at_are_refused(server: Server, environment: dict[str, str], id_: str | None) -> None:
+def test_numbers_a_server_stops_at_are_refused(
+    server: ServerSettings, environment: dict[str, str], id_: str | None
+) -> None:
     if id_ is None:
         assert buckets(OLD, server, environment).prompt
         return
@@ -149,7 +151,7 @@ def test_numbers_a_server_stops_at_are_refused(server: Server, environment: dict
 
 
 def test_without_bucketing_there_are_no_shapes_and_nothing_to_stop_at() -> None:
-    server = Server(16, 4352, 2000, 128, 900, mamba_chunk_size=256)
+    server = ServerSettings(16, 4352, 2000, 128, 900, mamba_chunk_size=256)
     found = buckets(NEW, server, {"VLLM_ENABLE_BUCKETING": "off"})
     assert (found.strategy, found.graphs) == ("off", 0)
 

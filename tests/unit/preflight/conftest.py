@@ -28,7 +28,7 @@ QUIET: Mapping[str, Answer] = {
 }
 
 
-class Node:
+class ScriptedNode:
     """A node on which only scripted programs exist; ``ran`` is what was started, in order."""
 
     def __init__(self, answers: Mapping[str, Answer | Callable[[], Answer]]) -> None:
@@ -48,10 +48,10 @@ class Node:
         return answer() if callable(answer) else answer
 
 
-class Ran:
+class ModuleRun:
     """What a module printed, and what it started."""
 
-    def __init__(self, printed: dict[str, Any], node: Node) -> None:
+    def __init__(self, printed: dict[str, Any], node: ScriptedNode) -> None:
         self.result = printed
         self.commands = node.ran
 
@@ -59,7 +59,7 @@ class Ran:
         return self.result[key]
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., ModuleRun]
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         arguments: Mapping[str, Any],
         answers: Mapping[str, Answer | Callable[[], Answer]] | None = None,
         check: bool = False,
-    ) -> Ran:
-        node = Node({**QUIET, **(answers or {})})
+    ) -> ModuleRun:
+        node = ScriptedNode({**QUIET, **(answers or {})})
         monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _, command, **__: node.run(command))
         monkeypatch.setattr(containers, "client", lambda command, *_: node.run(command))
 
@@ -84,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", get_bin_path)
         with patch_module_args({**arguments, "_ansible_check_mode": check}), pytest.raises(SystemExit):
             module.main()
-        return Ran(json.loads(capsys.readouterr().out), node)
+        return ModuleRun(json.loads(capsys.readouterr().out), node)
 
     return start
 

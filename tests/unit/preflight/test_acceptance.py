@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.preflight import judgement
 
 from library import gaudi_preflight
 from tests.unit.host.modules import run_main
-from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, OTHER, Node, check, full, node, plan
+from tests.unit.library.test_fabric_check import CARD_TYPES, IMAGE, OTHER, FabricNode, check, full, node, plan
 from tests.unit.preflight.test_modules import LEVELS, site
 from tests.unit.preflight.test_templates import ROLES, evaluate, results, task_of
 
@@ -42,11 +42,11 @@ USER = {"pid": 1, "name": "python3", "unit": None, "container": None, "container
 
 
 @pytest.fixture(autouse=True)
-def bare(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def bare(node: FabricNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the machine that runs the tests nothing is looked at."""
     monkeypatch.setattr(gaudi_preflight, "read_text", lambda _path: "")
     monkeypatch.setattr(next_boot, "read", lambda _module: NextBoot("", "", ""))
-    monkeypatch.setattr(gaudi_preflight, "look_at_instance", lambda *_: judgement.Instance())
+    monkeypatch.setattr(gaudi_preflight, "look_at_instance", lambda *_: judgement.InstanceFacts())
     monkeypatch.setattr(gaudi_preflight, "read_containers", lambda *_: ({}, {}))
     monkeypatch.setattr(folders, "space_at", lambda path: (str(path), 1 << 60))
     assert node.folder.is_dir()
@@ -63,7 +63,7 @@ def served(*modules: int, instance: str = "one", image: str = IMAGE) -> dict[str
     }
 
 
-def refused(node: Node, *plans: dict[str, Any], follows: bool = True, **how: Any) -> list[str]:
+def refused(node: FabricNode, *plans: dict[str, Any], follows: bool = True, **how: Any) -> list[str]:
     """What the preflight says of the verdict."""
     arguments = {
         "host": "n",
@@ -81,7 +81,7 @@ def refused(node: Node, *plans: dict[str, Any], follows: bool = True, **how: Any
     return [each["message"] for each in answer["problems"] if each["id"].startswith("fabric_")]
 
 
-def test_a_failed_verdict_refuses_with_the_words_of_the_role_before_anything_is_fetched(node: Node) -> None:
+def test_a_failed_verdict_refuses_with_the_words_of_the_role_before_anything_is_fetched(node: FabricNode) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     four = served(4, 5, 6, 7)
     said = check(plans=[four])["held_back"]
@@ -94,7 +94,7 @@ def test_a_failed_verdict_refuses_with_the_words_of_the_role_before_anything_is_
 
 
 @pytest.mark.parametrize("how", [{"override": "the window is on Sunday"}, {"required": False}, {"again": True}])
-def test_who_lets_it_through_or_measures_again_is_not_refused(node: Node, how: dict[str, Any]) -> None:
+def test_who_lets_it_through_or_measures_again_is_not_refused(node: FabricNode, how: dict[str, Any]) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     check()
     assert refused(node, served(4, 5, 6, 7))
@@ -115,7 +115,7 @@ def test_the_role_says_how_is_measured_as_the_role_that_measures_is_told() -> No
         assert told == {**HOW, "demo": demo, "external_mtu": 9000}
 
 
-def test_a_card_that_computes_wrongly_is_refused_until_a_reboot_has_it_checked_again(node: Node) -> None:
+def test_a_card_that_computes_wrongly_is_refused_until_a_reboot_has_it_checked_again(node: FabricNode) -> None:
     """As of an IOMMU that is set right: nothing is known before the role has checked."""
     node.computes, node.wrong = True, [5]
     said = check(plans=[served(5)], compute=True, compute_program="print()")["held_back"]
@@ -129,14 +129,14 @@ def test_a_card_that_computes_wrongly_is_refused_until_a_reboot_has_it_checked_a
     assert len(node.computed) == 1
 
 
-def test_a_running_instance_goes_on(node: Node) -> None:
+def test_a_running_instance_goes_on(node: FabricNode) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     check()
     node.active = "active"
     assert refused(node, served(4, 5, 6, 7)) == []
 
 
-def test_what_is_missing_damaged_or_stale_is_work_to_come(node: Node) -> None:
+def test_what_is_missing_damaged_or_stale_is_work_to_come(node: FabricNode) -> None:
     four = served(4, 5, 6, 7)
     assert refused(node, four) == []
     (node.folder / "acceptance.json").write_text("{")
@@ -152,7 +152,7 @@ def test_what_is_missing_damaged_or_stale_is_work_to_come(node: Node) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"image": False}, {"others": {OTHER: "sha256:9"}}])
-def test_an_image_that_is_to_come_or_another_one_makes_it_stale(node: Node, changes: dict[str, Any]) -> None:
+def test_an_image_that_is_to_come_or_another_one_makes_it_stale(node: FabricNode, changes: dict[str, Any]) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     check()
     for name, value in changes.items():
@@ -160,7 +160,7 @@ def test_an_image_that_is_to_come_or_another_one_makes_it_stale(node: Node, chan
     assert refused(node, served(4, 5, 6, 7, image=OTHER if "others" in changes else IMAGE)) == []
 
 
-def test_a_fault_that_is_still_there_is_refused_and_one_that_is_gone_is_not(node: Node) -> None:
+def test_a_fault_that_is_still_there_is_refused_and_one_that_is_gone_is_not(node: FabricNode) -> None:
     node.down = [(5, 9)]
     said = check(plans=[served(4, 5)])["held_back"]
     node.image = False
@@ -169,14 +169,16 @@ def test_a_fault_that_is_still_there_is_refused_and_one_that_is_gone_is_not(node
     assert refused(node, served(4, 5)) == []
 
 
-def test_cards_across_groups_are_refused_where_the_groups_were_measured(node: Node) -> None:
+def test_cards_across_groups_are_refused_where_the_groups_were_measured(node: FabricNode) -> None:
     node.name, node.tells_ports = "HL-338", False
     said = check(plans=[served(2, 5)])["held_back"]
     assert refused(node, served(2, 5)) == said
     assert "several groups" in said[0]
 
 
-def test_an_image_that_nobody_can_look_into_is_left_to_the_role(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_nobody_can_look_into_is_left_to_the_role(
+    node: FabricNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     check()
     monkeypatch.setattr(containers, "client", lambda *_: (1, "", "no runtime"))

@@ -13,9 +13,16 @@ import pytest
 import yaml
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.catalogue.entries import CardType
-from ansible.module_utils.gaudi.host.cmdline import Needed
+from ansible.module_utils.gaudi.host.cmdline import NeededArgument
 from ansible.module_utils.gaudi.preflight import compatibility
-from ansible.module_utils.gaudi.preflight.compatibility import Card, Found, Image, Levels, Mismatch, Release
+from ansible.module_utils.gaudi.preflight.compatibility import (
+    ImageFacts,
+    Levels,
+    Mismatch,
+    NodeFacts,
+    Release,
+    TopologyCard,
+)
 
 from plugin_utils import releases
 from simulator.standins import description
@@ -47,12 +54,12 @@ def spi(version: str, generation: str = "gaudi3") -> str:
     return f"hl-{generation}-{version}-sec-9"
 
 
-def cards(name: str = "HL-325L", **facts: Any) -> tuple[Card, ...]:
+def cards(name: str = "HL-325L", **facts: Any) -> tuple[TopologyCard, ...]:
     facts = {"generation": "gaudi3", "spi": spi("1.22.0-fw-61.3.2"), **facts}
-    return tuple(Card(module, name, **facts) for module in range(8))
+    return tuple(TopologyCard(module, name, **facts) for module in range(8))
 
 
-RIGHT = Found(
+RIGHT = NodeFacts(
     system="ubuntu24.04",
     title="Ubuntu 24.04.2 LTS",
     kernel="6.8.0-45-generic",
@@ -64,14 +71,14 @@ RIGHT = Found(
         "habanalabs-dkms": "1.22.2-32",
         "docker-ce": "5:29.1.5-1~ubuntu.24.04~noble",
     },
-    images={IMAGE: Image("1.22.2.32", "3.10.12")},
+    images={IMAGE: ImageFacts("1.22.2.32", "3.10.12")},
 )
 # Release 1.24 has no file yet; the rule is of its release note.
 R124 = Release("1.24", {"release": "1.24.0"})
 PAIR = {"generation": "gaudi2", "spi": spi("1.21.2-fw-59.3.1", "gaudi2"), "boot_fit": spi("1.20.1-fw-58.1.1", "gaudi2")}
 
 
-def judge(found: Found, against: Release | None = None, *allowed: str) -> list[Mismatch]:
+def judge(found: NodeFacts, against: Release | None = None, *allowed: str) -> list[Mismatch]:
     return compatibility.judge(found, against or release(), LEVELS, allowed)
 
 
@@ -80,7 +87,7 @@ def with_package(name: str, version: str) -> dict[str, Any]:
 
 
 def named(version: str) -> dict[str, Any]:
-    return {"images": {IMAGE.replace("1.22.2", version): Image()}}
+    return {"images": {IMAGE.replace("1.22.2", version): ImageFacts()}}
 
 
 FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
@@ -107,7 +114,12 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ("warm-up", {"cold": {"chat": ""}}, None, ["skip_warmup of chat with no recipe cache"]),
     (
         "iommu",
-        {"kernel_lacks": (Needed("intel_iommu=on", "correctness", "x"), Needed("iommu=pt", "correctness", "x"))},
+        {
+            "kernel_lacks": (
+                NeededArgument("intel_iommu=on", "correctness", "x"),
+                NeededArgument("iommu=pt", "correctness", "x"),
+            )
+        },
         None,
         ["6.8.0-45-generic started without them, wanted intel_iommu=on iommu=pt on its", "playbooks/tune_host.yml"],
     ),
@@ -153,14 +165,19 @@ FAULTS: list[tuple[str, dict[str, Any], Release | None, list[str]]] = [
     ),
     (
         "image",
-        {"images": {IMAGE: Image("1.21.3.57")}},
+        {"images": {IMAGE: ImageFacts("1.21.3.57")}},
         None,
         ["habana-torch-plugin 1.21.3.57 in vault", "wanted 1.22.2"],
     ),
     ("image", named("1.21.3"), None, ["found 1.21.3 in the name of vault", "Correct serving_image_ref"]),
     # What is pulled later is refused for the same: a patch release has an image of its own.
     ("image", named("1.22.1"), None, ["found 1.22.1 in the name of"]),
-    ("image-python", {"images": {IMAGE: Image(python="3.12.3")}}, None, ["Python 3.12.3 in vault", "3.10 or 3.11"]),
+    (
+        "image-python",
+        {"images": {IMAGE: ImageFacts(python="3.12.3")}},
+        None,
+        ["Python 3.12.3 in vault", "3.10 or 3.11"],
+    ),
     (
         "card-type",
         {"cards": cards("HL-205", generation="gaudi1", spi=None)},
@@ -224,7 +241,9 @@ def test_what_is_right_passes() -> None:
 
 
 def test_a_node_that_says_nothing_and_a_release_that_says_nothing_are_not_judged() -> None:
-    assert not [name for name in releases.names() if judge(Found(), release(name)) or judge(RIGHT, Release(name, {}))]
+    assert not [
+        name for name in releases.names() if judge(NodeFacts(), release(name)) or judge(RIGHT, Release(name, {}))
+    ]
 
 
 def test_every_release_has_its_values_and_their_source() -> None:
@@ -272,11 +291,11 @@ def refused_of(machine: str) -> tuple[list[str], list[str]]:
 def test_hl_smi_says_the_same_of_two_releases_and_the_driver_decides() -> None:
     """hl-smi prints hl-1.24.0-fw-62.6.2.0 on 1.24.0 and on 1.24.1: nothing of it is compared."""
     wanted = Release("1.24.1", {"release": "1.24.1", "driver": "1.24.1-482"})
-    right = Found(driver="1.24.1-b336d5e", nic_drivers=frozenset({"1.24.1-b336d5e"}))
+    right = NodeFacts(driver="1.24.1-b336d5e", nic_drivers=frozenset({"1.24.1-b336d5e"}))
     assert judge(right, wanted) == []
-    (mismatch,) = judge(Found(driver="1.24.0-0000abc"), wanted)
+    (mismatch,) = judge(NodeFacts(driver="1.24.0-0000abc"), wanted)
     assert mismatch.check.name == "driver-build"
-    assert not [field.name for field in dataclasses.fields(Found) if "smi" in field.name]
+    assert not [field.name for field in dataclasses.fields(NodeFacts) if "smi" in field.name]
 
 
 @pytest.mark.parametrize(
@@ -293,7 +312,7 @@ def test_hl_smi_says_the_same_of_two_releases_and_the_driver_decides() -> None:
 def test_the_rule_about_firmware_holds_for_its_pair_and_release_alone(
     changes: dict[str, Any], against: Release
 ) -> None:
-    assert judge(Found(cards=cards("HL-225", **{**PAIR, **changes})), against) == []
+    assert judge(NodeFacts(cards=cards("HL-225", **{**PAIR, **changes})), against) == []
 
 
 NEWER = "1.22.0-fw-61.4.2"
@@ -312,7 +331,7 @@ def test_firmware_is_shown_beside_the_releases_where_both_are_known() -> None:
 
 
 def test_the_rule_about_firmware_holds_for_all_of_1_24() -> None:
-    found = Found(cards=cards("HL-225", **PAIR))
+    found = NodeFacts(cards=cards("HL-225", **PAIR))
     (mismatch,) = judge(found, Release("1.24.1", {"release": "1.24.1"}))
     assert mismatch.refused
     assert "on modules 0, 1, 2, 3, 4, 5, 6, 7" in mismatch.row.found
@@ -342,19 +361,19 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
 
 @pytest.mark.parametrize("recorded", [{}, {"packages": []}, {"packages": {"habana-torch-plugin": 1}, "python": 3}])
 def test_a_record_of_images_that_says_something_else_says_nothing(recorded: dict[str, Any]) -> None:
-    assert compatibility.image(recorded) == Image()
+    assert compatibility.image(recorded) == ImageFacts()
 
 
 def test_what_is_recorded_of_an_image_is_taken() -> None:
     recorded = {"packages": {"vllm": "0.9", "habana-torch-plugin": "1.22.2.32"}, "python": "3.10.12"}
-    assert compatibility.image(recorded) == Image("1.22.2.32", "3.10.12")
+    assert compatibility.image(recorded) == ImageFacts("1.22.2.32", "3.10.12")
 
 
 def test_a_card_that_nobody_knows_is_not_judged_by_its_type() -> None:
     """The reading of the cards says that it is unknown."""
     (card,) = compatibility.cards([{"module_id": 0, "name": "HL-999"}], TYPES)
-    assert card == Card(0, "HL-999", None)
-    assert judge(Found(cards=(card,))) == []
+    assert card == TopologyCard(0, "HL-999", None)
+    assert judge(NodeFacts(cards=(card,))) == []
 
 
 def test_the_document_has_the_checks_of_the_catalogue() -> None:

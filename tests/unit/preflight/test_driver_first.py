@@ -14,7 +14,7 @@ from ansible.module_utils.gaudi.cards.sources import PciCard, Sources
 from ansible.module_utils.gaudi.driver.decision import Steps
 from ansible.module_utils.gaudi.node.driver import next_boot
 from ansible.module_utils.gaudi.preflight import driver_first
-from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, Check, Mismatch, Row
+from ansible.module_utils.gaudi.preflight.compatibility import JUDGES, CompatibilityCheck, Mismatch, Row
 
 from filter_plugins.nodes_at_once import nodes_at_once, nodes_refusing, nodes_without_driver
 from filter_plugins.summary_lines import summary_lines
@@ -31,7 +31,7 @@ NO_HEADERS = Refusal("kernel_headers_not_offered", "Kernel 6.8.0-45-generic has 
 
 
 def mismatch(name: str) -> Mismatch:
-    return Mismatch(Check(name, "refuse", "", ""), Row("this", "that", "Do it."))
+    return Mismatch(CompatibilityCheck(name, "refuse", "", ""), Row("this", "that", "Do it."))
 
 
 def told(

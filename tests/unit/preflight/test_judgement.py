@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.gaudi.base.places import Room
-from ansible.module_utils.gaudi.host.iommu import Group
+from ansible.module_utils.gaudi.host.iommu import IommuGroup
 from ansible.module_utils.gaudi.preflight import checks, compatibility, judgement
 from ansible.module_utils.gaudi.preflight.checks import Problem
 from ansible.module_utils.gaudi.preflight.driver_first import DriverFirst
-from ansible.module_utils.gaudi.preflight.judgement import Coming, Engine, Instance, Seen, Space
+from ansible.module_utils.gaudi.preflight.judgement import (
+    ContainerFacts,
+    InstanceFacts,
+    MissingWeights,
+    PreflightFacts,
+    Space,
+)
 from ansible.module_utils.gaudi.weights import source_plan
 
 from tests.unit.preflight.test_modules import LEVELS, preflight
@@ -22,13 +28,13 @@ from tests.unit.preflight.test_modules import LEVELS, preflight
 ROOT = Path(__file__).resolve().parents[3]
 NO_DRIVER_COMES = DriverFirst()
 ROOM = Space("/data", 10)
-NODE = Seen(
+NODE = PreflightFacts(
     topology={"cards": [{"module_id": 0}] * 8, "findings": []},
     clock=0.0,
     os_release="ID=debian\nVERSION_ID=12\n",
-    instances={"one": Instance()},
+    instances={"one": InstanceFacts()},
     weights={"/data/models/m": ""},
-    engine=Engine(images=frozenset({"image"})),
+    engine=ContainerFacts(images=frozenset({"image"})),
 )
 PLAN: dict[str, Any] = {
     "instance": "one",
@@ -44,7 +50,7 @@ FETCH = {"directory": "m", "repositories": {"huggingface": {"repository": "o/m"}
 
 
 def judge(
-    seen: Seen = NODE, plan: dict[str, Any] = PLAN, driver: DriverFirst = NO_DRIVER_COMES, **changes: Any
+    seen: PreflightFacts = NODE, plan: dict[str, Any] = PLAN, driver: DriverFirst = NO_DRIVER_COMES, **changes: Any
 ) -> dict[str, Any]:
     asked = {**DEFAULTS, **preflight(plans=[plan], controller_time=0.0), "reserved": {}, **changes}
     return judgement.judge(asked, seen, compatibility.Levels.from_document(LEVELS), driver)
@@ -89,12 +95,12 @@ def test_a_node_that_has_everything_has_no_problem() -> None:
         ({"clock": 1e6}, "clock"),
         ({"os_release": "ID=arch\n"}, "system-unknown"),
         ({"weights": {}, "space": {"/data/models/m": Space("/data", 5)}}, "weights"),
-        ({"engine": Engine(), "space": {"/var/lib/docker": ROOM}}, "disk"),
+        ({"engine": ContainerFacts(), "space": {"/var/lib/docker": ROOM}}, "disk"),
         ({"engine_problems": [Problem("daemon_json", "x")]}, "daemon_json"),
-        ({"instances": {"one": Instance(keys=["bob"])}}, "keys"),
-        ({"instances": {"one": Instance(lacking=["/x"])}}, "files"),
-        ({"instances": {"one": Instance(unknown_host="no such name")}}, "host"),
-        ({"engine": Engine(images=frozenset({"image"}), renamed={"one": "other"})}, "container"),
+        ({"instances": {"one": InstanceFacts(keys=["bob"])}}, "keys"),
+        ({"instances": {"one": InstanceFacts(lacking=["/x"])}}, "files"),
+        ({"instances": {"one": InstanceFacts(unknown_host="no such name")}}, "host"),
+        ({"engine": ContainerFacts(images=frozenset({"image"}), renamed={"one": "other"})}, "container"),
     ],
 )
 def test_each_reading_that_is_wrong_is_one_problem(changes: dict[str, Any], problem: str) -> None:
@@ -104,11 +110,11 @@ def test_each_reading_that_is_wrong_is_one_problem(changes: dict[str, Any], prob
 def test_a_hubs_id_does_not_serve_another_repository_of_the_same_name() -> None:
     asked: dict[str, Any] = {"source_plans": {"one": [{"fetch": FETCH, "convert": None}]}}
     by_id = {**PLAN, "model": None}
-    of_others = replace(NODE, instances={"one": Instance(repository="evil/m")})
+    of_others = replace(NODE, instances={"one": InstanceFacts(repository="evil/m")})
     judged = judge(of_others, by_id, **asked)
     assert ids(judged) == ["weights_of_another"]
     assert "was fetched from evil/m" in judged["report"]
-    assert ids(judge(replace(NODE, instances={"one": Instance(repository="o/m")}), by_id, **asked)) == []
+    assert ids(judge(replace(NODE, instances={"one": InstanceFacts(repository="o/m")}), by_id, **asked)) == []
     # A path says itself what is served.
     assert ids(judge(of_others, by_id)) == []
     # A folder that somebody brought there by hand.
@@ -123,24 +129,26 @@ def test_a_path_without_sbin_is_refused_where_something_is_installed(path: str) 
     node = replace(NODE, path=path)
     assert ids(judge(node)) == []
     assert ids(judge(node, driver=DriverFirst(first=True))) == ["path_without_sbin"]
-    (problem,) = judge(replace(node, engine=Engine(silent="no engine", images=frozenset({"image"}))))["problems"]
+    (problem,) = judge(replace(node, engine=ContainerFacts(silent="no engine", images=frozenset({"image"}))))[
+        "problems"
+    ]
     assert "secure_path" in problem["message"]
     assert ids(judge(replace(node, path=f"{path}:/sbin"), driver=DriverFirst(first=True))) == []
 
 
 def test_an_engine_that_is_refused_is_not_also_told_to_be_installed_by_this_project() -> None:
-    silent = replace(NODE, engine=Engine(silent="docker ps failed", images=frozenset({"image"})))
+    silent = replace(NODE, engine=ContainerFacts(silent="docker ps failed", images=frozenset({"image"})))
     refused = replace(silent, engine_problems=[Problem("engine_does_not_start", "docker.service has failed.")])
     told = [[line for line in judge(node)["findings"] if "docker ps failed" in line] for node in (silent, refused)]
     assert [len(lines) for lines in told] == [1, 0]
 
 
 RULES = yaml.safe_load((ROOT / "catalog/host.yml").read_text(encoding="utf-8"))["kernel_arguments"]
-TRANSLATED = Group("0000:33:00.0", "40", "DMA-FQ", 3, "habanalabs")
-PASSED = Group("0000:34:00.0", "41", "identity", 1, "habanalabs")
+TRANSLATED = IommuGroup("0000:33:00.0", "40", "DMA-FQ", 3, "habanalabs")
+PASSED = IommuGroup("0000:34:00.0", "41", "identity", 1, "habanalabs")
 
 
-def of_1_24(groups: Sequence[Group], cmdline: str = "ro quiet", **changes: Any) -> dict[str, Any]:
+def of_1_24(groups: Sequence[IommuGroup], cmdline: str = "ro quiet", **changes: Any) -> dict[str, Any]:
     """A Debian node with the release whose driver needs passthrough."""
     node = replace(NODE, kernel="6.1.0-53-amd64", groups=groups, cmdline=cmdline)
     return judge(node, kernel_rules=RULES, **{"release": "1.24.1", **changes})
@@ -152,7 +160,7 @@ def test_one_card_behind_an_iommu_that_translates_is_refused_from_1_24_on() -> N
     (problem,) = judged["problems"]
     assert "found iommu_group/type DMA-FQ of 0000:33:00.0 (module 3), wanted identity" in problem["message"]
     assert "playbooks/tune_host.yml with host_tuning_reboot=if_needed" in problem["message"]
-    assert ids(of_1_24([PASSED, Group("0000:35:00.0")])) == []
+    assert ids(of_1_24([PASSED, IommuGroup("0000:35:00.0")])) == []
     assert ids(of_1_24([TRANSLATED], release="1.23")) == []
     # What the release's file says counts, whatever the release is called here.
     assert ids(of_1_24([TRANSLATED], release="ours", software={"release": "1.24.0"})) == ["iommu"]
@@ -206,8 +214,8 @@ def test_where_host_tuning_follows_only_what_it_cannot_mend_is_refused(
 
 def test_what_is_read_of_space_is_what_is_judged() -> None:
     asked = {**DEFAULTS, "plans": [PLAN], "weights_reserve": 1}
-    coming = Coming({"fetch": FETCH, "convert": None, "instance": "one"}, 10, 0, exists=False, occupied=False)
-    seen = replace(NODE, weights={}, engine=Engine(), coming=[coming], python="3.11")
+    coming = MissingWeights({"fetch": FETCH, "convert": None, "instance": "one"}, 10, 0, exists=False, occupied=False)
+    seen = replace(NODE, weights={}, engine=ContainerFacts(), coming=[coming], python="3.11")
     assert judgement.places(asked, seen) == {"/var/lib/docker", "/data/models/m", "/data/models"}
     # A configuration that cannot be read does not tell where images are; that is a problem of its own.
     assert judgement.places(asked, replace(seen, data_root="")) == {"/data/models/m", "/data/models"}
@@ -245,7 +253,7 @@ def test_an_instance_that_nothing_is_planned_for_and_that_has_lost_its_weights_i
 
 
 def test_the_driver_s_packages_and_an_image_are_added_up() -> None:
-    seen = replace(NODE, engine=Engine(), space={"/var/lib/docker": Space("/", 20)})
+    seen = replace(NODE, engine=ContainerFacts(), space={"/var/lib/docker": Space("/", 20)})
     driver = DriverFirst(rooms=(Room("the driver's packages", "/var/cache/apt/archives", "/", 12, 20),))
     (problem,) = judge(seen, driver=driver, image_bytes=9)["problems"]
     assert problem["message"].startswith("20 bytes are free on /, but 12 bytes for the driver's packages")

@@ -26,7 +26,7 @@ from ansible.module_utils.gaudi.weights import record as weights
 from library import docker_daemon_json, gaudi_preflight, serving_image
 from plugin_utils import releases
 from tests.unit.node.damages import DAMAGES, damage
-from tests.unit.preflight.conftest import PS, Answer, Ran, Run
+from tests.unit.preflight.conftest import PS, Answer, ModuleRun, Run
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [docker_daemon_json, gaudi_preflight, serving_image]
@@ -978,7 +978,7 @@ def fetching(root: Path, **changes: Any) -> dict[str, Any]:
 HERE = {"docker image": (0, "sha256:1", ""), sys.executable: (0, "3.11\n", "")}
 
 
-def ids(ran: Ran) -> list[str]:
+def ids(ran: ModuleRun) -> list[str]:
     return [problem["id"] for problem in ran["problems"]]
 
 

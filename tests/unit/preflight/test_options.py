@@ -19,7 +19,7 @@ from action_plugins import role_options as action
 from library import gaudi_preflight
 from library import role_options as page
 from plugin_utils import role_options
-from tests.unit.node.outside import Authority
+from tests.unit.node.outside import CertificateAuthority
 from tests.unit.preflight.conftest import Run
 from tests.unit.preflight.test_modules import HERE, preflight
 from tests.unit.preflight.test_templates import trusted
@@ -183,7 +183,9 @@ def test_what_a_role_reports_itself_is_left_to_it() -> None:
 
 def test_every_default_is_what_its_option_asks_for() -> None:
     declared = role_options.declared()
-    host = role_options.Host(DataLoader(), {"gaudi_weights_root": "/data/models", "gaudi_image_registry": "r.example"})
+    host = role_options.HostOptions(
+        DataLoader(), {"gaudi_weights_root": "/data/models", "gaudi_image_registry": "r.example"}
+    )
     said = []
     for name in declared.defaults:
         read = host.read(name)
@@ -194,12 +196,12 @@ def test_every_default_is_what_its_option_asks_for() -> None:
 
 def test_the_example_is_right_with_every_line_that_a_site_may_uncomment(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=[a-z]+_[a-z_]+:|  -)", "", EXAMPLE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    (tmp_path / "ca.pem").write_text(Authority().pem)
+    (tmp_path / "ca.pem").write_text(CertificateAuthority().pem)
     text = text.replace("/etc/site/ca.pem", str(tmp_path / "ca.pem"))
     vault = dict.fromkeys(re.findall(r"\bvault_[a-z_]+", text), "k" * 20)
     site = {**trusted(yaml.safe_load(text)), **vault, "storage_address": "10.0.0.1"}
     site.pop("gaudi_weights_address")
-    host = role_options.Host(DataLoader(), site)
+    host = role_options.HostOptions(DataLoader(), site)
     problems, findings, wrong = action.judged(host)
     assert (problems, findings, wrong) == ([], [], set())
     assert len(list(host.given())) > 20
@@ -207,7 +209,7 @@ def test_the_example_is_right_with_every_line_that_a_site_may_uncomment(tmp_path
 
 def test_defaults_that_imported_roles_bring_are_nobodys_values() -> None:
     """serve.yml imports its roles: the defaults of all are among the host's variables, and some cannot be read yet."""
-    host = role_options.Host(DataLoader(), dict(role_options.declared().defaults))
+    host = role_options.HostOptions(DataLoader(), dict(role_options.declared().defaults))
     assert action.judged(host) == ([], [], set())
 
 
@@ -225,7 +227,7 @@ def test_defaults_that_imported_roles_bring_are_nobodys_values() -> None:
 )
 def test_a_key_of_packages_is_told_from_another(name: str, known: dict[str, str], refused: bool) -> None:
     given = {name: "http://mirror.example/key.asc"} | {f"{name}_{key}": value for key, value in known.items()}
-    problems, _, _ = action.judged(role_options.Host(DataLoader(), given))
+    problems, _, _ = action.judged(role_options.HostOptions(DataLoader(), given))
     assert [problem.id for problem in problems] == ["option"] * refused
 
 
@@ -240,7 +242,7 @@ def test_a_key_of_packages_is_told_from_another(name: str, known: dict[str, str]
     ],
 )
 def test_an_image_is_not_pushed_to_docker_hub_by_default(said: dict[str, Any], refused: bool) -> None:
-    host = role_options.Host(DataLoader(), {f"serving_image_{key}": value for key, value in said.items()})
+    host = role_options.HostOptions(DataLoader(), {f"serving_image_{key}": value for key, value in said.items()})
     problems, _, _ = action.judged(host)
     assert [problem.id for problem in problems] == ["option"] * refused
     assert all("would be pushed to Docker Hub" in problem.message for problem in problems)
@@ -261,7 +263,7 @@ def test_an_image_is_not_pushed_to_docker_hub_by_default(said: dict[str, Any], r
 )
 def test_a_build_is_not_sent_to_the_nodes_loopback(said: dict[str, Any], refused: bool) -> None:
     site = {f"serving_image_{key}": value for key, value in {"build": True, **said}.items()}
-    problems, _, _ = action.judged(role_options.Host(DataLoader(), site))
+    problems, _, _ = action.judged(role_options.HostOptions(DataLoader(), site))
     assert [problem.id for problem in problems] == ["option"] * refused
     assert all("which is the node's own loopback" in problem.message for problem in problems)
     # The first one that is said here is the wrong one.
@@ -285,7 +287,7 @@ def test_a_build_is_not_sent_to_the_nodes_loopback(said: dict[str, Any], refused
 )
 def test_a_mistyped_address_of_a_build_is_refused_before_anything_is_built(said: dict[str, Any], words: str) -> None:
     site = {f"serving_image_{key}": value for key, value in said.items()}
-    problems, _, wrong = action.judged(role_options.Host(DataLoader(), site))
+    problems, _, wrong = action.judged(role_options.HostOptions(DataLoader(), site))
     assert [problem.message[: len(words)] for problem in problems] == [words]
     assert wrong == set(site)
     assert "hidden" not in str(problems)
@@ -294,10 +296,10 @@ def test_a_mistyped_address_of_a_build_is_refused_before_anything_is_built(said:
 def test_a_key_of_packages_for_no_source_is_refused_before_anything_is_built() -> None:
     lines = ("-----BEGIN PGP PUBLIC KEY BLOCK-----", "", "mQINBFit", "=abcd", "-----END PGP PUBLIC KEY BLOCK-----", "")
     site = {"serving_image_apt_key": "\n".join(lines)}
-    problems, _, _ = action.judged(role_options.Host(DataLoader(), site))
+    problems, _, _ = action.judged(role_options.HostOptions(DataLoader(), site))
     assert [problem.message.partition(" is trusted")[0] for problem in problems] == ["serving_image_apt_key"]
     site["serving_image_apt_sources"] = "deb http://mirror/ubuntu noble main\n"
-    assert not action.judged(role_options.Host(DataLoader(), site))[0]
+    assert not action.judged(role_options.HostOptions(DataLoader(), site))[0]
 
 
 @pytest.mark.parametrize(
@@ -311,14 +313,14 @@ def test_a_key_of_packages_for_no_source_is_refused_before_anything_is_built() -
 )
 def test_addresses_of_a_build_that_are_right(said: dict[str, Any]) -> None:
     site = {f"serving_image_{key}": value for key, value in said.items()}
-    assert not action.judged(role_options.Host(DataLoader(), site))[0]
+    assert not action.judged(role_options.HostOptions(DataLoader(), site))[0]
 
 
 @pytest.mark.parametrize(
     ("address", "refused"), [("10.20.0.11", False), ("gpu-1.example", False), ("fd00::1", True), ("[fd00::1]", True)]
 )
 def test_weights_are_given_at_an_address_that_can_be_listened_at_alone(address: str, refused: bool) -> None:
-    host = role_options.Host(DataLoader(), {"gaudi_weights_address": address})
+    host = role_options.HostOptions(DataLoader(), {"gaudi_weights_address": address})
     problems, _, _ = action.judged(host)
     assert ["a host name or an address of IPv4" in problem.message for problem in problems] == [True] * refused
 
@@ -336,7 +338,7 @@ def test_our_own_inventories_are_right() -> None:
         site = trusted(yaml.safe_load(path.read_text(encoding="utf-8")))
         # What a scope's inventory adds.
         scope = {"simulator_apt_key": ""}
-        problems, findings, _ = action.judged(role_options.Host(DataLoader(), {**scope, **site}))
+        problems, findings, _ = action.judged(role_options.HostOptions(DataLoader(), {**scope, **site}))
         # Simulated hosts that ask for an account have no certificates.
         others = [said for said in findings if not (ROOT / "molecule" in path.parents and "without TLS" in said)]
         offenders += [f"{path.relative_to(ROOT)}: {said}" for said in (*problems, *others)]
@@ -346,7 +348,7 @@ def test_our_own_inventories_are_right() -> None:
 def test_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ansible imports the action before it forks: its workers have what was read."""
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: pytest.fail("a file was read again"))
-    assert role_options.Host(DataLoader(), {}).read("host_tuning_hugepages").value == 15000
+    assert role_options.HostOptions(DataLoader(), {}).read("host_tuning_hugepages").value == 15000
     assert action.DECLARED is role_options.declared()
 
 

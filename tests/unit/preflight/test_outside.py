@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from library import gaudi_preflight
-from tests.unit.node.outside import Key, Proxied, proxy, serving
-from tests.unit.preflight.conftest import Ran, Run
+from tests.unit.node.outside import AccountProxy, KeyServer, proxy, serving
+from tests.unit.preflight.conftest import ModuleRun, Run
 from tests.unit.preflight.test_contracts import ROOT, load
 from tests.unit.preflight.test_modules import HERE, fetching, ids, plan, preflight
 from tests.unit.preflight.test_templates import evaluate, results
@@ -20,7 +20,7 @@ HUB = "https://hub.example"
 
 
 @pytest.fixture
-def site() -> Iterator[tuple[str, Proxied]]:
+def site() -> Iterator[tuple[str, AccountProxy]]:
     with proxy() as (address, seen):
         yield address, seen
 
@@ -37,7 +37,7 @@ def hubs(*addresses: str, endpoint: str = HUB) -> list[dict[str, str]]:
     ]
 
 
-def fetched(run: Run, root: Path, *, alone: bool = True, check: bool = True, **given: Any) -> Ran:
+def fetched(run: Run, root: Path, *, alone: bool = True, check: bool = True, **given: Any) -> ModuleRun:
     ran = run(gaudi_preflight, {**fetching(root), "alone": alone, **given}, HERE, check)
     assert "p%40ss" not in json.dumps(ran.result) and "p@ss" not in json.dumps(ran.result)
     return ran
@@ -45,7 +45,7 @@ def fetched(run: Run, root: Path, *, alone: bool = True, check: bool = True, **g
 
 @pytest.mark.parametrize("check", [True, False])
 def test_a_proxy_that_denies_is_refused_before_weights_are_fetched_through_it(
-    run: Run, tmp_path: Path, site: tuple[str, Proxied], check: bool
+    run: Run, tmp_path: Path, site: tuple[str, AccountProxy], check: bool
 ) -> None:
     ran = fetched(run, tmp_path, weights_hubs=hubs(wrong(site[0])), check=check)
     assert ids(ran) == ["weights_behind_proxy"]
@@ -53,21 +53,21 @@ def test_a_proxy_that_denies_is_refused_before_weights_are_fetched_through_it(
         assert part in ran["report"]
 
 
-def test_a_node_that_another_may_supply_is_warned(run: Run, tmp_path: Path, site: tuple[str, Proxied]) -> None:
+def test_a_node_that_another_may_supply_is_warned(run: Run, tmp_path: Path, site: tuple[str, AccountProxy]) -> None:
     ran = fetched(run, tmp_path, weights_hubs=hubs(wrong(site[0])), alone=False)
     assert ids(ran) == []
     assert [said for said in ran["findings"] if "(407)" in said]
 
 
-def test_one_hub_that_may_be_asked_is_enough(run: Run, tmp_path: Path, site: tuple[str, Proxied]) -> None:
+def test_one_hub_that_may_be_asked_is_enough(run: Run, tmp_path: Path, site: tuple[str, AccountProxy]) -> None:
     for other in ("", "socks5://127.0.0.1:1", site[0]):
-        with serving(Key) as port:
+        with serving(KeyServer) as port:
             both = [*hubs(wrong(site[0])), *hubs(other, endpoint=f"http://hub.example:{port}")]
             assert ids(fetched(run, tmp_path, weights_hubs=both)) == []
 
 
 def test_a_proxy_that_lets_other_hosts_through_is_named_with_the_host(
-    run: Run, tmp_path: Path, site: tuple[str, Proxied], monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, site: tuple[str, AccountProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbids(handler: Any) -> None:
         handler.send_error(403, "Blocked category")
@@ -82,7 +82,7 @@ def test_a_proxy_that_lets_other_hosts_through_is_named_with_the_host(
     assert ids(fetched(run, tmp_path, weights_hubs=hubs(site[0]))) == []
 
 
-def test_nothing_is_asked_where_nothing_is_fetched(run: Run, tmp_path: Path, site: tuple[str, Proxied]) -> None:
+def test_nothing_is_asked_where_nothing_is_fetched(run: Run, tmp_path: Path, site: tuple[str, AccountProxy]) -> None:
     given = {"weights_hubs": hubs(wrong(site[0])), "alone": True}
     ran = run(gaudi_preflight, preflight(plans=[plan(tmp_path, 0)], **given), HERE)
     assert not [one for one in ids(ran) if "proxy" in one]

@@ -36,7 +36,7 @@ def test_every_number_has_a_range_that_holds_its_default() -> None:
 
 
 def judged(**site: Any) -> list[str]:
-    return [problem.message for problem in action.judged(role_options.Host(DataLoader(), site))[0]]
+    return [problem.message for problem in action.judged(role_options.HostOptions(DataLoader(), site))[0]]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_mistyped_name_is_refused(name: str, meant: str) -> None:
 
 @pytest.mark.parametrize("name", ["host_tunning_colour", "vlm_service_colour"])
 def test_a_mistyped_role_is_said(name: str) -> None:
-    problems, findings, _ = action.judged(role_options.Host(DataLoader(), {name: 1}))
+    problems, findings, _ = action.judged(role_options.HostOptions(DataLoader(), {name: 1}))
     assert problems == []
     assert findings == [
         f"{name} is set, but there is no such variable. Is the name right? If it is yours, no role reads it."
@@ -121,7 +121,7 @@ def test_a_mistyped_role_is_said(name: str) -> None:
     ["audit_release", "my_gaudi_release", "_vlm_service_x", "serve_options", "weights_root", "service_port", "pages"],
 )
 def test_names_of_others_are_left_alone(name: str) -> None:
-    problems, findings, _ = action.judged(role_options.Host(DataLoader(), {name: 1}))
+    problems, findings, _ = action.judged(role_options.HostOptions(DataLoader(), {name: 1}))
     assert (problems, findings) == ([], [])
 
 

@@ -12,7 +12,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from action_plugins import role_options as action
 from plugin_utils import role_options
-from tests.unit.node.outside import Authority
+from tests.unit.node.outside import CertificateAuthority
 from tests.unit.preflight.test_contracts import ROOT, load, tasks
 from tests.unit.preflight.test_templates import evaluate, render, results
 
@@ -20,11 +20,11 @@ HIDDEN = "p%40ss%25%5C%20"
 PROXY = f"http://reader:{HIDDEN}@proxy.example:3128"
 OTHER = "http://other.example:3128"
 SITE = {"gaudi_http_proxy": PROXY, "gaudi_https_proxy": PROXY, "gaudi_no_proxy": ".inside.example,10.0.0.0/8"}
-CA = Authority()
+CA = CertificateAuthority()
 
 
 def judged(**site: Any) -> tuple[list[str], list[str]]:
-    problems, findings, _ = action.judged(role_options.Host(DataLoader(), site))
+    problems, findings, _ = action.judged(role_options.HostOptions(DataLoader(), site))
     return [problem.message for problem in problems], findings
 
 
@@ -257,7 +257,7 @@ def test_the_engines_proxy_has_no_percent_that_the_engine_cannot_read() -> None:
 
 
 def test_certificates_are_judged_on_the_controller(tmp_path: Path) -> None:
-    old = Authority("Old CA", days=-2)
+    old = CertificateAuthority("Old CA", days=-2)
     file = tmp_path / "ca.pem"
     file.write_text(CA.pem + old.pem)
     problems, (finding,) = judged(gaudi_ca_certificates=str(file))

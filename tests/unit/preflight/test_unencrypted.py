@@ -14,7 +14,7 @@ ACCOUNT = {"username": "me", "password": "hidden"}
 
 
 def found(**site: Any) -> list[str]:
-    problems, findings, _ = action.judged(role_options.Host(DataLoader(), site))
+    problems, findings, _ = action.judged(role_options.HostOptions(DataLoader(), site))
     assert problems == []
     assert "hidden" not in str(findings)
     return [said for said in findings if "without TLS" in said]

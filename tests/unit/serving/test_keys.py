@@ -16,7 +16,7 @@ from ansible.errors import AnsibleFilterError
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.node import containers
 from ansible.module_utils.gaudi.serving import keys
-from ansible.module_utils.gaudi.serving.keys import INVENTORY, PLAYBOOK, Key, digest_of
+from ansible.module_utils.gaudi.serving.keys import INVENTORY, PLAYBOOK, ApiKey, digest_of
 from ansible.module_utils.gaudi.serving.plan import KEYS_DIRECTORY
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ from tests.unit.host.modules import run_main
 ROOT = Path(__file__).resolve().parents[3]
 CLEAR = "a-key-of-sixteen"
 DIGEST = digest_of("another-key-of-ours")
-HELD = [Key("site", INVENTORY, DIGEST), Key("alice", PLAYBOOK, digest_of("alices-own-key-01"))]
+HELD = [ApiKey("site", INVENTORY, DIGEST), ApiKey("alice", PLAYBOOK, digest_of("alices-own-key-01"))]
 NOW = "2026-11-23T05:00:00Z"
 
 
@@ -40,19 +40,19 @@ NOW = "2026-11-23T05:00:00Z"
         ({}, []),
         ({"other": [CLEAR]}, []),
         ({"chat": None}, []),
-        ([CLEAR], [Key("inventory-1", INVENTORY, digest_of(CLEAR))]),
-        ({"chat": [CLEAR]}, [Key("inventory-1", INVENTORY, digest_of(CLEAR))]),
-        ([f"sha256:{DIGEST}"], [Key("inventory-1", INVENTORY, DIGEST)]),
-        ([f"sha256:{DIGEST} alice"], [Key("alice", INVENTORY, DIGEST)]),
+        ([CLEAR], [ApiKey("inventory-1", INVENTORY, digest_of(CLEAR))]),
+        ({"chat": [CLEAR]}, [ApiKey("inventory-1", INVENTORY, digest_of(CLEAR))]),
+        ([f"sha256:{DIGEST}"], [ApiKey("inventory-1", INVENTORY, DIGEST)]),
+        ([f"sha256:{DIGEST} alice"], [ApiKey("alice", INVENTORY, DIGEST)]),
         (
             [f"sha256:{DIGEST} alice until 2027-01-31"],
-            [Key("alice", INVENTORY, DIGEST, "2027-01-31T23:59:59Z")],
+            [ApiKey("alice", INVENTORY, DIGEST, "2027-01-31T23:59:59Z")],
         ),
         # The same key twice, once as its digest, is one.
-        ([CLEAR, f"sha256:{digest_of(CLEAR)}"], [Key("inventory-1", INVENTORY, digest_of(CLEAR))]),
+        ([CLEAR, f"sha256:{digest_of(CLEAR)}"], [ApiKey("inventory-1", INVENTORY, digest_of(CLEAR))]),
     ],
 )
-def test_what_an_inventory_may_say(given: Any, found: list[Key]) -> None:
+def test_what_an_inventory_may_say(given: Any, found: list[ApiKey]) -> None:
     assert keys.for_instance(given, "chat") == found
     assert all(str(key["digest"]) and CLEAR not in str(key) for key in api_keys(given, "chat"))
 
@@ -131,14 +131,14 @@ def test_keys_for_a_server_that_is_to_be_open_contradict_it() -> None:
 
 
 def test_the_inventory_is_made_true_and_leaves_the_playbooks_keys_alone() -> None:
-    wanted = [Key("new", INVENTORY, digest_of(CLEAR))]
+    wanted = [ApiKey("new", INVENTORY, digest_of(CLEAR))]
     assert keys.with_inventory(HELD, wanted) == [*wanted, HELD[1]]
     assert keys.with_inventory(HELD, []) == [HELD[1]]
 
 
 def test_a_key_is_made_once_and_ends_later() -> None:
     made = keys.created("bob", DIGEST, "2027-01-31")
-    assert made == Key("bob", PLAYBOOK, DIGEST, "2027-01-31T23:59:59Z")
+    assert made == ApiKey("bob", PLAYBOOK, DIGEST, "2027-01-31T23:59:59Z")
     assert keys.with_created(HELD, made, NOW) == [*HELD, made]
     for name, ends, id_ in (("alice", None, "key_name_taken"), ("bob", "2026-11-22", "key_over")):
         with pytest.raises(Refusal) as refused:
@@ -148,7 +148,7 @@ def test_a_key_is_made_once_and_ends_later() -> None:
 
 def test_a_revoked_key_is_gone_under_every_name() -> None:
     """Its digest may stand in the inventory as well: at once means that one, too."""
-    held = [*HELD, Key("exported", INVENTORY, HELD[1].digest)]
+    held = [*HELD, ApiKey("exported", INVENTORY, HELD[1].digest)]
     assert keys.without(held, "alice") == [HELD[0]]
     with pytest.raises(Refusal) as refused:
         keys.without(HELD, "bob")
@@ -163,7 +163,7 @@ def test_only_the_playbooks_keys_get_another_end() -> None:
 
 
 def test_what_is_exported_is_an_entry_of_the_inventory() -> None:
-    for key in (*HELD, Key("bob", PLAYBOOK, DIGEST, "2027-01-31T23:59:59Z")):
+    for key in (*HELD, ApiKey("bob", PLAYBOOK, DIGEST, "2027-01-31T23:59:59Z")):
         (read,) = keys.for_instance([keys.written(key)], "chat")
         assert (read.name, read.digest, read.ends) == (key.name, key.digest, key.ends)
 
@@ -373,7 +373,7 @@ def test_a_guard_that_reads_other_keys_is_told(
     seen.symlink_to(tmp_path / "former" if replaced else folder)
     if replaced:
         shutil.copytree(folder, tmp_path / "former")
-    found = containers.Container(running, "label", {"State": {"Pid": 7}})
+    found = containers.InstanceContainer(running, "label", {"State": {"Pid": 7}})
     monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
     monkeypatch.setattr(containers, "look", lambda _module, name: found if name == "vllm-chat" else None)
     assert run()["unread"] == ""

@@ -111,7 +111,7 @@ def test_a_journal_without_a_line_has_no_cursor(printed: str) -> None:
     assert log.lines_and_cursor(printed)[1] == ""
 
 
-class Node:
+class LogNode:
     """What the action asks of the node, and what is answered, one after the other."""
 
     def __init__(self, *answers: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class Node:
         return self.answers.pop(0)
 
 
-def shown(node: Node, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[dict[str, Any], list[str]]:
+def shown(node: LogNode, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[dict[str, Any], list[str]]:
     """What the action returns and what it shows."""
     lines: list[str] = []
     action = object.__new__(vllm_service_log.ActionModule)
@@ -137,7 +137,7 @@ def shown(node: Node, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[
 
 def test_what_is_shown_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server's colours, and worse, do not reach the terminal of who looks."""
-    node = Node({"lines": ["\x1b[31mred\x07"], "cursor": "s=1"})
+    node = LogNode({"lines": ["\x1b[31mred\x07"], "cursor": "s=1"})
     assert shown(node, monkeypatch) == ({"changed": False, "shown": 1}, ["[gaudi-1: a] red?"])
     assert node.asked == [{"log": {"instance": "a", "lines": 100, "since": ""}}]
 
@@ -145,6 +145,6 @@ def test_what_is_shown_is_printable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_following_goes_on_from_each_answer_until_the_node_gives_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """No line is shown twice."""
     lost = {"failed": True, "unreachable": True, "msg": "gone"}
-    node = Node({"lines": ["1"], "cursor": "s=1"}, {"lines": ["2", "3"], "cursor": "s=3"}, lost)
+    node = LogNode({"lines": ["1"], "cursor": "s=1"}, {"lines": ["2", "3"], "cursor": "s=3"}, lost)
     assert shown(node, monkeypatch, follow=True) == (lost, ["[gaudi-1: a] 1", "[gaudi-1: a] 2", "[gaudi-1: a] 3"])
     assert [each["log"].get("after") for each in node.asked] == [None, "s=1", "s=3"]

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from simulator import context
-from simulator.context import File
+from simulator.context import ContextFile
 
-FILES = {"a/Dockerfile": File(b"FROM x\n"), "a/run": File(b"#!/bin/sh\n", 0o755)}
+FILES = {"a/Dockerfile": ContextFile(b"FROM x\n"), "a/run": ContextFile(b"#!/bin/sh\n", 0o755)}
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        {**FILES, "a/run": File(b"#!/bin/sh\n", 0o644)},
-        {**FILES, "a/run": File(b"#!/bin/sh \n", 0o755)},
-        {**FILES, "a/more": File(b"")},
+        {**FILES, "a/run": ContextFile(b"#!/bin/sh\n", 0o644)},
+        {**FILES, "a/run": ContextFile(b"#!/bin/sh \n", 0o755)},
+        {**FILES, "a/more": ContextFile(b"")},
         {"a/Dockerfile": FILES["a/Dockerfile"]},
         {"b/Dockerfile": FILES["a/Dockerfile"], "a/run": FILES["a/run"]},
     ],
 )
-def test_every_change_of_a_file_changes_the_hash(other: dict[str, File]) -> None:
+def test_every_change_of_a_file_changes_the_hash(other: dict[str, ContextFile]) -> None:
     assert context.digest(other) != context.digest(FILES)
 
 
@@ -48,8 +48,8 @@ def test_a_tree_keeps_what_git_keeps(tmp_path: Path) -> None:
     (tmp_path / "notes").chmod(0o600)
     (tmp_path / "bin" / "__pycache__" / "tool.cpython-311.pyc").write_text("z")
     assert context.tree(tmp_path, prefix="files/") == {
-        "files/bin/tool": File(b"x", 0o755),
-        "files/notes": File(b"y", 0o644),
+        "files/bin/tool": ContextFile(b"x", 0o755),
+        "files/notes": ContextFile(b"y", 0o644),
     }
 
 

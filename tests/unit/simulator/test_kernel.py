@@ -13,7 +13,7 @@ from simulator.settings import ROOT, Scope
 RECORD = kernel.RECORD
 
 
-class Machine:
+class MachineSettings:
     """A machine's settings, as files, and the commands root runs on it."""
 
     def __init__(self, directory: Path) -> None:
@@ -39,8 +39,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineSettings:
+    made = MachineSettings(tmp_path)
     monkeypatch.setattr(kernel, "SETTINGS", made.settings)
     monkeypatch.setattr(kernel, "RECORD", tmp_path / "run" / "record.json")
     kernel.RECORD.parent.mkdir()
@@ -50,7 +50,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_second_checkout_does_not_take_the_first_ones_settings_for_the_machines(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: MachineSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not RECORD.is_relative_to(ROOT), "each checkout would have a record of its own"
     for checkout in ("first", "second"):
@@ -67,7 +67,7 @@ def test_a_second_checkout_does_not_take_the_first_ones_settings_for_the_machine
     assert kernel.read() == {"vm.nr_hugepages": "0", "kernel.numa_balancing": "1"}
 
 
-def test_a_later_start_keeps_the_first_record(machine: Machine) -> None:
+def test_a_later_start_keeps_the_first_record(machine: MachineSettings) -> None:
     kernel.record()
     machine.set("vm.nr_hugepages", "64")
     kernel.record()
@@ -75,7 +75,7 @@ def test_a_later_start_keeps_the_first_record(machine: Machine) -> None:
     assert kernel.read()["vm.nr_hugepages"] == "0"
 
 
-def test_after_it_was_put_back_the_owners_new_value_counts(machine: Machine) -> None:
+def test_after_it_was_put_back_the_owners_new_value_counts(machine: MachineSettings) -> None:
     kernel.record()
     kernel.restore()
     assert not kernel.RECORD.exists()
@@ -86,12 +86,12 @@ def test_after_it_was_put_back_the_owners_new_value_counts(machine: Machine) -> 
     assert kernel.read()["vm.nr_hugepages"] == "8"
 
 
-def test_without_a_record_nothing_is_touched(machine: Machine) -> None:
+def test_without_a_record_nothing_is_touched(machine: MachineSettings) -> None:
     assert kernel.restore() == []
     assert machine.run_as_root == []
 
 
-def test_a_kernel_without_numa_has_one_setting_less(machine: Machine) -> None:
+def test_a_kernel_without_numa_has_one_setting_less(machine: MachineSettings) -> None:
     (machine.settings / "kernel" / "numa_balancing").unlink()
     kernel.record()
     machine.set("vm.nr_hugepages", "64")
@@ -99,7 +99,7 @@ def test_a_kernel_without_numa_has_one_setting_less(machine: Machine) -> None:
 
 
 def test_nothing_is_put_back_under_the_nodes_of_another_checkout(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "existing", object)
     monkeypatch.setattr(cleaning, "machines", list)

@@ -24,7 +24,7 @@ class Volume:
         shutil.rmtree(self.directory)
 
 
-class Engine:
+class DockerStandIn:
     """As much of a Docker client as layers.py asks; what it runs, it runs here."""
 
     def __init__(self, root: Path) -> None:
@@ -50,10 +50,10 @@ class Engine:
         return data
 
 
-class Node:
+class LayersNode:
     """A node whose engine has built an image of one file."""
 
-    def __init__(self, engine: Engine, status: int = 0) -> None:
+    def __init__(self, engine: DockerStandIn, status: int = 0) -> None:
         self.data, self.status = engine.create("node-docker", {}), status
 
     def exec_run(self, command: list[str]) -> Any:
@@ -66,11 +66,11 @@ class Node:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(host, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(images, "base", lambda _client, _say: "base")
-    return Engine(tmp_path / "docker")
+    return DockerStandIn(tmp_path / "docker")
 
 
 def test_a_new_engine_gets_links_to_what_was_built(engine: Any) -> None:
-    node = Node(engine)
+    node = LayersNode(engine)
     layers.keep(engine, "1", "vault/serving", "vault/serving:1", node, "node-docker")  # type: ignore[arg-type]
     assert layers.held(engine, "1")
     assert not layers.held(engine, "2")
@@ -81,9 +81,9 @@ def test_a_new_engine_gets_links_to_what_was_built(engine: Any) -> None:
 
 
 def test_layers_of_another_image_give_way(engine: Any) -> None:
-    layers.keep(engine, "1", "vault/serving", "vault/serving:1", Node(engine), "node-docker")  # type: ignore[arg-type]
+    layers.keep(engine, "1", "vault/serving", "vault/serving:1", LayersNode(engine), "node-docker")  # type: ignore[arg-type]
     engine.get("node-docker").remove()
-    layers.keep(engine, "2", "vault/serving", "vault/serving:2", Node(engine), "node-docker")  # type: ignore[arg-type]
+    layers.keep(engine, "2", "vault/serving", "vault/serving:2", LayersNode(engine), "node-docker")  # type: ignore[arg-type]
     assert layers.held(engine, "2")
     new = engine.create("new-docker", {})
     layers.give(engine, "new-docker")
@@ -91,14 +91,14 @@ def test_layers_of_another_image_give_way(engine: Any) -> None:
 
 
 def test_a_push_that_fails_keeps_nothing_and_is_a_sentence(engine: Any) -> None:
-    node = Node(engine, status=1)
+    node = LayersNode(engine, status=1)
     with pytest.raises(SimulatorError, match=r"could not push vault/serving:1 \(status 1\):\nno space left on device"):
         layers.keep(engine, "1", "vault/serving", "vault/serving:1", node, "node-docker")  # type: ignore[arg-type]
     assert not layers.held(engine, "1")
 
 
 def test_layers_that_are_forgotten_are_given_to_nobody(engine: Any) -> None:
-    layers.keep(engine, "1", "vault/serving", "vault/serving:1", Node(engine), "node-docker")  # type: ignore[arg-type]
+    layers.keep(engine, "1", "vault/serving", "vault/serving:1", LayersNode(engine), "node-docker")  # type: ignore[arg-type]
     layers.forget(engine)
     layers.forget(engine)
     assert not layers.held(engine, "1")

@@ -15,7 +15,7 @@ from simulator import __main__ as command_line
 from simulator import cleaning, demo, engine, host, images, kernel, layers, nodes, sources, supply, vault, world
 from simulator.settings import ROOT, Scope
 from tests import parts
-from tests.parts import Part
+from tests.parts import SuitePart
 
 LOCKS = host.LOCKS
 
@@ -122,12 +122,12 @@ def test_images_stay_until_the_last_scenario_has_ended(
 ) -> None:
     """Between the images and the first node, and between two scenarios, no scope shows that they are needed."""
 
-    def start(part: Part) -> tuple[int, str]:
+    def start(part: SuitePart) -> tuple[int, str]:
         if part.name == "last":
             cleaning.clean([Scope()], print)
         return 0, f"{part.name}\n"
 
-    monkeypatch.setattr(parts, "TEST", (Part("first", (), nodes=nodes), Part("last", (), nodes=nodes)))
+    monkeypatch.setattr(parts, "TEST", (SuitePart("first", (), nodes=nodes), SuitePart("last", (), nodes=nodes)))
     monkeypatch.setattr(parts, "start", start)
     monkeypatch.setattr("sys.argv", ["parts"])
     monkeypatch.delenv("V", raising=False)

@@ -71,13 +71,13 @@ def test_other_models_are_left_alone_and_large_ones_refused(
 
 
 def test_the_catalogue_pins_what_the_hub_has(published: Path) -> None:
-    from simulator.hub.content import Repository
+    from simulator.hub.content import HubRepository
     from tests.unit.catalogue.documentation import models as catalogue
 
     for name, folder in (("simulated-tiny", published.parent / "plain"), ("simulated-tiny-fp8", published)):
         entry = catalogue()[name]
         pinned = entry["repositories"]["huggingface"]
-        assert Repository(pinned["repository"]).add(folder) == pinned["revision"]
+        assert HubRepository(pinned["repository"]).add(folder) == pinned["revision"]
     assert (
         catalogue()["simulated-tiny-fp8"]["weights_bytes"]
         == (json.loads((published / "model.safetensors.index.json").read_text())["metadata"]["total_size"])

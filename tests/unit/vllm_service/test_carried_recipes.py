@@ -17,7 +17,7 @@ from ansible.module_utils.gaudi.node import beneath, folders, states
 from ansible.module_utils.gaudi.weights import record
 
 from library import carried_recipes
-from tests.unit.preflight.conftest import Answer, Ran, run
+from tests.unit.preflight.conftest import Answer, ModuleRun, run
 
 __all__ = ["run"]
 KEY = "qwen3-8b-bfloat16-hl225-tp1-0123456789ab"
@@ -54,24 +54,24 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-class Does:
+class RecipesModule:
     """The module on one node."""
 
     def __init__(self, run: Any, state: str = "inactive") -> None:
         self.run, self.state = run, state
 
-    def __call__(self, state: str, instance: str | None = None, **more: Any) -> Ran:
+    def __call__(self, state: str, instance: str | None = None, **more: Any) -> ModuleRun:
         arguments = {"state": state, "key": KEY, **({"instance": instance} if instance else {})}
-        ran: Ran = self.run(carried_recipes, arguments, systemd(self.state), **more)
+        ran: ModuleRun = self.run(carried_recipes, arguments, systemd(self.state), **more)
         return ran
 
 
 @pytest.fixture
-def does(run: Any) -> Does:
-    return Does(run)
+def does(run: Any) -> RecipesModule:
+    return RecipesModule(run)
 
 
-def test_whole_recipes_are_given_with_a_record_of_their_digests(root: Path, does: Does) -> None:
+def test_whole_recipes_are_given_with_a_record_of_their_digests(root: Path, does: RecipesModule) -> None:
     compiled(root, one_recipe="abc", one_metadata="d", half_recipe="no metadata", other_txt="x", empty_recipe="")
     ran = does("given", "chat")
     assert (ran["changed"], ran["files"], ran["bytes"]) == (True, 2, 4)
@@ -86,7 +86,7 @@ def test_whole_recipes_are_given_with_a_record_of_their_digests(root: Path, does
 
 
 def test_a_file_that_changes_while_it_is_copied_is_left_out_with_the_other_one(
-    root: Path, does: Does, monkeypatch: pytest.MonkeyPatch
+    root: Path, does: RecipesModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = compiled(root, one_recipe="abc", one_metadata="d", two_recipe="e", two_metadata="f")
     opened = beneath.open_file
@@ -102,7 +102,7 @@ def test_a_file_that_changes_while_it_is_copied_is_left_out_with_the_other_one(
 
 
 def test_a_file_that_goes_before_it_is_copied_is_left_out_with_the_other_one(
-    root: Path, does: Does, monkeypatch: pytest.MonkeyPatch
+    root: Path, does: RecipesModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The vendor's bridge removes recipes itself, once its folder is full."""
     source = compiled(root, one_recipe="abc", one_metadata="d", two_recipe="e", two_metadata="f")
@@ -118,7 +118,9 @@ def test_a_file_that_goes_before_it_is_copied_is_left_out_with_the_other_one(
     assert content(root / f"{KEY}.carried") == {"two.recipe": "e", "two.metadata": "f"}
 
 
-def test_recipes_that_do_not_fit_twice_are_not_given(root: Path, does: Does, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_that_do_not_fit_twice_are_not_given(
+    root: Path, does: RecipesModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compiled(root, one_recipe="abc", one_metadata="d")
     monkeypatch.setattr(folders, "no_room", lambda *_: "x has 1 KiB free")
     ran = does("given", "chat")
@@ -127,13 +129,13 @@ def test_recipes_that_do_not_fit_twice_are_not_given(root: Path, does: Does, mon
     assert names(root) == [KEY]
 
 
-def test_a_folder_without_a_whole_recipe_is_not_given(root: Path, does: Does) -> None:
+def test_a_folder_without_a_whole_recipe_is_not_given(root: Path, does: RecipesModule) -> None:
     compiled(root, half_recipe="abc")
     assert does("given", "chat")["refused_id"] == "no_recipes_to_give"
     assert not (root / f"{KEY}.carried").exists()
 
 
-def carried(root: Path, does: Does) -> Path:
+def carried(root: Path, does: RecipesModule) -> Path:
     """What a node that took the folder of another one has."""
     compiled(root, "giver", one_recipe="abc", one_metadata="d")
     does("given", "giver")
@@ -141,7 +143,7 @@ def carried(root: Path, does: Does) -> Path:
     return root / f"{KEY}.carried"
 
 
-def test_what_came_becomes_the_instances_own(root: Path, does: Does) -> None:
+def test_what_came_becomes_the_instances_own(root: Path, does: RecipesModule) -> None:
     folder = carried(root, does)
     ran = does("taken", "chat")
     own = root / KEY / "chat"
@@ -154,13 +156,13 @@ def test_what_came_becomes_the_instances_own(root: Path, does: Does) -> None:
     assert folders.keys_with_recipes(root) == {KEY: "chat"}
 
 
-def test_an_empty_folder_of_the_instance_gives_way(root: Path, does: Does) -> None:
+def test_an_empty_folder_of_the_instance_gives_way(root: Path, does: RecipesModule) -> None:
     carried(root, does)
     compiled(root)
     assert does("taken", "chat")["files"] == 2
 
 
-def test_recipes_of_its_own_stay(root: Path, does: Does) -> None:
+def test_recipes_of_its_own_stay(root: Path, does: RecipesModule) -> None:
     carried(root, does)
     own = compiled(root, mine_recipe="mine", mine_metadata="m")
     assert (does("taken", "chat")["changed"], content(own)["mine.recipe"]) == (False, "mine")
@@ -179,7 +181,7 @@ def test_recipes_of_its_own_stay(root: Path, does: Does) -> None:
     ],
 )
 def test_a_server_that_runs_keeps_its_folder(
-    root: Path, run: Any, does: Does, monkeypatch: pytest.MonkeyPatch, state: Any, takes: bool
+    root: Path, run: Any, does: RecipesModule, monkeypatch: pytest.MonkeyPatch, state: Any, takes: bool
 ) -> None:
     """One that is to change writes to another folder until then."""
     carried(root, does)
@@ -190,12 +192,12 @@ def test_a_server_that_runs_keeps_its_folder(
         written = {"phase": "starting", **state} if isinstance(state, dict) else state
         said = json.dumps(written).replace('"own"', json.dumps(str(own)))
         (root.parent / "states/chat/state.json").write_text(said)
-    assert Does(run, "activating")("taken", "chat")["changed"] is takes
+    assert RecipesModule(run, "activating")("taken", "chat")["changed"] is takes
     assert content(own) == ({"one.recipe": "abc", "one.metadata": "d"} if takes else {})
 
 
 @pytest.mark.parametrize("harm", ["short", "missing", "record gone", "record damaged", "other key", "a program"])
-def test_what_did_not_come_whole_or_is_no_recipe_is_never_visible(root: Path, does: Does, harm: str) -> None:
+def test_what_did_not_come_whole_or_is_no_recipe_is_never_visible(root: Path, does: RecipesModule, harm: str) -> None:
     folder = carried(root, does)
     manifest = folder / record.MANIFEST
     document = json.loads(manifest.read_text())
@@ -219,7 +221,7 @@ def test_what_did_not_come_whole_or_is_no_recipe_is_never_visible(root: Path, do
 
 
 def test_a_start_removes_what_was_cut_off_while_it_became_the_instances_own(
-    root: Path, does: Does, monkeypatch: pytest.MonkeyPatch
+    root: Path, does: RecipesModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried(root, does)
 
@@ -238,7 +240,7 @@ def test_a_start_removes_what_was_cut_off_while_it_became_the_instances_own(
     assert folders.recipe_givers(root / KEY / "chat") == []
 
 
-def test_nothing_is_left_of_it_in_the_end(root: Path, does: Does) -> None:
+def test_nothing_is_left_of_it_in_the_end(root: Path, does: RecipesModule) -> None:
     carried(root, does)
     (root / f"{KEY}.carried.partial").mkdir()
     assert does("absent")["changed"] is True
@@ -246,7 +248,7 @@ def test_nothing_is_left_of_it_in_the_end(root: Path, does: Does) -> None:
     assert does("absent")["changed"] is False
 
 
-def test_what_another_run_takes_now_stays(root: Path, does: Does, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_run_takes_now_stays(root: Path, does: RecipesModule, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(AnsibleModule, "warn", lambda _module, warning: said.append(warning))
     staging = root / f"{KEY}.carried.partial"
@@ -260,7 +262,7 @@ def test_what_another_run_takes_now_stays(root: Path, does: Does, monkeypatch: p
 
 @pytest.mark.parametrize("locked", [True, False], ids=["of a run that was cut off", "without a lock"])
 def test_nobody_begins_to_take_what_is_being_removed(
-    root: Path, does: Does, monkeypatch: pytest.MonkeyPatch, locked: bool
+    root: Path, does: RecipesModule, monkeypatch: pytest.MonkeyPatch, locked: bool
 ) -> None:
     staging = carried(root, does).with_name(f"{KEY}.carried.partial")
     (staging / record.FOLDER).mkdir(parents=True)
@@ -281,7 +283,7 @@ def test_nobody_begins_to_take_what_is_being_removed(
     assert names(root) == []
 
 
-def test_check_mode_says_what_a_run_would_do_and_changes_nothing(root: Path, does: Does) -> None:
+def test_check_mode_says_what_a_run_would_do_and_changes_nothing(root: Path, does: RecipesModule) -> None:
     compiled(root, one_recipe="abc", one_metadata="d", half_recipe="no metadata")
     said = does("given", "chat", check=True)
     assert (said["changed"], said["files"], said["bytes"]) == (True, 2, 4)
@@ -313,7 +315,7 @@ def test_a_recipe_is_its_two_files() -> None:
     ]
 
 
-def test_what_is_on_its_way_is_no_key(root: Path, does: Does) -> None:
+def test_what_is_on_its_way_is_no_key(root: Path, does: RecipesModule) -> None:
     compiled(root, one_recipe="abc", one_metadata="d")
     does("given", "chat")
     for name in (f"{KEY}.carried", f"{KEY}.carried.partial"):

@@ -69,9 +69,9 @@ def made_of(plan: dict[str, Any] = DOCUMENT, guard: bytes | None = None) -> Made
     return MadeOf(text.encode(), file_text("environment_text", plan).encode(), guard)
 
 
-def container(label: str | None, running: bool = True) -> containers.Container:
+def container(label: str | None, running: bool = True) -> containers.InstanceContainer:
     """A container with a label."""
-    return containers.Container(running, label, {})
+    return containers.InstanceContainer(running, label, {})
 
 
 def shown(**changes: str) -> str:
@@ -311,7 +311,7 @@ def held(instance: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
         seen.symlink_to(tmp_path / f"mounted{target}")
         (tmp_path / f"mounted{target}").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"mounted{target}").symlink_to(source)
-    runs = containers.Container(True, made_of(plan, b"guard").digest, {"Image": IMAGE, "State": {"Pid": PID}})
+    runs = containers.InstanceContainer(True, made_of(plan, b"guard").digest, {"Image": IMAGE, "State": {"Pid": PID}})
     monkeypatch.setattr(containers, "look", lambda _module, _name: runs)
     monkeypatch.setattr(containers, "PROC", tmp_path / "proc")
     monkeypatch.setattr(states, "STATES", tmp_path / "states")

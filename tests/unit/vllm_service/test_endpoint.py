@@ -17,14 +17,14 @@ from gaudi_supervisor.run import Run
 from gaudi_supervisor.state import State
 
 
-class Own:
+class OwnSockets:
     """All sockets are the container's."""
 
     def sockets(self, _address: str, _port: int) -> frozenset[int]:
         return frozenset({1})
 
 
-class TakenBetween:
+class TakenSockets:
     """The container's sockets at the first check, another process at the second."""
 
     checks = 0
@@ -37,7 +37,7 @@ class TakenBetween:
 
 
 def test_a_process_that_takes_the_port_before_the_connection_gets_no_token() -> None:
-    own: Any = TakenBetween()
+    own: Any = TakenSockets()
     with socket.create_server(("127.0.0.1", 0)) as thief:
         asked = endpoint.Endpoint(f"http://127.0.0.1:{thief.getsockname()[1]}", "tiny", "the-token", own)
         assert asked.problem(models=False) == "no answer: The port is taken by another process"
@@ -50,7 +50,7 @@ def test_a_process_that_takes_the_port_before_the_connection_gets_no_token() -> 
 
 @pytest.mark.parametrize("address", ["", "http://127.0.0.1", "http://127.0.0.1:words"])
 def test_an_address_without_a_port_is_refused(address: str) -> None:
-    own: Any = Own()
+    own: Any = OwnSockets()
     with pytest.raises(ValueError, match=r"port|Port"):
         endpoint.Endpoint(address, "tiny", None, own)
 
@@ -70,7 +70,7 @@ def test_an_answer_without_end_holds_no_supervisor(part: bytes, monkeypatch: pyt
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        own: Any = Own()
+        own: Any = OwnSockets()
         asked = endpoint.Endpoint(f"http://127.0.0.1:{door.getsockname()[1]}", "tiny", None, own)
         said: list[str | None] = []
         asking = threading.Thread(target=lambda: said.append(asked.problem(models=False)), daemon=True)
@@ -87,7 +87,7 @@ def test_an_answer_without_end_holds_no_supervisor(part: bytes, monkeypatch: pyt
 
 def test_a_port_that_drops_what_comes_is_told_from_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "HTTP_TIMEOUT", 0.3)
-    own: Any = Own()
+    own: Any = OwnSockets()
     with socket.create_server(("127.0.0.1", 0), backlog=0) as door, contextlib.ExitStack() as waiting:
         asked = endpoint.Endpoint(f"http://127.0.0.1:{door.getsockname()[1]}", "tiny", None, own)
         # The first is let in, and nothing answers it.
@@ -115,7 +115,7 @@ def test_a_timeout_of_python_3_9_is_one_too(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(socket, "timeout", Former)
     monkeypatch.setattr("http.client.HTTPConnection.connect", connect)
-    own: Any = Own()
+    own: Any = OwnSockets()
     asked = endpoint.Endpoint("http://127.0.0.1:1", "tiny", None, own)
     assert "no connection to port 1 of 127.0.0.1 came through" in str(asked.problem(models=False))
     assert asked.shut

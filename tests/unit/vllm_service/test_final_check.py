@@ -31,13 +31,13 @@ KEYS = {"a": ["the-first-of-all-keys", "another-key-of-ours"], "b": []}
 OTHER = "controller-2"
 
 
-class Run:
+class GuardedNode:
     """A node on which a run has served two guarded instances, and its desired state."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.plans: list[dict[str, Any]] = []
-        self.running: dict[str, containers.Container] = {}
+        self.running: dict[str, containers.InstanceContainer] = {}
         self.labels: dict[str, str] = {}
         (root / "programs").mkdir()
         (root / "programs/gaudi_guard.py").write_text("guard")
@@ -61,7 +61,7 @@ class Run:
 
     def start(self, name: str, label: str = "") -> None:
         """Have a container of a label run."""
-        self.running[name] = containers.Container(True, label or self.labels[name], {"State": {"Pid": 7}})
+        self.running[name] = containers.InstanceContainer(True, label or self.labels[name], {"State": {"Pid": 7}})
 
     def keys(self, name: str, inventory: list[str], by: str) -> None:
         """Write keys as the role does."""
@@ -76,7 +76,7 @@ class Run:
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GuardedNode:
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path / "instances"))
     monkeypatch.setattr(paths, "GUARD", str(tmp_path / "programs"))
     monkeypatch.setattr("library.instance_keys.INSTANCES", tmp_path / "instances")
@@ -85,16 +85,16 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     (tmp_path / "proc/7/status").write_text("")
     monkeypatch.setattr(confinement, "differences", lambda _inspected, _plan, _process: [])
     monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [])
-    run = Run(tmp_path)
+    run = GuardedNode(tmp_path)
     monkeypatch.setattr(containers, "look", lambda _module, name: run.running.get(name.removeprefix("vllm-")))
     return run
 
 
-def test_a_run_that_nobody_disturbed_ends_well(ran: Run) -> None:
+def test_a_run_that_nobody_disturbed_ends_well(ran: GuardedNode) -> None:
     assert ran.end()["instances"] == ["a", "b"]
 
 
-def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: Run) -> None:
+def test_a_run_that_left_an_instance_as_it_was_ends_red_with_all_reasons(ran: GuardedNode) -> None:
     said = "c, d: the image cannot import vLLM."
     nobody, lacks = Refusal("image_without_server", said), Refusal("image_lacks_part", "e: the image lacks audio.")
     unserved = {"c": nobody.as_keys(), "d": nobody.as_keys(), "e": lacks.as_keys()}
@@ -115,7 +115,7 @@ def test_documented_is_taken() -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_an_instance_that_another_run_changed_after_it_was_verified_is_told(ran: Run, restarted: bool) -> None:
+def test_an_instance_that_another_run_changed_after_it_was_verified_is_told(ran: GuardedNode, restarted: bool) -> None:
     """Also where the other run has written its plan only, and restarts the instance in a moment."""
     plan = {**ran.plans[0], "listen": {"host": "127.0.0.1", "port": 30007}}
     label = ran.write(plan, OTHER)
@@ -127,12 +127,12 @@ def test_an_instance_that_another_run_changed_after_it_was_verified_is_told(ran:
     assert "b " not in said
 
 
-def test_a_container_of_another_run_is_told(ran: Run) -> None:
+def test_a_container_of_another_run_is_told(ran: GuardedNode) -> None:
     ran.start("b", "another")
     assert ran.end()["msg"].startswith("b does not run with what this run has written: ")
 
 
-def test_a_container_that_ended_since_it_was_verified_is_told(ran: Run) -> None:
+def test_a_container_that_ended_since_it_was_verified_is_told(ran: GuardedNode) -> None:
     del ran.running["a"]
     answer = ran.end()
     assert answer["msg"].startswith("The container vllm-a does not run. Look at journalctl -u vllm-a.")
@@ -141,7 +141,7 @@ def test_a_container_that_ended_since_it_was_verified_is_told(ran: Run) -> None:
 
 @pytest.mark.parametrize("name", ["plan.json", "environment"])
 @pytest.mark.parametrize("damage", [None, b"\xff", b"by hand"])
-def test_what_was_changed_by_hand_is_told(ran: Run, name: str, damage: bytes | None) -> None:
+def test_what_was_changed_by_hand_is_told(ran: GuardedNode, name: str, damage: bytes | None) -> None:
     file = ran.root / "instances/b" / name
     file.unlink()
     if damage is not None:
@@ -149,7 +149,7 @@ def test_what_was_changed_by_hand_is_told(ran: Run, name: str, damage: bytes | N
     assert ran.end()["msg"].startswith("b is not on the node as this run has written it")
 
 
-def test_another_guard_is_told_of_each(ran: Run) -> None:
+def test_another_guard_is_told_of_each(ran: GuardedNode) -> None:
     (ran.root / "programs/gaudi_guard.py").write_text("another")
     assert ran.end()["msg"].count("is not on the node as this run has written it") == 2
 
@@ -162,7 +162,9 @@ def test_another_guard_is_told_of_each(ran: Run) -> None:
         lambda ran: ran.keys("b", ["a-key-of-the-other-run"], OTHER),
     ],
 )
-def test_keys_that_another_run_replaced_are_told_without_a_digest(ran: Run, change: Callable[[Run], None]) -> None:
+def test_keys_that_another_run_replaced_are_told_without_a_digest(
+    ran: GuardedNode, change: Callable[[GuardedNode], None]
+) -> None:
     change(ran)
     answer = ran.end()
     said = answer["msg"]
@@ -175,14 +177,14 @@ def test_keys_that_another_run_replaced_are_told_without_a_digest(ran: Run, chan
         assert str(key["digest"]) not in whole
 
 
-def test_keys_of_the_playbook_are_not_compared(ran: Run) -> None:
+def test_keys_of_the_playbook_are_not_compared(ran: GuardedNode) -> None:
     added = {"instance": "a", "add": {"name": "alice", "digest": "1" * 64}, "by": OTHER}
     assert run_main("library.instance_keys", added)["changed"] is True
     assert ran.end()["instances"] == ["a", "b"]
 
 
 @pytest.mark.parametrize("damage", [None, b"{"])
-def test_a_file_of_keys_that_is_gone_or_damaged_is_told(ran: Run, damage: bytes | None) -> None:
+def test_a_file_of_keys_that_is_gone_or_damaged_is_told(ran: GuardedNode, damage: bytes | None) -> None:
     file = ran.root / "instances/a" / paths.KEYS_FILE
     file.unlink()
     if damage is not None:
@@ -190,7 +192,7 @@ def test_a_file_of_keys_that_is_gone_or_damaged_is_told(ran: Run, damage: bytes 
     assert ran.end()["msg"].startswith("The keys that open a are not those of this run's inventory")
 
 
-def test_a_file_of_a_former_release_names_nobody(ran: Run) -> None:
+def test_a_file_of_a_former_release_names_nobody(ran: GuardedNode) -> None:
     ran.keys("a", [], "")
     assert "was written by" not in ran.end()["msg"]
 

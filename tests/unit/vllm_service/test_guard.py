@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.gaudi.serving import keys as keys_module
-from ansible.module_utils.gaudi.serving.keys import Key, digest_of, document
+from ansible.module_utils.gaudi.serving.keys import ApiKey, digest_of, document
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,7 +71,7 @@ def keys(tmp_path: Path) -> Path:
 def write(path: Path, *given: str, ends: str | None = None) -> None:
     """Replace the digests that a guard has, as the role does."""
     fresh = path.with_name("fresh")
-    made = [Key(f"key-{number}", "inventory", digest_of(key), ends) for number, key in enumerate(given)]
+    made = [ApiKey(f"key-{number}", "inventory", digest_of(key), ends) for number, key in enumerate(given)]
     fresh.write_text(json.dumps(document(made)))
     fresh.replace(path)
 
@@ -206,7 +206,7 @@ def test_the_supervisors_token_opens_and_only_the_last_one(guard: Any, keys: Pat
 
 @given(st.lists(st.tuples(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=16), st.booleans())))
 def test_guard_and_library_read_a_document_alike(entries: list[tuple[str, bool]]) -> None:
-    made = [Key("x", "playbook", digest_of(key), "2030-01-01T00:00:00Z" if end else None) for key, end in entries]
+    made = [ApiKey("x", "playbook", digest_of(key), "2030-01-01T00:00:00Z" if end else None) for key, end in entries]
     text = json.dumps(document(made))
     assert keys_module.read(text) == made
     assert GUARD.read_keys(text) == [(bytes.fromhex(key.digest), key.ends) for key in made]
@@ -242,7 +242,9 @@ def test_no_process_listens_at_the_port_of_a_guarded_server_beside_it(path: str,
     ) as server:
         assert server.stdout
         assert server.stdout.readline() == "listens\n"
-        second = subprocess.run([*command, "127.0.0.1", str(port)], input="", capture_output=True, text=True, check=False)
+        second = subprocess.run(
+            [*command, "127.0.0.1", str(port)], input="", capture_output=True, text=True, check=False
+        )
         server.communicate("")
     assert (second.returncode == 0) is shared, second.stderr
     assert shared or "Address already in use" in second.stderr

@@ -161,7 +161,7 @@ def test_what_hangs_ends_with_the_time_that_all_have_together(monkeypatch: pytes
     release.set()
 
 
-class Tried:
+class ReachRun:
     """One run of the action, with what it tried and asked the node."""
 
     def __init__(
@@ -184,7 +184,7 @@ class Tried:
         patch.setattr(vllm_service_reach, "addresses_of", lambda host, _: HOSTS.get(host, [host]))
         patch.setattr(vllm_service_reach, "is_own", OWN.__contains__)
 
-        class Scripted(vllm_service_reach.ActionModule):
+        class ScriptedReach(vllm_service_reach.ActionModule):
             def __init__(self) -> None:
                 self._task = SimpleNamespace(args={"plans": plans}, check_mode=False, diff=False, async_val=0)
                 self._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None), transport=transport)
@@ -194,7 +194,7 @@ class Tried:
                 asked.append(options["module_args"])
                 return dict(NODE)
 
-        self.answer = Scripted().run(None, {"inventory_hostname": "gaudi-01", **variables})
+        self.answer = ScriptedReach().run(None, {"inventory_hostname": "gaudi-01", **variables})
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_what_is_tried_and_when_the_node_is_asked(
     tried: list[str],
     asks: bool,
 ) -> None:
-    run = Tried(monkeypatch, plans, why, variables, "ssh")
+    run = ReachRun(monkeypatch, plans, why, variables, "ssh")
     assert [address for address, _ in run.tried] == tried
     assert bool(run.asked) is asks
     warned = bool(why and tried)
@@ -245,12 +245,12 @@ def test_a_controller_that_is_the_node_asks_nothing_of_itself_and_warns_of_nothi
     monkeypatch: pytest.MonkeyPatch, host: str, warned: bool
 ) -> None:
     """Where the inventory has another machine, the node reports an address that leads nowhere, and the run warns."""
-    run = Tried(monkeypatch, [plan("chat", "10.20.0.1")], reach.OWN, {"ansible_host": host}, "ssh")
+    run = ReachRun(monkeypatch, [plan("chat", "10.20.0.1")], reach.OWN, {"ansible_host": host}, "ssh")
     assert bool(run.answer.get("warnings")) is warned
 
 
 def test_a_run_on_the_node_itself_proves_nothing_and_tries_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Tried(monkeypatch, [plan("chat", "0.0.0.0")], "refused", {}, "local")
+    run = ReachRun(monkeypatch, [plan("chat", "0.0.0.0")], "refused", {}, "local")
     assert (run.tried, run.asked, run.answer["unreached"]) == ([], [], [])
 
 

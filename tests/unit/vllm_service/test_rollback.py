@@ -72,7 +72,7 @@ def runs(place: InstancePaths, monkeypatch: pytest.MonkeyPatch, number: str, run
     """Have the instance's container be of a plan; or have it run last with it."""
     plan = files(number, place.plans.parent / "weights", int(number))
     label = MadeOf(plan["plan.json"].encode(), plan["environment"].encode(), None).digest
-    container = containers.Container(True, label, {}) if running else None
+    container = containers.InstanceContainer(True, label, {}) if running else None
     monkeypatch.setattr(containers, "look", lambda _module, _name: container)
     monkeypatch.setattr(instances, "read", lambda _module, _names: [{"state": {"plan": label}}])
 

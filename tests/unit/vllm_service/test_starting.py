@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
     return now
 
 
-class Begun:
+class StartLines:
     """A start whose lines a test reads, with the plan's 205 graphs."""
 
     def __init__(self, record: list[dict[str, Any]] | None = None, graphs: int = 205) -> None:
@@ -45,7 +45,7 @@ def minutes(text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def recorded(begun: Begun, clock: Any) -> list[tuple[float, str]]:
+def recorded(begun: StartLines, clock: Any) -> list[tuple[float, str]]:
     """Read the recorded start at its pace: 656 s of warm-up after 181 s; the seconds and texts of its warm-up."""
     first = next(place for place, line in enumerate(FILLED) if "warmup processing" in line)
     last = next(place for place, line in enumerate(FILLED) if "Warmup finished" in line)
@@ -60,30 +60,30 @@ def recorded(begun: Begun, clock: Any) -> list[tuple[float, str]]:
 
 
 def test_recorded_start_is_written_down_with_both_warm_ups(clock: Any) -> None:
-    begun = Begun()
+    begun = StartLines()
     recorded(begun, clock)
     (start,) = begun.state.document["starts"]
     assert (start["graphs"], start["warm_up_seconds"], start["seconds"]) == (216, 656, 837)
 
 
 def test_time_left_of_the_recorded_start_is_right_to_a_minute(clock: Any) -> None:
-    left = [(837 - now, minutes(text)) for now, text in recorded(Begun(), clock) if "min left" in text]
+    left = [(837 - now, minutes(text)) for now, text in recorded(StartLines(), clock) if "min left" in text]
     assert len(left) > 300
     assert all(abs(said * 60 - true) <= 60 for true, said in left)
 
 
 def test_the_next_start_foretells_all_of_it_from_the_first_graph_on(clock: Any) -> None:
-    begun = Begun()
+    begun = StartLines()
     recorded(begun, clock)
     clock.seconds = 0.0
-    again = Begun(begun.state.document["starts"])
+    again = StartLines(begun.state.document["starts"])
     assert again.hear("INFO hello").endswith("the last start with this plan took about 14 min")
     # Neither version nor type of model are read, as by a supervisor that came later.
     assert minutes(again.hear("Prompt warmup processing:   0%|          | 0/120 [00:00<?, ?item/s]")) == 11
 
 
 def test_servers_that_gave_up_end_the_start_with_their_reason(clock: Any) -> None:
-    begun = Begun()
+    begun = StartLines()
     before, after = DESERTED.split("(ApiServer_0 pid=509983) TimeoutError")
     for line in lines_of(before):
         begun.hear(line)
@@ -104,7 +104,7 @@ GAVE_UP = "TimeoutError: Timed out waiting for engine core processes to start. W
 
 @pytest.mark.parametrize("listens", ["INFO:     Started server process [1]", "INFO:     Application startup complete."])
 def test_text_of_a_client_gives_no_start_up(clock: Any, listens: str) -> None:
-    begun = Begun()
+    begun = StartLines()
     begun.hear(listens)
     begun.hear(f"INFO 09-10 17:57:55 [logger.py:41] Received request cmpl-1: prompt: '{GAVE_UP}'")
     assert begun.starting.over() is None
@@ -112,6 +112,6 @@ def test_text_of_a_client_gives_no_start_up(clock: Any, listens: str) -> None:
 
 def test_what_the_server_says_counts_more_than_the_plan(clock: Any) -> None:
     """A plan may expect other graphs than the server makes of its memory."""
-    begun = Begun(graphs=900)
+    begun = StartLines(graphs=900)
     texts = recorded(begun, clock)
     assert max(minutes(text) for _, text in texts) <= 12

@@ -146,7 +146,7 @@ def test_whatever_differs_is_named(changes: dict[str, Any], said: str) -> None:
     assert found.startswith(said)
 
 
-class Server(HTTPServer):
+class VllmServer(HTTPServer):
     """Answers as vLLM does, and remembers what it was asked."""
 
     replies: dict[str, tuple[int, dict[str, Any] | bytes]]
@@ -156,10 +156,10 @@ class Server(HTTPServer):
     guarded: bool
 
 
-class Handler(BaseHTTPRequestHandler):
+class VllmHandler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: VllmServer
 
     def do_GET(self) -> None:
         self._answer(None)
@@ -188,8 +188,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    started = Server(("127.0.0.1", 0), Handler)
+def server() -> Iterator[VllmServer]:
+    started = VllmServer(("127.0.0.1", 0), VllmHandler)
     started.asked, started.open, started.guarded = [], set(), False
     started.replies = {"/v1/models": (200, {"data": [{"id": MODEL}]}), "/v1/chat/completions": (200, REPLY)}
     thread = threading.Thread(target=started.serve_forever, args=(0.01,))
@@ -226,7 +226,7 @@ def full(**changes: int) -> SimpleNamespace:
     return SimpleNamespace(**{"f_frsize": 4096, "f_bfree": 1, "f_files": 0, "f_ffree": 0, "f_flag": 0, **changes})
 
 
-def verify(server: Server, **given: Any) -> dict[str, Any]:
+def verify(server: VllmServer, **given: Any) -> dict[str, Any]:
     url = f"http://127.0.0.1:{server.server_port}"
     arguments = {
         "plan": copy.deepcopy(PLAN),
@@ -247,7 +247,7 @@ def test_documented_is_taken() -> None:
     assert {name: {key: said[key] for key in said if key != "description"} for name, said in documented.items()} == real
 
 
-def test_a_server_that_answers_is_asked_under_its_name(server: Server) -> None:
+def test_a_server_that_answers_is_asked_under_its_name(server: VllmServer) -> None:
     answer = verify(server)
     assert (answer["changed"], answer["answer"], answer["models"]) == (False, "Paris.", [MODEL])
     (listed, _, _), (asked, authorization, body), *_metrics = server.asked
@@ -256,7 +256,7 @@ def test_a_server_that_answers_is_asked_under_its_name(server: Server) -> None:
     assert body["model"] == MODEL
 
 
-def test_a_server_calls_itself_what_it_likes(server: Server) -> None:
+def test_a_server_calls_itself_what_it_likes(server: VllmServer) -> None:
     """Its name is bytes of its choice: none of them ends who looks, and none is taken for what the kernel says."""
     status = containers.PROC / str(os.getpid()) / "status"
     status.write_bytes(b"Name:\t\xff\x1cSeccomp:\t2\n" + PROCESS.encode())
@@ -271,7 +271,7 @@ GUARDED = guarded({**copy.deepcopy(PLAN)}, Path("/x"))
 EVERYWHERE = ["/health", "/v1/models", "/", "/no-such-path"]
 
 
-def test_a_guarded_server_is_asked_without_a_key_everywhere_then_with_the_supervisors_token(server: Server) -> None:
+def test_a_guarded_server_is_asked_without_a_key_everywhere_then_with_the_supervisors_token(server: VllmServer) -> None:
     server.guarded = True
     answer = verify(server, plan=copy.deepcopy(GUARDED))
     assert answer["answer"] == "Paris."
@@ -283,7 +283,7 @@ def test_a_guarded_server_is_asked_without_a_key_everywhere_then_with_the_superv
 
 
 @pytest.mark.parametrize("path", [*EVERYWHERE, "/health websocket"])
-def test_a_guarded_server_with_one_open_path_is_told(server: Server, path: str) -> None:
+def test_a_guarded_server_with_one_open_path_is_told(server: VllmServer, path: str) -> None:
     server.guarded, server.open = True, {path}
     said = verify(server, plan=copy.deepcopy(GUARDED))["msg"]
     name = "a websocket" if "websocket" in path else path
@@ -291,14 +291,14 @@ def test_a_guarded_server_with_one_open_path_is_told(server: Server, path: str) 
     assert not [authorization for _, authorization, _ in server.asked if authorization]
 
 
-def test_a_server_that_is_to_be_guarded_and_is_open_is_told(server: Server) -> None:
+def test_a_server_that_is_to_be_guarded_and_is_open_is_told(server: VllmServer) -> None:
     """The plan is wished, the server that runs asks nobody."""
     assert "is to ask everybody for a key" in verify(server, plan=copy.deepcopy(GUARDED))["msg"]
 
 
-def test_no_redirection_is_followed(server: Server) -> None:
+def test_no_redirection_is_followed(server: VllmServer) -> None:
     server.guarded = True
-    with Server(("127.0.0.1", 0), Handler) as other:
+    with VllmServer(("127.0.0.1", 0), VllmHandler) as other:
         other.timeout, other.asked, other.open, other.guarded, other.replies = 0.2, [], set(), False, {}
         server.replies["/v1/models"] = (302, {"location": f"http://127.0.0.1:{other.server_port}/v1/models"})
         assert "answered with status 302" in verify(server, plan=copy.deepcopy(GUARDED))["msg"]
@@ -307,22 +307,22 @@ def test_no_redirection_is_followed(server: Server) -> None:
 
 
 @pytest.mark.parametrize("reply", [b"[" * 100_000, b"5", b"{"])
-def test_an_answer_that_is_none_is_told(server: Server, reply: bytes) -> None:
+def test_an_answer_that_is_none_is_told(server: VllmServer, reply: bytes) -> None:
     server.replies["/v1/models"] = (200, reply)
     assert "gave no answer" in verify(server)["msg"]
 
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_an_answer_that_is_no_http_does_nothing_to_a_terminal(
-    server: Server, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    monkeypatch.setattr(Handler, "_answer", lambda self, _body: self.wfile.write(b"\x1b[2J\x9b31m\r\n\r\n"))
+    monkeypatch.setattr(VllmHandler, "_answer", lambda self, _body: self.wfile.write(b"\x1b[2J\x9b31m\r\n\r\n"))
     said = verify(server, **({"plan": copy.deepcopy(GUARDED)} if guarded else {}))["msg"]
     assert "gave no answer" in said
     assert said.isprintable()
 
 
-def test_who_else_listens_at_the_port_gets_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_else_listens_at_the_port_gets_nothing(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "cgroup_of", lambda _pid: "0::/user.slice\n")
     said = verify(server, plan=copy.deepcopy(GUARDED))["msg"]
     assert f"(pid {os.getpid()}, uid {os.getuid()}), which is not of the container vllm-tiny" in said
@@ -331,7 +331,7 @@ def test_who_else_listens_at_the_port_gets_nothing(server: Server, monkeypatch: 
 
 @pytest.mark.parametrize("check", range(1, 21))
 def test_a_process_that_takes_the_port_while_a_server_is_asked_gets_nothing(
-    server: Server, monkeypatch: pytest.MonkeyPatch, check: int
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, check: int
 ) -> None:
     """The listeners are checked before and after each of ten connections. One of these checks finds another process."""
     checks, read = itertools.count(1), listening.listeners_at
@@ -348,7 +348,7 @@ def test_a_process_that_takes_the_port_while_a_server_is_asked_gets_nothing(
     assert len(server.asked) == (check - 1) // 2
 
 
-def test_without_a_question_nothing_is_asked(server: Server) -> None:
+def test_without_a_question_nothing_is_asked(server: VllmServer) -> None:
     assert verify(server, question="")["answer"] == ""
     assert server.asked == [("/v1/models", None, None)]
 
@@ -368,7 +368,7 @@ def test_without_a_question_nothing_is_asked(server: Server) -> None:
     ],
 )
 def test_a_server_that_does_not_serve_is_told_so(
-    server: Server, path: str, reply: tuple[int, dict[str, Any]], said: str
+    server: VllmServer, path: str, reply: tuple[int, dict[str, Any]], said: str
 ) -> None:
     server.replies[path] = reply
     answer = verify(server)
@@ -376,7 +376,7 @@ def test_a_server_that_does_not_serve_is_told_so(
     assert said in answer["msg"]
 
 
-def test_a_server_that_refuses_a_picture_is_told_with_the_question(server: Server) -> None:
+def test_a_server_that_refuses_a_picture_is_told_with_the_question(server: VllmServer) -> None:
     plan = {**copy.deepcopy(PLAN), "ask": {"media": {"image": 1}}}
     assert verify(server, plan=plan)["answer"] == "Paris."
     asked = [body for path, _, body in server.asked if path == "/v1/chat/completions" and body]
@@ -393,7 +393,7 @@ WARM: dict[str, Any] = {
 }
 
 
-def saying(server: Server, monkeypatch: pytest.MonkeyPatch, content: str) -> list[str]:
+def saying(server: VllmServer, monkeypatch: pytest.MonkeyPatch, content: str) -> list[str]:
     """Have the server say so to every question, and count tokens; returns the texts of warnings, as they come."""
     said = {**REPLY, "choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
     server.replies |= {"/v1/chat/completions": (200, said), "/tokenize": (200, {"count": 340})}
@@ -407,7 +407,7 @@ def saying(server: Server, monkeypatch: pytest.MonkeyPatch, content: str) -> lis
     ("content", "outcome", "warns"), [("482913", "right", 0), ("The number is 17.", "doubtful", 1)]
 )
 def test_long_prompt_is_judged(
-    server: Server, monkeypatch: pytest.MonkeyPatch, content: str, outcome: str, warns: int
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, content: str, outcome: str, warns: int
 ) -> None:
     warned = saying(server, monkeypatch, content)
     assert verify(server, plan=WARM, question="", long_prompt=True)["long_prompt"] == outcome
@@ -418,7 +418,7 @@ def test_long_prompt_is_judged(
     assert len(body["messages"][0]["content"]) > 10_000
 
 
-def test_long_prompt_that_is_answered_with_garbage_fails(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_that_is_answered_with_garbage_fails(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     saying(server, monkeypatch, "!" * 256)
     answer = verify(server, plan=WARM, question="", long_prompt=True)
     assert (answer["failed"], answer["refused_id"]) == (True, "answer_unreadable")
@@ -426,7 +426,7 @@ def test_long_prompt_that_is_answered_with_garbage_fails(server: Server, monkeyp
 
 @pytest.mark.parametrize("reply", [(500, {"error": "x"}), (200, b"no JSON"), (200, b"[]")])
 def test_long_prompt_that_the_server_fails_with_fails(
-    server: Server, monkeypatch: pytest.MonkeyPatch, reply: tuple[int, Any]
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, reply: tuple[int, Any]
 ) -> None:
     saying(server, monkeypatch, "x")
     server.replies["/v1/chat/completions"] = reply
@@ -437,7 +437,7 @@ def test_long_prompt_that_the_server_fails_with_fails(
 
 @pytest.mark.parametrize("kind", [TimeoutError, socket.timeout])
 def test_long_prompt_without_an_answer_in_time_is_a_warning(
-    server: Server, monkeypatch: pytest.MonkeyPatch, kind: type[OSError]
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, kind: type[OSError]
 ) -> None:
     warned = saying(server, monkeypatch, "482913")
     answer = listening.answer
@@ -452,7 +452,7 @@ def test_long_prompt_without_an_answer_in_time_is_a_warning(
     assert "within 60 s" in warned[0]
 
 
-def test_long_prompt_takes_the_time_of_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_takes_the_time_of_its_own(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other questions have that of the option."""
     saying(server, monkeypatch, "482913")
     waited = []
@@ -467,14 +467,18 @@ def test_long_prompt_takes_the_time_of_its_own(server: Server, monkeypatch: pyte
     assert waited == [7, 60, 60]
 
 
-def test_long_prompt_of_a_plan_without_a_warm_up_is_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_of_a_plan_without_a_warm_up_is_left_out(
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warned = saying(server, monkeypatch, "x")
     assert verify(server, question="", long_prompt=True)["long_prompt"] == "none"
     assert "warms up none that is long enough" in warned[0]
     assert [path for path, _, _ in server.asked] == ["/v1/models"]
 
 
-def test_long_prompt_for_a_server_that_cannot_count_is_shorter(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_for_a_server_that_cannot_count_is_shorter(
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saying(server, monkeypatch, "482913")
     assert verify(server, plan=WARM, question="", long_prompt=True)["long_prompt"] == "right"
     server.replies["/tokenize"] = (200, b"no JSON")
@@ -485,13 +489,13 @@ def test_long_prompt_for_a_server_that_cannot_count_is_shorter(server: Server, m
     assert len(estimated["messages"][0]["content"]) < len(counted["messages"][0]["content"])
 
 
-def test_long_prompt_is_off_by_default(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_is_off_by_default(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     saying(server, monkeypatch, "!" * 256)
     assert verify(server, plan=WARM, question="")["long_prompt"] == ""
     assert [path for path, _, _ in server.asked] == ["/v1/models"]
 
 
-def test_an_embedding_of_another_size_than_the_plan_says_is_refused(server: Server) -> None:
+def test_an_embedding_of_another_size_than_the_plan_says_is_refused(server: VllmServer) -> None:
     plan = {**copy.deepcopy(PLAN), "task": "embed", "ask": {"dimensions": 4}}
     data = [{"index": place, "embedding": [0.5, float(place), 0.0]} for place in (0, 1)]
     server.replies["/v1/embeddings"] = (200, {"data": data})
@@ -512,7 +516,7 @@ def stream(*contents: str, tokens: int) -> bytes:
 
 
 @pytest.fixture
-def streaming(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+def streaming(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> VllmServer:
     """A server that has nothing else to do, and writes a word each time the clock is looked at."""
     server.replies["/metrics"] = (200, IDLE)
     monkeypatch.setattr(
@@ -527,7 +531,7 @@ def record_of(tmp_path: Path) -> dict[str, Any]:
     return dict(json.loads((tmp_path / "states/tiny/pace.json").read_text()))
 
 
-def test_how_quickly_it_writes_is_written_down_and_compared(streaming: Server, tmp_path: Path) -> None:
+def test_how_quickly_it_writes_is_written_down_and_compared(streaming: VllmServer, tmp_path: Path) -> None:
     answer = verify(streaming)
     # Lines 2, 4 and 6 of the stream have text; seven tokens came.
     assert answer["pace"] == {"first_token_seconds": 2, "tokens_per_second": 1.5}
@@ -543,7 +547,7 @@ def test_how_quickly_it_writes_is_written_down_and_compared(streaming: Server, t
     assert [each["tokens_per_second"] for each in early] == [10.0, 1.5]
 
 
-def test_a_damaged_record_is_begun_anew(streaming: Server, tmp_path: Path) -> None:
+def test_a_damaged_record_is_begun_anew(streaming: VllmServer, tmp_path: Path) -> None:
     (tmp_path / "states/tiny/pace.json").write_text("{")
     assert verify(streaming)["answer"] == "Paris."
     assert list(record_of(tmp_path)["plans"]) == ["wished"]
@@ -552,13 +556,13 @@ def test_a_damaged_record_is_begun_anew(streaming: Server, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "metrics", [(404, {}), (200, b""), (200, IDLE.replace(b"running 0", b"running 1")), (200, b"\xff")]
 )
-def test_who_has_other_requests_is_not_measured(streaming: Server, tmp_path: Path, metrics: Any) -> None:
+def test_who_has_other_requests_is_not_measured(streaming: VllmServer, tmp_path: Path, metrics: Any) -> None:
     streaming.replies["/metrics"] = metrics
     assert verify(streaming)["pace"] == {}
     assert not (tmp_path / "states/tiny/pace.json").exists()
 
 
-def test_a_stream_that_tells_nothing_fails_nothing(server: Server, tmp_path: Path) -> None:
+def test_a_stream_that_tells_nothing_fails_nothing(server: VllmServer, tmp_path: Path) -> None:
     """The server answers the streamed question with one piece, as it does the other."""
     server.replies["/metrics"] = (200, IDLE)
     answer = verify(server)
@@ -571,7 +575,7 @@ def test_a_stream_that_tells_nothing_fails_nothing(server: Server, tmp_path: Pat
 
 
 def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loose = json.dumps([inspected(Privileged=True)])
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, loose, ""))
@@ -582,7 +586,7 @@ def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
 
 
 def test_a_server_with_former_keys_ends_it_before_anything_is_asked(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "it still has the former /etc/gaudi-serving/instances/tiny/guard, which was replaced"
     monkeypatch.setattr(containers, "outlived", lambda _module, _container, _plan: [said])
@@ -593,7 +597,7 @@ def test_a_server_with_former_keys_ends_it_before_anything_is_asked(
 
 
 def test_a_run_whose_wish_was_overwritten_names_who_did_it(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(paths, "INSTANCES", str(tmp_path))
     said = verify(server, label="another")["msg"]
@@ -607,13 +611,15 @@ def test_a_run_whose_wish_was_overwritten_names_who_did_it(
     assert "failed" in verify(server, label="another")
 
 
-def test_a_container_that_ended_meanwhile_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_ended_meanwhile_is_told(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = json.dumps([inspected(State={"Running": False, "Pid": 0})])
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, ended, ""))
     assert "does not run" in verify(server)["msg"]
 
 
-def test_a_supervisor_that_does_not_take_up_the_disk_ends_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_that_does_not_take_up_the_disk_ends_it(
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(vllm_service_verify, "LOOK_AGAIN", 0.0)
     answers_of = iter([False, False, True])
     late = {"unwritten": "", "damaged": ""}
@@ -627,7 +633,7 @@ def test_a_supervisor_that_does_not_take_up_the_disk_ends_it(server: Server, mon
 
 
 def test_a_full_disk_is_not_the_supervisors_fault(
-    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    server: VllmServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(instances, "read", READ)
     monkeypatch.setattr(instances, "PROGRAMS", tmp_path)
@@ -659,7 +665,7 @@ def test_what_keeps_a_file_from_being_written_is_said(
     assert folders.no_room(path, instances.ROOM) == said
 
 
-def test_ports_that_are_open_to_others_end_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ports_that_are_open_to_others_end_it(server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor closes them within its next look: it is waited for, and told where it does not."""
     plan = copy.deepcopy(PLAN)
     plan["listen"]["closed_ports"] = [28000, 28015]

@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/fp8_weights/files"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/model_weights/files"))
 
-from gaudi_weights.model import Stop
-from gaudi_weights.progress import Progress
+from gaudi_weights.model import StopSwitch
+from gaudi_weights.progress import TransferProgress
 
-from simulator.hub.server import Hub, running
+from simulator.hub.server import SimulatedHub, running
 from tests.unit.weights.models import MODEL, write_model
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path) -> Iterator[SimulatedHub]:
     """A hub with the small model."""
     with running() as made:
         made.repository(MODEL, write_model(tmp_path / "hub"))
@@ -58,12 +58,12 @@ def few_certificates(one_certificate: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def stop() -> Stop:
+def stop() -> StopSwitch:
     """Nobody wants to end yet."""
-    return Stop()
+    return StopSwitch()
 
 
 @pytest.fixture
-def progress() -> Progress:
+def progress() -> TransferProgress:
     """Progress nobody follows."""
-    return Progress(None)
+    return TransferProgress(None)

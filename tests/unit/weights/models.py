@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gaudi_weights.model import Stop
-from gaudi_weights.request import HubSource, Request
+from gaudi_weights.model import StopSwitch
+from gaudi_weights.request import HubSource, WeightsRequest
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 
 MODEL = "maker/Small-Model"
 SHARD = 600_000  # bytes; a few blocks
@@ -50,7 +50,7 @@ SERVED = {
 }
 
 
-def source(hub: Hub, **more: Any) -> HubSource:
+def source(hub: SimulatedHub, **more: Any) -> HubSource:
     """The hub as a source."""
     given = {
         "name": "hub",
@@ -63,12 +63,12 @@ def source(hub: Hub, **more: Any) -> HubSource:
     return HubSource(**{**given, **more})
 
 
-def requested(tmp_path: Path, *sources: HubSource, **more: Any) -> Request:
+def requested(tmp_path: Path, *sources: HubSource, **more: Any) -> WeightsRequest:
     """A request for the model at tmp_path/models/Small-Model."""
-    return Request(target=tmp_path / "models/Small-Model", sources=sources, **more)
+    return WeightsRequest(target=tmp_path / "models/Small-Model", sources=sources, **more)
 
 
-class Leap(Stop):
+class LeapingClock(StopSwitch):
     """Pauses that take no time; the clock shows them all the same. then is called with the time after each."""
 
     def __init__(self, then: Callable[[float], None] = lambda now: None) -> None:

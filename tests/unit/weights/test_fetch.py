@@ -17,13 +17,13 @@ import pytest
 from gaudi.base.refusal import Refusal
 from gaudi.jobs.decisions import progress_text
 from gaudi_weights import contents, fetch, manifest, staging, transfer
-from gaudi_weights.model import RemoteFile, SourceFailure, Stop, Stopped, choose
+from gaudi_weights.model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, choose
 from gaudi_weights.network import Connections
-from gaudi_weights.progress import Progress
-from gaudi_weights.request import HubSource, Request
+from gaudi_weights.progress import TransferProgress
+from gaudi_weights.request import HubSource, WeightsRequest
 
-from simulator.hub.server import Fault, Front, Handler, Hub
-from tests.unit.weights.models import MODEL, SERVED, SHARD, Leap, requested, safetensors, source
+from simulator.hub.server import Front, HubFault, HubHandler, SimulatedHub
+from tests.unit.weights.models import MODEL, SERVED, SHARD, LeapingClock, requested, safetensors, source
 
 # One that numpy 2.3.5 wrote with savez, of the shape of INC's: a mapping of names to lists of arrays.
 MEASURED = (Path(__file__).parent / "recorded/inc_hooks_maxabs_0_2.npz").read_bytes()
@@ -47,7 +47,9 @@ def content_bytes(tmp_path: Path) -> int:
     return sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
 
 
-def test_a_model_arrives_whole_with_its_record(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_model_arrives_whole_with_its_record(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub))
     result = fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -60,7 +62,7 @@ def test_a_model_arrives_whole_with_its_record(hub: Hub, tmp_path: Path, progres
 
 
 def test_a_finished_model_is_recognised_by_its_record_and_sizes_alone(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
@@ -68,11 +70,13 @@ def test_a_finished_model_is_recognised_by_its_record_and_sizes_alone(
     # Whoever reads the weights, which takes an hour, sees that these are others.
     shard = asked.target / SECOND
     shard.write_bytes(bytes(shard.stat().st_size))
-    result = fetch.fetch(asked, Progress(None), stop)
+    result = fetch.fetch(asked, TransferProgress(None), stop)
     assert (result["received"], hub.seen) == (0, [])
 
 
-def test_a_branch_becomes_the_commit_it_names(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_branch_becomes_the_commit_it_names(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     result = fetch.fetch(requested(tmp_path, source(hub, revision="main")), progress, stop)
     assert result["revision"] == hub.repositories[MODEL].main
     assert all("/main/" not in seen.path for seen in hub.seen if "/resolve/" in seen.path)
@@ -81,9 +85,9 @@ def test_a_branch_becomes_the_commit_it_names(hub: Hub, tmp_path: Path, progress
 @pytest.mark.parametrize("cut", [0, 1, 300_000, SHARD - 1])
 @pytest.mark.report("W11")
 def test_a_cut_connection_is_continued_at_the_byte(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, cut: int
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, cut: int
 ) -> None:
-    hub.faults = [Fault(name=SECOND, cut_after=cut)]
+    hub.faults = [HubFault(name=SECOND, cut_after=cut)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -98,10 +102,10 @@ def test_a_cut_connection_is_continued_at_the_byte(
 )
 @pytest.mark.report("W12")
 def test_a_list_without_what_is_needed_of_it_is_refused(
-    hub: Hub,
+    hub: SimulatedHub,
     tmp_path: Path,
-    progress: Progress,
-    stop: Stop,
+    progress: TransferProgress,
+    stop: StopSwitch,
     monkeypatch: pytest.MonkeyPatch,
     missing: dict[str, Any],
     sentence: str,
@@ -109,7 +113,7 @@ def test_a_list_without_what_is_needed_of_it_is_refused(
     def without(front: Front, content: dict[str, Any], status: int = 200) -> None:
         content = {**content, **{key: missing[key] for key in missing.keys() & content.keys()}}
         content["siblings"] = [{**file, **missing} for file in content["siblings"]]
-        Handler.send_json(front, content, status)
+        HubHandler.send_json(front, content, status)
 
     monkeypatch.setattr(Front, "send_json", without)
     with pytest.raises(Refusal, match=sentence):
@@ -119,7 +123,12 @@ def test_a_list_without_what_is_needed_of_it_is_refused(
 
 @pytest.mark.parametrize("location", ["http://[::1/x", "http://127.0.0.1:99999999/x"])
 def test_an_answer_that_sends_to_no_address_is_a_sentence(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch, location: str
+    hub: SimulatedHub,
+    tmp_path: Path,
+    progress: TransferProgress,
+    stop: StopSwitch,
+    monkeypatch: pytest.MonkeyPatch,
+    location: str,
 ) -> None:
     monkeypatch.setattr(hub, "signed", lambda *_: location)
     with pytest.raises(Refusal, match="is no address"):
@@ -138,25 +147,25 @@ def test_a_token_belongs_to_the_host_that_is_connected_to() -> None:
 def test_a_continuation_from_elsewhere_is_not_taken(said: str | None) -> None:
     file = RemoteFile("model.safetensors", 10)
     transfer.check_range("bytes 4-9/10", 4, file)
-    with pytest.raises(transfer.WrongBytes, match="asked for 'bytes 4-9/10'"):
+    with pytest.raises(transfer.ChecksumMismatch, match="asked for 'bytes 4-9/10'"):
         transfer.check_range(said, 4, file)
 
 
 class TestWithoutChecksums:
     """A hub that states sizes alone: they are held, with what lies there and with what comes."""
 
-    def fetch(self, hub: Hub, tmp_path: Path, stop: Stop, size: int) -> None:
+    def fetch(self, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, size: int) -> None:
         place = transfer.FileLocation(f"{hub.endpoint}/{MODEL}/resolve/main/{SECOND}", {})
         bringing = transfer.Transfer(Connections(source(hub), 1), transfer.RateLimit(0), stop, patience=30)
         bringing.fetch(RemoteFile(SECOND, size), lambda file: place, tmp_path, lambda count: None)
 
-    def test_more_than_the_file_is_fetched_anew(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
+    def test_more_than_the_file_is_fetched_anew(self, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch) -> None:
         original = (tmp_path / "hub" / SECOND).read_bytes()
         (tmp_path / SECOND).write_bytes(original + b"more")
         self.fetch(hub, tmp_path, stop, len(original))
         assert (tmp_path / SECOND).read_bytes() == original
 
-    def test_a_source_that_sends_more_is_refused(self, hub: Hub, tmp_path: Path, stop: Stop) -> None:
+    def test_a_source_that_sends_more_is_refused(self, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch) -> None:
         size = (tmp_path / "hub" / SECOND).stat().st_size - 5
         with pytest.raises(SourceFailure, match=f"{SECOND} came twice with wrong content: more came than"):
             self.fetch(hub, tmp_path, stop, size)
@@ -164,9 +173,9 @@ class TestWithoutChecksums:
 
 
 def test_a_source_without_ranges_starts_again_and_still_ends(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
-    hub.faults = [Fault(name=SECOND, cut_after=300_000), Fault(name=SECOND, ignore_range=True)]
+    hub.faults = [HubFault(name=SECOND, cut_after=300_000), HubFault(name=SECOND, ignore_range=True)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -175,19 +184,19 @@ def test_a_source_without_ranges_starts_again_and_still_ends(
 @pytest.mark.parametrize("where", ["list", "resolve", "content"])
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_busy_and_broken_answers_are_waited_out(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, where: str, status: int
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, where: str, status: int
 ) -> None:
-    hub.faults = [Fault(where=where, status=status, times=2)]
+    hub.faults = [HubFault(where=where, status=status, times=2)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
 
 
 def test_a_server_may_say_how_long_to_wait(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "FIRST_PAUSE", 30.0)
-    hub.faults = [Fault(name=SECOND, status=429, retry_after="1")]
+    hub.faults = [HubFault(name=SECOND, status=429, retry_after="1")]
     began = time.monotonic()
     fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
     assert 1 <= time.monotonic() - began < 20
@@ -197,16 +206,16 @@ class TestContinuing:
     """What an interrupted fetch knows of the files it has."""
 
     @pytest.fixture
-    def asked(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> Request:
+    def asked(self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> WeightsRequest:
         """A fetch that failed with all shards but one there."""
-        hub.faults = [Fault(name="config.json", status=404, where="resolve")]
+        hub.faults = [HubFault(name="config.json", status=404, where="resolve")]
         asked = requested(tmp_path, source(hub), jobs=1)
         with pytest.raises(Refusal):
             fetch.fetch(asked, progress, stop)
         hub.sent = 0
         return asked
 
-    def read(self, monkeypatch: pytest.MonkeyPatch, asked: Request) -> int:
+    def read(self, monkeypatch: pytest.MonkeyPatch, asked: WeightsRequest) -> int:
         """Bytes the next run puts through a checksum."""
         added: list[int] = []
         add = transfer.Checksums.add
@@ -216,18 +225,18 @@ class TestContinuing:
             add(self, block)
 
         monkeypatch.setattr(transfer.Checksums, "add", count)
-        fetch.fetch(asked, Progress(None), Stop())
+        fetch.fetch(asked, TransferProgress(None), StopSwitch())
         return sum(added)
 
     def test_files_that_were_checked_are_not_read_again(
-        self, asked: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, asked: WeightsRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert self.read(monkeypatch, asked) < 10_000
         same(asked.target, tmp_path / "hub")
         assert [path.name for path in (asked.target / ".gaudi-serving").iterdir()] == ["manifest.json"]
 
     def test_a_file_that_was_touched_since_is_read_and_mended(
-        self, asked: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, asked: WeightsRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         content = bytearray((asked.staging / SECOND).read_bytes())
         content[-1] ^= 1
@@ -238,7 +247,7 @@ class TestContinuing:
 
     @pytest.mark.parametrize("torn", ["[", '["a"]\n', "", '["model-00002-of-00003.safetensors", 1', "\0\0\0"])
     def test_a_torn_note_costs_a_reading_and_no_more(
-        self, asked: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
+        self, asked: WeightsRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
     ) -> None:
         note = asked.staging / ".gaudi-serving/arrived"
         lines = note.read_text().splitlines(keepends=True)
@@ -246,8 +255,8 @@ class TestContinuing:
         assert SHARD <= self.read(monkeypatch, asked) < SHARD + 20_000
         same(asked.target, tmp_path / "hub")
 
-    def test_another_checksum_is_another_file(self, asked: Request) -> None:
-        arrived = manifest.Arrived(asked.staging)
+    def test_another_checksum_is_another_file(self, asked: WeightsRequest) -> None:
+        arrived = manifest.ArrivedFiles(asked.staging)
         known = arrived.known[SECOND][2]
         assert arrived.has(SECOND, known)
         assert not arrived.has(SECOND, "0" * 64)
@@ -258,18 +267,18 @@ class TestContinuing:
 
 @pytest.mark.parametrize("sent", [0, 1_000_000])
 def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
-    tmp_path: Path, progress: Progress, hub: Hub, sent: int
+    tmp_path: Path, progress: TransferProgress, hub: SimulatedHub, sent: int
 ) -> None:
     """It goes before or after the list of files has come with the first of them, and comes back."""
     asked = requested(tmp_path, source(hub))
-    hub.faults = [Fault(name="*.safetensors", cut_after=sent // 3, times=3)]
+    hub.faults = [HubFault(name="*.safetensors", cut_after=sent // 3, times=3)]
     pauses: list[float] = []
 
     def later(now: float) -> None:
         pauses.append(now)
         hub.away = now < 600
 
-    fetch.fetch(asked, progress, Leap(later))
+    fetch.fetch(asked, progress, LeapingClock(later))
     same(asked.target, tmp_path / "hub")
     assert pauses[-1] >= 600
     # Ten minutes are some tries, not a storm of them, and nothing came twice.
@@ -278,18 +287,18 @@ def test_a_hub_that_is_gone_for_ten_minutes_costs_nothing(
 
 
 @pytest.mark.parametrize("sent", [0, 300_000])
-def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: int) -> None:
+def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: SimulatedHub, sent: int) -> None:
     """A rate and the time that is left stood there for a quarter of an hour."""
     asked = requested(tmp_path, source(hub))
-    told = Progress(tmp_path / "progress.json")
-    hub.faults = [Fault(name="*.safetensors", cut_after=sent, times=3)]
+    told = TransferProgress(tmp_path / "progress.json")
+    hub.faults = [HubFault(name="*.safetensors", cut_after=sent, times=3)]
     shown: list[str] = []
 
     def later(now: float) -> None:
         shown.append(progress_text(json.loads((tmp_path / "progress.json").read_text()), time.time()))
         hub.away = now < 100
 
-    fetch.fetch(asked, told, Leap(later))
+    fetch.fetch(asked, told, LeapingClock(later))
     assert all("; waiting: " in line and "/s" not in line and "to go" not in line for line in shown)
     assert any(
         re.search(r"model-0000\d-of-00003\.safetensors does not come \(.+\), asked again for", line) for line in shown
@@ -299,24 +308,26 @@ def test_who_follows_is_told_why_nothing_comes(tmp_path: Path, hub: Hub, sent: i
 
 
 def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
-    tmp_path: Path, hub: Hub, stop: Stop, progress: Progress
+    tmp_path: Path, hub: SimulatedHub, stop: StopSwitch, progress: TransferProgress
 ) -> None:
     asked = requested(tmp_path, source(hub))
-    hub.faults = [Fault(name="*.safetensors", cut_after=300_000, times=3)]
-    gone = Leap(lambda now: setattr(hub, "away", True))
+    hub.faults = [HubFault(name="*.safetensors", cut_after=300_000, times=3)]
+    gone = LeapingClock(lambda now: setattr(hub, "away", True))
     with pytest.raises(Refusal, match=r"could not be fetched for 900 s .*run the same again when the source is back"):
         fetch.fetch(asked, progress, gone)
     assert 800 < gone.now < 3 * 3600
     hub.away = False
-    assert fetch.fetch(asked, Progress(None), stop)["received"] == content_bytes(tmp_path) - progress.received
+    assert fetch.fetch(asked, TransferProgress(None), stop)["received"] == content_bytes(tmp_path) - progress.received
     same(asked.target, tmp_path / "hub")
     # By SHA-256 as well: every byte is read once more.
-    assert fetch.verify(asked, Progress(None), stop)["wrong"] == []
+    assert fetch.verify(asked, TransferProgress(None), stop)["wrong"] == []
 
 
-def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, progress: Progress) -> None:
+def test_who_has_waited_for_all_of_it_waits_no_more(
+    tmp_path: Path, hub: SimulatedHub, progress: TransferProgress
+) -> None:
     """Also at times that 900 seconds cannot be added to and taken from without a rounding error."""
-    leap, asked = Leap(), []
+    leap, asked = LeapingClock(), []
     leap.now = 900.65
     assert leap.now + 900.0 - 900.0 > leap.now
 
@@ -330,16 +341,20 @@ def test_who_has_waited_for_all_of_it_waits_no_more(tmp_path: Path, hub: Hub, pr
     assert len(asked) == 1
 
 
-def test_a_hub_that_was_never_there_is_given_up_within_minutes(tmp_path: Path, hub: Hub, progress: Progress) -> None:
+def test_a_hub_that_was_never_there_is_given_up_within_minutes(
+    tmp_path: Path, hub: SimulatedHub, progress: TransferProgress
+) -> None:
     hub.away = True
-    leap = Leap()
+    leap = LeapingClock()
     with pytest.raises(Refusal, match="cannot be reached"):
         fetch.fetch(requested(tmp_path, source(hub)), progress, leap)
     assert 30 < leap.now < 120
 
 
-def test_one_file_with_wrong_bytes_is_fetched_again(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    hub.faults = [Fault(name=SECOND, flip=True)]
+def test_one_file_with_wrong_bytes_is_fetched_again(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
+    hub.faults = [HubFault(name=SECOND, flip=True)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -348,9 +363,9 @@ def test_one_file_with_wrong_bytes_is_fetched_again(hub: Hub, tmp_path: Path, pr
 
 @pytest.mark.parametrize("name", [SECOND, "config.json"])
 def test_wrong_bytes_twice_are_refused_with_the_name(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
 ) -> None:
-    hub.faults = [Fault(name=name, flip=True, times=2)]
+    hub.faults = [HubFault(name=name, flip=True, times=2)]
     asked = requested(tmp_path, source(hub))
     with pytest.raises(Refusal, match=f"{name} came twice with wrong content"):
         fetch.fetch(asked, progress, stop)
@@ -359,27 +374,29 @@ def test_wrong_bytes_twice_are_refused_with_the_name(
 
 @pytest.mark.parametrize("longer", [0, 5, -5])
 def test_a_file_that_changes_on_its_way_is_not_taken_for_either(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, longer: int
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, longer: int
 ) -> None:
     """Half of it comes before the change and half after, as nobody should see it."""
-    hub.faults = [Fault(name=SECOND, cut_after=300_000)]
+    hub.faults = [HubFault(name=SECOND, cut_after=300_000)]
     asked = requested(tmp_path, source(hub, revision="main"))
     old = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]
     changed = tmp_path / "changed"
     changed.write_bytes(safetensors(SHARD + 1000 + longer, 9))
-    swapped = Leap(lambda now: old.update({SECOND: replace(old[SECOND], path=changed, size=changed.stat().st_size)}))
+    swapped = LeapingClock(
+        lambda now: old.update({SECOND: replace(old[SECOND], path=changed, size=changed.stat().st_size)})
+    )
     with pytest.raises(Refusal, match=f"{SECOND} came twice with wrong content"):
         fetch.fetch(asked, progress, swapped)
     assert not asked.target.exists()
     # The next list says what it is now.
     shutil.copy(changed, tmp_path / "hub" / SECOND)
     hub.repository(MODEL, tmp_path / "hub")
-    fetch.fetch(asked, Progress(None), stop)
+    fetch.fetch(asked, TransferProgress(None), stop)
     same(asked.target, tmp_path / "hub")
 
 
 def test_the_next_source_continues_where_the_first_failed(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     absent = source(hub, name="mirror", repository="maker/Nothing")
     broken = source(hub, name="broken", endpoint="http://127.0.0.1:1")
@@ -389,9 +406,9 @@ def test_the_next_source_continues_where_the_first_failed(
 
 
 def test_bytes_of_a_failed_source_are_kept_for_the_next(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
-    hub.faults = [Fault(name="model-00003*", status=404, where="resolve")]
+    hub.faults = [HubFault(name="model-00003*", status=404, where="resolve")]
     asked = requested(tmp_path, source(hub, name="lacking"), source(hub), jobs=1)
     assert fetch.fetch(asked, progress, stop)["source"] == "hub"
     same(asked.target, tmp_path / "hub")
@@ -399,17 +416,17 @@ def test_bytes_of_a_failed_source_are_kept_for_the_next(
 
 
 def test_a_slow_trickle_is_not_given_up(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "SILENCE_SECONDS", 0.7)
-    hub.faults = [Fault(name=SECOND, rate=300_000)]
+    hub.faults = [HubFault(name=SECOND, rate=300_000)]
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
     assert sum(SECOND in seen.path for seen in hub.seen) == 1
     same(asked.target, tmp_path / "hub")
 
 
-def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_the_rate_is_limited(hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> None:
     began = time.monotonic()
     fetch.fetch(requested(tmp_path, source(hub), rate_limit=1_200_000), progress, stop)
     assert time.monotonic() - began > content_bytes(tmp_path) / 1_200_000 - 0.1
@@ -424,22 +441,24 @@ def test_the_rate_is_limited(hub: Hub, tmp_path: Path, progress: Progress, stop:
     ],
 )
 def test_refusals_say_what_to_do(
-    hub: Hub, tmp_path: Path, progress: Progress, change: dict[str, str], says: str
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, change: dict[str, str], says: str
 ) -> None:
     asked = requested(tmp_path, source(hub, **change))
     with pytest.raises(Refusal, match=says):
-        fetch.fetch(asked, progress, Leap())
+        fetch.fetch(asked, progress, LeapingClock())
     assert not asked.target.exists()
 
 
-def test_a_gated_model_wants_a_token_of_an_account(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_gated_model_wants_a_token_of_an_account(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     hub.repositories[MODEL].gated = True
     with pytest.raises(Refusal, match="is gated: accept its licence"):
         fetch.fetch(requested(tmp_path, source(hub)), progress, stop)
 
 
 def test_a_wrong_token_is_named_and_the_right_one_serves(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     hub.repositories[MODEL].gated = True
     hub.tokens = {"hf_right"}
@@ -454,7 +473,9 @@ def test_a_wrong_token_is_named_and_the_right_one_serves(
     same(asked.target, tmp_path / "hub")
 
 
-def test_a_token_never_follows_to_another_host(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_token_never_follows_to_another_host(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     hub.tokens = {"hf_right"}
     token = tmp_path / "token"
     token.write_text("hf_right")
@@ -463,7 +484,9 @@ def test_a_token_never_follows_to_another_host(hub: Hub, tmp_path: Path, progres
     assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None}
 
 
-def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_proxy_is_used_for_everything(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     # The front server is its own proxy, but not the delivery network's: only small files come this way.
     asked = requested(tmp_path, source(hub, proxy=hub.endpoint), include=("config.json",))
     fetch.fetch(asked, progress, stop)
@@ -472,7 +495,7 @@ def test_a_proxy_is_used_for_everything(hub: Hub, tmp_path: Path, progress: Prog
 
 
 def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub), extra_room=10**18, reserve=5 * 10**9)
     with pytest.raises(Refusal, match=r"needs 1\.8 MB for .* 1000000\.00 TB for .* 5\.0 GB in reserve.*are free"):
@@ -484,7 +507,7 @@ def test_no_room_is_refused_before_the_first_byte_with_three_numbers(
     ("option", "advice"), [("gaudi_weights_root", ", or set another gaudi_weights_root"), ("", "")]
 )
 def test_whoever_has_no_room_is_told_where(
-    option: str, advice: str, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    option: str, advice: str, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub), extra_room=10**18, root_option=option)
     with pytest.raises(Refusal) as refused:
@@ -492,18 +515,22 @@ def test_whoever_has_no_room_is_told_where(
     assert re.search(rf"Make room for [0-9.]+ TB more in {asked.target.parent}{advice}$", str(refused.value))
 
 
-def test_what_is_here_already_needs_no_room(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_what_is_here_already_needs_no_room(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     # The file behind one that fails may have begun when the fetch ends.
     names = (SECOND, "model-00001-of-00003.safetensors")
-    hub.faults = [Fault(name=name, status=404, where="resolve") for name in names]
+    hub.faults = [HubFault(name=name, status=404, where="resolve") for name in names]
     asked = requested(tmp_path, source(hub), jobs=1)
     with pytest.raises(Refusal):
         fetch.fetch(asked, progress, stop)
     with pytest.raises(Refusal, match=r"needs 1\.2 MB for what is still missing"):
-        fetch.fetch(replace(asked, extra_room=10**18), Progress(None), stop)
+        fetch.fetch(replace(asked, extra_room=10**18), TransferProgress(None), stop)
 
 
-def test_a_folder_of_somebody_else_is_never_touched(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_folder_of_somebody_else_is_never_touched(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub))
     asked.target.mkdir(parents=True)
     (asked.target / "mine").write_text("precious")
@@ -514,7 +541,7 @@ def test_a_folder_of_somebody_else_is_never_touched(hub: Hub, tmp_path: Path, pr
 
 
 def test_a_target_on_another_file_system_is_published_there(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """Staging lies beside the target, so a rename publishes wherever that is."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
@@ -525,7 +552,9 @@ def test_a_target_on_another_file_system_is_published_there(
         same(asked.target, tmp_path / "hub")
 
 
-def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_symbolic_link_is_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub))
     asked.target.parent.mkdir()
     asked.target.symlink_to(tmp_path)
@@ -533,14 +562,16 @@ def test_a_symbolic_link_is_refused(hub: Hub, tmp_path: Path, progress: Progress
         fetch.fetch(asked, progress, stop)
 
 
-def test_a_file_system_that_is_not_mounted_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_file_system_that_is_not_mounted_is_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     with pytest.raises(Refusal, match="is not mounted"):
         fetch.fetch(requested(tmp_path, source(hub), mounted_on=tmp_path), progress, stop)
     assert not (tmp_path / "models").exists()
 
 
 def test_another_revision_is_refused_and_the_first_kept(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     fetch.fetch(asked, progress, stop)
@@ -551,7 +582,7 @@ def test_another_revision_is_refused_and_the_first_kept(
 
 @pytest.mark.report("W09")
 def test_a_missing_shard_is_refused_before_the_weights(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     (tmp_path / "hub" / SECOND).unlink()
     hub.repositories.clear()
@@ -561,7 +592,9 @@ def test_a_missing_shard_is_refused_before_the_weights(
     assert hub.sent < 10_000
 
 
-def test_a_broken_header_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_broken_header_is_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     (tmp_path / "hub" / SECOND).write_bytes(safetensors(5000, 1)[:-1])
     hub.repositories.clear()
     hub.repository(MODEL, tmp_path / "hub")
@@ -570,7 +603,7 @@ def test_a_broken_header_is_refused(hub: Hub, tmp_path: Path, progress: Progress
 
 
 def test_files_of_an_earlier_listing_are_not_published(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
@@ -580,13 +613,17 @@ def test_files_of_an_earlier_listing_are_not_published(
     same(asked.target, tmp_path / "hub")
 
 
-def test_a_second_fetch_at_the_same_time_is_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_second_fetch_at_the_same_time_is_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub))
     with staging.only_one(asked), pytest.raises(Refusal, match="is being fetched already"):
         fetch.fetch(asked, progress, stop)
 
 
-def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_stop_keeps_what_has_arrived(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     hub.rate = 100_000
     asked = requested(tmp_path, source(hub))
 
@@ -600,11 +637,11 @@ def test_a_stop_keeps_what_has_arrived(hub: Hub, tmp_path: Path, progress: Progr
         stop.ask()
 
     threading.Thread(target=stop_when_something_has_arrived).start()
-    with pytest.raises(Stopped):
+    with pytest.raises(TransferInterrupt):
         fetch.fetch(asked, progress, stop)
     assert kept() > 0
     hub.rate = 0
-    fetch.fetch(asked, Progress(None), Stop())
+    fetch.fetch(asked, TransferProgress(None), StopSwitch())
     same(asked.target, tmp_path / "hub")
 
 
@@ -612,7 +649,7 @@ class TestRepair:
     """Bad files of a finished model."""
 
     @pytest.fixture
-    def asked(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> Request:
+    def asked(self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch) -> WeightsRequest:
         asked = requested(tmp_path, source(hub))
         fetch.fetch(asked, progress, stop)
         hub.seen.clear()
@@ -621,64 +658,66 @@ class TestRepair:
 
     @pytest.mark.parametrize("cut", [None, 1000])
     def test_a_missing_or_short_file_is_fetched_alone(
-        self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop, cut: int | None
+        self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, cut: int | None
     ) -> None:
         if cut is None:
             (asked.target / SECOND).unlink()
         else:
             os.truncate(asked.target / SECOND, cut)
-        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == [SECOND]
+        assert fetch.fetch(asked, TransferProgress(None), stop)["repaired"] == [SECOND]
         same(asked.target, tmp_path / "hub")
         assert hub.sent == (tmp_path / "hub" / SECOND).stat().st_size
         assert not asked.staging.exists()
 
     @pytest.mark.parametrize("verified", [True, False])
     def test_a_damaged_file_is_named_and_mended_alone(
-        self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop, verified: bool
+        self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, verified: bool
     ) -> None:
         content = bytearray((asked.target / SECOND).read_bytes())
         content[-1] ^= 1
         (asked.target / SECOND).write_bytes(content)
-        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == []  # sizes alone show nothing
+        assert fetch.fetch(asked, TransferProgress(None), stop)["repaired"] == []  # sizes alone show nothing
         if verified:
             with pytest.raises(Refusal, match=f"1 of 6 files of .* are missing or damaged: {SECOND}"):
-                fetch.verify(asked, Progress(None), stop)
+                fetch.verify(asked, TransferProgress(None), stop)
             assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == [SECOND]
         # What was found is known; otherwise every byte has to be read on request.
         again = replace(asked, recheck=not verified)
-        assert fetch.fetch(again, Progress(None), stop)["repaired"] == [SECOND]
+        assert fetch.fetch(again, TransferProgress(None), stop)["repaired"] == [SECOND]
         same(asked.target, tmp_path / "hub")
         assert hub.sent == len(content)
-        fetch.verify(asked, Progress(None), stop)
+        fetch.verify(asked, TransferProgress(None), stop)
         assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == []
 
-    def test_what_is_mended_afterwards_is_no_reason_to_fail(self, asked: Request, hub: Hub, stop: Stop) -> None:
+    def test_what_is_mended_afterwards_is_no_reason_to_fail(
+        self, asked: WeightsRequest, hub: SimulatedHub, stop: StopSwitch
+    ) -> None:
         (asked.target / SECOND).write_bytes(bytes((asked.target / SECOND).stat().st_size))
         again = replace(asked, recheck=True)
-        assert fetch.verify(again, Progress(None), stop)["wrong"] == [SECOND]
+        assert fetch.verify(again, TransferProgress(None), stop)["wrong"] == [SECOND]
         assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == [SECOND]
         assert hub.sent == 0
-        fetch.fetch(asked, Progress(None), stop)
-        assert fetch.verify(again, Progress(None), stop)["wrong"] == []
+        fetch.fetch(asked, TransferProgress(None), stop)
+        assert fetch.verify(again, TransferProgress(None), stop)["wrong"] == []
 
     def test_a_source_with_other_content_repairs_nothing(
-        self, asked: Request, hub: Hub, tmp_path: Path, stop: Stop
+        self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch
     ) -> None:
         (asked.target / SECOND).unlink()
-        hub.faults = [Fault(name=SECOND, flip=True, times=9)]
+        hub.faults = [HubFault(name=SECOND, flip=True, times=9)]
         with pytest.raises(Refusal, match="came twice with wrong content"):
-            fetch.fetch(asked, Progress(None), stop)
+            fetch.fetch(asked, TransferProgress(None), stop)
         assert not (asked.target / SECOND).exists()
 
-    def test_a_damaged_record_is_refused(self, asked: Request, stop: Stop) -> None:
+    def test_a_damaged_record_is_refused(self, asked: WeightsRequest, stop: StopSwitch) -> None:
         (asked.target / ".gaudi-serving/manifest.json").write_text("{")
         with pytest.raises(Refusal, match="is damaged"):
-            fetch.fetch(asked, Progress(None), stop)
+            fetch.fetch(asked, TransferProgress(None), stop)
 
-    def test_there_is_nothing_to_verify_without_a_model(self, asked: Request, stop: Stop) -> None:
+    def test_there_is_nothing_to_verify_without_a_model(self, asked: WeightsRequest, stop: StopSwitch) -> None:
         shutil.rmtree(asked.target)
         with pytest.raises(Refusal, match="no finished model"):
-            fetch.verify(asked, Progress(None), stop)
+            fetch.verify(asked, TransferProgress(None), stop)
 
 
 class TestChoice:
@@ -740,7 +779,9 @@ class TestMeasurements:
         with pytest.raises(Refusal, match="there are none at all"):
             contents.check_measurements(["config.json"], 8)
 
-    def test_they_are_fetched_as_a_model_is(self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    def test_they_are_fetched_as_a_model_is(
+        self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    ) -> None:
         folder = tmp_path / "measured"
         folder.mkdir()
         for name in self.names(2):
@@ -751,4 +792,6 @@ class TestMeasurements:
         asked = requested(tmp_path, source(hub, repository="maker/measured", revision=revision), measured_cards=2)
         assert fetch.fetch(asked, progress, stop)["files"] == 6
         with pytest.raises(Refusal, match="there are files for 2"):
-            fetch.fetch(replace(asked, target=tmp_path / "models/other", measured_cards=4), Progress(None), stop)
+            fetch.fetch(
+                replace(asked, target=tmp_path / "models/other", measured_cards=4), TransferProgress(None), stop
+            )

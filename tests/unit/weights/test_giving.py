@@ -17,7 +17,7 @@ from tests.unit.ports import free_port
 from tests.unit.weights.test_modules import run_main
 
 
-class Node:
+class GivingNode:
     """Where things lie on the node that gives, and what its systemd was asked."""
 
     def __init__(self, root: Path) -> None:
@@ -55,13 +55,13 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    made = Node(tmp_path)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GivingNode:
+    made = GivingNode(tmp_path)
     monkeypatch.setattr(AnsibleModule, "run_command", made.systemctl)
     return made
 
 
-def test_it_is_served_with_a_token_of_its_own_each_time(node: Node) -> None:
+def test_it_is_served_with_a_token_of_its_own_each_time(node: GivingNode) -> None:
     first, second = node.run(), node.run()
     assert first["changed"]
     assert first["manifest"] == {"files": []}
@@ -73,14 +73,14 @@ def test_it_is_served_with_a_token_of_its_own_each_time(node: Node) -> None:
     assert node.asked == [*begun, ["stop", "give.service"], *begun]
 
 
-def test_nobody_else_can_read_the_token(node: Node) -> None:
+def test_nobody_else_can_read_the_token(node: GivingNode) -> None:
     node.run()
     modes = {path: path.stat().st_mode & 0o777 for path in (node.directory, *node.directory.iterdir())}
     assert set(modes.values()) == {0o700, 0o600}
     assert modes[node.directory] == 0o700
 
 
-def test_nothing_is_left_of_it(node: Node) -> None:
+def test_nothing_is_left_of_it(node: GivingNode) -> None:
     node.run()
     node.asked.clear()
     assert node.run(state="absent")["changed"] is True
@@ -90,14 +90,14 @@ def test_nothing_is_left_of_it(node: Node) -> None:
     assert node.run(state="absent")["changed"] is False
 
 
-def test_what_was_not_stopped_is_not_forgotten(node: Node) -> None:
+def test_what_was_not_stopped_is_not_forgotten(node: GivingNode) -> None:
     node.run()
     node.fails = "stop"
     assert node.run(state="absent")["msg"] == "systemctl stop give.service ended with status 1: It is broken."
     assert node.unit.exists()
 
 
-def test_a_folder_without_a_record_is_not_given(node: Node) -> None:
+def test_a_folder_without_a_record_is_not_given(node: GivingNode) -> None:
     record = node.folder / ".gaudi-serving/manifest.json"
     record.write_text("{")
     assert node.run()["msg"].startswith(f"{record} cannot be read (")
@@ -106,7 +106,7 @@ def test_a_folder_without_a_record_is_not_given(node: Node) -> None:
 
 
 @pytest.mark.parametrize("record", ["/secret.json", "../secret.json", ".gaudi-serving/../../secret.json", "", "."])
-def test_a_record_outside_the_folder_is_not_read(node: Node, record: str) -> None:
+def test_a_record_outside_the_folder_is_not_read(node: GivingNode, record: str) -> None:
     """Its content goes to another node."""
     secret = node.folder.parent / "secret.json"
     secret.write_text('{"auths": "password"}')
@@ -117,7 +117,7 @@ def test_a_record_outside_the_folder_is_not_read(node: Node, record: str) -> Non
 
 
 @pytest.mark.parametrize("linked", ["", ".gaudi-serving", ".gaudi-serving/manifest.json"])
-def test_no_link_to_a_record_is_followed(node: Node, linked: str) -> None:
+def test_no_link_to_a_record_is_followed(node: GivingNode, linked: str) -> None:
     outside = node.folder.parent / "outside"
     (outside / ".gaudi-serving").mkdir(parents=True)
     (outside / ".gaudi-serving/manifest.json").write_text('{"auths": "password"}')
@@ -130,7 +130,7 @@ def test_no_link_to_a_record_is_followed(node: Node, linked: str) -> None:
     assert "password" not in json.dumps(said)
 
 
-def test_what_is_passed_on_has_no_record_yet_and_nothing_old_is_said(node: Node) -> None:
+def test_what_is_passed_on_has_no_record_yet_and_nothing_old_is_said(node: GivingNode) -> None:
     said_before = node.folder / ".gaudi-serving/relay.json"
     said_before.write_text("{}")
     said = node.run(folder=None, forget=str(said_before), _ansible_check_mode=True)
@@ -141,7 +141,7 @@ def test_what_is_passed_on_has_no_record_yet_and_nothing_old_is_said(node: Node)
     assert not said_before.exists()
 
 
-def test_check_mode_does_nothing(node: Node) -> None:
+def test_check_mode_does_nothing(node: GivingNode) -> None:
     said = node.run(_ansible_check_mode=True)
     assert said["changed"]
     assert "token" not in said
@@ -154,7 +154,7 @@ def test_check_mode_does_nothing(node: Node) -> None:
     assert json.loads((node.folder / ".gaudi-serving/manifest.json").read_text()) == {"files": []}
 
 
-def test_a_port_that_somebody_has_is_refused_before_anything_is_written(node: Node) -> None:
+def test_a_port_that_somebody_has_is_refused_before_anything_is_written(node: GivingNode) -> None:
     with socket.socket() as other:
         other.bind(("", node.port))
         other.listen()
@@ -164,7 +164,7 @@ def test_a_port_that_somebody_has_is_refused_before_anything_is_written(node: No
     assert node.asked == []
 
 
-def test_what_a_run_left_that_was_cut_off_is_ended_when_nobody_takes_it(node: Node) -> None:
+def test_what_a_run_left_that_was_cut_off_is_ended_when_nobody_takes_it(node: GivingNode) -> None:
     node.run()
     node.asked.clear()
     # It has just begun.
@@ -187,7 +187,7 @@ def test_what_a_run_left_that_was_cut_off_is_ended_when_nobody_takes_it(node: No
     assert not node.unit.exists()
 
 
-def age(node: Node, seconds: float, clock: float) -> None:
+def age(node: GivingNode, seconds: float, clock: float) -> None:
     """The daemon was started so many seconds ago and asked at once; the clock was set forward by so many since."""
     node.started -= seconds
     (node.directory / "log").write_text("connect from ...")
@@ -197,7 +197,7 @@ def age(node: Node, seconds: float, clock: float) -> None:
 
 
 @pytest.mark.parametrize("clock", [86400, -86400, 0])
-def test_what_has_begun_goes_on_whatever_the_clock_was_set_to(node: Node, clock: float) -> None:
+def test_what_has_begun_goes_on_whatever_the_clock_was_set_to(node: GivingNode, clock: float) -> None:
     node.run()
     age(node, 10, clock)
     assert node.run(state="absent", unused_for=300)["changed"] is False
@@ -205,7 +205,7 @@ def test_what_has_begun_goes_on_whatever_the_clock_was_set_to(node: Node, clock:
 
 
 @pytest.mark.parametrize("clock", [86400, -86400, 0])
-def test_what_was_left_is_ended_whatever_the_clock_was_set_to(node: Node, clock: float) -> None:
+def test_what_was_left_is_ended_whatever_the_clock_was_set_to(node: GivingNode, clock: float) -> None:
     node.run()
     age(node, 301, clock)
     assert node.run(state="absent", unused_for=300)["changed"] is True

@@ -16,11 +16,11 @@ from gaudi.base.refusal import Refusal
 from gaudi.node.weight_folders import missing_weights
 from gaudi.weights import record
 from gaudi_weights import fetch, hubs, staging
-from gaudi_weights.model import Stop
-from gaudi_weights.progress import Progress
-from gaudi_weights.request import HubSource, Request
+from gaudi_weights.model import StopSwitch
+from gaudi_weights.progress import TransferProgress
+from gaudi_weights.request import HubSource, WeightsRequest
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 from tests.unit.weights.models import requested, source
 
 ROOT = Path(__file__).parents[3]
@@ -37,10 +37,10 @@ def victim(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def finished(hub: Hub, tmp_path: Path) -> Request:
+def finished(hub: SimulatedHub, tmp_path: Path) -> WeightsRequest:
     """A finished folder."""
     made = requested(tmp_path, source(hub))
-    fetch.fetch(made, Progress(None), Stop())
+    fetch.fetch(made, TransferProgress(None), StopSwitch())
     return made
 
 
@@ -53,7 +53,7 @@ def planted_names(folder: Path) -> None:
 
 @pytest.mark.parametrize("size", [-(10**15), 10**400, 1 << 60, "7", 1.5, True])
 def test_a_source_that_states_no_size_of_a_file_is_passed_over(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Any
+    hub: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: Any
 ) -> None:
     """A negative one would hide what the others take; of a huge one a person would be asked to make room."""
     connect = hubs.connect
@@ -67,36 +67,36 @@ def test_a_source_that_states_no_size_of_a_file_is_passed_over(
 
     monkeypatch.setattr(fetch, "connect", connected)
     with pytest.raises(Refusal) as refused:
-        fetch.fetch(requested(tmp_path, source(hub, name="evil")), Progress(None), Stop())
+        fetch.fetch(requested(tmp_path, source(hub, name="evil")), TransferProgress(None), StopSwitch())
     assert refused.value.id == "no_source_serves"
     assert len(str(refused.value)) < 1000
     made = requested(tmp_path, source(hub, name="evil"), source(hub))
-    assert fetch.fetch(made, Progress(None), Stop())["source"] == "hub"
+    assert fetch.fetch(made, TransferProgress(None), StopSwitch())["source"] == "hub"
 
 
 @pytest.mark.parametrize("name", ["verified.json", "verified.json.writing"])
-def test_a_recheck_writes_through_no_link(finished: Request, victim: Path, name: str) -> None:
+def test_a_recheck_writes_through_no_link(finished: WeightsRequest, victim: Path, name: str) -> None:
     planted_names(finished.target)
     (finished.target / record.FOLDER / name).symlink_to(victim)
     with pytest.raises(Refusal, match="damaged"):
-        fetch.verify(finished, Progress(None), Stop())
+        fetch.verify(finished, TransferProgress(None), StopSwitch())
     assert victim.read_text() == VICTIM
     assert COMMAND in (finished.target / record.VERIFIED).read_text()
     assert not (finished.target / record.VERIFIED).is_symlink()
 
 
-def test_a_recheck_follows_no_linked_folder_of_records(finished: Request, tmp_path: Path) -> None:
+def test_a_recheck_follows_no_linked_folder_of_records(finished: WeightsRequest, tmp_path: Path) -> None:
     # Everything of the record is right, but it lies where the link leads: so does what is written.
     (finished.target / record.FOLDER).rename(tmp_path / "elsewhere")
     (finished.target / record.FOLDER).symlink_to(tmp_path / "elsewhere")
     before = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
     with pytest.raises(Refusal):
-        fetch.verify(finished, Progress(None), Stop())
+        fetch.verify(finished, TransferProgress(None), StopSwitch())
     assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "verified.json"])
-def test_a_pipe_for_a_record_keeps_nobody_waiting(finished: Request, name: str) -> None:
+def test_a_pipe_for_a_record_keeps_nobody_waiting(finished: WeightsRequest, name: str) -> None:
     path = finished.target / record.FOLDER / name
     path.unlink(missing_ok=True)
     os.mkfifo(path)
@@ -115,15 +115,15 @@ def test_a_pipe_for_a_record_keeps_nobody_waiting(finished: Request, name: str) 
     assert ("'status': 'damaged'" in done.stdout) is (name == "manifest.json")
 
 
-def test_a_pipe_for_a_shard_is_a_wrong_file(finished: Request) -> None:
+def test_a_pipe_for_a_shard_is_a_wrong_file(finished: WeightsRequest) -> None:
     shard = finished.target / "model-00001-of-00003.safetensors"
     shard.unlink()
     os.mkfifo(shard)
     with pytest.raises(Refusal, match=r"model-00001-of-00003\.safetensors"):
-        fetch.verify(finished, Progress(None), Stop())
+        fetch.verify(finished, TransferProgress(None), StopSwitch())
 
 
-def test_what_a_linked_staging_folder_leads_to_is_not_emptied(finished: Request, tmp_path: Path) -> None:
+def test_what_a_linked_staging_folder_leads_to_is_not_emptied(finished: WeightsRequest, tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / record.FOLDER).mkdir(parents=True)
     (home / "thesis.txt").write_text("years of work")
@@ -133,43 +133,43 @@ def test_what_a_linked_staging_folder_leads_to_is_not_emptied(finished: Request,
     assert (home / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_linked_staging_folder_is_not_fetched_into(hub: Hub, tmp_path: Path) -> None:
+def test_a_linked_staging_folder_is_not_fetched_into(hub: SimulatedHub, tmp_path: Path) -> None:
     asked = requested(tmp_path, source(hub))
     (tmp_path / "home").mkdir()
     asked.target.parent.mkdir()
     asked.staging.symlink_to(tmp_path / "home")
     with pytest.raises(Refusal, match="is a link"):
-        fetch.fetch(asked, Progress(None), Stop())
+        fetch.fetch(asked, TransferProgress(None), StopSwitch())
     assert list((tmp_path / "home").iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777], ids=oct)
 @pytest.mark.parametrize("above", [False, True])
-def test_a_root_that_others_write_to_is_refused(hub: Hub, tmp_path: Path, mode: int, above: bool) -> None:
+def test_a_root_that_others_write_to_is_refused(hub: SimulatedHub, tmp_path: Path, mode: int, above: bool) -> None:
     asked = requested(tmp_path / "all" if above else tmp_path, source(hub))
     shared = tmp_path / "all" if above else asked.target.parent
     shared.mkdir(parents=True)
     shared.chmod(mode)
     with pytest.raises(Refusal, match=r"can be written by everybody.*chown root:root .*; chmod go-w"):
-        fetch.fetch(asked, Progress(None), Stop())
+        fetch.fetch(asked, TransferProgress(None), StopSwitch())
     assert list(shared.iterdir()) == []
 
 
-def test_a_file_is_not_fetched_through_a_link(hub: Hub, tmp_path: Path, victim: Path) -> None:
+def test_a_file_is_not_fetched_through_a_link(hub: SimulatedHub, tmp_path: Path, victim: Path) -> None:
     asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
     (asked.staging / "config.json").symlink_to(victim)
     with pytest.raises(Refusal, match=r"config\.json is a link"):
-        fetch.fetch(asked, Progress(None), Stop())
+        fetch.fetch(asked, TransferProgress(None), StopSwitch())
     assert victim.read_text() == VICTIM
 
 
-def test_what_a_kill_left_half_written_is_not_published(hub: Hub, tmp_path: Path) -> None:
+def test_what_a_kill_left_half_written_is_not_published(hub: SimulatedHub, tmp_path: Path) -> None:
     asked = requested(tmp_path, source(hub))
     (asked.staging / record.FOLDER).mkdir(parents=True)
     for name in ("config.json.0a1b.writing", f"{record.MANIFEST}.0a1b.writing"):
         (asked.staging / name).write_text("{")
-    fetch.fetch(asked, Progress(None), Stop())
+    fetch.fetch(asked, TransferProgress(None), StopSwitch())
     assert not list(asked.target.rglob("*.writing"))
 
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from huggingface_hub import HfApi, constants, errors, hf_hub_download, snapshot_download
 
-from simulator.hub.server import Fault, Hub
+from simulator.hub.server import HubFault, SimulatedHub
 from tests.unit.weights.models import MODEL
 
 
@@ -19,14 +19,14 @@ def no_xet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
 
 
-def test_the_real_client_downloads_a_whole_snapshot(hub: Hub, tmp_path: Path) -> None:
+def test_the_real_client_downloads_a_whole_snapshot(hub: SimulatedHub, tmp_path: Path) -> None:
     snapshot_download(MODEL, endpoint=hub.endpoint, local_dir=tmp_path / "there", token=False)
     for file in (tmp_path / "hub").rglob("*"):
         if file.is_file():
             assert (tmp_path / "there" / file.relative_to(tmp_path / "hub")).read_bytes() == file.read_bytes()
 
 
-def test_the_real_client_reads_sizes_and_checksums(hub: Hub, tmp_path: Path) -> None:
+def test_the_real_client_reads_sizes_and_checksums(hub: SimulatedHub, tmp_path: Path) -> None:
     info = HfApi(endpoint=hub.endpoint, token=False).model_info(MODEL, files_metadata=True)
     by_name = {sibling.rfilename: sibling for sibling in info.siblings or []}
     shard = by_name["model-00001-of-00003.safetensors"]
@@ -39,13 +39,13 @@ def test_the_real_client_reads_sizes_and_checksums(hub: Hub, tmp_path: Path) -> 
     assert by_name["config.json"].lfs is None
 
 
-def test_the_real_client_lists_the_tree(hub: Hub) -> None:
+def test_the_real_client_lists_the_tree(hub: SimulatedHub) -> None:
     names = {entry.path for entry in HfApi(endpoint=hub.endpoint, token=False).list_repo_tree(MODEL, recursive=True)}
     assert {"config.json", "figures/speed.png", "pytorch_model.bin"} <= names
 
 
-def test_the_real_client_continues_after_a_cut(hub: Hub, tmp_path: Path) -> None:
-    hub.faults = [Fault(name="model-00002*", cut_after=200_000)]
+def test_the_real_client_continues_after_a_cut(hub: SimulatedHub, tmp_path: Path) -> None:
+    hub.faults = [HubFault(name="model-00002*", cut_after=200_000)]
     path = hf_hub_download(
         MODEL, "model-00002-of-00003.safetensors", endpoint=hub.endpoint, local_dir=tmp_path / "there", token=False
     )
@@ -64,7 +64,7 @@ def test_the_real_client_continues_after_a_cut(hub: Hub, tmp_path: Path) -> None
     ],
 )
 def test_the_real_client_understands_refusals(
-    hub: Hub, flags: dict[str, bool], name: str, revision: str, error: type[Exception]
+    hub: SimulatedHub, flags: dict[str, bool], name: str, revision: str, error: type[Exception]
 ) -> None:
     for key, value in flags.items():
         setattr(hub.repositories[MODEL], key, value)
@@ -72,6 +72,6 @@ def test_the_real_client_understands_refusals(
         HfApi(endpoint=hub.endpoint, token=False).model_info(name, revision=revision)
 
 
-def test_unsigned_addresses_of_the_delivery_network_are_refused(hub: Hub) -> None:
+def test_unsigned_addresses_of_the_delivery_network_are_refused(hub: SimulatedHub) -> None:
     sha256 = hub.repositories[MODEL].commits[hub.repositories[MODEL].main]["pytorch_model.bin"].sha256
     assert httpx2.get(f"{hub.delivery}/{sha256}?name={MODEL}", trust_env=False).status_code == 403

@@ -25,20 +25,20 @@ from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import KINDS
 from gaudi_weights import fetch
 from gaudi_weights import request as request_module
-from gaudi_weights.progress import Progress
+from gaudi_weights.progress import TransferProgress
 
 from simulator.hub import git, proxy
-from simulator.hub.modelscope import ModelScope
-from simulator.hub.server import Fault, Hub, running
-from tests.unit.node.outside import Authority as SiteAuthority
-from tests.unit.weights.models import MODEL, SERVED, Leap, requested, source, write_model
+from simulator.hub.modelscope import ModelScopeFront
+from simulator.hub.server import HubFault, SimulatedHub, running
+from tests.unit.node.outside import CertificateAuthority
+from tests.unit.weights.models import MODEL, SERVED, LeapingClock, requested, source, write_model
 from tests.unit.weights.test_program import describe, environment
 
 ACCOUNT = "us er:p@ss/%:ä"
 WRITTEN = "us%20er:p%40ss%2F%25%3A%C3%A4"
 
 
-class Authority:
+class AuthorityFolder:
     """A site's own CA in files of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -78,16 +78,16 @@ class Authority:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
+def authority(tmp_path: Path) -> AuthorityFolder:
     """A site's own CA."""
-    return Authority(tmp_path / "authority")
+    return AuthorityFolder(tmp_path / "authority")
 
 
 @contextmanager
-def serve(kind: str, tmp_path: Path, **more: Any) -> Iterator[Hub]:
+def serve(kind: str, tmp_path: Path, **more: Any) -> Iterator[SimulatedHub]:
     """A hub of a kind with the small model."""
     host = type("Host", (git.GitHost,), {"root": tmp_path / "bare"})
-    with running(front={"modelscope": ModelScope, "git": host}.get(kind), **more) as hub:
+    with running(front={"modelscope": ModelScopeFront, "git": host}.get(kind), **more) as hub:
         folder = write_model(tmp_path / "hub", size=20_000)
         if kind == "git":
             git.publish(hub, MODEL, folder, tmp_path / "bare")
@@ -120,7 +120,7 @@ def whole(tmp_path: Path) -> bool:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "connect"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_proxy_gets_its_account_for_the_list_and_the_bytes(
-    kind: str, tls: bool, authority: Authority, tmp_path: Path
+    kind: str, tls: bool, authority: AuthorityFolder, tmp_path: Path
 ) -> None:
     more = {"name": "localhost", "tls": authority.server()} if tls else {}
     with serve(kind, tmp_path, **more) as hub, proxy.running(ACCOUNT) as through:
@@ -144,7 +144,7 @@ def test_a_proxy_gets_its_account_for_the_list_and_the_bytes(
     [(kind, how) for kind in KINDS for how in ("tls", "ipv6") if (kind, how) != ("git", "tls")],
 )
 def test_a_proxy_may_be_reached_over_tls_and_over_ipv6(
-    kind: str, how: str, authority: Authority, tmp_path: Path
+    kind: str, how: str, authority: AuthorityFolder, tmp_path: Path
 ) -> None:
     context = authority.server()
     more = {"tls": context} if how == "tls" else {"host": "::1"}
@@ -171,7 +171,7 @@ def test_a_proxy_may_be_reached_over_tls_and_over_ipv6(
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_proxy_that_refuses_is_named_at_once(
-    kind: str, account: str, status: int, words: list[str], authority: Authority, tmp_path: Path
+    kind: str, account: str, status: int, words: list[str], authority: AuthorityFolder, tmp_path: Path
 ) -> None:
     with (
         serve(kind, tmp_path, name="localhost", tls=authority.server()) as hub,
@@ -205,7 +205,7 @@ def test_a_proxy_that_is_not_there_is_named_and_not_the_hub(kind: str, tmp_path:
 def test_a_proxy_that_refuses_bytes_alone_is_final(tmp_path: Path) -> None:
     """As one that lets the hub through and not its delivery network."""
     with serve("huggingface", tmp_path) as hub, proxy.running() as through:
-        hub.faults = [Fault("*.safetensors", status=407, times=99, headers={"Proxy-Authenticate": "Basic"})]
+        hub.faults = [HubFault("*.safetensors", status=407, times=99, headers={"Proxy-Authenticate": "Basic"})]
         began = time.monotonic()
         request = describe(tmp_path, hub, source={"proxy": f"http://{through.address}"})
         status, said = run(tmp_path, request)
@@ -270,7 +270,7 @@ class TestCertificates:
     @pytest.mark.report("W04")
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_trust_store_of_the_node_counts_for_every_kind(
-        self, kind: str, authority: Authority, tmp_path: Path
+        self, kind: str, authority: AuthorityFolder, tmp_path: Path
     ) -> None:
         store = Path("/etc/ssl/certs/ca-certificates.crt")
         if not store.is_file():
@@ -295,7 +295,7 @@ class TestCertificates:
         ids=["untrusted", "expired", "name"],
     )
     def test_a_certificate_that_does_not_hold_is_named_at_once(
-        self, kind: str, host: str, expired: bool, trusted: bool, words: str, authority: Authority, tmp_path: Path
+        self, kind: str, host: str, expired: bool, trusted: bool, words: str, authority: AuthorityFolder, tmp_path: Path
     ) -> None:
         with serve(kind, tmp_path, name="localhost", tls=authority.server(host, expired)) as hub:
             request = describe(tmp_path, hub, source={"kind": kind})
@@ -308,10 +308,10 @@ class TestCertificates:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_certificates_of_the_site_that_lack_a_hubs_authority_are_named(
-        self, kind: str, authority: Authority, tmp_path: Path
+        self, kind: str, authority: AuthorityFolder, tmp_path: Path
     ) -> None:
         other = tmp_path / "other.pem"
-        other.write_text(SiteAuthority("Other CA").pem)
+        other.write_text(CertificateAuthority("Other CA").pem)
         with serve(kind, tmp_path, name="localhost", tls=authority.server()) as hub:
             status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}), SSL_CERT_FILE=str(other))
         assert (status, hub.seen) == (1, [])
@@ -350,9 +350,9 @@ class TestLimits:
         told: list[dict[str, Any]] = []
         with serve(kind, tmp_path) as hub:
             # git and the request that asks for its cause meet it.
-            hub.faults = [Fault(where="list", status=429, headers=headers, times=2 if kind == "git" else 1)]
-            leap = Leap(lambda now: told.append(json.loads((tmp_path / "progress.json").read_text())))
-            fetch.fetch(requested(tmp_path, source(hub, kind=kind)), Progress(tmp_path / "progress.json"), leap)
+            hub.faults = [HubFault(where="list", status=429, headers=headers, times=2 if kind == "git" else 1)]
+            leap = LeapingClock(lambda now: told.append(json.loads((tmp_path / "progress.json").read_text())))
+            fetch.fetch(requested(tmp_path, source(hub, kind=kind)), TransferProgress(tmp_path / "progress.json"), leap)
         assert seconds - 2 < leap.now < seconds + 2
         assert "too many requests" in told[0]["waiting"]
         assert re.search(r"the next time at (\S+ )?\d\d:\d\d:\d\d UTC", told[0]["waiting"])
@@ -362,7 +362,7 @@ class TestLimits:
     @pytest.mark.parametrize("kind", KINDS)
     def test_the_program_waits_and_goes_on(self, kind: str, tmp_path: Path) -> None:
         with serve(kind, tmp_path) as hub:
-            hub.faults = [Fault(where="list", status=429, retry_after="1", times=2 if kind == "git" else 1)]
+            hub.faults = [HubFault(where="list", status=429, retry_after="1", times=2 if kind == "git" else 1)]
             status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}))
         assert status == 0, said
 
@@ -370,7 +370,7 @@ class TestLimits:
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_longer_wait_than_the_limit_is_named_with_its_end(self, kind: str, tmp_path: Path) -> None:
         with serve(kind, tmp_path) as hub:
-            hub.faults = [Fault(where="list", status=429, retry_after="7200", times=99)]
+            hub.faults = [HubFault(where="list", status=429, retry_after="7200", times=99)]
             status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}, wait_limit=600))
             assert len(hub.seen) <= 3
         assert status == 1
@@ -378,21 +378,21 @@ class TestLimits:
         assert "600 s" in said
 
     @pytest.mark.report("W03")
-    def test_a_limit_of_one_hub_does_not_keep_the_next_from_serving(self, hub: Hub, tmp_path: Path) -> None:
-        hub.faults = [Fault(where="list", status=429, retry_after="300", times=99)]
+    def test_a_limit_of_one_hub_does_not_keep_the_next_from_serving(self, hub: SimulatedHub, tmp_path: Path) -> None:
+        hub.faults = [HubFault(where="list", status=429, retry_after="300", times=99)]
         with serve("modelscope", tmp_path / "other") as other:
-            leap = Leap()
+            leap = LeapingClock()
             both = requested(tmp_path, source(hub), source(other, name="other", kind="modelscope"))
-            assert fetch.fetch(both, Progress(None), leap)["source"] == "other"
+            assert fetch.fetch(both, TransferProgress(None), leap)["source"] == "other"
         assert leap.now == 0
 
     @pytest.mark.report("W03")
-    def test_waiting_has_an_end(self, hub: Hub, tmp_path: Path) -> None:
-        hub.faults = [Fault(where="list", status=429, retry_after="300", times=99)]
-        leap = Leap()
+    def test_waiting_has_an_end(self, hub: SimulatedHub, tmp_path: Path) -> None:
+        hub.faults = [HubFault(where="list", status=429, retry_after="300", times=99)]
+        leap = LeapingClock()
         asked = replace(requested(tmp_path, source(hub)), wait_limit=900)
         with pytest.raises(Refusal, match="too many requests"):
-            fetch.fetch(asked, Progress(None), leap)
+            fetch.fetch(asked, TransferProgress(None), leap)
         assert leap.now <= 900
 
 
@@ -407,7 +407,7 @@ class TestMessages:
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_quota_is_quoted_and_no_licence_is_blamed(self, kind: str, where: str, tmp_path: Path) -> None:
         with serve(kind, tmp_path) as hub:
-            hub.faults = [Fault(where=where, status=403, times=99, body=QUOTA)]
+            hub.faults = [HubFault(where=where, status=403, times=99, body=QUOTA)]
             status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}))
         assert status == 1
         assert 'It says: "This repository is over its data quota."' in said
@@ -418,7 +418,9 @@ class TestMessages:
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_refused_account_is_quoted(self, kind: str, tmp_path: Path) -> None:
         with serve(kind, tmp_path) as hub:
-            hub.faults = [Fault(where="list", status=401, times=99, body=b'{"message": "This mirror wants a login"}')]
+            hub.faults = [
+                HubFault(where="list", status=401, times=99, body=b'{"message": "This mirror wants a login"}')
+            ]
             status, said = run(tmp_path, describe(tmp_path, hub, source={"kind": kind}))
         assert status == 1
         assert 'It says: "This mirror wants a login"' in said
@@ -429,7 +431,7 @@ class TestMessages:
     def test_a_gated_file_of_an_open_list_names_the_licence(self, status: int, tmp_path: Path) -> None:
         headers = {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to model maker/Small-Model is restricted."}
         with serve("huggingface", tmp_path) as hub:
-            hub.faults = [Fault(where="resolve", status=status, times=99, headers=headers)]
+            hub.faults = [HubFault(where="resolve", status=status, times=99, headers=headers)]
             ended, said = run(tmp_path, describe(tmp_path, hub))
         assert ended == 1
         assert "accept the model's licence" in said
@@ -439,7 +441,7 @@ class TestMessages:
     @pytest.mark.parametrize("status", [402, 451, 507, 509])
     def test_other_final_answers_are_quoted_at_once(self, status: int, tmp_path: Path) -> None:
         with serve("git", tmp_path) as hub:
-            hub.faults = [Fault(where="resolve", status=status, times=99, body=b'{"message": "Bandwidth used up"}')]
+            hub.faults = [HubFault(where="resolve", status=status, times=99, body=b'{"message": "Bandwidth used up"}')]
             ended, said = run(tmp_path, describe(tmp_path, hub, source={"kind": "git"}))
         assert ended == 1
         assert f"answers {status}" in said

@@ -20,16 +20,16 @@ from ansible.module_utils.gaudi.preflight import pins
 from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from gaudi.base.refusal import Refusal
 from gaudi_weights import fetch
-from gaudi_weights.model import Stop
-from gaudi_weights.progress import Progress
+from gaudi_weights.model import StopSwitch
+from gaudi_weights.progress import TransferProgress
 
 from filter_plugins.pins import unpinned_code, with_code
 from library import model_pins_info
 from plugin_utils import catalogue_files
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 from tests.unit.host.modules import run_main
-from tests.unit.node.outside import Authority, Key, proxy, serving
-from tests.unit.node.weights.test_measurements import FETCHED, Runs, npz
+from tests.unit.node.outside import CertificateAuthority, KeyServer, proxy, serving
+from tests.unit.node.weights.test_measurements import FETCHED, HostilePickle, npz
 from tests.unit.weights.models import MODEL, requested, source
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +39,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def lie(hub: Hub, tmp_path: Path, pinned: str) -> None:
+def lie(hub: SimulatedHub, tmp_path: Path, pinned: str) -> None:
     """Have a mirror serve another configuration under the pinned commit."""
     other = tmp_path / "lying"
     other.mkdir()
@@ -54,7 +54,7 @@ def lie(hub: Hub, tmp_path: Path, pinned: str) -> None:
 
 
 def test_a_mirror_that_answers_with_another_commit_is_refused(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """It knows the pinned name, and gives what is newest."""
     pinned = "ab" * 20
@@ -68,7 +68,7 @@ def test_a_mirror_that_answers_with_another_commit_is_refused(
 
 
 def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_checksums(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     pinned = hub.repositories[MODEL].main
     files = {"config.json": sha256(tmp_path / "hub/config.json")}
@@ -83,14 +83,14 @@ def test_a_mirror_that_lies_about_the_commit_is_found_out_by_the_catalogues_chec
     assert "evil" in (believed.target / "config.json").read_text()
 
 
-def send_under(commit: str, hub: Hub, folder: Path) -> None:
+def send_under(commit: str, hub: SimulatedHub, folder: Path) -> None:
     """Have the hub send what now lies in its folder under a commit that had other files, as a mirror can."""
     repository = hub.repositories[MODEL]
     repository.commits[commit] = repository.commits[repository.add(folder / "hub")]
 
 
 def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alone(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """The mirror lists the same files, with the same sizes, and adds none."""
     pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
@@ -103,13 +103,15 @@ def test_other_bytes_of_a_pinned_file_are_refused_by_the_catalogues_checksum_alo
     assert not asked.target.exists()
 
 
-def test_what_is_as_pinned_arrives(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_what_is_as_pinned_arrives(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub, files=ask(hub)["files"]))
     assert fetch.fetch(asked, progress, stop)["revision"] == source(hub).revision
     assert asked.target.exists()
 
 
-def entry_with_code(hub: Hub, files: dict[str, str] | None = None) -> dict[str, Any]:
+def entry_with_code(hub: SimulatedHub, files: dict[str, str] | None = None) -> dict[str, Any]:
     """An entry whose server runs code of its weights, at the hub's commit; pinned by ``files`` on one of its hubs."""
     pinned = {"repository": MODEL, "revision": hub.repositories[MODEL].main}
     repositories = {"huggingface": {**pinned, "files": files or {}}, "modelscope": {"repository": MODEL}}
@@ -117,7 +119,7 @@ def entry_with_code(hub: Hub, files: dict[str, str] | None = None) -> dict[str, 
 
 
 def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are_pinned(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     """A mirror lists and sends its own configuration_deepseek.py; no hash of the commit is ever computed."""
     (tmp_path / "hub/configuration_deepseek.py").write_text("class DeepseekV3Config: ...")
@@ -157,7 +159,7 @@ def test_code_of_a_mirror_under_the_pinned_commit_is_refused_until_checksums_are
     ],
 )
 def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
 ) -> None:
     pinned, files = hub.repositories[MODEL].main, ask(hub)["files"]
     (tmp_path / "hub" / name).parent.mkdir(exist_ok=True)
@@ -171,7 +173,7 @@ def test_what_a_mirror_adds_to_the_pinned_files_is_not_taken(
 
 
 def test_what_a_mirror_adds_is_passed_over_where_another_source_is_honest(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     honest = hub.repositories[MODEL].main
     files = ask(hub)["files"]
@@ -203,7 +205,7 @@ def test_everything_needs_a_pin_but_plain_weights_notes_and_pictures(name: str, 
     assert pin_file.deciding([{"name": name, "size": 1}]) == ([{"name": name, "size": 1}] if needed else [])
 
 
-def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: SimulatedHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pin_file, "LARGEST", 10)
     large = {"name": "pytorch_model.bin", "size": 11, "sha256": "a" * 64}
     assert pin_file.deciding([large, {**large, "sha256": None}, {**large, "name": "x.safetensors"}]) == [large]
@@ -212,13 +214,15 @@ def test_pickled_weights_are_pinned_by_what_the_hub_states(hub: Hub, monkeypatch
 
 @pytest.mark.parametrize("name", ["absent.json", "model-00001-of-00003.safetensors"])
 def test_a_file_that_is_not_there_or_stated_otherwise_ends_it(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, name: str
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, name: str
 ) -> None:
     with pytest.raises(Refusal, match=r"lacks files of .* that the catalogue pins, or has others"):
         fetch.fetch(requested(tmp_path, source(hub, files={name: "0" * 64})), progress, stop)
 
 
-def test_measurements_of_a_branch_are_refused(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_measurements_of_a_branch_are_refused(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub, revision="main"), measured_cards=2)
     with pytest.raises(Refusal) as refused:
         fetch.fetch(asked, progress, stop)
@@ -235,11 +239,11 @@ def test_the_report_refuses_them_whether_pins_are_required_or_not() -> None:
 
 
 def test_measurements_that_run_something_are_never_published(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     folder = tmp_path / "measured"
     folder.mkdir()
-    evil = npz(tmp_path, pickle.dumps({"Nodes": Runs()})).read_bytes()
+    evil = npz(tmp_path, pickle.dumps({"Nodes": HostilePickle()})).read_bytes()
     for rank in range(2):
         for end in (".json", "_mod_list.json"):
             (folder / f"m_{rank}_2{end}").write_text("{}")
@@ -300,11 +304,11 @@ def test_a_file_of_pins_says_nothing_else(pins_: Any, id_: str | None) -> None:
     assert getattr(refused.value, "id", None) == id_
 
 
-def ask(hub: Hub, **more: Any) -> dict[str, Any]:
+def ask(hub: SimulatedHub, **more: Any) -> dict[str, Any]:
     return run_main("library.model_pins_info", {"endpoint": hub.endpoint, "repository": MODEL, **more})
 
 
-def test_the_hub_is_asked_for_pins(hub: Hub, tmp_path: Path) -> None:
+def test_the_hub_is_asked_for_pins(hub: SimulatedHub, tmp_path: Path) -> None:
     answer = ask(hub)
     assert answer["revision"] == hub.repositories[MODEL].main
     names = {"config.json", "model.safetensors.index.json", "tokenizer/merges & more.txt", "pytorch_model.bin"}
@@ -315,16 +319,16 @@ def test_the_hub_is_asked_for_pins(hub: Hub, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("trusted", "words"), [(False, "name a file"), (True, "does not contain")])
 def test_a_hub_that_is_not_trusted_is_named_with_what_helps(trusted: bool, words: str, tmp_path: Path) -> None:
-    with serving(Key, Authority().server(tmp_path)) as port:
+    with serving(KeyServer, CertificateAuthority().server(tmp_path)) as port:
         endpoint = f"https://127.0.0.1:{port}"
-        pem = Authority("Other CA").pem if trusted else ""
+        pem = CertificateAuthority("Other CA").pem if trusted else ""
         said = run_main("library.model_pins_info", {"endpoint": endpoint, "repository": MODEL, "certificates": pem})
     assert said["refused_id"] == "hub_not_trusted"
     for word in (words, "127.0.0.1", "gaudi_ca_certificates"):
         assert word in said["msg"]
 
 
-def test_pins_come_through_a_proxy_with_an_account(hub: Hub) -> None:
+def test_pins_come_through_a_proxy_with_an_account(hub: SimulatedHub) -> None:
     with proxy() as (address, site):
         there = {"endpoint": hub.endpoint.replace("127.0.0.1", "hub.example")}
         assert ask(hub, proxy=address, **there)["revision"] == hub.repositories[MODEL].main
@@ -335,14 +339,14 @@ def test_pins_come_through_a_proxy_with_an_account(hub: Hub) -> None:
     assert ask(hub, proxy="socks5://u:hunter2@127.0.0.1:1")["refused_id"] == "wrong_form"
 
 
-def test_a_hub_that_cannot_be_asked_pins_nothing(hub: Hub) -> None:
+def test_a_hub_that_cannot_be_asked_pins_nothing(hub: SimulatedHub) -> None:
     assert ask(hub, repository="nobody/nothing")["refused_id"] == "hub_unreadable"
     assert ask(hub, endpoint="http://u:p@127.0.0.1:1")["refused_id"] == "account_in_address"
     assert json.dumps(ask(hub, endpoint="file:///etc")).count("passwd") == 0
 
 
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
-def test_a_hub_that_answers_in_drops_holds_nobody(hub: Hub, begun: bytes) -> None:
+def test_a_hub_that_answers_in_drops_holds_nobody(hub: SimulatedHub, begun: bytes) -> None:
     """Each byte comes before a socket's own limit; the answer as a whole never does."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:

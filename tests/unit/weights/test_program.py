@@ -18,7 +18,7 @@ import pytest
 from gaudi.base.refusal import Refusal
 from gaudi_weights import request, take
 
-from simulator.hub.server import Fault, Hub, running
+from simulator.hub.server import HubFault, SimulatedHub, running
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.weights.models import MODEL, SERVED, source, write_model
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LIBRARY = f"{ROOT / 'roles/model_weights/files'}:{ROOT / 'roles/fp8_weights/files'}:{ROOT / 'module_utils'}"
 
 
-def describe(tmp_path: Path, hub: Hub, **more: Any) -> Path:
+def describe(tmp_path: Path, hub: SimulatedHub, **more: Any) -> Path:
     """A request file as the role writes it."""
     origin = source(hub, **more.pop("source", {}))
     content = {
@@ -79,7 +79,7 @@ def arrived(staging: Path) -> int:
     return found
 
 
-def test_progress_and_result_are_left_for_the_job(hub: Hub, tmp_path: Path) -> None:
+def test_progress_and_result_are_left_for_the_job(hub: SimulatedHub, tmp_path: Path) -> None:
     status, said = run(tmp_path, describe(tmp_path, hub))
     assert status == 0, said
     result = json.loads((tmp_path / "result.json").read_text())
@@ -161,7 +161,7 @@ def whole(tmp_path: Path) -> None:
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_a_stop_ends_it_with_a_sentence(hub: Hub, tmp_path: Path) -> None:
+def test_a_stop_ends_it_with_a_sentence(hub: SimulatedHub, tmp_path: Path) -> None:
     hub.rate = 100_000
     with start(tmp_path, describe(tmp_path, hub)) as work:
         while hub.sent < 100_000:
@@ -172,7 +172,7 @@ def test_a_stop_ends_it_with_a_sentence(hub: Hub, tmp_path: Path) -> None:
     assert said == "stopped; what has arrived is kept, and the same request continues there\n"
 
 
-def test_a_secret_is_nowhere_but_in_its_file(hub: Hub, tmp_path: Path) -> None:
+def test_a_secret_is_nowhere_but_in_its_file(hub: SimulatedHub, tmp_path: Path) -> None:
     secret = f"hf_{secrets.token_hex(16)}"
     hub.tokens = {secret}
     hub.repositories[MODEL].gated = True
@@ -229,7 +229,7 @@ cp -r $target {copy}
 
 
 @pytest.mark.parametrize("when", ["at the first bytes", "in the middle", "before the last bytes", "at the record"])
-def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: Hub, tmp_path: Path, when: str) -> None:
+def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: SimulatedHub, tmp_path: Path, when: str) -> None:
     total = sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
     pages = sum(-(-(tmp_path / "hub" / name).stat().st_size // 4096) for name in SERVED)
     # The smallest disk holds the model to the page and the list of what has arrived, and nothing beside.
@@ -240,7 +240,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: Hub, tmp_path: Path, w
         "at the record": (str((pages + 1) * 4096), 0),
     }[when]
     # Slow enough, the first time, that the disk is full before the last byte is there.
-    hub.faults = [Fault(name=name, rate=150_000) for name in SERVED if fill_from and name.endswith(".safetensors")]
+    hub.faults = [HubFault(name=name, rate=150_000) for name in SERVED if fill_from and name.endswith(".safetensors")]
     folder = tmp_path / "models"
     folder.mkdir()
     script = SMALL_DISK.format(
@@ -269,7 +269,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(hub: Hub, tmp_path: Path, w
         assert (tmp_path / "copy" / name).read_bytes() == (tmp_path / "hub" / name).read_bytes()
 
 
-def test_two_at_once_fetch_it_once(hub: Hub, tmp_path: Path) -> None:
+def test_two_at_once_fetch_it_once(hub: SimulatedHub, tmp_path: Path) -> None:
     hub.rate = 100_000
     request = describe(tmp_path, hub)
     with start(tmp_path, request) as first:

@@ -21,16 +21,16 @@ import yaml
 from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import DEFAULT, KINDS, origin_sentences
 from gaudi_weights import fetch, hub_git, hubs, manifest, request
-from gaudi_weights.model import RemoteFile, SourceFailure, Stop
-from gaudi_weights.progress import Progress
+from gaudi_weights.model import RemoteFile, SourceFailure, StopSwitch
+from gaudi_weights.progress import TransferProgress
 from gaudi_weights.request import HubSource
 from modelscope_hub import HubApi, HubConfig
 
 from simulator import host
 from simulator.hub import git
-from simulator.hub.modelscope import ModelScope
-from simulator.hub.server import Fault, Hub, running
-from tests.unit.weights.models import MODEL, SERVED, Leap, requested, safetensors, source, write_model
+from simulator.hub.modelscope import ModelScopeFront
+from simulator.hub.server import HubFault, SimulatedHub, running
+from tests.unit.weights.models import MODEL, SERVED, LeapingClock, requested, safetensors, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 SECOND = "model-00002-of-00003.safetensors"
@@ -38,11 +38,11 @@ SECOND = "model-00002-of-00003.safetensors"
 
 def serve(kind: str, tmp_path: Path) -> Any:
     """A hub of a kind that serves while the block runs; without a model yet."""
-    fronts = {"modelscope": ModelScope, "git": type("Host", (git.GitHost,), {"root": tmp_path / "bare"})}
+    fronts = {"modelscope": ModelScopeFront, "git": type("Host", (git.GitHost,), {"root": tmp_path / "bare"})}
     return running(front=fronts.get(kind))
 
 
-def publish(kind: str, hub: Hub, folder: Path, name: str = MODEL) -> str:
+def publish(kind: str, hub: SimulatedHub, folder: Path, name: str = MODEL) -> str:
     """Make a folder's files the newest commit on a hub; returns the commit's id."""
     if kind == "git":
         return git.publish(hub, name, folder, hub.servers[0].RequestHandlerClass.root).main  # type: ignore[attr-defined]
@@ -56,7 +56,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def served(kind: str, tmp_path: Path) -> Iterator[Hub]:
+def served(kind: str, tmp_path: Path) -> Iterator[SimulatedHub]:
     """A hub of this kind with the small model."""
     with serve(kind, tmp_path) as hub:
         publish(kind, hub, write_model(tmp_path / "hub"))
@@ -86,7 +86,13 @@ class TestEveryKind:
 
     @pytest.mark.parametrize("branch", [False, True])
     def test_a_model_arrives_whole_with_its_record(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, branch: bool
+        self,
+        kind: str,
+        served: SimulatedHub,
+        tmp_path: Path,
+        progress: TransferProgress,
+        stop: StopSwitch,
+        branch: bool,
     ) -> None:
         name = "master" if kind == "modelscope" else "main"
         asked = requested(tmp_path, source(served, kind=kind, **({"revision": name} if branch else {})))
@@ -97,14 +103,14 @@ class TestEveryKind:
         assert result["revision"] == ("master" if branch and kind == "modelscope" else known)
         assert progress.done == progress.total == result["bytes"]
         served.seen.clear()
-        assert fetch.fetch(asked, Progress(None), stop)["received"] == 0
+        assert fetch.fetch(asked, TransferProgress(None), stop)["received"] == 0
         assert served.seen == []
-        fetch.verify(asked, Progress(None), stop)
+        fetch.verify(asked, TransferProgress(None), stop)
 
     def test_a_cut_connection_is_continued_at_the_byte(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, kind: str, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
-        served.faults = [Fault(name=SECOND, cut_after=300_000)]
+        served.faults = [HubFault(name=SECOND, cut_after=300_000)]
         asked = requested(tmp_path, source(served, kind=kind))
         fetch.fetch(asked, progress, stop)
         same(asked.target, tmp_path / "hub")
@@ -116,24 +122,30 @@ class TestEveryKind:
     def test_busy_and_broken_answers_are_waited_out(
         self,
         kind: str,
-        served: Hub,
+        served: SimulatedHub,
         tmp_path: Path,
-        progress: Progress,
+        progress: TransferProgress,
         monkeypatch: pytest.MonkeyPatch,
         where: str,
         status: int,
     ) -> None:
         # The ModelScope library waits by itself, in its own clock.
         monkeypatch.setattr("modelscope_hub._legacy_api.REPO_TREE_PAGE_RETRY_MAX_DELAY_SECONDS", 0.05)
-        served.faults = [Fault(where=where, status=status, times=2)]
+        served.faults = [HubFault(where=where, status=status, times=2)]
         asked = requested(tmp_path, source(served, kind=kind))
-        fetch.fetch(asked, progress, Leap())
+        fetch.fetch(asked, progress, LeapingClock())
         same(asked.target, tmp_path / "hub")
         assert served.faults[0].times == 0
 
     @pytest.mark.parametrize("change", [{"revision": "0" * 40}, {"repository": "maker/Nothing"}])
     def test_what_is_not_there_is_a_sentence(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, change: dict[str, str]
+        self,
+        kind: str,
+        served: SimulatedHub,
+        tmp_path: Path,
+        progress: TransferProgress,
+        stop: StopSwitch,
+        change: dict[str, str],
     ) -> None:
         asked = requested(tmp_path, source(served, kind=kind, **change))
         with pytest.raises(Refusal, match=r"(has no revision|does not exist)") as refused:
@@ -142,7 +154,7 @@ class TestEveryKind:
         assert not asked.target.exists()
 
     def test_a_gated_model_wants_a_token_and_a_wrong_one_is_named(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, kind: str, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         served.repositories[MODEL].gated = True
         served.tokens = {"right"}
@@ -154,7 +166,7 @@ class TestEveryKind:
             fetch.fetch(replace(asked, sources=(with_token,)), progress, stop)
         assert "wrong" not in str(refused.value)
         token_file(tmp_path, "right")
-        fetch.fetch(replace(asked, sources=(with_token,)), Progress(None), stop)
+        fetch.fetch(replace(asked, sources=(with_token,)), TransferProgress(None), stop)
         same(asked.target, tmp_path / "hub")
         # It goes to the hub only, never to where that redirects.
         assert "right" in {seen.token for seen in served.seen if seen.where == "hub"}
@@ -163,10 +175,10 @@ class TestEveryKind:
     def test_nothing_is_taken_from_the_environment(
         self,
         kind: str,
-        served: Hub,
+        served: SimulatedHub,
         tmp_path: Path,
-        progress: Progress,
-        stop: Stop,
+        progress: TransferProgress,
+        stop: StopSwitch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         home = tmp_path / "home"
@@ -181,7 +193,9 @@ class TestEveryKind:
         assert {seen.token for seen in served.seen} == {None}
         assert os.environ["http_proxy"] == "http://127.0.0.1:1"
 
-    def test_a_proxy_is_used(self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+    def test_a_proxy_is_used(
+        self, kind: str, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+    ) -> None:
         # The front server is its own proxy, but not the delivery network's: only small files come this way.
         asked = requested(tmp_path, source(served, kind=kind, proxy=served.endpoint), include=("config.json",))
         fetch.fetch(asked, progress, stop)
@@ -189,13 +203,13 @@ class TestEveryKind:
         assert all(seen.proxied for seen in served.seen)
 
     def test_a_damaged_file_is_mended_from_it(
-        self, kind: str, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, kind: str, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         asked = requested(tmp_path, source(served, kind=kind))
         fetch.fetch(asked, progress, stop)
         (asked.target / SECOND).unlink()
         (asked.target / "config.json").unlink()
-        assert fetch.fetch(asked, Progress(None), stop)["repaired"] == ["config.json", SECOND]
+        assert fetch.fetch(asked, TransferProgress(None), stop)["repaired"] == ["config.json", SECOND]
         same(asked.target, tmp_path / "hub")
 
 
@@ -204,17 +218,17 @@ class TestMixed:
 
     @pytest.mark.parametrize("second", ["modelscope", "git"])
     def test_the_next_kind_continues_with_the_bytes_that_are_there(
-        self, hub: Hub, tmp_path: Path, progress: Progress, second: str
+        self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, second: str
     ) -> None:
         shards = [name for name in SERVED if name.endswith(".safetensors")]
-        hub.faults = [Fault(name=name, cut_after=400_000) for name in shards]
-        hub.faults += [Fault(name=name, status=503, times=999) for name in shards]
+        hub.faults = [HubFault(name=name, cut_after=400_000) for name in shards]
+        hub.faults += [HubFault(name=name, status=503, times=999) for name in shards]
         with serve(second, tmp_path) as other:
             publish(second, other, tmp_path / "hub")
             first = source(hub, name="huggingface")
             then = source(other, name="other", kind=second)
             asked = requested(tmp_path, first, then)
-            result = fetch.fetch(asked, progress, Leap())
+            result = fetch.fetch(asked, progress, LeapingClock())
             assert result["source"] == "other"
             same(asked.target, tmp_path / "hub")
             assert "bytes=400000-" in [seen.range for seen in other.seen]
@@ -222,29 +236,29 @@ class TestMixed:
         assert progress.received == sum((tmp_path / "hub" / name).stat().st_size for name in SERVED)
 
     def test_what_is_called_alike_and_is_another_file_is_fetched_again(
-        self, hub: Hub, tmp_path: Path, progress: Progress
+        self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress
     ) -> None:
         """The same weights, and a page of text that each hub writes for itself."""
-        hub.faults = [Fault(name="*.safetensors", status=404, where="resolve", times=9)]
+        hub.faults = [HubFault(name="*.safetensors", status=404, where="resolve", times=9)]
         theirs = write_model(tmp_path / "theirs")
         (theirs / "config.json").write_text('{"model_type": "qwen2" }')
         with serve("modelscope", tmp_path) as other:
             publish("modelscope", other, theirs)
             asked = requested(tmp_path, source(hub, name="huggingface"), source(other, name="other", kind="modelscope"))
-            fetch.fetch(asked, progress, Leap())
+            fetch.fetch(asked, progress, LeapingClock())
         same(asked.target, theirs)
 
     def test_the_pin_that_counts_is_that_of_where_it_came_from(
-        self, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         asked = requested(tmp_path, source(hub, name="huggingface"))
         fetch.fetch(asked, progress, stop)
         other = source(hub, name="other", kind="modelscope", revision="master")
         both = replace(asked, sources=(asked.sources[0], other))
-        assert fetch.fetch(both, Progress(None), stop)["received"] == 0
+        assert fetch.fetch(both, TransferProgress(None), stop)["received"] == 0
         moved = replace(asked.sources[0], revision="1" * 40)
         with pytest.raises(Refusal, match="another one is asked for"):
-            fetch.fetch(replace(asked, sources=(moved, other)), Progress(None), stop)
+            fetch.fetch(replace(asked, sources=(moved, other)), TransferProgress(None), stop)
 
 
 def test_the_modelscope_library_downloads_a_whole_repository(tmp_path: Path) -> None:
@@ -264,7 +278,7 @@ class TestGit:
     def kind(self) -> str:
         return "git"
 
-    def test_git_and_git_lfs_clone_from_the_stand_in(self, served: Hub, tmp_path: Path) -> None:
+    def test_git_and_git_lfs_clone_from_the_stand_in(self, served: SimulatedHub, tmp_path: Path) -> None:
         host.install_packages({"git-lfs": "git-lfs"}, print)
         environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
         subprocess.run(["git", "lfs", "install"], env=environment, check=True, capture_output=True)
@@ -276,12 +290,12 @@ class TestGit:
 
     @pytest.mark.parametrize("suffix", ["", ".git"])
     def test_both_ways_to_write_an_address_work(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, suffix: str
+        self, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, suffix: str
     ) -> None:
         fetch.fetch(requested(tmp_path, source(served, kind="git", repository=MODEL + suffix)), progress, stop)
 
     def test_an_earlier_commit_is_fetched_when_it_is_pinned(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         first = served.repositories[MODEL].main
         newer = write_model(tmp_path / "newer")
@@ -291,7 +305,7 @@ class TestGit:
         fetch.fetch(asked, progress, stop)
         same(asked.target, tmp_path / "hub")
 
-    def test_only_pointers_come_with_the_list(self, served: Hub, tmp_path: Path) -> None:
+    def test_only_pointers_come_with_the_list(self, served: SimulatedHub, tmp_path: Path) -> None:
         asked = hub_git.Git(source(served, kind="git"), tmp_path / "scratch")
         listed = {file.name: file for file in asked.files()}
         assert listed[SECOND].sha256 is not None
@@ -301,10 +315,10 @@ class TestGit:
 
     def test_a_secret_is_nowhere_but_in_its_file(
         self,
-        served: Hub,
+        served: SimulatedHub,
         tmp_path: Path,
-        progress: Progress,
-        stop: Stop,
+        progress: TransferProgress,
+        stop: StopSwitch,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         secret = f"glpat-{secrets.token_hex(16)}"
@@ -328,13 +342,18 @@ class TestGit:
         assert secret not in "".join(started)
         assert all(secret not in seen.path for seen in served.seen)
 
-    def test_credentials_are_for_their_own_host(self, served: Hub, tmp_path: Path) -> None:
+    def test_credentials_are_for_their_own_host(self, served: SimulatedHub, tmp_path: Path) -> None:
         mine = source(served, kind="git", token_file=token_file(tmp_path, "x"), endpoint="https://git.example.com:8443")
         helpers = [value for value in hub_git.Git(mine, tmp_path).environment().values() if value.endswith(".helper")]
         assert helpers == ["credential.helper", "credential.https://git.example.com:8443.helper"]
 
     def test_a_large_file_outside_git_lfs_is_refused_before_it_comes(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+        self,
+        served: SimulatedHub,
+        tmp_path: Path,
+        progress: TransferProgress,
+        stop: StopSwitch,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(hub_git, "LARGEST", "1k")
         (tmp_path / "hub/vocab.json").write_bytes(b"x" * 2000)
@@ -343,7 +362,12 @@ class TestGit:
             fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_host_that_sends_too_much_is_stopped(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+        self,
+        served: SimulatedHub,
+        tmp_path: Path,
+        progress: TransferProgress,
+        stop: StopSwitch,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(hub_git, "MOST_BROUGHT", 1 << 20)
         for number in range(3):
@@ -354,7 +378,7 @@ class TestGit:
         assert sum(path.stat().st_size for path in (tmp_path / "models").rglob("*") if path.is_file()) < 1 << 20
 
     def test_a_host_that_sends_without_end_is_stopped_while_it_sends(
-        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, served: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A stand-in for git, of which another process writes, as git's own do, and would go on without it."""
         monkeypatch.setattr(hub_git, "MOST_BROUGHT", 1 << 20)
@@ -373,7 +397,7 @@ class TestGit:
         assert not (tmp_path / "ended").exists()
 
     def test_a_host_that_sends_more_than_half_of_the_free_disk_space_is_stopped(
-        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, served: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(3):
             (tmp_path / f"hub/notes-{number}.txt").write_bytes(secrets.token_bytes(1 << 20))
@@ -386,7 +410,7 @@ class TestGit:
         assert not (tmp_path / "scratch/git").exists()
 
     def test_a_name_of_a_file_that_is_not_utf_8_is_a_failure_of_the_source(
-        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, served: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "bin").mkdir()
         program = tmp_path / "bin/git"
@@ -411,7 +435,7 @@ class TestGit:
         ],
     )
     def test_any_answer_of_git_lfs_is_a_failure_of_the_source(
-        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
+        self, served: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
     ) -> None:
         client = hub_git.Git(source(served, kind="git"), tmp_path)
         response = urllib3.HTTPResponse(io.BytesIO(answer), status=200, preload_content=False)
@@ -426,7 +450,7 @@ class TestGit:
             gc.enable()
 
     def test_an_answer_of_git_lfs_without_end_is_not_kept(
-        self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, served: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         body = io.BytesIO(b" " * (64 << 20))
         client = hub_git.Git(source(served, kind="git"), tmp_path)
@@ -439,7 +463,12 @@ class TestGit:
         assert read[0] <= 2 << 20
 
     def test_a_list_without_end_is_not_kept(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+        self,
+        served: SimulatedHub,
+        tmp_path: Path,
+        progress: TransferProgress,
+        stop: StopSwitch,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """A few folders, each of which has the next one many times, are a list of any length."""
         monkeypatch.setattr(hub_git, "MOST_PRINTED", 100)
@@ -447,14 +476,16 @@ class TestGit:
             fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
     def test_a_pointer_without_its_object_is_named(
-        self, served: Hub, tmp_path: Path, progress: Progress, stop: Stop
+        self, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         commit = served.repositories[MODEL].commits[served.repositories[MODEL].main]
         commit.pop(SECOND)
         with pytest.raises(Refusal, match=f"does not have {SECOND}: Object does not exist"):
             fetch.fetch(requested(tmp_path, source(served, kind="git")), progress, stop)
 
-    def test_a_node_without_git_is_told(self, served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_node_without_git_is_told(
+        self, served: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(SourceFailure, match="install the package git"):
             hub_git.Git(source(served, kind="git"), tmp_path / "scratch").files()

@@ -17,7 +17,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.weights import storage
 from gaudi.weights.storage import FileSystem, mount_of
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 from tests.unit.weights.models import SERVED
 from tests.unit.weights.test_program import describe, environment
 
@@ -72,7 +72,9 @@ def namespace(*kinds: str) -> list[str]:
 
 
 @pytest.mark.report("W06")
-def test_a_folder_that_root_may_not_write_to_is_not_to_be_given_to_root_by_chown(hub: Hub, tmp_path: Path) -> None:
+def test_a_folder_that_root_may_not_write_to_is_not_to_be_given_to_root_by_chown(
+    hub: SimulatedHub, tmp_path: Path
+) -> None:
     """Root of a user namespace is to a folder of another account what a client's root is to a squashing server."""
     request = describe(tmp_path, hub)
     content = json.loads(request.read_text())
@@ -90,7 +92,7 @@ def test_a_folder_that_root_may_not_write_to_is_not_to_be_given_to_root_by_chown
 
 
 @pytest.mark.report("W06")
-def test_a_read_only_file_system_is_refused_before_the_hub_is_asked(hub: Hub, tmp_path: Path) -> None:
+def test_a_read_only_file_system_is_refused_before_the_hub_is_asked(hub: SimulatedHub, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     mount = f'mount -t tmpfs -o ro,mode=0755 tmpfs {tmp_path}/models; exec "$@"'
     request = describe(tmp_path, hub)
@@ -113,7 +115,7 @@ def test_a_read_only_file_system_is_refused_before_the_hub_is_asked(hub: Hub, tm
     ],
 )
 def test_what_a_file_system_lacks_is_named_before_the_hub_is_asked(
-    number: int, calls: tuple[int, ...], words: str, hub: Hub, tmp_path: Path
+    number: int, calls: tuple[int, ...], words: str, hub: SimulatedHub, tmp_path: Path
 ) -> None:
     _, said = run(tmp_path, describe(tmp_path, hub), install=refusing(number, *calls))
     assert hub.seen == []
@@ -123,20 +125,20 @@ def test_what_a_file_system_lacks_is_named_before_the_hub_is_asked(
 
 
 @pytest.mark.report("W06")
-def test_a_quota_that_ends_in_the_middle_is_named_and_what_came_is_kept(hub: Hub, tmp_path: Path) -> None:
+def test_a_quota_that_ends_in_the_middle_is_named_and_what_came_is_kept(hub: SimulatedHub, tmp_path: Path) -> None:
     _, said = run(tmp_path, describe(tmp_path, hub), install=refusing(errno.EDQUOT, WRITE, from_bytes=60_000))
     assert "quota" in said
     assert "What has arrived is kept" in said
 
 
 @pytest.mark.report("W06")
-def test_a_lock_that_another_process_holds_on_cifs_is_no_lack_of_locks(hub: Hub, tmp_path: Path) -> None:
+def test_a_lock_that_another_process_holds_on_cifs_is_no_lack_of_locks(hub: SimulatedHub, tmp_path: Path) -> None:
     _, said = run(tmp_path, describe(tmp_path, hub), install=refusing(errno.EACCES, FLOCK))
     assert "is being fetched already" in said
 
 
 @pytest.mark.report("W06")
-def test_a_name_that_is_too_long_is_refused_before_the_first_byte(hub: Hub, tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_refused_before_the_first_byte(hub: SimulatedHub, tmp_path: Path) -> None:
     assert len(SERVED) > 1
     folder = tmp_path / "hub"
     (folder / f"{'x' * 250}.json").write_text("{}")

@@ -27,12 +27,12 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import folders
 from gaudi.weights import pin_file, record
 from gaudi_weights import fetch, manifest, rsync, take
-from gaudi_weights.model import Stop
-from gaudi_weights.progress import Progress
-from gaudi_weights.request import Request
+from gaudi_weights.model import StopSwitch
+from gaudi_weights.progress import TransferProgress
+from gaudi_weights.request import WeightsRequest
 from gaudi_weights.staging import only_one
 
-from simulator.hub.server import Hub
+from simulator.hub.server import SimulatedHub
 from tests.unit.host.modules import run_main
 from tests.unit.preflight.test_templates import evaluate, fact_of, task_of
 from tests.unit.weights.models import SERVED, requested, source
@@ -68,7 +68,9 @@ Ask = Callable[..., Path]
 
 
 @pytest.fixture
-def given(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch) -> Path:
+def given(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """A finished folder on another node, and a program named rsync that copies out of it."""
     made = requested(tmp_path / "peer", source(hub))
     fetch.fetch(made, progress, stop)
@@ -111,7 +113,7 @@ def ask(given: Path, tmp_path: Path) -> Ask:
 
 
 def run(request: Path) -> dict[str, Any]:
-    return take.take(*take.load(request), Progress(None))
+    return take.take(*take.load(request), TransferProgress(None))
 
 
 def test_it_arrives_whole_with_the_peers_record(ask: Ask, given: Path, tmp_path: Path) -> None:
@@ -445,16 +447,16 @@ def test_a_run_that_publishes_while_this_one_waits_is_no_fault(
     program: ModuleType,
     gone: bool,
     ask: Ask,
-    hub: Hub,
+    hub: SimulatedHub,
     tmp_path: Path,
-    progress: Progress,
-    stop: Stop,
+    progress: TransferProgress,
+    stop: StopSwitch,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted = requested(tmp_path / "node", source(hub))
 
     @contextmanager
-    def after_another(mine: Request) -> Iterator[None]:
+    def after_another(mine: WeightsRequest) -> Iterator[None]:
         monkeypatch.setattr(program, "only_one", only_one)
         fetch.fetch(wanted, progress, stop)
         with only_one(mine):
@@ -677,7 +679,12 @@ def test_an_empty_folder_under_the_name_does_not_hide_what_comes(
 
 
 def test_a_fetch_from_outside_after_a_take_in_vain_leaves_nothing_of_it(
-    ask: Ask, hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    ask: Ask,
+    hub: SimulatedHub,
+    tmp_path: Path,
+    progress: TransferProgress,
+    stop: StopSwitch,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     half = f"os.truncate(folder / {FIRST!r}, 5); sys.exit(30)"
     monkeypatch.setenv("WRONG_AFTER", half)

@@ -21,13 +21,13 @@ import pytest
 from gaudi.base.refusal import Refusal
 from gaudi_weights import fetch, xet
 from gaudi_weights.hub_huggingface import HuggingFace
-from gaudi_weights.model import SourceFailure, Stop, Stopped
+from gaudi_weights.model import SourceFailure, StopSwitch, TransferInterrupt
 from gaudi_weights.network import Connections
-from gaudi_weights.progress import Progress
+from gaudi_weights.progress import TransferProgress
 
 from simulator.hub import xet as storage
-from simulator.hub.content import File
-from simulator.hub.server import Fault, Front, Hub, running
+from simulator.hub.content import HubFile
+from simulator.hub.server import Front, HubFault, SimulatedHub, running
 from tests.unit.weights.models import MODEL, SERVED, requested, source, wait_until, write_model
 
 SECOND = "model-00002-of-00003.safetensors"
@@ -35,7 +35,7 @@ SIZE = 3_000_000  # bytes of a shard: three xorbs
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path) -> Iterator[SimulatedHub]:
     """A hub that has its large files in Xet storage, too."""
     with running() as made:
         made.xet = True
@@ -66,14 +66,14 @@ def same(folder: Path, original: Path) -> None:
         assert (folder / name).read_bytes() == (original / name).read_bytes(), name
 
 
-def ways(hub: Hub) -> tuple[int, int]:
+def ways(hub: SimulatedHub) -> tuple[int, int]:
     """Requests for content: of Xet storage, of plain files."""
     storage = sum("/xorbs/" in seen.path for seen in hub.seen)
     return storage, sum(seen.where == "delivery" and seen.path.count("/") == 1 for seen in hub.seen)
 
 
 def test_what_is_in_xet_storage_comes_from_there(
-    hub: Hub, home: Path, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, home: Path, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     asked = requested(tmp_path, source(hub))
     result = fetch.fetch(asked, progress, stop)
@@ -87,7 +87,7 @@ def test_what_is_in_xet_storage_comes_from_there(
 
 
 def test_access_is_asked_for_with_the_token_and_the_token_goes_nowhere_else(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
 ) -> None:
     hub.tokens.add("hf_right")
     hub.repositories[MODEL].private = True
@@ -98,7 +98,9 @@ def test_access_is_asked_for_with_the_token_and_the_token_goes_nowhere_else(
     assert {seen.token for seen in hub.seen if seen.where == "delivery"} == {None, hub.signature}
 
 
-def test_it_continues_at_the_byte(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_it_continues_at_the_byte(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     asked = requested(tmp_path, source(hub))
     asked.staging.mkdir(parents=True)
     content = (tmp_path / "hub" / SECOND).read_bytes()
@@ -110,7 +112,7 @@ def test_it_continues_at_the_byte(hub: Hub, tmp_path: Path, progress: Progress, 
 
 
 def test_a_file_comes_in_parts_each_with_access_of_its_own(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xet, "PART", 1_200_000)
     asked = requested(tmp_path, source(hub), include=(SECOND,))
@@ -119,13 +121,15 @@ def test_a_file_comes_in_parts_each_with_access_of_its_own(
     assert sum("xet-read-token" in seen.path for seen in hub.seen) == 3
 
 
-def test_with_a_rate_limit_plain_http(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_with_a_rate_limit_plain_http(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     fetch.fetch(requested(tmp_path, source(hub), rate_limit=100_000_000), progress, stop)
     assert ways(hub) == (0, 3)
 
 
 def test_few_files_come_at_once_since_each_holds_a_piece(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = xet.Storage(Connections(source(hub), 1), tmp_path)
     monkeypatch.setattr(made, "_access", lambda *_: xet.Access("http://127.0.0.1", "token", 0))
@@ -139,7 +143,7 @@ def test_few_files_come_at_once_since_each_holds_a_piece(
 
 
 def test_who_waited_for_others_does_not_fail_as_slowly_as_they(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     made = xet.Storage(Connections(source(hub), 1), tmp_path)
@@ -155,14 +159,16 @@ def test_who_waited_for_others_does_not_fail_as_slowly_as_they(
     assert asked == ["renew"]
 
 
-def test_a_stop_ends_it_at_once(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
+def test_a_stop_ends_it_at_once(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
     hub.rate = 100_000  # a minute and a half for everything
     asked = requested(tmp_path, source(hub), jobs=3)  # more than come at once
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(fetch.fetch, asked, progress, stop)
         wait_until(lambda: ways(hub)[0] >= 2)
         stop.ask()
-        with pytest.raises(Stopped):
+        with pytest.raises(TransferInterrupt):
             running.result(300)
     assert asked.staging.exists()
 
@@ -183,7 +189,7 @@ def test_it_ends_with_who_started_it(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_files_that_wait_for_others(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     met = threading.Event()
     both = threading.Barrier(xet.STREAMS, met.set)
@@ -203,21 +209,21 @@ def test_a_full_disk_ends_files_that_wait_for_others(
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault(name="*", where="access", status=404, times=9),
-        Fault(name=SECOND, where="reconstruction", status=500, times=9),
-        Fault(name=SECOND, where="xorb", status=403, times=9),
-        Fault(name=SECOND, where="xorb", cut_after=100_000, times=9),
-        Fault(name=SECOND, where="xorb", rate=1, times=9),
+        HubFault(name="*", where="access", status=404, times=9),
+        HubFault(name=SECOND, where="reconstruction", status=500, times=9),
+        HubFault(name=SECOND, where="xorb", status=403, times=9),
+        HubFault(name=SECOND, where="xorb", cut_after=100_000, times=9),
+        HubFault(name=SECOND, where="xorb", rate=1, times=9),
     ],
     ids=["no-access", "no-reconstruction", "no-xorb", "cut", "silent"],
 )
 def test_plain_http_serves_where_xet_fails(
-    hub: Hub,
+    hub: SimulatedHub,
     tmp_path: Path,
-    progress: Progress,
-    stop: Stop,
+    progress: TransferProgress,
+    stop: StopSwitch,
     capsys: pytest.CaptureFixture[str],
-    fault: Fault,
+    fault: HubFault,
 ) -> None:
     hub.faults = [fault]
     asked = requested(tmp_path, source(hub), jobs=1)
@@ -264,11 +270,11 @@ def said_by(**content: object) -> Callable[[Front], None]:
     ids=["endless", "local", "memory", "no-address", "closed-port", "no-time", "two-lines"],
 )
 def test_access_that_is_none_is_not_taken(
-    hub: Hub,
+    hub: SimulatedHub,
     home: Path,
     tmp_path: Path,
-    progress: Progress,
-    stop: Stop,
+    progress: TransferProgress,
+    stop: StopSwitch,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     answer: Callable[[Front], None],
@@ -283,7 +289,7 @@ def test_access_that_is_none_is_not_taken(
 
 @pytest.mark.usefixtures("impatient")
 def test_a_library_that_waits_for_ever_is_ended(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proper = storage.reconstruction
 
@@ -303,7 +309,12 @@ def test_a_library_that_waits_for_ever_is_ended(
     ids=["port", "number", "bracket", "empty", "two-readings"],
 )
 def test_an_address_for_access_that_is_none_is_not_asked(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch, address: str
+    hub: SimulatedHub,
+    tmp_path: Path,
+    progress: TransferProgress,
+    stop: StopSwitch,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
 ) -> None:
     other = f"127.0.0.1:{urlsplit(hub.delivery).port}"
     address = address.replace("OTHER", other).replace("HUB", urlsplit(hub.endpoint).netloc)
@@ -318,9 +329,9 @@ def test_an_address_for_access_that_is_none_is_not_asked(
 
 
 def test_wrong_bytes_are_fetched_again_over_plain_http(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, capsys: pytest.CaptureFixture[str]
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hub.faults = [Fault(name=SECOND, where="xorb", flip=True)]
+    hub.faults = [HubFault(name=SECOND, where="xorb", flip=True)]
     asked = requested(tmp_path, source(hub), jobs=1)
     fetch.fetch(asked, progress, stop)
     same(asked.target, tmp_path / "hub")
@@ -328,7 +339,7 @@ def test_wrong_bytes_are_fetched_again_over_plain_http(
 
 
 def test_what_came_before_it_ended_too_early_is_kept(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = (tmp_path / "hub" / SECOND).read_bytes()
 
@@ -342,8 +353,10 @@ def test_what_came_before_it_ended_too_early_is_kept(
     assert [seen.range for seen in hub.seen if seen.where == "delivery"] == ["bytes=100000-"]
 
 
-def test_both_ways_wrong_is_a_refusal(hub: Hub, tmp_path: Path, progress: Progress, stop: Stop) -> None:
-    hub.faults = [Fault(name=SECOND, where="xorb", flip=True), Fault(name=SECOND, flip=True)]
+def test_both_ways_wrong_is_a_refusal(
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
+    hub.faults = [HubFault(name=SECOND, where="xorb", flip=True), HubFault(name=SECOND, flip=True)]
     asked = requested(tmp_path, source(hub), jobs=1)
     with pytest.raises(Refusal, match=f"{SECOND} came twice with wrong content"):
         fetch.fetch(asked, progress, stop)
@@ -352,7 +365,12 @@ def test_both_ways_wrong_is_a_refusal(hub: Hub, tmp_path: Path, progress: Progre
 
 @pytest.mark.parametrize("why", ["unwanted", "missing", "elsewhere"])
 def test_plain_http_where_xet_is_not_to_be_used(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch, why: str
+    hub: SimulatedHub,
+    tmp_path: Path,
+    progress: TransferProgress,
+    stop: StopSwitch,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
 ) -> None:
     if why == "missing":
         monkeypatch.setattr(xet, "installed", lambda: False)
@@ -368,11 +386,11 @@ def test_plain_http_where_xet_is_not_to_be_used(
 
 
 def test_a_mirror_that_hands_on_the_hubs_own_address_is_asked_itself(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proper = Front.xet_headers
 
-    def handed_on(front: Front, name: str, commit: str, file: File) -> dict[str, str]:
+    def handed_on(front: Front, name: str, commit: str, file: HubFile) -> dict[str, str]:
         return {
             k: v.replace(hub.endpoint, "https://huggingface.co") for k, v in proper(front, name, commit, file).items()
         }
@@ -384,13 +402,13 @@ def test_a_mirror_that_hands_on_the_hubs_own_address_is_asked_itself(
     assert ways(hub) == (9, 0)
 
 
-def test_through_a_proxy_plain_http(hub: Hub, tmp_path: Path) -> None:
+def test_through_a_proxy_plain_http(hub: SimulatedHub, tmp_path: Path) -> None:
     assert HuggingFace(source(hub), tmp_path).xet_wanted
     assert not HuggingFace(source(hub, proxy="http://proxy.example.com:3128"), tmp_path).xet_wanted
 
 
 def test_a_proxy_of_the_environment_is_not_used(
-    hub: Hub, tmp_path: Path, progress: Progress, stop: Stop, monkeypatch: pytest.MonkeyPatch
+    hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     fetch.fetch(requested(tmp_path, source(hub)), progress, stop)

@@ -18,7 +18,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import ConnectionError as NotConnected
 from ansible.module_utils.urls import open_url
 
-from ...apt.config import Proxy
+from ...apt.config import AptProxy
 from ...apt.faults import advice, of_proxy
 from ...base import certificates, paths
 from ...base.documents import Damaged
@@ -93,7 +93,7 @@ def index_of(
     suite: str,
     variables: Mapping[str, str],
     ca_file: str = "",
-    proxy: Proxy | None = None,
+    proxy: AptProxy | None = None,
 ) -> str:
     """Read a repository's package index without configuring apt for it.
 

@@ -47,7 +47,7 @@ def pinned_kernel() -> str:
     return kernel
 
 
-def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.Built, ...], dict[str, tuple[str, ...]]]:
+def dkms_status(module: AnsibleModule) -> tuple[tuple[dkms.DkmsBuild, ...], dict[str, tuple[str, ...]]]:
     """Return what DKMS says of the driver, corrected by the modules' files, and those of 0 bytes by kernel."""
     status = dkms.parse(output(module, ["dkms", "status"]) or "")
     # Debian and Ubuntu: updates/dkms. RHEL: extra, or weak-updates, whose links lead there.

@@ -11,7 +11,7 @@ from gaudi.base.units import human_bytes
 from gaudi.node import long_work
 
 
-class Progress:
+class ConversionProgress:
     """Reports how far the work is: in a file for a follower, and in words on standard error."""
 
     def __init__(self, path: Path | None) -> None:

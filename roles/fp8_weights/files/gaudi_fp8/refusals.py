@@ -10,7 +10,7 @@ from gaudi.base.refusal import Refusal
 short = reprlib.repr  # of what a file says, which may be long
 
 
-class Wrong(Refusal):
+class WrongResult(Refusal):
     """A file of the result is not what it has to be."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 
-from .refusals import Wrong, short
+from .refusals import WrongResult, short
 
 # Bits of one element; the dtypes of the safetensors format. Four- and six-bit types are left out: no FP8
 # checkpoint has them, and a size that cannot be checked is refused.
@@ -30,7 +30,7 @@ HEADER_LIMIT = 100_000_000  # bytes; the limit of the safetensors library itself
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ShardTensor:
     """One tensor of a shard; begin and end are byte offsets into the shard's data."""
 
     name: str
@@ -49,7 +49,7 @@ class Tensor:
 class Header:
     """What the header of a shard says: tensors in file order, free-form metadata, and where the data starts."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ShardTensor, ...]
     metadata: dict[str, str]
     data_start: int
 
@@ -67,7 +67,7 @@ def _sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in value)
 
 
-def _tensor(name: str, entry: Any) -> Tensor:
+def _tensor(name: str, entry: Any) -> ShardTensor:
     if len(name) > LONGEST_NAME:
         raise Refusal(
             "tensor_name_too_long",
@@ -91,7 +91,7 @@ def _tensor(name: str, entry: Any) -> Tensor:
             "tensor_size",
             f"tensor {name!r} is said to take {end - begin} bytes, but {dtype} of shape {shape} takes {short(needed)}",
         )
-    return Tensor(name, dtype, tuple(shape), begin, end)
+    return ShardTensor(name, dtype, tuple(shape), begin, end)
 
 
 def parse_header(stream: BinaryIO, file_size: int) -> Header:
@@ -147,7 +147,7 @@ def _json_object(raw: bytes) -> dict[str, Any]:
     return content
 
 
-def _end_of(tensors: list[Tensor]) -> int:
+def _end_of(tensors: list[ShardTensor]) -> int:
     """End of the data of tensors in file order, in bytes; Refusal when tensors overlap or leave holes."""
     position = 0
     for tensor in tensors:
@@ -182,18 +182,18 @@ def header_of(stream: BinaryIO) -> Header:
 
 
 def written_header(stream: BinaryIO, head: bytes) -> Header:
-    """Header of an open shard of the result; Wrong when the shard does not begin with the bytes head."""
+    """Header of an open shard of the result; WrongResult when the shard does not begin with the bytes head."""
     name = Path(stream.name).name
     if stream.read(len(head)) != head:
-        raise Wrong("wrong_header", f"{name}: the header is not the one this conversion writes")
+        raise WrongResult("wrong_header", f"{name}: the header is not the one this conversion writes")
     stream.seek(0)
     try:
         return parse_header(stream, os.fstat(stream.fileno()).st_size)
     except Refusal as refusal:
-        raise Wrong(refusal.id, f"{name}: {refusal}") from refusal
+        raise WrongResult(refusal.id, f"{name}: {refusal}") from refusal
 
 
-def render_header(tensors: list[Tensor], metadata: dict[str, str]) -> bytes:
+def render_header(tensors: list[ShardTensor], metadata: dict[str, str]) -> bytes:
     """Header bytes with their length in front, padded with blanks to a multiple of 8 as the library does."""
     content: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for tensor in tensors:

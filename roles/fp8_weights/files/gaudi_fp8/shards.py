@@ -76,7 +76,7 @@ def quickest_crc32() -> Callable[[bytes | bytearray, int], int]:
 crc32 = quickest_crc32()
 
 
-class Output:
+class ShardOutput:
     """The shard being written: counted, checksummed, and on its way to the disk while the next piece is computed.
 
     CRC-32 finds every accidental change a disk or a copy makes; SHA-256 would double the time.

@@ -12,8 +12,8 @@ from gaudi.node import beneath
 
 from .checkpoint import Identity, SourceCheckpoint
 from .conversion import Conversion
-from .progress import Progress
-from .refusals import Wrong
+from .progress import ConversionProgress
+from .refusals import WrongResult
 from .shards import SUM
 from .staging import nothing_half
 
@@ -63,13 +63,13 @@ def found_wrong(conversion: Conversion, tasks: list[dict[str, Any]]) -> dict[str
     """Have the crew compare files; returns why, for each wrong one, by name."""
     sizes = {task["name"]: Path(task["target"]).stat().st_size for task in tasks}
     wrong: dict[str, Refusal] = {}
-    progress = Progress(conversion.progress)
+    progress = ConversionProgress(conversion.progress)
     progress.begin("verify", sum(sizes.values()))
 
     def finished(name: str, result: dict[str, Any]) -> None:
         progress.advance(sizes[name])
         if "wrong" in result:
-            wrong[name] = Wrong(result["refused_id"], result["wrong"])
+            wrong[name] = WrongResult(result["refused_id"], result["wrong"])
 
     with conversion.crew(len(tasks)) as crew:
         crew.run(tasks, progress.advance, finished)
@@ -92,7 +92,7 @@ def convert_shards(
     early.
     """
     compared = 0
-    progress = Progress(conversion.progress)
+    progress = ConversionProgress(conversion.progress)
     progress.begin("convert", total)
 
     def count(name: str, result: dict[str, Any]) -> None:

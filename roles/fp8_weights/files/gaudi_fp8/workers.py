@@ -15,13 +15,13 @@ from typing import Any
 
 from gaudi.base.refusal import Refusal
 
-from .refusals import Wrong
+from .refusals import WrongResult
 from .shards import SUM, sum_of
 
 PROGRAMS = Path(__file__).absolute().parents[1]  # the folder of fp8_convert.py and fp8_dynamic.py
 
 
-class Worker:
+class ConversionWorker:
     """One worker process. It takes tasks and answers in JSON lines, on its standard input and output."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class Crew:
         # -E, -S: nothing of the caller's environment, and no packages, which start slowly and are not needed.
         # -B: only the parent writes bytecode.
         command = (sys.executable, "-E", "-S", "-B", str(PROGRAMS / f"{tool}.py"), "--worker")
-        self.workers = [Worker(command) for _ in range(jobs)]
+        self.workers = [ConversionWorker(command) for _ in range(jobs)]
 
     def __enter__(self) -> Crew:
         """The workers, which are running already."""
@@ -118,7 +118,7 @@ def serve_tasks(work: Callable[[dict[str, Any]], dict[str, Any]], explain: Calla
         try:
             try:
                 result = check_sum(task) if "crc32" in task else work(task)
-            except Wrong as wrong:
+            except WrongResult as wrong:
                 if task["convert"]:
                     raise
                 result = {"wrong": str(wrong), "refused_id": wrong.id}
@@ -134,7 +134,7 @@ def check_sum(task: dict[str, Any]) -> dict[str, Any]:
     """Compare every byte of a file with its recorded size and checksum."""
     target = Path(task["target"])
     if sum_of(target) != {key: task[key] for key in SUM}:
-        raise Wrong("wrong_checksum", f"{target.name}: its size or checksum is not the recorded one")
+        raise WrongResult("wrong_checksum", f"{target.name}: its size or checksum is not the recorded one")
     return {}
 
 

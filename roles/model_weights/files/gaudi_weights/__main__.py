@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import request
 from .fetch import fetch, verify
-from .model import Stop
+from .model import StopSwitch
 from .run import Work, run
 
 WORK = {"fetch": fetch, "verify": verify}
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] not in WORK:
         print("usage: python3 -m gaudi_weights fetch|verify REQUEST.json", file=sys.stderr)
         return 2
-    stop = Stop()
+    stop = StopSwitch()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.ask())
 

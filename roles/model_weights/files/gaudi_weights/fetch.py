@@ -17,10 +17,10 @@ from gaudi.weights.record import Manifest, RecordedFile
 
 from . import contents, manifest
 from .hubs import connect
-from .model import RemoteFile, SourceFailure, Stop, Stopped, at, check_sizes, choose, listed
+from .model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, at, check_sizes, choose, listed
 from .network import Connections
-from .progress import Progress
-from .request import HubSource, Request
+from .progress import TransferProgress
+from .request import HubSource, WeightsRequest
 from .staging import already_whole, check_names, check_room, clear, only_one, publish, put_right
 from .transfer import FIRST_PAUSE, HASTE_SECONDS, LONGEST_PAUSE, RateLimit, Transfer, size
 
@@ -49,7 +49,7 @@ def check_commit(source: HubSource, answered: str) -> None:
         )
 
 
-def check_measurements_pinned(request: Request, source: HubSource) -> None:
+def check_measurements_pinned(request: WeightsRequest, source: HubSource) -> None:
     """Refuse measurements without a pin: the repository's owner could exchange them, and a server runs code in them."""
     if request.measured_cards and not source.pinned:
         raise pin_file.measurements_not_pinned(source.repository)
@@ -84,7 +84,7 @@ def check_added(wanted: list[RemoteFile], source: HubSource) -> None:
         )
 
 
-def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: Stop) -> list[Result]:
+def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], stop: StopSwitch) -> list[Result]:
     """Do the work for all items, several at a time; the first failure stops the rest and is raised."""
     with ThreadPoolExecutor(jobs) as threads:
         running: list[Future[Result]] = [threads.submit(work, item) for item in items]
@@ -101,12 +101,14 @@ def in_parallel(jobs: int, work: Callable[[Item], Result], items: list[Item], st
 class Fetch:
     """One model from one source into the staging folder."""
 
-    def __init__(self, request: Request, source: HubSource, progress: Progress, stop: Stop) -> None:
+    def __init__(
+        self, request: WeightsRequest, source: HubSource, progress: TransferProgress, stop: StopSwitch
+    ) -> None:
         self.request = request
         self.source = source
         self.progress = progress
         self.stop = stop
-        self.arrived = manifest.Arrived(request.staging)
+        self.arrived = manifest.ArrivedFiles(request.staging)
         # hf_xet reads ahead: a limit would slow the writing, not the network traffic.
         unlimited = replace(source, xet=source.xet and not request.rate_limit)
         self.hub = connect(unlimited, request.staging / record.SCRATCH)
@@ -167,7 +169,7 @@ class Fetch:
         return Manifest(self.source.name, self.source.repository, self.hub.revision, now(), ordered)
 
 
-def damaged(request: Request, done: Manifest, progress: Progress, stop: Stop) -> list[str]:
+def damaged(request: WeightsRequest, done: Manifest, progress: TransferProgress, stop: StopSwitch) -> list[str]:
     """Names of files whose bytes are not the recorded ones: reads everything, and records when and the outcome."""
     wrong = set(manifest.wrong_sizes(request.target, done))
     whole = [file for file in done.files if file.name not in wrong]
@@ -175,7 +177,7 @@ def damaged(request: Request, done: Manifest, progress: Progress, stop: Stop) ->
 
     def advance(count: int) -> None:
         if stop.is_set():
-            raise Stopped
+            raise TransferInterrupt
         progress.advance(count)
 
     def right(file: RecordedFile) -> bool:
@@ -204,7 +206,7 @@ def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     put_right(fetch.request, wrong)
 
 
-def summary(request: Request, made: Manifest, progress: Progress, **more: Any) -> dict[str, Any]:
+def summary(request: WeightsRequest, made: Manifest, progress: TransferProgress, **more: Any) -> dict[str, Any]:
     """The result of the work."""
     return {
         "target": str(request.target),
@@ -219,8 +221,8 @@ def summary(request: Request, made: Manifest, progress: Progress, **more: Any) -
     }
 
 
-def fetch(request: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
-    """Have the model at its target, whole. Raises Refusal, Stopped, OSError for a disk that takes no more."""
+def fetch(request: WeightsRequest, progress: TransferProgress, stop: StopSwitch) -> dict[str, Any]:
+    """Have the model at its target, whole. Raises Refusal, TransferInterrupt, OSError for a disk that takes no more."""
     done = already_whole(request)
     if done is not None and not request.recheck and not manifest.known_wrong(request.target, done):
         return summary(request, done, progress)
@@ -253,7 +255,7 @@ def fetch(request: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
 
 
 def first_that_serves(
-    request: Request, work: Callable[[HubSource], dict[str, Any]], progress: Progress, stop: Stop
+    request: WeightsRequest, work: Callable[[HubSource], dict[str, Any]], progress: TransferProgress, stop: StopSwitch
 ) -> dict[str, Any]:
     """Ask the sources in their order; again while one of them is only away, or asks to wait. Raises Refusal.
 
@@ -295,11 +297,11 @@ def first_that_serves(
         until = f"as it asks, the next time at {at(asked)}" if asked else f"for {longest:.0f} s at most"
         progress.waits(f"no source serves now ({'; '.join(map(str, failures.values()))}), asked again {until}")
         if stop.wait(asked or min(pause, longest)):
-            raise Stopped
+            raise TransferInterrupt
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
-def too_late(failure: SourceFailure, asked: float, request: Request) -> str:
+def too_late(failure: SourceFailure, asked: float, request: WeightsRequest) -> str:
     """Why a source does not serve; with the time, where it asks to wait longer than anything is waited for."""
     if not failure.passing or asked <= 0.0:
         return str(failure)
@@ -309,7 +311,7 @@ def too_late(failure: SourceFailure, asked: float, request: Request) -> str:
     )
 
 
-def verify(request: Request, progress: Progress, stop: Stop) -> dict[str, Any]:
+def verify(request: WeightsRequest, progress: TransferProgress, stop: StopSwitch) -> dict[str, Any]:
     """Read every byte of the finished model again. Raises Refusal with the names of bad files.
 
     With recheck they are part of the result instead, and the next step repairs them.

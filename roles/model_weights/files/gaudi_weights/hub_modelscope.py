@@ -28,7 +28,7 @@ from .request import HubSource
 from .transfer import FileLocation
 
 
-class ModelScope(Hub):
+class ModelScopeHub(Hub):
     """One ModelScope hub, or a mirror of it."""
 
     def __init__(self, source: HubSource, scratch: Path) -> None:

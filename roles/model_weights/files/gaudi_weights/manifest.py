@@ -53,7 +53,7 @@ def known_wrong(folder: Path, manifest: record.Manifest) -> list[str]:
     return sorted({*wrong_sizes(folder, manifest), *(note["wrong"] if note else ())})
 
 
-class Arrived:
+class ArrivedFiles:
     """Files of a staging folder that were checked when they arrived; a continued fetch need not read them again.
 
     An entry counts as long as the file has the size and the time of its last change it had then.

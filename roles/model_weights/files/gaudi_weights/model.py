@@ -56,11 +56,11 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(ordered[:3]) + more
 
 
-class Stopped(Exception):
+class TransferInterrupt(Exception):
     """Somebody asked this program to end, or another thread has failed."""
 
 
-class Stop(threading.Event):
+class StopSwitch(threading.Event):
     """Tells all threads to end: because of a stop request, which is final, or because one of them failed.
 
     Pauses and the clock go through this class, so that a test can let ten minutes pass at once.

@@ -14,7 +14,7 @@ WRITE_EVERY = 0.5  # seconds
 WINDOW = 20.0  # seconds over which the rate is taken: long enough to be calm, short enough to be current
 
 
-class Progress:
+class TransferProgress:
     """Counts bytes of all threads and writes the progress document."""
 
     def __init__(self, path: Path | None) -> None:

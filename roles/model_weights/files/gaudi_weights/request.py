@@ -110,7 +110,7 @@ def without_proxy(host: str, exceptions: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Request:
+class WeightsRequest:
     """What is wanted: the model's folder, where it may come from, and what it may take.
 
     rate_limit: bytes per second, 0 for none; extra_room: bytes a later conversion needs on the same file system;
@@ -152,11 +152,11 @@ def read_whole(path: Path) -> dict[str, Any]:
     return content
 
 
-def load(path: Path) -> Request:
+def load(path: Path) -> WeightsRequest:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
         content = read_whole(path)
-        return Request(
+        return WeightsRequest(
             target=Path(content["target"]),
             sources=tuple(
                 HubSource(

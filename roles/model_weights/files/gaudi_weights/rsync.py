@@ -35,7 +35,7 @@ FOLDER_GONE = ("@ERROR: chroot failed", "@ERROR: chdir failed")
 WHOLE, ARRIVING = "weights", "arriving"
 
 
-class NotThere(Exception):
+class MissingPeerFolder(Exception):
     """The peer has no such folder, or has it no more. The text is one sentence for a person."""
 
 
@@ -101,7 +101,7 @@ def receive(
     what: its name for people; names: the files that are asked for, none of which rsync takes as a folder; heard is told
     the name of each file that has come and that rsync does not touch any more. A peer decides what it sends: rsync is
     stopped when the folder exceeds the limit, and the folder is removed.
-    Raises NotThere, and Refusal with rsync's own words.
+    Raises MissingPeerFolder, and Refusal with rsync's own words.
     """
     command = [
         *("rsync", "--times", "--8-bit-output", f"--timeout={SILENCE}", f"--contimeout={NO_ANSWER}"),
@@ -129,7 +129,7 @@ def receive(
         )
     words = " ".join(bytes(said).decode(errors="replace").split())
     if words.startswith(FOLDER_GONE):
-        raise NotThere(f"{peer.name} has {what} no more (rsync: {words[:300]}). Run this again")
+        raise MissingPeerFolder(f"{peer.name} has {what} no more (rsync: {words[:300]}). Run this again")
     if ran.returncode not in (0, VANISHED):
         remedy = f". Nodes of a site must reach each other at {peer.where}" if ran.returncode in UNREACHED else ""
         raise Refusal(

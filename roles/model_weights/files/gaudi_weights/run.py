@@ -15,10 +15,10 @@ from typing import Any
 from gaudi.base.refusal import Refusal
 from gaudi.node import long_work, storage
 
-from .model import Stopped
-from .progress import Progress
+from .model import TransferInterrupt
+from .progress import TransferProgress
 
-Work = Callable[[Progress], dict[str, Any]]
+Work = Callable[[TransferProgress], dict[str, Any]]
 
 
 def run(load: Callable[[], tuple[Path, Work]]) -> int:
@@ -32,7 +32,7 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
     try:
         target, work = load()
         try:
-            result = work(Progress(long_work.progress_file()))
+            result = work(TransferProgress(long_work.progress_file()))
         except OSError as error:
             known = storage.explained(error, Path(error.filename) if error.filename else target.parent)
             if known is not None:
@@ -46,7 +46,7 @@ def run(load: Callable[[], tuple[Path, Work]]) -> int:
         print(refusal, file=sys.stderr)
         long_work.tell_refusal(refusal)
         return 1
-    except Stopped:
+    except TransferInterrupt:
         print("stopped; what has arrived is kept, and the same request continues there", file=sys.stderr)
         return 130
     long_work.tell_result(result)

@@ -19,10 +19,10 @@ from gaudi.weights.record import Manifest
 from gaudi.weights.storage import LOCAL_LOCKS, no_locks, too_large
 
 from . import manifest
-from .request import Request
+from .request import WeightsRequest
 
 
-def already_whole(request: Request) -> Manifest | None:
+def already_whole(request: WeightsRequest) -> Manifest | None:
     """The finished model at the target, None when there is nothing yet.
 
     Raises Refusal for a folder without our record, another revision, and a file system that is not mounted.
@@ -56,7 +56,7 @@ def already_whole(request: Request) -> Manifest | None:
     return done
 
 
-def wanted_revisions(request: Request, done: Manifest) -> set[str]:
+def wanted_revisions(request: WeightsRequest, done: Manifest) -> set[str]:
     """Commits that are accepted; with a branch any commit is, since none was asked for.
 
     The source it came from decides, if it is still one: others call the same content by other commits.
@@ -66,7 +66,7 @@ def wanted_revisions(request: Request, done: Manifest) -> set[str]:
 
 
 @contextlib.contextmanager
-def only_one(request: Request) -> Iterator[None]:
+def only_one(request: WeightsRequest) -> Iterator[None]:
     """Hold the lock of this model; a second fetch of it is refused. Where nothing came, no staging folder is left."""
     lock = request.staging / record.LOCK
     refused = storage.unwritable(request.staging)
@@ -103,7 +103,7 @@ def holds(lock: Path, descriptor: int) -> bool:
     return seen is not None and os.path.samestat(seen, os.fstat(descriptor))
 
 
-def try_out(request: Request) -> None:
+def try_out(request: WeightsRequest) -> None:
     """Do in small what ends a fetch: replace a file, rename a folder, have both on the disk. Raises Refusal."""
     folder, on = request.staging / record.SCRATCH / "try", storage.file_system(request.staging)
     if on.options.intersection(LOCAL_LOCKS):
@@ -129,7 +129,7 @@ def try_out(request: Request) -> None:
         raise known from error
 
 
-def check_names(request: Request, wanted: Iterable[tuple[str, int]]) -> None:
+def check_names(request: WeightsRequest, wanted: Iterable[tuple[str, int]]) -> None:
     """Refuse files (name, bytes) that the file system cannot hold, before the first byte."""
     refused = too_large(wanted, storage.file_system(request.staging), os.pathconf(request.staging, "PC_NAME_MAX"))
     if refused is not None:
@@ -167,7 +167,7 @@ def clear(staging: Path) -> None:
             beneath.remove(path, staging)
 
 
-def check_room(request: Request, missing: int) -> None:
+def check_room(request: WeightsRequest, missing: int) -> None:
     """Refuse before the first byte when what is missing, the conversion's copy and the reserve do not fit."""
     room = os.statvfs(request.staging)
     free = room.f_bavail * room.f_frsize
@@ -184,7 +184,7 @@ def check_room(request: Request, missing: int) -> None:
         )
 
 
-def publish(request: Request, made: Manifest) -> None:
+def publish(request: WeightsRequest, made: Manifest) -> None:
     """Make the staging folder the model, in one rename."""
     wanted = {file.name for file in made.files}
     staging, target = request.staging, request.target
@@ -209,7 +209,7 @@ def publish(request: Request, made: Manifest) -> None:
     beneath.remove(target / record.LOCK, target)
 
 
-def put_right(request: Request, names: list[str]) -> None:
+def put_right(request: WeightsRequest, names: list[str]) -> None:
     """Put checked files of the staging folder in the place of wrong ones of the finished model, each in one rename."""
     for name in names:
         place = request.target / name

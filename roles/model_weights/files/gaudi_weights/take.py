@@ -31,8 +31,8 @@ from gaudi.weights.record import Manifest, RecordedFile
 
 from . import manifest, rsync
 from .model import listed
-from .progress import Progress
-from .request import HubSource, Request, read_whole
+from .progress import TransferProgress
+from .request import HubSource, WeightsRequest, read_whole
 from .rsync import Peer
 from .run import Work, run
 from .staging import already_whole, check_room, clear, only_one, publish, put_right
@@ -74,7 +74,7 @@ class Offer:
             )
 
 
-def load(path: Path) -> tuple[Request, Offer]:
+def load(path: Path) -> tuple[WeightsRequest, Offer]:
     """Read a request the role has written; raises Refusal for one that is not whole."""
     try:
         content = read_whole(path)
@@ -82,7 +82,7 @@ def load(path: Path) -> tuple[Request, Offer]:
         made = record.parse(json.dumps(content["manifest"]))
         # What is there already counts if it is of the revision that is given.
         of_peer = HubSource(peer.name, peer.address, made.repository, made.revision, None, None)
-        request = Request(
+        request = WeightsRequest(
             target=Path(content["target"]),
             sources=(of_peer,),
             extra_room=int(content["extra_room"]),
@@ -117,13 +117,15 @@ def unwritten_since_now(stream: BinaryIO) -> Callable[[], bool]:
     return lambda: fcntl.fcntl(stream, fcntl.F_GETLEASE) == fcntl.F_RDLCK
 
 
-class Take:
+class PeerTransfer:
     """Files of one model from one peer into the staging folder."""
 
-    def __init__(self, request: Request, offer: Offer, wanted: Sequence[RecordedFile], progress: Progress) -> None:
+    def __init__(
+        self, request: WeightsRequest, offer: Offer, wanted: Sequence[RecordedFile], progress: TransferProgress
+    ) -> None:
         self.request, self.offer, self.wanted, self.progress = request, offer, wanted, progress
         self.staging, self.incoming = request.staging, request.staging / record.INCOMING
-        self.arrived = manifest.Arrived(self.staging)
+        self.arrived = manifest.ArrivedFiles(self.staging)
         self.missing = {file.name: file for file in wanted if not self.arrived.has(file.name, file.sha256)}
         self.checks: dict[str, Future[bool | None]] = {}
         self.modules = [rsync.ARRIVING, rsync.WHOLE] if offer.relays else [rsync.WHOLE]
@@ -235,7 +237,7 @@ class Take:
                 module=self.modules[0],
                 heard=come,
             )
-        except rsync.NotThere as gone:
+        except rsync.MissingPeerFolder as gone:
             if not self.offer.relays:
                 raise Refusal("folder_gone", str(gone)) from gone
             # It has begun by now, or has published its folder meanwhile.
@@ -301,7 +303,7 @@ class Take:
                 say(0, gave_up)
 
 
-def take(request: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
+def take(request: WeightsRequest, offer: Offer, progress: TransferProgress) -> dict[str, Any]:
     """Bring the complete model to its target: all of it, or the files that are wrong in the present copy.
 
     Raises Refusal, and OSError if the disk is full.
@@ -325,7 +327,7 @@ def take(request: Request, offer: Offer, progress: Progress) -> dict[str, Any]:
                 "cannot be taken from it",
             )
         wanted = [file for file in offer.made.files if done is None or file.name in wrong]
-        taking = Take(request, offer, wanted, progress)
+        taking = PeerTransfer(request, offer, wanted, progress)
         lacking = taking.size - taking.here
         with taking.relayed():
             check_room(request if done is None else replace(request, extra_room=0), lacking)

@@ -18,7 +18,7 @@ import urllib3
 from gaudi.base.units import human_bytes
 from gaudi.node import beneath, folders
 
-from .model import RemoteFile, SourceFailure, Stop, Stopped, at
+from .model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, at
 
 BLOCK = 512 * 1024  # bytes
 CONNECT_SECONDS = 15.0
@@ -32,7 +32,7 @@ REDIRECTS = 5
 OK, PARTIAL, RANGE_WRONG = 200, 206, 416
 
 
-class WrongBytes(Exception):
+class ChecksumMismatch(Exception):
     """The bytes that arrived are not the file's."""
 
 
@@ -52,7 +52,7 @@ class FileLocation:
     instead: Callable[[Mapping[str, str]], Way | None] = lambda headers: None
 
 
-class Client(Protocol):
+class SourceClient(Protocol):
     """What asks a source: its connections, through its proxy where it has one."""
 
     def request(self, method: str, url: str, **more: Any) -> urllib3.BaseHTTPResponse:
@@ -96,12 +96,12 @@ class Checksums:
             self.blob.update(block)
 
     def check(self) -> str:
-        """The SHA-256 of it all; raises WrongBytes when the hub states another checksum."""
+        """The SHA-256 of it all; raises ChecksumMismatch when the hub states another checksum."""
         mine, stated = self.sha256.hexdigest(), self.file.sha256
         if stated is None and self.file.blob is not None:
             mine, stated = self.blob.hexdigest(), self.file.blob
         if stated is not None and mine != stated:
-            raise WrongBytes(f"its checksum is {mine}, the source states {stated}")
+            raise ChecksumMismatch(f"its checksum is {mine}, the source states {stated}")
         return self.sha256.hexdigest()
 
 
@@ -110,9 +110,9 @@ class Transfer:
 
     def __init__(
         self,
-        pool: Client,
+        pool: SourceClient,
         limit: RateLimit,
-        stop: Stop,
+        stop: StopSwitch,
         patience: float,
         waits: Callable[[str], None] = lambda _why: None,
     ) -> None:
@@ -132,7 +132,7 @@ class Transfer:
         """Bring a file into the folder and return its SHA-256. Every try asks for its place.
 
         What lies there already is kept, read again for its checksum, and continued. Raises SourceFailure if the source
-        stays unreachable, refuses, or keeps sending other bytes than it states; OSError if the disk is full; Stopped.
+        stays unreachable, refuses, or keeps sending wrong bytes; OSError on a full disk; TransferInterrupt.
         """
         deadline = self.stop.clock() + self.patience
         pause, wrong = FIRST_PAUSE, 0
@@ -140,7 +140,7 @@ class Transfer:
             before = size(folder, file.name)
             try:
                 return self._once(file, place, folder, advance)
-            except WrongBytes as error:
+            except ChecksumMismatch as error:
                 advance(-size(folder, file.name))
                 beneath.remove(folder / file.name, folder)
                 wrong += 1
@@ -168,7 +168,7 @@ class Transfer:
             until = f"as it asks, the next time at {at(asked)}" if asked else f"for {left:.0f} s at most"
             self.waits(f"{file.name} does not come ({failure}), asked again {until}")
             if self.stop.wait(asked or min(pause, left)):
-                raise Stopped
+                raise TransferInterrupt
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _once(
@@ -188,7 +188,7 @@ class Transfer:
                 checksums.add(block)
                 have += len(block)
             if have > file.size:
-                raise WrongBytes(f"{human_bytes(have)} are there, the source states {human_bytes(file.size)}")
+                raise ChecksumMismatch(f"{human_bytes(have)} are there, the source states {human_bytes(file.size)}")
             if have < file.size:
                 with contextlib.closing(self._receive(file, place(file), have)) as blocks:
                     for block in blocks:
@@ -214,7 +214,7 @@ class Transfer:
                 skip -= len(received) - len(block)
                 have += len(block)
                 if have > file.size:
-                    raise WrongBytes(f"more came than the {human_bytes(file.size)} the source states")
+                    raise ChecksumMismatch(f"more came than the {human_bytes(file.size)} the source states")
                 if block:
                     yield block
         if have < file.size:
@@ -257,7 +257,7 @@ class Transfer:
         try:
             if response.status not in (OK, PARTIAL):
                 if response.status == RANGE_WRONG:
-                    raise WrongBytes("the source has fewer bytes than are here already")
+                    raise ChecksumMismatch("the source has fewer bytes than are here already")
                 raise self.pool.refusal(response, url, origin(url) != origin(place.url))
             if response.status == PARTIAL:
                 check_range(response.headers.get("Content-Range"), start, file)
@@ -268,7 +268,7 @@ class Transfer:
 
     def _still_wanted(self) -> None:
         if self.stop.is_set():
-            raise Stopped
+            raise TransferInterrupt
 
 
 def size(folder: Path, name: str) -> int:
@@ -306,4 +306,4 @@ def check_range(header: str | None, start: int, file: RemoteFile) -> None:
     """Refuse a continuation from another byte, or of a file that has another size by now."""
     expected = f"bytes {start}-{file.size - 1}/{file.size}"
     if header != expected:
-        raise WrongBytes(f"asked for {expected!r}, got {header!r}")
+        raise ChecksumMismatch(f"asked for {expected!r}, got {header!r}")

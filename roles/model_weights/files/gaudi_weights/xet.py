@@ -30,7 +30,7 @@ from typing import Any
 import urllib3
 
 from .model import SourceFailure, first_line
-from .transfer import BLOCK, CONNECT_SECONDS, SILENCE_SECONDS, Client, origin
+from .transfer import BLOCK, CONNECT_SECONDS, SILENCE_SECONDS, SourceClient, origin
 
 # Files at once. Each holds a piece of up to 64 MB, and the library asks for the next one meanwhile.
 STREAMS = 2
@@ -68,7 +68,7 @@ class Access:
 class Storage:
     """Xet storage of one repository. pool: connections to the hub; scratch: a folder for what the library writes."""
 
-    def __init__(self, pool: Client, scratch: Path) -> None:
+    def __init__(self, pool: SourceClient, scratch: Path) -> None:
         self.pool = pool
         self.scratch = scratch
         self.streams = threading.BoundedSemaphore(STREAMS)

@@ -26,7 +26,7 @@ from gaudi.node import long_work
 from . import request as requests
 from .build import build
 from .carry import load, save
-from .engine import Engine, Stopped
+from .engine import EngineClient, ImageInterrupt
 from .share import share
 
 USAGE = (
@@ -36,8 +36,8 @@ USAGE = (
 _WORDS = {"build": (2,), "save": (3,), "load": range(2, 100), "share": (3,)}
 
 
-def work(arguments: list[str], engine: Engine, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Do what is asked for; returns the result. Raises Refusal and Stopped."""
+def work(arguments: list[str], engine: EngineClient, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Do what is asked for; returns the result. Raises Refusal and ImageInterrupt."""
     action, *rest = arguments
     if action == "save":
         return save(engine, tell, *rest)
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         print(USAGE, file=sys.stderr)
         return 2
     place = long_work.progress_file()
-    engine = Engine()
+    engine = EngineClient()
     on_signal(engine.stop)
     try:
         result = work(arguments, engine, lambda progress: long_work.tell_progress(place, progress))
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
         print(refusal, file=sys.stderr)
         long_work.tell_refusal(refusal)
         return 1
-    except Stopped:
+    except ImageInterrupt:
         print("stopped; what is done is kept, and the same request goes on from there", file=sys.stderr)
         return 130
     long_work.tell_result(result)

@@ -21,15 +21,15 @@ from gaudi.base.units import human_bytes
 from gaudi.engine.image_record import digest_of, parse_packages, repository_of
 from gaudi.image.addresses import check_reached, unknown_to_builds
 from gaudi.image.dockerfile import CERTIFICATES, PACKAGES_FOLDER, PROGRAMS_FOLDER, with_certificates
-from gaudi.image.inside import PROGRAM, Inside, answer, question
+from gaudi.image.inside import PROGRAM, ImageFindings, answer, question
 from gaudi.image.output import Follower, failure
-from gaudi.image.pytorch import Replaced, refusal
+from gaudi.image.pytorch import PyTorchReplacement, refusal
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.image.versions import UNLABELLED, version_labels
 from gaudi.node.documents import read_json
 
-from .engine import Engine, last, without_secrets
-from .request import Request
+from .engine import EngineClient, last, without_secrets
+from .request import ImageRequest
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -61,7 +61,7 @@ _ENVIRONMENT = ("--env=HOME=/tmp", "--env=HABANA_LOGS=/tmp/habana_logs", "--env=
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
 
-def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
+def build(request: ImageRequest, engine: EngineClient, tell: Tell) -> dict[str, Any]:
     """Build the image, unless the engine or the site's registry has it. Raises Refusal with what to do."""
     engine.check_buildkit()
     found = engine.inspect(request.reference)
@@ -88,7 +88,7 @@ def build(request: Request, engine: Engine, tell: Tell) -> dict[str, Any]:
     return {"reference": request.reference, "id": found.get("Id")}
 
 
-def take(request: Request, engine: Engine, tell: Tell) -> bool:
+def take(request: ImageRequest, engine: EngineClient, tell: Tell) -> bool:
     """Pull the image where another node has pushed it before; returns whether it is here now.
 
     Registries use similar errors for a missing image and for a denied one, so any error here means "not there"; if the
@@ -100,7 +100,7 @@ def take(request: Request, engine: Engine, tell: Tell) -> bool:
     return not status
 
 
-def pull(engine: Engine, tell: Tell, reference: str, phase: str) -> tuple[int, list[str]]:
+def pull(engine: EngineClient, tell: Tell, reference: str, phase: str) -> tuple[int, list[str]]:
     """Have the engine pull an image; returns its status and what it said."""
     lines: list[str] = []
 
@@ -114,7 +114,7 @@ def pull(engine: Engine, tell: Tell, reference: str, phase: str) -> tuple[int, l
     return engine.follow(hear, {}, "pull", reference), lines
 
 
-def check_room(request: Request, directory: Path) -> None:
+def check_room(request: ImageRequest, directory: Path) -> None:
     """Refuse a build that would fill the disk. Layers that exist already need no further space."""
     free = shutil.disk_usage(directory).free
     if free < request.room_bytes:
@@ -126,7 +126,7 @@ def check_room(request: Request, directory: Path) -> None:
         )
 
 
-def base_image(request: Request, engine: Engine, tell: Tell) -> tuple[str, str]:
+def base_image(request: ImageRequest, engine: EngineClient, tell: Tell) -> tuple[str, str]:
     """Pull the base image; how a build names it, and its digest. The engine's own where the registry does not answer.
 
     Raises Refusal for a base that is not the pinned one, or not the one that was built on before.
@@ -153,7 +153,7 @@ def base_image(request: Request, engine: Engine, tell: Tell) -> tuple[str, str]:
     return f"{repository_of(request.base)}@{known}" if known else request.base, digest
 
 
-def check_base(request: Request, digest: str) -> None:
+def check_base(request: ImageRequest, digest: str) -> None:
     """Refuse a base image whose tag was moved, unless the site accepts it."""
     if request.base_digest and digest != request.base_digest:
         raise Refusal(
@@ -170,7 +170,7 @@ def check_base(request: Request, digest: str) -> None:
         )
 
 
-def check_release(request: Request, engine: Engine, base: str, tell: Tell) -> str:
+def check_release(request: ImageRequest, engine: EngineClient, base: str, tell: Tell) -> str:
     """Refuse a base image with the vendor's software of another release, which would be found out after the build.
 
     Returns the version of its PyTorch, "" for none. What the base lacks is left to the inspection of the finished
@@ -211,8 +211,8 @@ def built_on(base: str) -> set[str]:
 
 
 def run(
-    request: Request, engine: Engine, tell: Tell, base: str, digest: str, named: Mapping[str, str]
-) -> Replaced | None:
+    request: ImageRequest, engine: EngineClient, tell: Tell, base: str, digest: str, named: Mapping[str, str]
+) -> PyTorchReplacement | None:
     """Have Docker build all but the labels with versions; what is done and still the same comes from its cache.
 
     named: addresses of the hosts that a build would not know. Returns which step replaced PyTorch, as far as this build
@@ -246,7 +246,7 @@ def run(
     return follower.pytorch.replaced
 
 
-def inspect(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
+def inspect(request: ImageRequest, engine: EngineClient, tell: Tell, whole: str) -> ImageFindings:
     """Inspect the finished image; its PyTorch is imported for that, without a card."""
     tell({"phase": "build: look into the image", "began": time.time()})
     looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", *_ENVIRONMENT, "--entrypoint=python3")
@@ -254,7 +254,9 @@ def inspect(request: Request, engine: Engine, tell: Tell, whole: str) -> Inside:
     return answer(request.reference, out or err)
 
 
-def check_pytorch(request: Request, inside: Inside, of_base: str, replaced: Replaced | None) -> None:
+def check_pytorch(
+    request: ImageRequest, inside: ImageFindings, of_base: str, replaced: PyTorchReplacement | None
+) -> None:
     """Refuse an image whose PyTorch is not Habana's any more, whatever was installed after it.
 
     An image that was built before this check has it at its next build.
@@ -267,7 +269,7 @@ def check_pytorch(request: Request, inside: Inside, of_base: str, replaced: Repl
         print(f"PyTorch {found} was not imported, as no card is here: {inside.torch_import}", flush=True)
 
 
-def label(request: Request, engine: Engine, tell: Tell, whole: str, inside: Inside) -> None:
+def label(request: ImageRequest, engine: EngineClient, tell: Tell, whole: str, inside: ImageFindings) -> None:
     """Give the image that is whole its name, and labels with the versions that are found in it. It costs no layer."""
     tell({"phase": f"build: {_LABELLING}", "began": time.time()})
     labels = version_labels(inside, request.constraints)
@@ -297,7 +299,7 @@ def known_hosts(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def write_context(request: Request, folder: Path) -> Path:
+def write_context(request: ImageRequest, folder: Path) -> Path:
     """The build's context: the same files for the same recipe, so that Docker's cache knows them again.
 
     The Dockerfile lies beside it: within, another label would be another context for each step.
@@ -320,7 +322,7 @@ def write_context(request: Request, folder: Path) -> Path:
     return context
 
 
-def push(request: Request, engine: Engine, tell: Tell) -> None:
+def push(request: ImageRequest, engine: EngineClient, tell: Tell) -> None:
     """Bring the image to the registry of the site, which its name begins with."""
     tell({"phase": "push to the registry", "message": repository_of(request.reference), "began": time.time()})
     status, lines = engine.run("push", request.reference)

@@ -20,7 +20,7 @@ from gaudi.node.files import write_json, write_text
 from gaudi.node.folders import no_room
 
 from . import archive
-from .engine import Engine, last
+from .engine import EngineClient, last
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -33,7 +33,7 @@ _AROUND = 64 << 20
 
 
 @dataclass(frozen=True)
-class Carried:
+class CarriedImage:
     """What lies beside the file of an image, ``sha256`` and ``bytes`` being those of the file."""
 
     reference: str
@@ -43,7 +43,7 @@ class Carried:
     sha256: str
 
     @classmethod
-    def beside(cls, file: Path) -> Carried | None:
+    def beside(cls, file: Path) -> CarriedImage | None:
         """Read it; None where nothing is. Raises Refusal for what cannot be read."""
         try:
             found = read_json(description_of(file), _FORM, SCHEMA, place=file.parent)
@@ -57,7 +57,7 @@ def description_of(file: Path) -> Path:
     return file.with_name(f"{file.name}.json")
 
 
-def save(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any]:
+def save(engine: EngineClient, tell: Tell, reference: str, name: str) -> dict[str, Any]:
     """Write an image into a file, with its checksum and what it is beside it. Raises Refusal with what to do."""
     file = _file(name)
     inspected = engine.inspect(reference)
@@ -67,7 +67,7 @@ def save(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any
             f"{reference} is not on this node. playbooks/image.yml says which images there are; name the node that has "
             "it with --limit.",
         )
-    there = Carried.beside(file)
+    there = CarriedImage.beside(file)
     if there and (there.reference, there.id) == (reference, inspected["Id"]) and _size(file) == there.bytes:
         return {"file": str(file), "changed": False, "sha256": there.sha256, "bytes": there.bytes}
     for left in file.parent.glob(f"{file.name}.*{beneath.WRITING}"):
@@ -77,14 +77,14 @@ def save(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any
     if wrong:
         raise Refusal("no_room", f"{wrong}. Make room, or name a file elsewhere.")
     digest, written = _write(engine, tell, reference, file, size)
-    document = Carried(reference, inspected["Id"], built_labels(inspected), written, digest)
+    document = CarriedImage(reference, inspected["Id"], built_labels(inspected), written, digest)
     write_json(description_of(file), {"schema": SCHEMA, **vars(document)}, mode=0o644, place=file.parent)
     # As sha256sum --check reads it.
     write_text(file.with_name(f"{file.name}.sha256"), f"{digest}  {file.name}\n", mode=0o644, place=file.parent)
     return {"file": str(file), "changed": True, "sha256": digest, "bytes": written}
 
 
-def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) -> tuple[str, int]:
+def _write(engine: EngineClient, tell: Tell, reference: str, file: Path, size: int) -> tuple[str, int]:
     """Have the engine write; the file has its name when it is whole. Returns checksum and bytes."""
     checksum, progress = hashlib.sha256(), _Progress(tell, f"save {reference}", size)
     try:
@@ -104,14 +104,14 @@ def _write(engine: Engine, tell: Tell, reference: str, file: Path, size: int) ->
     return checksum.hexdigest(), progress.done
 
 
-def load(engine: Engine, tell: Tell, name: str, reference: str = "", *given: str) -> dict[str, Any]:
+def load(engine: EngineClient, tell: Tell, name: str, reference: str = "", *given: str) -> dict[str, Any]:
     """Load an image from a file. Raises Refusal for an incomplete file, and leaves the present image unchanged.
 
     reference: the image that is meant, and given: ids that it may have, where it is not the file that says so; any node
     of the site may have written the file and what lies beside it.
     """
     file = _file(name)
-    carried = Carried.beside(file)
+    carried = CarriedImage.beside(file)
     if carried is None or _size(file) is None:
         lacking = file if carried else description_of(file)
         raise Refusal(
@@ -142,7 +142,7 @@ def load(engine: Engine, tell: Tell, name: str, reference: str = "", *given: str
     return {"reference": carried.reference, "id": found["Id"], "changed": changed}
 
 
-def check(file: Path, carried: Carried, tell: Tell, strict: bool = False) -> set[str]:
+def check(file: Path, carried: CarriedImage, tell: Tell, strict: bool = False) -> set[str]:
     """Compare a file with its description; returns the ids that the image in it may have, which differ by engine.
 
     strict: whether the image has to be the one whose id is said, and not only of its name. Raises Refusal for a file
@@ -181,7 +181,7 @@ def check(file: Path, carried: Carried, tell: Tell, strict: bool = False) -> set
     return ids
 
 
-def _load(engine: Engine, tell: Tell, file: Path, carried: Carried) -> None:
+def _load(engine: EngineClient, tell: Tell, file: Path, carried: CarriedImage) -> None:
     directory = engine.directory()
     # The engine writes there; this program may not.
     free = shutil.disk_usage(directory).free

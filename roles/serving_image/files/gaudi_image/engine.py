@@ -36,11 +36,11 @@ def _silent(said: str) -> Refusal:
     return Refusal("engine_silent", f"The Docker engine does not answer ({said.strip()}). Run systemctl status docker.")
 
 
-class Stopped(Exception):
+class ImageInterrupt(Exception):
     """Somebody asked this program to end."""
 
 
-class Engine:
+class EngineClient:
     """The engine of this node; ``stop`` ends what it does at the moment."""
 
     def __init__(self) -> None:
@@ -100,9 +100,9 @@ class Engine:
             )
 
     def follow(self, hear: Callable[[str], None], environment: Mapping[str, str], *arguments: str) -> int:
-        """Run a long command, passing on each line without passwords. Returns its status; raises Stopped."""
+        """Run a long command, passing on each line without passwords. Returns its status; raises ImageInterrupt."""
         if self.stopped:
-            raise Stopped
+            raise ImageInterrupt
         work = subprocess.Popen(
             [*self.client, *arguments],
             env={**os.environ, **environment},
@@ -115,11 +115,11 @@ class Engine:
             hear(without_secrets(line))
         status = work.wait()
         if self.stopped:
-            raise Stopped
+            raise ImageInterrupt
         return status
 
     def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
-        """Run a long command, printing what it says. Returns its status and its last lines; raises Stopped."""
+        """Run a long command, printing what it says. Returns its status and its last lines; raises ImageInterrupt."""
         lines: deque[str] = deque(maxlen=_KEPT)
 
         def hear(line: str) -> None:
@@ -135,9 +135,9 @@ class Engine:
             work.terminate()
 
     def stream(self, take: Callable[[bytes], None], *arguments: str) -> tuple[int, str]:
-        """Run a long command that prints bytes, passing them on. Returns its status and its words; raises Stopped."""
+        """Run a long command and pass on its bytes. Returns its status and its words; raises ImageInterrupt."""
         if self.stopped:
-            raise Stopped
+            raise ImageInterrupt
         with tempfile.TemporaryFile() as words:
             work = subprocess.Popen(
                 [*self.client, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=words
@@ -154,5 +154,5 @@ class Engine:
             words.seek(0)
             said = words.read().decode("utf-8", "replace").strip()
         if self.stopped:
-            raise Stopped
+            raise ImageInterrupt
         return status, without_secrets(said)

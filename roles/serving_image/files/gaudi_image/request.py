@@ -33,7 +33,7 @@ _FORM = {
 
 
 @dataclass(frozen=True)
-class Request:
+class ImageRequest:
     """One image to build. ``room_bytes`` must be free below Docker's directory before anything begins.
 
     ``base_name`` is the base image without a registry; ``base_digest`` is the one that is pinned, empty for any;
@@ -62,7 +62,7 @@ class Request:
     docker_config: str
 
 
-def load(path: Path) -> Request:
+def load(path: Path) -> ImageRequest:
     """Read a request. Raises Refusal for a file that is not one."""
     try:
         content: dict[str, Any] | None = read_json(path, _FORM)
@@ -71,4 +71,4 @@ def load(path: Path) -> Request:
     if content is None:
         raise Refusal("request_unreadable", f"{path} is not there. Run the playbook again, which writes it.")
     values = {key: content[key] for key in _FORM}
-    return Request(**{**values, "titles": tuple(values["titles"])})
+    return ImageRequest(**{**values, "titles": tuple(values["titles"])})

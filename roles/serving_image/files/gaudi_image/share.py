@@ -16,13 +16,13 @@ from gaudi.weights import record
 from gaudi.weights.record import Manifest, RecordedFile
 
 from .carry import Tell, description_of, save
-from .engine import Engine
+from .engine import EngineClient
 
 FILE = "vllm.tar"
 """The image in its folder."""
 
 
-def share(engine: Engine, tell: Tell, reference: str, name: str) -> dict[str, Any]:
+def share(engine: EngineClient, tell: Tell, reference: str, name: str) -> dict[str, Any]:
     """Save an image into a folder of the weights root; all of it appears in one rename. Raises Refusal."""
     folder = Path(name)
     # Files of a job are readable by root alone; the daemon that gives them to other nodes runs as the user nobody.

@@ -30,7 +30,7 @@ def npz(tmp_path: Path, payload: bytes, descr: str = "'|O'", name: str = "arr_0.
     return path
 
 
-class Runs:
+class HostilePickle:
     """Does something when it is read."""
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
@@ -51,7 +51,7 @@ HIDDEN_BEHIND = b"\x80\x04\x8c\x05numpy\x94\x8c\x05dtype\x94K\x01\x93."
 @pytest.mark.parametrize(
     "payload",
     [
-        *(pickle.dumps({"a": [Runs()]}, protocol=protocol) for protocol in range(6)),
+        *(pickle.dumps({"a": [HostilePickle()]}, protocol=protocol) for protocol in range(6)),
         THROUGH_MEMO,
         OLD,
         INST,
@@ -72,7 +72,7 @@ def test_a_file_that_only_looks_like_an_archive_is_refused(tmp_path: Path) -> No
     """numpy.load reads a pickle where the first bytes are no archive's; zipfile looks at the end."""
     path = npz(tmp_path, pickle.dumps(1))
     measurements.check_measurements(path, path.parent)
-    path.write_bytes(pickle.dumps(Runs()) + path.read_bytes())
+    path.write_bytes(pickle.dumps(HostilePickle()) + path.read_bytes())
     with pytest.raises(Refusal):
         measurements.check_measurements(path, path.parent)
 
@@ -80,7 +80,7 @@ def test_a_file_that_only_looks_like_an_archive_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize("descr", ["[('a', '|O')]", "'|O', 'x': 1", "'|V8'", "'O8,O8'"])
 def test_an_element_that_is_pickled_in_disguise_is_refused(tmp_path: Path, descr: str) -> None:
     with pytest.raises(Refusal):
-        measurements.check_measurements(npz(tmp_path, pickle.dumps(Runs()), descr), tmp_path)
+        measurements.check_measurements(npz(tmp_path, pickle.dumps(HostilePickle()), descr), tmp_path)
 
 
 def test_bounds_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

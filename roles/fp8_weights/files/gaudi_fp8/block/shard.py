@@ -10,15 +10,15 @@ from typing import Any, BinaryIO
 from gaudi.node import beneath
 
 from ..files import open_in
-from ..refusals import Wrong
-from ..safetensors import MARKER_KEY, Header, Tensor, header_of, render_header, written_header
-from ..shards import CHUNK, REPORT_EVERY, Output, chunks
+from ..refusals import WrongResult
+from ..safetensors import MARKER_KEY, Header, ShardTensor, header_of, render_header, written_header
+from ..shards import CHUNK, REPORT_EVERY, ShardOutput, chunks
 from .tables import Factor, bf16_weight_table, scaled, to_float32, weight_table
-from .tensors import Step
+from .tensors import TensorStep
 
 
 def converted(
-    stream: BinaryIO, step: Step, factor: Factor, table: bytes, bf16_table: bytes
+    stream: BinaryIO, step: TensorStep, factor: Factor, table: bytes, bf16_table: bytes
 ) -> Iterator[bytes | bytearray]:
     """Result bytes of one tensor whose source bytes come next in the stream."""
     tensor = step.tensor
@@ -36,14 +36,14 @@ def converted(
             yield piece
 
 
-def layout(header: Header, actions: dict[str, str], factor: Factor) -> tuple[list[Step], bytes]:
+def layout(header: Header, actions: dict[str, str], factor: Factor) -> tuple[list[TensorStep], bytes]:
     """Steps in file order and the bytes of the result's header."""
-    steps = [Step(tensor, actions.get(tensor.name, "copy")) for tensor in header.tensors]
-    results: list[Tensor] = []
+    steps = [TensorStep(tensor, actions.get(tensor.name, "copy")) for tensor in header.tensors]
+    results: list[ShardTensor] = []
     position = 0
     for step in steps:
         dtype, size = step.result
-        results.append(Tensor(step.tensor.name, dtype, step.tensor.shape, position, position + size))
+        results.append(ShardTensor(step.tensor.name, dtype, step.tensor.shape, position, position + size))
         position += size
     return steps, render_header(results, {**header.metadata, MARKER_KEY: factor.name})
 
@@ -67,7 +67,7 @@ def convert_shard(
     with read as stream, written as raw:
         header = header_of(stream)
         steps, head = layout(header, actions, factor)
-        out = Output(raw)
+        out = ShardOutput(raw)
         out.write(head)
         unreported = header.data_start
         for step in steps:
@@ -108,7 +108,7 @@ def verify_shard(
             right.seek(target_header.data_start + result.begin)
             for piece in converted(left, step, factor, table, bf16_table):
                 if right.read(len(piece)) != piece:
-                    raise Wrong(
+                    raise WrongResult(
                         "not_the_conversion",
                         f"{target.name}: tensor {step.tensor.name!r} is not the conversion of its source",
                     )

@@ -13,7 +13,7 @@ from gaudi.base.refusal import Refusal
 from ..checkpoint import SourceCheckpoint, decided, headers_of
 from ..e4m3 import CODE_OF_240, MAGNITUDE, NAN_CODE
 from ..files import PROVENANCE, STATE_FOLDER, open_in
-from ..safetensors import MARKER_KEY, Header, Tensor
+from ..safetensors import MARKER_KEY, Header, ShardTensor
 from ..shards import chunks
 from .shard import result_size
 from .tables import Factor
@@ -57,7 +57,7 @@ def refuse_converted(folder: Path, headers: dict[str, Header], actions: dict[str
         )
 
 
-def large_weights(headers: dict[str, Header], actions: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
+def large_weights(headers: dict[str, Header], actions: dict[str, str]) -> Iterator[tuple[str, ShardTensor]]:
     """FP8 weights of at least one block, each with its shard's name."""
     for name, header in headers.items():
         for tensor in header.tensors:
@@ -65,7 +65,7 @@ def large_weights(headers: dict[str, Header], actions: dict[str, str]) -> Iterat
                 yield name, tensor
 
 
-def exceeds_240(path: Path, header: Header, tensor: Tensor) -> bool:
+def exceeds_240(path: Path, header: Header, tensor: ShardTensor) -> bool:
     """Whether a tensor holds a value above 240, the end of Gaudi2's range."""
     with open_in(path.parent, path.name) as stream:
         stream.seek(header.data_start + tensor.begin)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gaudi.base.refusal import Refusal
 
-from ..safetensors import DTYPE_BITS, FP8, Tensor
+from ..safetensors import DTYPE_BITS, FP8, ShardTensor
 
 SCALE_DTYPES = ("F32", "BF16")
 SCALE_SUFFIXES = ("_scale_inv", "_scale")
@@ -16,10 +16,10 @@ INPUT_SCALES = ("input_scale_inv", "input_scale")
 
 
 @dataclass(frozen=True)
-class Step:
+class TensorStep:
     """What becomes of one tensor: 'copy', 'weight' (the table), 'scale', or 'bf16' (vendor-compatible)."""
 
-    tensor: Tensor
+    tensor: ShardTensor
     action: str
 
     @property
@@ -54,7 +54,7 @@ def can_scale(scale: Sequence[int], weight: Sequence[int]) -> bool:
     return len(scale) == len(weight) and all(min(values, 1) <= count <= values for count, values in blocks)
 
 
-def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
+def decide(tensors: list[ShardTensor], vendor_compatible: bool) -> dict[str, str]:
     """Action by tensor name for all tensors of a checkpoint, selected by dtype and partner, not by name.
 
     Raises Refusal with the tensor's name for an FP8 tensor without a scale, and a scale of another type or shape.
@@ -77,7 +77,7 @@ def decide(tensors: list[Tensor], vendor_compatible: bool) -> dict[str, str]:
     return actions
 
 
-def scales_of(weight: Tensor, by_name: Mapping[str, Tensor]) -> list[Tensor]:
+def scales_of(weight: ShardTensor, by_name: Mapping[str, ShardTensor]) -> list[ShardTensor]:
     """All scales of an FP8 weight, also those of its activations; Refusal when it has none or one does not fit."""
     own = [by_name[name] for name in weight_scales(weight.name) if name in by_name]
     if not own:

@@ -12,9 +12,9 @@ from gaudi.base.refusal import Refusal
 from gaudi.node import beneath
 
 from ..files import open_in
-from ..refusals import Wrong
-from ..safetensors import DTYPE_BITS, FP8, MARKER_KEY, Header, Tensor, header_of, render_header, written_header
-from ..shards import Output, chunks, ended_too_early
+from ..refusals import WrongResult
+from ..safetensors import DTYPE_BITS, FP8, MARKER_KEY, Header, ShardTensor, header_of, render_header, written_header
+from ..shards import ShardOutput, chunks, ended_too_early
 from .tables import INFINITY, codes_of, largest, scale_pattern
 from .tensors import SCALE
 
@@ -23,20 +23,20 @@ PIECE = 4 * 1024 * 1024  # bytes of the source in memory at a time, rounded to w
 
 
 @dataclass(frozen=True)
-class Part:
+class ResultTensor:
     """A tensor of the result: where its bytes come from, and how."""
 
-    result: Tensor
-    source: Tensor
+    result: ShardTensor
+    source: ShardTensor
     action: str  # 'copy', 'rows', 'columns', 'scale'
 
 
-def layout(header: Header, actions: Mapping[str, str]) -> tuple[list[Part], bytes]:
+def layout(header: Header, actions: Mapping[str, str]) -> tuple[list[ResultTensor], bytes]:
     """Tensors of the result in file order, and the bytes of its header.
 
     Wide types first, as the library orders them: a float32 behind an odd number of bytes could not be viewed.
     """
-    parts: list[tuple[str, tuple[int, ...], str, Tensor, str]] = []
+    parts: list[tuple[str, tuple[int, ...], str, ShardTensor, str]] = []
     for tensor in header.tensors:
         action = actions.get(tensor.name, "copy")
         parts.append((tensor.name, tensor.shape, tensor.dtype if action == "copy" else FP8, tensor, action))
@@ -44,19 +44,19 @@ def layout(header: Header, actions: Mapping[str, str]) -> tuple[list[Part], byte
             channels = tensor.shape[:1] if action == "rows" else (tensor.shape[0], tensor.shape[2])
             parts.append((tensor.name + SCALE, channels, "F32", tensor, "scale"))
     parts.sort(key=lambda part: -DTYPE_BITS[part[2]])
-    result: list[Part] = []
+    result: list[ResultTensor] = []
     position = 0
     for name, shape, dtype, source, action in parts:
         size = DTYPE_BITS[dtype] // 8
         for length in shape:
             size *= length
-        result.append(Part(Tensor(name, dtype, shape, position, position + size), source, action))
+        result.append(ResultTensor(ShardTensor(name, dtype, shape, position, position + size), source, action))
         position += size
     head = render_header([part.result for part in result], {**header.metadata, MARKER_KEY: MARKER})
     return result, head
 
 
-def rows_of(stream: BinaryIO, tensor: Tensor) -> Iterator[bytes]:
+def rows_of(stream: BinaryIO, tensor: ShardTensor) -> Iterator[bytes]:
     """Pieces of whole rows of the next matrix (or expert) in the stream; never across two experts."""
     row = 2 * tensor.shape[-1]
     matrix = row * tensor.shape[-2]
@@ -71,7 +71,7 @@ def rows_of(stream: BinaryIO, tensor: Tensor) -> Iterator[bytes]:
             yield piece
 
 
-def scales_of(stream: BinaryIO, tensor: Tensor, report: Callable[[int], None]) -> array.array[int]:
+def scales_of(stream: BinaryIO, tensor: ShardTensor, report: Callable[[int], None]) -> array.array[int]:
     """Bfloat16 patterns of all scales of a tensor whose bytes come next; Refusal for what is no number."""
     columns, rows = tensor.shape[-1], tensor.shape[-2]
     found = array.array("H")
@@ -98,7 +98,7 @@ def scales_of(stream: BinaryIO, tensor: Tensor, report: Callable[[int], None]) -
     return array.array("H", map(known.__getitem__, found))
 
 
-def converted(stream: BinaryIO, tensor: Tensor, scales: array.array[int]) -> Iterator[tuple[bytes, int]]:
+def converted(stream: BinaryIO, tensor: ShardTensor, scales: array.array[int]) -> Iterator[tuple[bytes, int]]:
     """Codes of a tensor whose bytes come next, in pieces, each with the bytes of the source it was made from."""
     columns, rows = tensor.shape[-1], tensor.shape[-2]
     done = 0
@@ -120,7 +120,7 @@ def converted(stream: BinaryIO, tensor: Tensor, scales: array.array[int]) -> Ite
 
 
 def pieces(
-    stream: BinaryIO, header: Header, parts: list[Part], report: Callable[[int], None]
+    stream: BinaryIO, header: Header, parts: list[ResultTensor], report: Callable[[int], None]
 ) -> Iterator[tuple[str, bytes]]:
     """The result's data in file order, with the name of the tensor; the source is read twice where scales are made.
 
@@ -157,7 +157,7 @@ def convert_shard(
     with open_in(source.parent, source.name) as stream, beneath.replacing(target, target.parent, buffering=0) as raw:
         header = header_of(stream)
         parts, head = layout(header, actions)
-        out = Output(raw)
+        out = ShardOutput(raw)
         out.write(head)
         for _name, piece in pieces(stream, header, parts, report):
             out.write(piece)
@@ -183,5 +183,7 @@ def verify_shard(source: Path, target: Path, actions: Mapping[str, str], only: l
                 seen.add(name)
                 right.seek(len(head) + begins[name])
             if right.read(len(piece)) != piece:
-                raise Wrong("not_the_conversion", f"{target.name}: tensor {name!r} is not the conversion of its source")
+                raise WrongResult(
+                    "not_the_conversion", f"{target.name}: tensor {name!r} is not the conversion of its source"
+                )
     return len(seen)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gaudi.base.refusal import Refusal
 
-from ..safetensors import Tensor
+from ..safetensors import ShardTensor
 
 # Parts of a name that stand for towers in front of the language model. The vendor's script knows "visual" only.
 TOWERS = frozenset(
@@ -39,7 +39,7 @@ def is_tower(name: str) -> bool:
     return not TOWERS.isdisjoint(name.split("."))
 
 
-def is_projection(tensor: Tensor) -> bool:
+def is_projection(tensor: ShardTensor) -> bool:
     """Whether a tensor is the weight of a projection of the language model: a matrix, or fused experts."""
     leaf = module_of(tensor.name).rsplit(".", 1)[-1]
     dimensions = 2 if tensor.name.endswith(".weight") else 3
@@ -52,7 +52,7 @@ def kept(name: str, keep: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(module, p) or module.rsplit(".", 1)[-1] == p for p in keep)
 
 
-def decide(tensors: list[Tensor], keep: tuple[str, ...]) -> dict[str, str]:
+def decide(tensors: list[ShardTensor], keep: tuple[str, ...]) -> dict[str, str]:
     """Action by tensor name: 'rows' for matrices, 'columns' for fused experts; what is absent is copied.
 
     Raises Refusal with a tensor's name for what cannot be converted.
@@ -82,14 +82,14 @@ def decide(tensors: list[Tensor], keep: tuple[str, ...]) -> dict[str, str]:
     return actions
 
 
-def _refuse_kept_experts(tensor: Tensor) -> None:
+def _refuse_kept_experts(tensor: ShardTensor) -> None:
     if len(tensor.shape) == 3:
         raise Refusal(
             "experts_kept", f"the fused experts {tensor.name!r} cannot be kept: the server reads all experts as FP8"
         )
 
 
-def _refuse_unfit(tensor: Tensor, names: set[str]) -> None:
+def _refuse_unfit(tensor: ShardTensor, names: set[str]) -> None:
     if tensor.dtype != "BF16":
         raise Refusal("tensor_dtype", f"the tensor {tensor.name!r} has the dtype {tensor.dtype}; BF16 is needed")
     if 0 in tensor.shape:
@@ -114,7 +114,7 @@ def _refuse_mixtures(names: set[str], actions: Mapping[str, str]) -> None:
                     )
 
 
-def ignored_layers(tensors: list[Tensor], actions: Mapping[str, str]) -> list[str]:
+def ignored_layers(tensors: list[ShardTensor], actions: Mapping[str, str]) -> list[str]:
     """Layers the server must not read as FP8, under the hub's and under the server's names.
 
     Both, because the pinned fork asks for the attention of the vision tower as model.visual...qkv and for its other
