@@ -31,7 +31,7 @@ FAULTS = (
     KnownFault(
         "engine-unreachable",
         ENGINE,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "container.py",
         "{what}.",
         "Look at journalctl -u docker; the role container_runtime installs and starts it.",
         "",
@@ -109,7 +109,7 @@ FAULTS = (
     KnownFault(
         "plan",
         INSTANCES,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "startup_checks.py",
         "{what}.",
         "Run site.yml, which writes it.",
         "",
@@ -117,7 +117,7 @@ FAULTS = (
     KnownFault(
         "guard-missing",
         INSTANCES,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "startup_checks.py",
         "{path} cannot be read ({why}).",
         "Run site.yml, which writes it.",
         "",
@@ -125,7 +125,7 @@ FAULTS = (
     KnownFault(
         "keys",
         INSTANCES,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "startup_checks.py",
         "{what}.",
         "Run site.yml, which writes it.",
         "",
@@ -133,7 +133,7 @@ FAULTS = (
     KnownFault(
         "container-name-taken",
         INSTANCES,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "container.py",
         "A container named {name} is there that is not ours.",
         "Remove or rename it.",
         "",
@@ -141,7 +141,7 @@ FAULTS = (
     KnownFault(
         "reservation",
         INSTANCES,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "startup_checks.py",
         "{what}.",
         "Run the playbook again, which reserves cards.",
         "",
@@ -149,7 +149,7 @@ FAULTS = (
     KnownFault(
         "iommu-translates",
         HOST,
-        SUPERVISOR + "instance.py",
+        SUPERVISOR + "startup_checks.py",
         "An IOMMU translates what cards address (iommu_group/type {cards}, identity is required): from release 1.24 on "
         "answers are then wrong with no error, or the kernel panics.",
         "Run playbooks/tune_host.yml with host_tuning_reboot=if_needed, which starts the kernel with iommu=pt. With "

@@ -449,12 +449,15 @@ PLACES = {
     "roles/serving_image/files/gaudi_image/build.py": f"{OURS}; a temporary folder of the job's own /tmp",
     "roles/serving_image/files/gaudi_image/context/gaudi_build.py": STEP,
     "roles/serving_image/files/gaudi_image/context/gaudi_lock.py": STEP,
+    "roles/vllm_service/files/gaudi_supervisor/container.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/door.py": OURS,
-    "roles/vllm_service/files/gaudi_supervisor/instance.py": OURS,
+    "roles/vllm_service/files/gaudi_supervisor/instance.py": f"{OURS}; {SYSTEM_FILES}",
+    "roles/vllm_service/files/gaudi_supervisor/loaded.py": SYSTEM_FILES,
     "roles/vllm_service/files/gaudi_supervisor/locks.py": OURS,
     "roles/vllm_service/files/gaudi_supervisor/low_memory.py": SYSTEM_FILES,
     "roles/vllm_service/files/gaudi_supervisor/reporter.py": OURS,
-    "roles/vllm_service/files/gaudi_supervisor/run.py": SYSTEM_FILES,
+    "roles/vllm_service/files/gaudi_supervisor/run.py": f"{OURS}; {SYSTEM_FILES}",
+    "roles/vllm_service/files/gaudi_supervisor/startup_checks.py": OURS,
     "roles/vllm_service/files/guard/gaudi_guard.py": "the server's own container",
 }
 ON_NODES = ("library/*.py", "module_utils/gaudi/node/**/*.py", "roles/*/files/**/*.py")

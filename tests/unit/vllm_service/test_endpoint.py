@@ -127,12 +127,13 @@ def test_only_the_seconds_in_which_no_connection_came_through_count() -> None:
     start: Any = object.__new__(Run)
     start.endpoint = SimpleNamespace(stranger=None, problem=lambda models: "no answer")
     settings = SimpleNamespace(unhealthy=10, stall=100)
-    start.boss = SimpleNamespace(settings=settings, state=State({}), reporter=SimpleNamespace(publish=lambda *_: None))
+    start.settings, start.state = settings, State({})
+    start.reporter = SimpleNamespace(publish=lambda *_: None)
     start.plan, start.starting = SimpleNamespace(endpoint="here"), SimpleNamespace(over=lambda: "")
     start.last_progress, start.shut_since, start.passed = 0.0, None, ()
     for now, shut in ((0, True), (5, False), (11, True), (20, True), (22, True)):
         start.endpoint.shut = shut
-        start.drain = lambda text, _reason, now=now: ended.append((now, text))
+        start.give_up = lambda reason, now=now: ended.append((now, reason.message))
         start.poll_starting(float(now))
     assert [(now, "for 11 s no connection" in text) for now, text in ended] == [(22, True)]
 

@@ -30,12 +30,12 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
         locks = None
     try:
         supervisor.state.read_earlier(supervisor.directory / "state.json")
-        found = supervisor.own_container()
+        found = supervisor.container.look()
         Closing(instance, None).end()
         if found is None:
             print(f"There is no container of {instance}.")
             return EXIT_STOPPED
-        print(supervisor.remove_container(found))
+        print(supervisor.container.remove(found))
         return EXIT_STOPPED
     except EngineGone as gone:
         print(

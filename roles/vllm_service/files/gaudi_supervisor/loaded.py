@@ -1,11 +1,14 @@
-"""What this process has read of its program and of the library, as digests."""
+"""What this process has read of its program, of the library and of its unit, as digests."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import gaudi
-from gaudi.node.programs import library_digest, supervisor_digest
+from gaudi.node.programs import library_digest, runs_as, supervisor_digest, unit_digest
+
+from .engine import run_command
 
 
 def _on_disk() -> dict[str, str]:
@@ -26,3 +29,24 @@ def digests() -> dict[str, str]:
     """
     now = _on_disk()
     return {part: digest if now[part] == digest else "" for part, digest in _BEFORE.items()}
+
+
+def _shown_unit(instance: str) -> str:
+    """What systemd says of the unit; nothing without systemd."""
+    properties = "FragmentPath,DropInPaths,NeedDaemonReload,ExecStart"
+    try:
+        return run_command(["systemctl", "show", f"vllm-{instance}.service", f"--property={properties}"]).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+
+
+def unit_on_disk(instance: str) -> str:
+    """The digest of the unit and of its drop-ins as they are now; empty without systemd."""
+    return unit_digest(_shown_unit(instance))
+
+
+def unit(instance: str) -> str:
+    """The digest of the unit that this process was started with; empty where nobody can tell."""
+    shown = _shown_unit(instance)
+    arguments = Path("/proc/self/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    return unit_digest(shown) if runs_as(shown, arguments) else ""

@@ -26,18 +26,16 @@ class Reporter:
         """Take the state, the file that has it on disk, and the signals that end a wait."""
         self._state = state
         self._file = file
-        self._signals = signals
-        self._notifier = Notifier(os.environ.get("NOTIFY_SOCKET"))
+        # Sends fields to systemd, where there is one.
+        self.notify = Notifier(os.environ.get("NOTIFY_SOCKET")).send
+        # Waits so many seconds; raises Stopped as soon as a signal asks to stop.
+        self.wait = signals.wait
         # Seconds between two signs of life; 0 without systemd's watchdog.
-        self.watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
+        self._watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 2e6
         self._next_ping = 0.0
         self._written = 0.0
         self._unwritten = False
         self._lost = False
-
-    def notify(self, **fields: str | int) -> None:
-        """Send fields to systemd, where there is one."""
-        self._notifier.send(**fields)
 
     def publish(self, phase: str, text: str, **extra: Any) -> None:
         """Tell systemd and state.json what is going on."""
@@ -103,7 +101,7 @@ class Reporter:
 
     def ping(self) -> None:
         """Tell systemd's watchdog, where there is one, that this process is alive."""
-        if self.watchdog:
+        if self._watchdog:
             self.notify(WATCHDOG=1)
 
     def ping_in_time(self) -> None:
@@ -111,27 +109,18 @@ class Reporter:
         now = time.monotonic()
         if now >= self._next_ping:
             self.ping()
-            self._next_ping = now + self.watchdog
+            self._next_ping = now + self._watchdog
 
     def extend(self, seconds: float) -> None:
         """Ask systemd for more time to start; it grants it only to a unit that is starting."""
         if self._state.ready_at is None:
             self.notify(EXTEND_TIMEOUT_USEC=int((seconds + clock.COMMAND_TIMEOUT) * 1e6))
 
-    def wait(self, seconds: float) -> None:
-        """Wait until the time is over; raises Stopped as soon as a signal asks to stop."""
-        self._signals.wait(seconds)
-
     def wait_alive(self, seconds: float) -> None:
         """Ping, then wait, but no longer than the watchdog allows; raises Stopped."""
         self.ping()
         self.wait(self.within_watchdog(seconds))
 
-    def linger(self, seconds: float) -> None:
-        """Wait a moment before the next look at what no try can do without; raises Stopped. seconds: for all looks."""
-        self.extend(seconds)
-        self.wait_alive(2.0)
-
     def within_watchdog(self, seconds: float) -> float:
         """The longest wait up to so many seconds that the watchdog allows."""
-        return min(seconds, self.watchdog or seconds)
+        return min(seconds, self._watchdog or seconds)

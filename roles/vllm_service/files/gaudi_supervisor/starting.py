@@ -22,10 +22,7 @@ from .systemd import say
 
 
 def measure_weights(plan: Plan, stall: float, state: State) -> None:
-    """Record the size of the weights, and the rate of their disk. Nothing here ends a start.
-
-    stall: seconds without a line that a start may take; a longer load is announced.
-    """
+    """Record the size of the weights, and the rate of their disk; ends no start. stall: seconds without a line."""
     try:
         found = {folder: loaded_files(folder) for folder in map(Path, plan.weight_folders)}
         sizes = {folder: sum(file.stat().st_size for file in files) for folder, files in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ class State:
     def served(self) -> bool:
         """Whether the server has answered, be it to an earlier supervisor."""
         return "ready" in self.document
+
+    @property
+    def seconds_served(self) -> float:
+        """Since the server first answered this process; 0 before."""
+        return 0.0 if self.ready_at is None else time.monotonic() - self.ready_at
 
     def read_earlier(self, file: Path) -> None:
         """Read what the last supervisor left; an unreadable file counts as none."""
