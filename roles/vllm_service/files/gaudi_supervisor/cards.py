@@ -10,7 +10,7 @@ from gaudi.faults import words
 from gaudi.faults.causes import quote
 from gaudi.node.open_cards import DISABLED, card_states, offered
 from gaudi.serving.failure import configuration, transient
-from gaudi.serving.plan import Card
+from gaudi.serving.plan import PlanCard
 from gaudi.serving.plan_cards import card_indexes
 
 from . import clock
@@ -28,7 +28,7 @@ def disabled(sys: Path) -> set[int]:
     return {module for module, state in card_states(sys).items() if state == DISABLED}
 
 
-def indexes(planned: tuple[Card, ...], state: State) -> list[int]:
+def indexes(planned: tuple[PlanCard, ...], state: State) -> list[int]:
     """Ask for today's device numbers of a plan's cards, and write them into the state; raises Failure."""
     command = ["hl-smi", "-Q", "index,module_id,serial", "-f", "csv,noheader"]
     try:
