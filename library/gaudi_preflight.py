@@ -393,7 +393,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -401,9 +401,9 @@ from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.apt import config, faults
-from ansible.module_utils.gaudi.base import paths
+from ansible.module_utils.gaudi.base import paths, places
 from ansible.module_utils.gaudi.base.access import bypassed, proxy_of
-from ansible.module_utils.gaudi.base.command_line import runs_code
+from ansible.module_utils.gaudi.base.command_line import runs_code, unpickles
 from ansible.module_utils.gaudi.base.documents import Damaged
 from ansible.module_utils.gaudi.base.listeners import Listener, parse_listeners
 from ansible.module_utils.gaudi.base.printable import printable
@@ -518,6 +518,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 ANYWHERE = "8.8.8.8"
 # The engine's client waits as long as the engine does.
 ANSWERS_WITHIN = ("timeout", "--kill-after=5", "20")
+# Files of adapters, and of models that guess, beside which code may lie; of others of a plan only the file is read.
+OF_MODELS = ("adapter_config.json", "config.json")
 # What the role serving_image records of the images of the node.
 IMAGES = Path(paths.STATE) / "images.json"
 
@@ -566,7 +568,10 @@ def look(module: AnsibleModule) -> judgement.PreflightFacts:
             plan["instance"]: replace(
                 look_at_instance(params, engine, plan, listeners),
                 overlapping=checks.overlaps(
-                    plan, others(plan, named, before), params["weights_root"], os.path.realpath
+                    plan,
+                    [*(each for each in named if each is not plan), *before.values()],
+                    params["weights_root"],
+                    os.path.realpath,
                 ),
             )
             for plan in named
@@ -869,12 +874,14 @@ def writers_of(folder: Path, refuse: Callable[[Path], None]) -> str:
     return ""
 
 
-def others(
-    plan: Mapping[str, Any], plans: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Mapping[str, Any]]:
-    """Return the plans of the node's other instances, those of this run in place of their earlier ones."""
-    there = {**before, **{each["instance"]: each for each in plans}}
-    return {name: each for name, each in there.items() if name != plan["instance"]}
+def linked_directories(written: Iterable[Path]) -> list[tuple[str, str]]:
+    """Return directories that are links, or lead into a directory of the system, with where they lead."""
+    found = []
+    for folder in written:
+        real = os.path.realpath(folder)
+        if folder.is_symlink() or (real != str(folder) and places.is_of_system(real)):
+            found.append((str(folder), printable(real)))
+    return found
 
 
 def look_at_instance(
@@ -889,8 +896,11 @@ def look_at_instance(
     # Users could exchange files after their comparison with the pins, and code that nothing is compared with.
     guarded = [*map(Path, code), *([Path(measurements["path"])] if measurements else [])]
     weights = Path(requires["weights_path"]) if requires["weights_path"] else None
-    if weights is not None and (runs_code(plan) or weights_folders.is_pickled(weights)):
-        guarded += [weights, *(Path(file).parent for file in requires.get("files") or [])]
+    if weights is not None and (runs_code(plan) or unpickles(plan)):
+        guarded += [
+            weights,
+            *(Path(file).parent for file in requires.get("files") or [] if Path(file).name in OF_MODELS),
+        ]
     writers += [writers_of(folder, beneath.refuse_writers_within) for folder in dict.fromkeys(guarded)]
     user, unknown = None, ""
     try:
@@ -908,6 +918,7 @@ def look_at_instance(
         recipes=folders.recipes_to_be_had(recipe_directory(plan)),
         recipes_on=weights_folders.shared_by_nodes(recipe_directory(plan), read_text("/proc/self/mountinfo")),
         exchangeable=[why for why in writers if why],
+        linked=linked_directories(written),
         entered=[str(folder) for folder in written if not is_keyed(str(folder)) and folders.users_may_enter(folder)],
         unknown_host=unknown,
         code=code,

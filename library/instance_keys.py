@@ -184,16 +184,16 @@ PATIENCE = 30.0
 def alone(folder: Path) -> Iterator[None]:
     """Lock the file against other writers: a revoked key must not return with a change that another run makes.
 
-    The lock is on the instance's directory: the container reads the one of the keys, and whoever reads a directory can
-    lock it. Raises Refusal if another process holds the lock for too long.
+    The lock is on the directory of all instances: a container can lock that of its keys, which it reads, and a
+    supervisor holds the lock of its instance's. Raises Refusal if another process holds the lock for too long.
     """
     for place, mode in zip((*reversed(folder.parents[:3]), folder), MODES):
         with contextlib.suppress(FileExistsError):
             place.mkdir(mode)
             place.chmod(mode)
-    handle = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    handle = os.open(folder.parents[1], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        take_turn(handle, folder.parent, PATIENCE)
+        take_turn(handle, folder.parents[1], PATIENCE)
         yield
     finally:
         os.close(handle)

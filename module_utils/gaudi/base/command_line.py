@@ -98,6 +98,14 @@ def runs_code(plan: Mapping[str, Any]) -> bool:
     return TRUST_REMOTE_CODE in options(plan.get("arguments"))
 
 
+def unpickles(plan: Mapping[str, Any]) -> bool:
+    """Return whether the server of a plan runs what is in pickled tensors, which may take the place of safetensors.
+
+    weight_utils.py of the releases' pins (vllm-fork 14f489ea and 84922944) calls torch.load without weights_only.
+    """
+    return plan.get("release") in ("1.16", "1.18")
+
+
 def hub_ids(plan: Mapping[str, Any]) -> list[str]:
     """Return what the server of a plan fetches by itself, sorted: models, tokenizers and adapters that are no paths."""
     given = options(plan.get("arguments"))

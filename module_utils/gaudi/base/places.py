@@ -100,6 +100,11 @@ def check_place(path: str, what: str, fork_directory: str | None = None) -> None
             )
 
 
+def is_of_system(path: str) -> bool:
+    """Whether a normal path is, holds, or is inside a directory of the system or of root."""
+    return any(is_below(path, place) or is_below(place, path) for place in (*SYSTEM, "/root"))
+
+
 def check_writable(path: str, what: str, weights_root: str) -> None:
     """Refuse a directory that a server must not write to; ``path`` and ``weights_root`` are normal.
 

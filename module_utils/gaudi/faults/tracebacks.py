@@ -61,8 +61,9 @@ ENGINE_DIED = re.compile(
 # executor/multiproc_worker_utils.py of the fork of 1.16 to 1.22. The V1 engine: vllm/v1/engine/core_client.py,
 # exceptions.py and utils.py, v1/executor/multiproc_executor.py, v1/utils.py of 0.9 to 0.32. Ray: exceptions.py.
 WRAPPER = re.compile(
-    r"See (?:the )?(?:stack ?trace|root cause)|[Ss]tack trace above|Inspect the stacktrace|Engine (?:process )?failed"
-    r" to start|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
+    r"See (?:the )?(?:stack ?trace|root cause)|[Ss]tack trace above|Inspect the stacktrace"
+    r"|^Traceback \(most recent call last\)|Engine(?:Core)? (?:process )?failed to start"
+    r"|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
     r"|EngineDeadError|Engine loop (?:is not running|has died)|Engine process \(pid \d+\) died"
     r"|Background loop (?:has errored|is (?:not running|stopped))"
     r"|Task finished unexpectedly|EngineGenerateError|Executor failed|died with exit code|died unexpectedly"

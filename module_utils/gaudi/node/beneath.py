@@ -291,7 +291,7 @@ def refuse_writers_within(folder: Path) -> None:
             seen = path.lstat()
             # Its mode lets everybody write to a link, and nobody can: its folder decides who replaces it.
             if not stat.S_ISLNK(seen.st_mode):
-                _refuse_writers(path, path, seen, ours)
+                _refuse_writers(folder, path, seen, ours)
 
 
 def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[int, int]) -> None:

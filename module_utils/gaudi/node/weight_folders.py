@@ -205,11 +205,6 @@ def measurement_files(folder: Path, cards: int) -> int:
     return sum((folder / name).is_file() for name in measured_files(MEASURED, cards))
 
 
-def is_pickled(folder: Path) -> bool:
-    """Whether a server would unpickle the tensors of a folder: releases 1.16 and 1.18 then run what they hold."""
-    return not any(folder.glob("*.safetensors")) and any(any(folder.glob(kind)) for kind in ("*.bin", "*.pt"))
-
-
 def is_whole(folder: Path, measured_cards: int) -> bool:
     """Whether a folder is complete as fetched, or is a site's own model, or complete measurements for so many cards.
 

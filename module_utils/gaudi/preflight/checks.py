@@ -328,37 +328,48 @@ def shared_recipes(plan: Mapping[str, Any], directory: str, kind: str) -> Proble
 
 
 def overlaps(
-    plan: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]], weights_root: str, real: Callable[[str], str]
+    plan: Mapping[str, Any], others: Iterable[Mapping[str, Any]], weights_root: str, real: Callable[[str], str]
 ) -> list[tuple[str, str, str]]:
-    """Return directories that a plan's server writes to, each with the instance and its directory above or below.
+    """Return directories of a plan that a server could exchange, or whose server could exchange others.
 
-    others: the plans of other instances by name. real: gives a path without links. Two servers may write to one
-    directory. "" is the instance of the weights' root.
+    Each comes with the instance and the directory of it that is above or below; the weights' root has the instance "".
+    others: the other plans of this run, and all that are on the node: their servers may still run. real: gives a path
+    without links. Two servers may write to one directory.
     """
-    used = [("", weights_root, True)]
-    used += [
-        (name, mount["source"], mount["read_only"])
-        for name, other in others.items()
-        for mount in other.get("container", {}).get("mounts", [])
+    used = [
+        (str(each.get("instance")), mount)
+        for each in (plan, *others)
+        for mount in each.get("container", {}).get("mounts", [])
     ]
     found = []
     for mount in plan["container"].get("mounts", []):
-        written = real(mount["source"])
-        for name, source, read_only in [] if mount["read_only"] else used:
-            path = real(source)
-            above = is_below(path, written)
-            if above if not name else (above or is_below(written, path)) and (read_only or path != written):
-                found.append((mount["source"], name, source))
-    return found
+        path, read_only = real(mount["source"]), mount["read_only"]
+        if not read_only and is_below(real(weights_root), path):
+            found.append((mount["source"], "", weights_root))
+        for name, other in used:
+            apart = real(other["source"])
+            nested = is_below(apart, path) or is_below(path, apart)
+            if nested and not (read_only and other["read_only"]) and (apart != path or read_only != other["read_only"]):
+                found.append((mount["source"], name, other["source"]))
+    return list(dict.fromkeys(found))
 
 
-def overlap(plan: Mapping[str, Any], written: str, other: str, source: str) -> Problem:
-    """Refuse a directory whose server could exchange what another instance uses."""
-    whose = f"which the instance {other} uses" if other else "the weights' root"
+def overlap(plan: Mapping[str, Any], own: str, other: str, source: str) -> Problem:
+    """Refuse a directory of a plan beside which a server writes."""
+    whose = f"which the instance {other} uses or used until now" if other else "the weights' root"
     return Problem(
         "directories_overlap",
-        f"{plan['instance']}: its server writes to {written}, and could exchange {source}, {whose}: one of these "
-        "directories holds the other. Give each a directory beside the other.",
+        f"{plan['instance']}: its directory {own} and {source}, {whose}, are one inside the other. A server that "
+        "writes to one could exchange the other, or put a link in its place. Give each a directory of its own.",
+    )
+
+
+def linked(plan: Mapping[str, Any], source: str, real: str) -> Problem:
+    """Refuse a directory that a server writes to and that is a link, or leads into a directory of the system."""
+    return Problem(
+        "directory_is_link",
+        f"{plan['instance']}: its server would write to {source}, which leads to {real}. Another server could have put "
+        f"that link there. Name {real} itself where it is meant, or remove the link.",
     )
 
 

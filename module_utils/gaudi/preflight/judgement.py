@@ -80,9 +80,11 @@ class InstanceFacts:
     recipes_on: str = ""
     """The type of the file system that this directory is on, or will be, where nodes share that; else empty."""
     exchangeable: Sequence[str] = ()
-    """Why users of the node could put another folder in the place of one that its server writes to, a sentence each."""
+    """Why users of the node could exchange code or measurements of its server, or a folder that it writes to."""
     overlapping: Sequence[tuple[str, str, str]] = ()
-    """Directories that its server writes to, each with another instance and a directory of that one above or below."""
+    """Its directories above or below others, of which a server writes to one; see checks.overlaps."""
+    linked: Sequence[tuple[str, str]] = ()
+    """Directories that its server writes to and that are links or lead into the system, with where they lead."""
     entered: Sequence[str] = ()
     """Folders that its server writes to and that users of the node may enter."""
     unknown_host: str = ""
@@ -439,6 +441,7 @@ def _of_start(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: Preflight
     if found.recipes_on:
         problems.append(checks.shared_recipes(plan, recipe_directory(plan), found.recipes_on))
     problems += [checks.overlap(plan, *each) for each in found.overlapping]
+    problems += [checks.linked(plan, *each) for each in found.linked]
     return problems + [Problem("others_may_write", f"{plan['instance']}: {said}") for said in found.exchangeable]
 
 

@@ -662,7 +662,48 @@ def test_a_server_writes_to_no_directory_of_another_instance(
     answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
     ran = run(gaudi_preflight, against(plans=[one, two], weights_root=str(tmp_path / "root/models")), answers)
     assert set(ids(ran)) - {"port"} == ({"directories_overlap"} if refused else set())
-    assert not refused or f"one: its server writes to {tmp_path / written}" in ran["report"]
+    assert not refused or f"one: its directory {tmp_path / written}" in ran["report"]
+
+
+def test_a_directory_of_an_instance_is_inside_none_that_its_server_wrote_to(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server, which may still run, could have put a link there."""
+    monkeypatch.setattr("ansible.module_utils.gaudi.node.weight_folders.PLANS", tmp_path / "plans")
+    before = tmp_path / "plans/one/plan.json"
+    before.parent.mkdir(parents=True)
+    before.write_text(json.dumps(written_to(tmp_path / "cache", tmp_path)))
+    up = (0, "ActiveState=active", "")
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", ""), "systemctl show vllm-one": up}
+    for folder, refused in {"cache": [], "other": [], "cache/one": ["directories_overlap"]}.items():
+        ran = run(gaudi_preflight, against(plans=[written_to(tmp_path / folder, tmp_path)]), answers)
+        assert ids(ran) == refused, ran["report"]
+
+
+def test_a_server_writes_beside_what_it_reads(run: Run, tmp_path: Path) -> None:
+    asks = written_to(tmp_path / "cache", tmp_path)
+    adapter = {"source": str(tmp_path / "cache/adapters/sql"), "target": "/x", "read_only": True}
+    asks["container"]["mounts"].append(adapter)
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    assert set(ids(run(gaudi_preflight, against(plans=[asks]), answers))) == {"directories_overlap"}
+
+
+@pytest.mark.parametrize(
+    ("link", "leads_to", "written", "refused"),
+    [
+        ("cache", "elsewhere", "cache", True),
+        ("above", "elsewhere", "above/cache", False),
+        ("above", "/etc", "above/cron.d", True),
+    ],
+)
+def test_a_server_writes_to_no_link(
+    run: Run, tmp_path: Path, link: str, leads_to: str, written: str, refused: bool
+) -> None:
+    """A server that wrote above it could have put it there, and root mounts what is behind it."""
+    (tmp_path / link).symlink_to(tmp_path / leads_to)
+    answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
+    ran = run(gaudi_preflight, against(plans=[written_to(tmp_path / written, tmp_path)]), answers)
+    assert ids(ran) == (["directory_is_link"] if refused else [])
 
 
 def test_measurements_that_users_could_exchange_are_refused(run: Run, tmp_path: Path) -> None:
@@ -677,15 +718,15 @@ def test_measurements_that_users_could_exchange_are_refused(run: Run, tmp_path: 
     assert ids(run(gaudi_preflight, against(plans=[asks]), answers)) == ["others_may_write"]
 
 
-@pytest.mark.parametrize(("names", "refused"), [(["a.bin"], True), (["a.bin", "b.safetensors"], False), ([], False)])
-def test_pickled_weights_that_users_could_exchange_are_refused(
-    run: Run, tmp_path: Path, names: list[str], refused: bool
+@pytest.mark.parametrize(("release", "refused"), [("1.16", True), ("1.18", True), ("1.22", False)])
+def test_weights_that_users_could_exchange_are_refused_where_a_release_unpickles(
+    run: Run, tmp_path: Path, release: str, refused: bool
 ) -> None:
-    for name in ["config.json", *names]:
-        (tmp_path / name).write_text("{}")
+    """Pickled tensors in place of safetensors run code there."""
+    (tmp_path / "config.json").write_text("{}")
     (tmp_path / "config.json").chmod(0o666)
     answers: dict[str, Answer] = {"docker image": (0, "sha256:1", "")}
-    ran = run(gaudi_preflight, against(plans=[plan(tmp_path, 0)]), answers)
+    ran = run(gaudi_preflight, against(plans=[plan(tmp_path, 0) | {"release": release}]), answers)
     assert ids(ran) == (["others_may_write"] if refused else [])
 
 
@@ -1288,7 +1329,7 @@ def test_warnings_are_findings_and_no_problems(run: Run, tmp_path: Path) -> None
     wanted["requires"]["disk_bytes"] = 1 << 60
     wanted["container"]["mounts"] = [
         {"source": str(tmp_path / "cache"), "read_only": False},
-        {"source": str(tmp_path), "read_only": True},
+        {"source": str(tmp_path / "beside"), "read_only": True},
     ]
     pinned = {"plans": [wanted], "image_digest": DIGEST}
     ran = run(gaudi_preflight, preflight(**pinned, software={"systems": ["ubuntu22.04"]}))

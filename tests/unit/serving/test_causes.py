@@ -81,6 +81,8 @@ def test_explain_a_known_warning_is_no_cause_where_an_unknown_error_follows() ->
     cause = explain([known, unknown], Facts(status=1))
     assert (cause.id, cause.lines) == ("", ("the quantization of this layer is unknown",))
     assert explain([unknown, known], Facts(status=1)).id == "port-taken"
+    for wrapper in ("EngineCore failed to start.", "Traceback (most recent call last):"):
+        assert explain([known, f"ERROR 11-26 10:00:01 [core.py:708] {wrapper}"], Facts(status=1)).id == "port-taken"
 
 
 @given(

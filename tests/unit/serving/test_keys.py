@@ -396,18 +396,21 @@ def test_the_playbook_does_not_end_well_where_the_server_reads_other_keys() -> N
 def test_one_at_a_time_changes_them(instances: Path) -> None:
     run(inventory=told(CLEAR))
     folder = instances / "chat/guard"
-    handle = os.open(folder.parent, os.O_RDONLY)
+    handle = os.open(instances, os.O_RDONLY)
     with instance_keys.alone(folder), pytest.raises(BlockingIOError):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(handle)
 
 
-def test_a_container_holds_up_no_change_of_its_keys(instances: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory of the keys is mounted there, and can be locked by whoever reads it."""
+@pytest.mark.parametrize("locked", ["chat/guard", "chat"])
+def test_a_container_holds_up_no_change_of_its_keys(
+    instances: Path, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """Its directory of keys can be locked by whoever reads it; its supervisor locks the directory above."""
     run(inventory=told(CLEAR))
     monkeypatch.setattr(instance_keys, "PATIENCE", 0.0)
-    mounted = os.open(instances / "chat/guard", os.O_RDONLY)
+    mounted = os.open(instances / locked, os.O_RDONLY)
     fcntl.flock(mounted, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert run(revoke="inventory-1")["keys"] == []
     os.close(mounted)

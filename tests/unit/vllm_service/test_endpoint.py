@@ -14,7 +14,7 @@ import pytest
 from gaudi_supervisor import endpoint
 from gaudi_supervisor.listening import Listening, Stranger
 from gaudi_supervisor.run import Run
-from gaudi_supervisor.state import State
+from gaudi_supervisor.state import SupervisorState
 
 
 class OwnSockets:
@@ -127,7 +127,7 @@ def test_only_the_seconds_in_which_no_connection_came_through_count() -> None:
     start: Any = object.__new__(Run)
     start.endpoint = SimpleNamespace(stranger=None, problem=lambda models: "no answer")
     settings = SimpleNamespace(unhealthy=10, stall=100)
-    start.settings, start.state = settings, State({})
+    start.settings, start.state = settings, SupervisorState({})
     start.reporter = SimpleNamespace(publish=lambda *_: None)
     start.plan, start.starting = SimpleNamespace(endpoint="here"), SimpleNamespace(over=lambda: "")
     start.last_progress, start.shut_since, start.passed = 0.0, None, ()

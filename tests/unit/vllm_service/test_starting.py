@@ -28,10 +28,10 @@ class StartLines:
         from gaudi_supervisor.reporter import Reporter
         from gaudi_supervisor.settings import Settings
         from gaudi_supervisor.starting import Starting
-        from gaudi_supervisor.state import State
+        from gaudi_supervisor.state import SupervisorState
         from gaudi_supervisor.stopping import Signals
 
-        self.state = State({"starts": record or [], "recipes": None})
+        self.state = SupervisorState({"starts": record or [], "recipes": None})
         reporter = Reporter(self.state, Path("never written"), Signals())
         self.starting = Starting(self.state, reporter, Settings(), "digest", graphs, own=True)
 

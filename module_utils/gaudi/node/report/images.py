@@ -30,7 +30,7 @@ def read(module: AnsibleModule) -> dict[str, Any]:
     command = [docker, "image", "inspect", "--format", "{{.Id}}"]
     return {
         "record": text(RECORD),
-        "bills": {file.name: text(file) for file in (BILLS.iterdir() if BILLS.is_dir() else ())},
+        "bills": {file.name: text(file) for file in BILLS.glob("*.cdx.json")},
         "engine": docker is not None,
         "ids": {name: module.run_command([*command, name])[1].strip() for name in names},
         "runs_in": {name: _runs_in(module, docker, f"vllm-{name}") for name in states.installed()} if docker else {},

@@ -15,7 +15,7 @@ from gaudi.serving.plan_cards import card_indexes
 
 from . import clock
 from .engine import run_command
-from .state import State
+from .state import SupervisorState
 
 
 def driven(sys: Path) -> set[int]:
@@ -28,7 +28,7 @@ def disabled(sys: Path) -> set[int]:
     return {module for module, state in card_states(sys).items() if state == DISABLED}
 
 
-def indexes(planned: tuple[PlanCard, ...], state: State) -> list[int]:
+def indexes(planned: tuple[PlanCard, ...], state: SupervisorState) -> list[int]:
     """Ask for today's device numbers of a plan's cards, and write them into the state; raises Failure."""
     command = ["hl-smi", "-Q", "index,module_id,serial", "-f", "csv,noheader"]
     try:

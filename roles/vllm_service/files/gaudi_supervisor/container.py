@@ -23,13 +23,13 @@ from .engine import Container, Docker
 from .listening import Listening
 from .reporter import Reporter
 from .settings import Paths, Settings
-from .state import State
+from .state import SupervisorState
 from .stopping import Stopped
 from .systemd import say
 
 
 @dataclass(frozen=True)
-class InstanceContainer:
+class OwnContainer:
     """The container of one instance, as the engine has it now."""
 
     instance: str
@@ -37,7 +37,7 @@ class InstanceContainer:
     paths: Paths
     docker: Docker
     door: Door
-    state: State
+    state: SupervisorState
     reporter: Reporter
 
     @property

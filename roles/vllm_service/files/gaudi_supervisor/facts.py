@@ -12,10 +12,10 @@ from gaudi.serving.plan import Plan
 
 from .engine import Container, Docker
 from .settings import Paths
-from .state import State
+from .state import SupervisorState
 
 
-def read(plan: Plan, driver: str, state: State, paths: Paths, docker: Docker) -> Facts:
+def read(plan: Plan, driver: str, state: SupervisorState, paths: Paths, docker: Docker) -> Facts:
     """Read what can be read. The instance's own container has ended by now. driver: its version, or empty."""
     return replace(
         read_facts(_indexes(state), paths.proc, paths.dev, paths.sys),
@@ -28,14 +28,14 @@ def read(plan: Plan, driver: str, state: State, paths: Paths, docker: Docker) ->
     )
 
 
-def passed(found: Container | None, state: State, paths: Paths) -> tuple[int, ...] | None:
+def passed(found: Container | None, state: SupervisorState, paths: Paths) -> tuple[int, ...] | None:
     """Return the module ids of the plan's cards that a container has; None while it does not run."""
     if found is None or not found.running:
         return None
     return read_passed(found.pid, _indexes(state), paths.proc, paths.dev)
 
 
-def _indexes(state: State) -> dict[int, int]:
+def _indexes(state: SupervisorState) -> dict[int, int]:
     return {card["index"]: card["module_id"] for card in state.document["cards"] if "index" in card}
 
 

@@ -23,7 +23,7 @@ from . import clock
 from .engine import run_command
 from .reporter import Reporter
 from .settings import Paths
-from .state import State
+from .state import SupervisorState
 from .systemd import say
 
 # Where the engine has the group of a container, by its id: with systemd's driver, and with its own. Only root makes
@@ -65,7 +65,7 @@ def _members(sys: Path, container: str) -> list[int]:
     return sorted({int(word) for file in files for word in text_of(file).split()} - {0})
 
 
-def await_memory(plan: Plan, paths: Paths, state: State, reporter: Reporter) -> None:
+def await_memory(plan: Plan, paths: Paths, state: SupervisorState, reporter: Reporter) -> None:
     """Wait until the plan's cards have their memory free. Raises Failure, with who holds it, after a while.
 
     The driver frees a card's memory some seconds after a server's processes have ended.
@@ -97,7 +97,7 @@ def _held(modules: Iterable[int]) -> dict[int, int]:
     return still_held(done.stdout, modules) if done.returncode == 0 else {}
 
 
-def _users(plan: Plan, held: Iterable[int], paths: Paths, state: State) -> list[dict[str, Any]]:
+def _users(plan: Plan, held: Iterable[int], paths: Paths, state: SupervisorState) -> list[dict[str, Any]]:
     """Who has one of these cards open, each process once."""
     indexes = dict(zip((card.module_id for card in plan.cards), (card["index"] for card in state.document["cards"])))
     wanted = {indexes[module] for module in held}

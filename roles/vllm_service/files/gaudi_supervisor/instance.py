@@ -15,7 +15,7 @@ from gaudi.serving.state import WAITS_FOR_LOCK, WAITS_LONG_FOR_LOCK
 from . import clock, freeing, loaded, low_memory, recipes, starting
 from .attempts import failures_so_far, last_reason, pause_before, repeats
 from .clock import now_text
-from .container import InstanceContainer
+from .container import OwnContainer
 from .door import Door
 from .engine import Docker
 from .locks import Held, Locks
@@ -24,7 +24,7 @@ from .reporter import Reporter
 from .run import Run
 from .settings import Paths, Settings
 from .startup_checks import StartupChecks, read_plan
-from .state import State
+from .state import SupervisorState
 from .stopping import EXIT_CONFIGURATION, EXIT_GAVE_UP, EXIT_RETRY, EXIT_STOPPED, Signals, Stopped
 from .systemd import say
 
@@ -47,10 +47,10 @@ class Supervisor:
             **loaded.digests(),
             "unit": loaded.unit(instance),
         }
-        self.state = State(document)
+        self.state = SupervisorState(document)
         self.signals = Signals()
         self.reporter = Reporter(self.state, self.directory / "state.json", self.signals)
-        self.container = InstanceContainer(instance, settings, paths, self.docker, self.door, self.state, self.reporter)
+        self.container = OwnContainer(instance, settings, paths, self.docker, self.door, self.state, self.reporter)
         self.history = PlanHistory(instance, settings, paths, self.docker, self.state, self.reporter)
 
     def run(self) -> int:

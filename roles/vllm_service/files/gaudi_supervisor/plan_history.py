@@ -21,7 +21,7 @@ from .clock import now_text
 from .engine import Docker, run_command
 from .reporter import Reporter
 from .settings import Paths, Settings
-from .state import State
+from .state import SupervisorState
 from .systemd import say
 
 
@@ -43,7 +43,13 @@ class PlanHistory:
     """What lies on the node of earlier plans, and the files of the plan that this process has read."""
 
     def __init__(
-        self, instance: str, settings: Settings, paths: Paths, docker: Docker, state: State, reporter: Reporter
+        self,
+        instance: str,
+        settings: Settings,
+        paths: Paths,
+        docker: Docker,
+        state: SupervisorState,
+        reporter: Reporter,
     ) -> None:
         """Read nothing yet."""
         self._instance, self._settings, self._docker = instance, settings, docker

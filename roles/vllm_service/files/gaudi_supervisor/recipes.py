@@ -24,7 +24,7 @@ from gaudi.serving.plan import Plan, recipe_directory
 
 from .reporter import Reporter
 from .settings import Paths, Settings
-from .state import State
+from .state import SupervisorState
 from .systemd import say
 
 MODE = 0o750
@@ -151,7 +151,7 @@ def _copy(source: Path, folder: Path, alive: Callable[[], None], said: list[str]
     return True
 
 
-def prepare(plan: Plan, settings: Settings, paths: Paths, state: State, reporter: Reporter) -> None:
+def prepare(plan: Plan, settings: Settings, paths: Paths, state: SupervisorState, reporter: Reporter) -> None:
     """Have the plan's folder of recipes ready, and write down what is in it. Nothing here ends a start."""
     state.document["recipes"] = None
     folder = recipe_directory({"environment": plan.environment, "container": plan.container})

@@ -14,7 +14,7 @@ from gaudi.node.files import write_text
 
 from . import clock
 from .clock import now_text
-from .state import State
+from .state import SupervisorState
 from .stopping import Signals
 from .systemd import Notifier, say
 
@@ -22,7 +22,7 @@ from .systemd import Notifier, say
 class Reporter:
     """Publishes the state of one instance, and keeps systemd waiting."""
 
-    def __init__(self, state: State, file: Path, signals: Signals) -> None:
+    def __init__(self, state: SupervisorState, file: Path, signals: Signals) -> None:
         """Take the state, the file that has it on disk, and the signals that end a wait."""
         self._state = state
         self._file = file

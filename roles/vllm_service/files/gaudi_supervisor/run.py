@@ -31,7 +31,7 @@ from . import cards, clock, facts, loaded
 from .cards import Cards
 from .clock import now_text
 from .closing import Closing
-from .container import InstanceContainer
+from .container import OwnContainer
 from .door import Door
 from .emptying import Emptying
 from .endpoint import Endpoint
@@ -42,7 +42,7 @@ from .reporter import Reporter
 from .settings import Paths, Settings
 from .starting import Starting
 from .startup_checks import read_plan
-from .state import State
+from .state import SupervisorState
 from .stopping import SIGNALS, Signals, Stopped
 from .systemd import say
 
@@ -64,9 +64,9 @@ class Run:
     paths: Paths
     docker: Docker
     door: Door
-    container: InstanceContainer
+    container: OwnContainer
     history: PlanHistory
-    state: State
+    state: SupervisorState
     signals: Signals
     reporter: Reporter
     attached: InitVar[bool]

@@ -17,11 +17,11 @@ from gaudi.serving.starts import Start
 from .clock import now_text
 from .reporter import Reporter
 from .settings import Settings
-from .state import State
+from .state import SupervisorState
 from .systemd import say
 
 
-def measure_weights(plan: Plan, stall: float, state: State) -> None:
+def measure_weights(plan: Plan, stall: float, state: SupervisorState) -> None:
     """Record the size of the weights, and the rate of their disk; ends no start. stall: seconds without a line."""
     try:
         found = {folder: loaded_files(folder) for folder in map(Path, plan.weight_folders)}
@@ -41,7 +41,7 @@ class Starting:
     """One start of a server. Of one that somebody else began, only its graphs are known, and no time."""
 
     def __init__(
-        self, state: State, reporter: Reporter, settings: Settings, digest: str, graphs: int, *, own: bool
+        self, state: SupervisorState, reporter: Reporter, settings: Settings, digest: str, graphs: int, *, own: bool
     ) -> None:
         """Begin now. digest: of the plan. graphs: of the plan, 0 where it does not say. own: this process began it."""
         self._state, self._reporter, self._settings = state, reporter, settings

@@ -28,7 +28,7 @@ from .engine import Docker
 from .plan_history import PlanHistory
 from .reporter import Reporter
 from .settings import Paths
-from .state import State
+from .state import SupervisorState
 from .systemd import say
 
 
@@ -81,7 +81,7 @@ class StartupChecks:
     paths: Paths
     docker: Docker
     history: PlanHistory
-    state: State
+    state: SupervisorState
     reporter: Reporter
 
     def run(self) -> None:

@@ -18,7 +18,7 @@ from .systemd import say
 
 
 @dataclass
-class State:
+class SupervisorState:
     """What is known of an instance. Only the reporter writes it to disk."""
 
     document: dict[str, Any]
