@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..base import paths, reported, values
+from ..base.checks import sequence
 from ..base.refusal import Refusal
 from ..cards.findings import finding
 from ..cards.given import reported_topology
@@ -17,8 +18,7 @@ from ..driver.dkms import DkmsBuild
 from ..driver.next_boot import NextBoot
 from ..fabric import asked
 from ..faults.words import with_id
-from ..host import document
-from ..host.reported import tuning
+from ..host import document, iommu
 from ..jobs.decisions import unfinished
 from ..jobs.report import jobs_in
 from ..preflight.compatibility import remembered
@@ -29,6 +29,8 @@ from . import judged, while_serving
 from .covering import Cover
 
 PARTS = ("cards", "reservations", "tuning", "next_boot", "acceptance", "instances", "jobs")
+# Each argument is looked for among all words. Linux on x86 reads 2048 bytes (COMMAND_LINE_SIZE).
+MOST_ARGUMENTS, MOST_WORDS = 64, 1024
 
 
 def lines(report: object, host: str, wanted: Sequence[str] | None) -> list[str]:
@@ -80,9 +82,22 @@ def _next_boot(boot: Mapping[str, Any]) -> Iterator[str]:
 
 def _tuning(facts: Mapping[str, Any]) -> list[str]:
     """What waits for a reboot, and whether serving is refused until then."""
-    found = tuning(facts)
-    current = found.renewed(found.translating())
-    return document.waits(current) if current is not None else [found.damage]
+    state, running = facts["state"], facts["command_line"]
+    sequence(running, "The words of the command line", MOST_WORDS)
+    sequence(facts["groups"], "The groups of cards", reported.MOST_CARDS)
+    try:
+        if "damage" in state:
+            raise ValueError(state["damage"])
+        if state["text"] is None:
+            return []
+        recorded = document.parse(state["text"])
+        for key in ("kernel_arguments", "leaving"):
+            sequence(recorded[key], key, MOST_ARGUMENTS)
+    except ValueError as why:
+        return [document.damaged(paths.HOST_TUNING, str(why))]
+    cards = iommu.translating([iommu.IommuGroup(**each) for each in facts["groups"]], running)
+    found: list[str] = document.waits(document.refresh(recorded, facts["kernel"], running, iommu.shown(cards)))
+    return found
 
 
 def _acceptance(reported_verdict: Mapping[str, Any]) -> list[str]:

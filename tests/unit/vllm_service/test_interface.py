@@ -75,6 +75,15 @@ def test_the_roles_patience_is_the_supervisors() -> None:
         assert defaults[f"vllm_service_{name}"] == getattr(settings, name)
 
 
+def assert_documented(documented: dict[str, Any], specification: dict[str, Any]) -> None:
+    assert set(documented) == set(specification)
+    for name, spec in specification.items():
+        assert {key: documented[name].get(key) for key in spec if key != "options"} == {
+            key: value for key, value in spec.items() if key != "options"
+        }
+        assert_documented(documented[name].get("suboptions", {}), spec.get("options", {}))
+
+
 @pytest.mark.parametrize(
     ("documentation", "specification"),
     [
@@ -84,10 +93,7 @@ def test_the_roles_patience_is_the_supervisors() -> None:
     ids=["vllm_service_changes", "vllm_service_info"],
 )
 def test_documented_is_taken(documentation: Any, specification: dict[str, Any]) -> None:
-    documented = yaml.safe_load(documentation.DOCUMENTATION)["options"]
-    assert set(documented) == set(specification)
-    for name, spec in specification.items():
-        assert {key: documented[name].get(key) for key in spec} == spec
+    assert_documented(yaml.safe_load(documentation.DOCUMENTATION)["options"], specification)
     assert yaml.safe_load(documentation.EXAMPLES)
     assert yaml.safe_load(documentation.RETURN)
 
