@@ -257,15 +257,15 @@ def test_a_stop_counts_while_the_work_is_started(node: CarryNode) -> None:
 # The signal does not end a read that waits: another thread gets it.
 WHILE_IT_READS = """
 import signal, threading, time
-from gaudi_image.engine import Engine
-began = Engine._began
+from gaudi_image.engine import EngineClient
+began = EngineClient._began
 def signalled():
     time.sleep(1)
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 def _began(self, work):
     began(self, work)
     threading.Thread(target=signalled).start()
-Engine._began = _began
+EngineClient._began = _began
 """
 
 
