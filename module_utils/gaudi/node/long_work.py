@@ -28,6 +28,8 @@ _STATE = {"state": str, "started?": str, "message?": str, "log?": [str], "result
 LONGEST_LINE = 48 * 1024
 _BLOCK = 65536
 _END = re.compile(rb"\r\n|\r|\n")
+# Folders of the Filesystem Hierarchy Standard 3.0 below which packages and services have theirs.
+OF_SYSTEM = ("/", "/media", "/mnt", "/opt", "/srv", "/usr", "/usr/local", "/var", "/var/cache", "/var/lib")
 
 
 def progress_file() -> Path | None:
@@ -58,11 +60,11 @@ def tell_refusal(refusal: Refusal) -> None:
 def writable_folder(path: Path, make: bool = True) -> Path | None:
     """Return the path or its nearest existing parent folder, as a unit can only name existing paths.
 
-    If that folder would be / or one of the home roots, which the unit hides from work, the missing folders are created,
-    or None is returned.
+    If that folder would be one of the system, in which other programs keep what root runs, or a home root, which the
+    unit hides from work, the missing folders are created, or None is returned.
     """
     found = next(folder for folder in (path, *path.parents) if folder.exists())
-    if found != path and str(found) in ("/", *HOMES):
+    if found != path and str(found) in (*OF_SYSTEM, *HOMES):
         if not make:
             return None
         path.mkdir(parents=True)

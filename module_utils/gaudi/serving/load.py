@@ -20,10 +20,12 @@ _NAMES = {
     "generation_tokens_total": "generated",
     "num_preemptions_total": "preemptions",
 }
-_LINE = re.compile(rf"^vllm:({'|'.join(_NAMES)})(?:\{{[^}}]*\}})? (\S+)$", re.MULTILINE)
+# Of one line, and bounded: the text comes from a container, and a search must not grow with its square.
+_LABELS = r"[^}\n]{0,4096}"
+_LINE = re.compile(rf"^vllm:({'|'.join(_NAMES)})(?:\{{{_LABELS}\}})? (\S+)$", re.MULTILINE)
 # Finished requests, a counter for each reason (labelname_finish_reason in vllm/engine/metrics.py of every fork, and
 # vllm/v1/metrics/loggers.py). "length": the limit of the request, or of the server.
-_ENDED = re.compile(r"^vllm:request_success_total\{([^}]*)\} (\S+)$", re.MULTILINE)
+_ENDED = re.compile(rf"^vllm:request_success_total\{{({_LABELS})\}} (\S+)$", re.MULTILINE)
 _CUT = 'finished_reason="length"'
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.command_line import hub_ids, options, words_of
+from ..base.command_line import hub_ids, options, unpickles, words_of
 from ..base.documents import parse
 from ..base.printable import printable
 from ..base.values import is_loopback, without_accounts
@@ -55,6 +55,9 @@ LOCAL_FILES = "--allowed-local-media-path"
 MEDIA_DOMAINS = "--allowed-media-domains"
 # Without this option, older releases write each request with its text to the log (vllm/engine/arg_utils.py).
 NO_LOG = "--disable-log-requests"
+# These releases write requests to the log only with this option, and have none to disable it.
+LOG = "--enable-log-requests"
+LOG_ON_REQUEST = ("1.23", "1.24", "1.24.1")
 # Options of which these values open nothing, and others may.
 HARMLESS_VALUES = {
     # A level. Anything else may name a class that the server loads.
@@ -137,10 +140,14 @@ def of_plan(plan: Mapping[str, Any]) -> Openness:
         host=host,
         port=port if host != _NODE and isinstance(port, int) else 0,
         paths=frozenset({*_switched_on(environment, MORE_PATHS), *(set(MORE_PATHS_BY_ARGUMENT) & given.keys())}),
-        trusted=frozenset({*_trusted(given, environment)}),
+        trusted=frozenset({*_trusted(given, environment), *(["pickled tensors"] if unpickles(plan) else [])}),
         # Nothing pins it, and the hub may send something else each time.
         fetched=frozenset(hub_ids(plan)),
-        logs_requests=NO_LOG not in given or f"--no-{NO_LOG[2:]}" in given,
+        logs_requests=(
+            LOG in given
+            if plan.get("release") in LOG_ON_REQUEST
+            else NO_LOG not in given or f"--no-{NO_LOG[2:]}" in given
+        ),
         media_domains=_media_domains(given),
         between_processes=frozenset(
             {*_not_local(environment), *([] if listen.get("closed_ports") else [_PORTS_NOT_CLOSED])}

@@ -148,8 +148,13 @@ def test_a_job_may_write_to_the_nearest_folder_that_is_there(tmp_path: Path) -> 
     assert not (tmp_path / "a" / "b").exists()
 
 
-def test_a_folder_directly_below_all_homes_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_work, "HOMES", (str(tmp_path),))
+@pytest.mark.parametrize("shared", ["HOMES", "OF_SYSTEM"])
+def test_a_folder_directly_below_those_of_others_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    """Work that may write to /var/lib may write what root runs."""
+    assert "/var/lib" in long_work.OF_SYSTEM
+    monkeypatch.setattr(long_work, shared, (str(tmp_path),))
     assert long_work.writable_folder(tmp_path / "models" / "x") == tmp_path / "models" / "x"
     assert (tmp_path / "models" / "x").is_dir()
 

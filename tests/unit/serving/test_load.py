@@ -43,6 +43,14 @@ vllm:request_success_created{engine="0",finished_reason="length",model_name="tin
     assert (odd.preemptions, odd.finished, odd.cut) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("labels", ['\nfinished_reason="length"', f'finished_reason="length",x="{"x" * 4096}"'])
+def test_labels_over_lines_and_endless_ones_are_none(labels: str) -> None:
+    """A container writes them; to look for their end in each following line takes time with the square of the text."""
+    found = read(f"{METRICS}vllm:request_success_total{{{labels}}} 2.0\n")
+    assert found is not None
+    assert (found.finished, found.cut) == (0, 0)
+
+
 def test_every_release_names_what_is_read(subtests: pytest.Subtests) -> None:
     for release in RELEASES:
         with subtests.test(release=release):

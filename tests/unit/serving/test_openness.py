@@ -197,6 +197,21 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
         # Without it these releases write each request to the log.
         ({**plan(), "arguments": ["vllm", "--disable_log_requests"]}, plan()),
         ({**plan(), "arguments": ["--disable-log-requests"]}, {**plan(), "arguments": ["--no-disable-log-requests"]}),
+        # Later ones write them only where they are asked to.
+        *(
+            ({**plan(), "arguments": [], "release": newer}, {**plan(), "arguments": [], "release": older})
+            for newer in ("1.23", "1.24", "1.24.1")
+            for older in ("1.18", "1.22", "")
+        ),
+        (
+            {**plan(), "arguments": [], "release": "1.24.1"},
+            {**plan(), "arguments": ["--enable-log-requests"], "release": "1.24.1"},
+        ),
+        # It runs what is in pickled tensors.
+        (
+            {**plan(), "arguments": ["--disable-log-requests"], "release": "1.22"},
+            {**plan(), "arguments": ["--disable-log-requests"], "release": "1.18"},
+        ),
         ({**plan(), "arguments": ["vllm", *DOMAINS[:2]]}, {**plan(), "arguments": ["vllm", *DOMAINS]}),
         ({**plan(), "arguments": ["vllm", *DOMAINS]}, {**plan(), "arguments": ["vllm", DOMAINS[0]]}),
         (
