@@ -62,7 +62,7 @@ ENGINE_DIED = re.compile(
 # exceptions.py and utils.py, v1/executor/multiproc_executor.py, v1/utils.py of 0.9 to 0.32. Ray: exceptions.py.
 WRAPPER = re.compile(
     r"See (?:the )?(?:stack ?trace|root cause)|[Ss]tack trace above|Inspect the stacktrace"
-    r"|^Traceback \(most recent call last\)|Engine(?:Core)? (?:process )?failed to start"
+    r"|Engine(?:Core)? (?:process )?failed to start"
     r"|Engine core initialization failed|WorkerProc initialization failed|Worker failed with error"
     r"|EngineDeadError|Engine loop (?:is not running|has died)|Engine process \(pid \d+\) died"
     r"|Background loop (?:has errored|is (?:not running|stopped))"
@@ -373,7 +373,10 @@ class ServerLog:
         error = not in_traceback and not minor and not line.text.startswith("    ")
         severe = not minor and (line.level in ("ERROR", "CRITICAL") or _LAST_WORDS.match(line.text))
         if severe and not line.text.startswith("   ") and not WRAPPER.search(line.text):
-            self.last_error, self.last_error_number = _quotable(line, served=self.served), self._number
+            self.last_error = _quotable(line, served=self.served)
+            # The head of a traceback that was cut off says nothing by itself.
+            if not line.text.startswith("Traceback "):
+                self.last_error_number = self._number
         if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
             for known, pattern in SIGNS:
                 if (known.id, error) not in self.telling and self._tells(pattern, line.text, stream):

@@ -17,7 +17,7 @@ from filter_plugins.driver_trouble import driver_before
 from tests.unit.host.modules import run_main
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.preflight.test_contracts import ROOT, load
-from tests.unit.preflight.test_templates import evaluate, fact_of, results, task_of
+from tests.unit.preflight.test_templates import evaluate, results, task_of
 
 OLD: dict[str, Any] = {"version": "1.21.3-57", "packages": {"habanalabs-dkms": "1.21.3-57"}, "modules": ["habanalabs"]}
 NEW: dict[str, Any] = {"version": "1.22.2-32", "packages": {"habanalabs-dkms": "1.22.2-32"}, "modules": ["habanalabs"]}
@@ -62,9 +62,14 @@ def test_driver_and_running_instances_are_written_down(node: Path) -> None:
 
 def test_the_record_is_where_it_is_looked_for_and_only_root_reads_it() -> None:
     (file,) = task_of("gaudi_driver", "replace", "Write down what")["node_files"]["files"]
-    given = {fact_of("gaudi_driver", "replace", "Know what driver"): {"driver": OLD, "plans": {}}}
+    reads = task_of("gaudi_driver", "replace", "Read what an earlier run")["register"]
+    given = {
+        reads: {"report": {"driver_before": {"text": None}, "plans": {"plans": {}}}},
+        **results("gaudi_driver", gaudi_driver_info={"present": OLD, "state": "right"}),
+    }
     assert evaluate("gaudi_driver", file["path"]) == paths.DRIVER_BEFORE
-    assert (evaluate("gaudi_driver", file["secret"], **given), file["mode"]) == (as_text(*given.values()), "0600")
+    written = evaluate("gaudi_driver", file["secret"], **given)
+    assert (written, file["mode"]) == (as_text({"driver": OLD, "plans": {}}), "0600")
 
 
 def test_what_a_run_wrote_that_was_cut_off_counts(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +138,8 @@ def test_packages_are_kept_before_anything_is_stopped() -> None:
         "Refuse what the repositories do not offer",
         "Keep the packages that are there (Debian, Ubuntu)",
         "Read what an earlier run wrote down, and the plans of instances",
-        "Know what driver and instances are",
         "Write down what driver and instances are",
+        "Know what driver and instances are",
     ]
     assert [task["name"].partition("| ")[2] for task in change["block"]] == [
         "Ensure our instances are stopped",
