@@ -50,7 +50,7 @@ def driver_trouble(
 
 
 def driver_before(result: Mapping[str, object], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what driver and instances are before a change, or fail where nobody can know.
+    """Return what driver and instances are before a change, or fail where the record is damaged.
 
     result: of node_report. found: what gaudi_driver_info returned.
     """

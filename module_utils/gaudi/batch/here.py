@@ -23,7 +23,7 @@ def here(
     """Return which instances serve a model, and what else there is. Raises Refusal for a report of another form.
 
     report: the parts instances and plans. earlier: what batch_answers says of the batch's folder. model: the name that
-    it is served under. own: the instance that is started for this batch where nobody serves the model. again: whether
+    it is served under. own: the instance that is started for this batch where none serves the model. again: whether
     earlier answers do not count.
 
     instances: those that serve the model, or start to, sorted; only the own one if it is among them, or if every

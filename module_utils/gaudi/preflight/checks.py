@@ -336,18 +336,18 @@ def overlaps(
     others: the other plans of this run, and all that are on the node: their servers may still run. real: gives a path
     without links. Two servers may write to one directory.
     """
+    root = real(weights_root)
     used = [
-        (str(each.get("instance")), mount)
+        (str(each.get("instance")), mount, real(mount["source"]))
         for each in (plan, *others)
         for mount in each.get("container", {}).get("mounts", [])
     ]
     found = []
     for mount in plan["container"].get("mounts", []):
         path, read_only = real(mount["source"]), mount["read_only"]
-        if not read_only and is_below(real(weights_root), path):
+        if not read_only and is_below(root, path):
             found.append((mount["source"], "", weights_root))
-        for name, other in used:
-            apart = real(other["source"])
+        for name, other, apart in used:
             nested = is_below(apart, path) or is_below(path, apart)
             if nested and not (read_only and other["read_only"]) and (apart != path or read_only != other["read_only"]):
                 found.append((mount["source"], name, other["source"]))
