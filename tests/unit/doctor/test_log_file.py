@@ -1786,7 +1786,7 @@ def test_what_crashes_below_an_error_of_a_client_is_read() -> None:
 )
 def test_a_log_of_long_lines_has_an_end(first: str, unit: str) -> None:
     """Each of these lines took seconds."""
-    assert explained("\n".join([first, *[f"x{unit * 1900}" for _ in range(400)]])).id
+    assert explained("\n".join([first, *[f"x{unit * 1900}" for _ in range(2000)]])).id
 
 
 def test_what_follows_a_private_key_is_read() -> None:
