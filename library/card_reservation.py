@@ -171,14 +171,14 @@ def write_file(text: str) -> None:
     write_text(path, text, mode=0o600)
 
 
-def decide(module: AnsibleModule, before: decisions.Reservations) -> decisions.Reservations:
-    """Return the new reservations; ends the module if they are refused."""
-    instance, cards, state = (module.params[name] for name in ("instance", "cards", "state"))
+def decide(
+    module: AnsibleModule, before: decisions.Reservations, topology: dict[str, Any] | None
+) -> decisions.Reservations:
+    """Return the new reservations, without a topology those without the instance's; ends the module if refused."""
+    instance, cards, leaving = (module.params[name] for name in ("instance", "cards", "given_up_by"))
     try:
-        decisions.check_request(instance, cards, state)
-        if state == "absent":
+        if topology is None:
             return decisions.free(before, instance)
-        topology, leaving = read_topology(module, links=False), module.params["given_up_by"]
         return decisions.reserve(before, instance, cards, topology, now(), leaving, module.check_mode)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id, reservations=before)
@@ -194,9 +194,12 @@ def main() -> None:
             "Run the task with become: true."
         )
     try:
+        decisions.check_request(*(module.params[name] for name in ("instance", "cards", "state")))
+        # Before the lock, which is held for less than a second: on a busy node hl-smi and /proc take several.
+        topology = read_topology(module, links=False) if module.params["state"] == "present" else None
         with turn(STATE, module.check_mode):
             text, before, damaged = read_file(module)
-            after = decide(module, before)
+            after = decide(module, before, topology)
             # A damaged file is rewritten, whatever the request.
             changed = after != before or damaged
             new_text = decisions.render_reservations(after) if changed else text
