@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.refusal import Refusal
-from ..serving.plan import OWN_DIRECTORIES, Plan
+from ..serving.plan import OFFLINE, OWN_DIRECTORIES, Plan
 from .figures import MOST_STEPS
 
 SCHEMA = 1
@@ -222,7 +222,7 @@ def _container(read: Plan) -> dict[str, Any]:
         "pids": box.get("pids"),
         "tmpfs": box["tmpfs"],
         "mounts": kept,
-        "environment": {**box.get("environment", {}), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", **_DIRECT},
+        "environment": {**box.get("environment", {}), **dict.fromkeys(OFFLINE, "1"), **read.no_code, **_DIRECT},
         "working_directory": "/tmp",  # noqa: S108 - a tmpfs of the container's own
     }
 

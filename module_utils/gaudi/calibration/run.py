@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..base.command_line import runs_code
 from ..base.measured import MEASURED, measured_files
 from ..base.places import is_below
 from ..base.refusal import Refusal
@@ -25,6 +26,14 @@ FIXED_PROMPTS = 512
 OWN = ".gaudi-serving"
 # Subfolder of an unfinished measurement that the tool writes to.
 WRITTEN = "measured"
+
+# Where transformers would copy code of the weights to and run it. Both vendor flows have trust_remote_code=True written
+# in them, so that their workers make this package; a device in the place of its only subpackage keeps it empty.
+NO_CODE = "/run/gaudi-serving/trust_remote_code_is_off"
+NO_CODE_MOUNTS = tuple(
+    {"source": "/dev/null", "target": f"{NO_CODE}/{name}", "read_only": True}
+    for name in ("__init__.py", "transformers_modules")
+)
 
 # Variables of a plan that only concern serving: warm-up, caches, quantisation.
 SERVING_ONLY = re.compile(
@@ -134,6 +143,7 @@ def _container(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
         # The tool may only write here; it cannot change the files that this project reads and writes.
         {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
         *run["mounts"],
+        *(() if runs_code(plan) else NO_CODE_MOUNTS),
     ]
     return {
         # The instance's own name, so that its own reservation and the container of an interrupted run do not block it.
@@ -160,6 +170,8 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
         for name, value in {**plan["environment"], **plan["container"]["environment"]}.items()
         if not SERVING_ONLY.fullmatch(name)
     }
+    if not runs_code(plan):
+        kept["HF_MODULES_CACHE"] = NO_CODE
     # A local data set needs no hub access.
     if options.dataset:
         kept.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

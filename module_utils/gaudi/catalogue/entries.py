@@ -484,8 +484,9 @@ class ReleaseEntry:
     ``model_types`` are what the server has classes of its own for, listed like the arguments;
     ``multimodal_architectures`` are those of them for pictures, films and sounds, empty where nobody read them;
     ``refused_architectures`` are classes that its registry names and that end the server on these cards, each with the
-    reason; ``unverified_architectures`` are those that only vLLM's Transformers backend takes; ``build`` is how its
-    image is built, None where the file says no way.
+    reason; ``unverified_architectures`` are those that only vLLM's Transformers backend takes; ``code_architectures``
+    are classes of the release's own that run code of the weights, whatever --trust-remote-code says; ``build`` is how
+    its image is built, None where the file says no way.
     """
 
     name: str
@@ -508,6 +509,7 @@ class ReleaseEntry:
     multimodal_architectures: frozenset[str] = frozenset()
     refused_architectures: Mapping[str, str] = field(default_factory=dict)
     unverified_architectures: Mapping[str, str] = field(default_factory=dict)
+    code_architectures: frozenset[str] = frozenset()
     build: ImageBuild | None = None
     # URL paths that the server answers, sorted.
     paths: tuple[str, ...] = ()
@@ -543,6 +545,7 @@ class ReleaseEntry:
         "multimodal_architectures",
         "refused_architectures",
         "unverified_architectures",
+        "code_architectures",
         "build",
         "paths",
         "typed_arguments",
@@ -607,6 +610,7 @@ class ReleaseEntry:
             unverified_architectures=reasons(
                 reader.mapping("unverified_architectures"), f"{where}: unverified_architectures"
             ),
+            code_architectures=flat(reader.mapping("code_architectures"), f"{where}: code_architectures"),
             build=ImageBuild.from_mapping(reader.raw("build"), f"{where}: build") if reader.has("build") else None,
             paths=tuple(sorted(flat(reader.mapping("paths"), f"{where}: paths"))),
             typed_arguments=options,

@@ -420,7 +420,8 @@ FAULTS = (
         "The folder of the weights has code of its own, and the server was not told to run it.",
         "Read the code, then set trust_remote_code in the request; or serve a model without code.",
         "transformers/dynamic_module_utils.py",
-        signs=r"contains custom code which must be executed|(?:[Pp]lease pass|\bset) .{0,40}trust_remote_code=True",
+        signs=r"contains custom code which must be executed|(?:[Pp]lease pass|\bset) .{0,40}trust_remote_code=True"
+        r"|Not a directory: '/[\w./-]{1,40}/trust_remote_code_is_off",
         example="ValueError: The repository for /models/x contains custom code which must be executed to "
         "correctly load the model.",
     ),

@@ -14,14 +14,24 @@ from ..rules.draft import Draft
 ALONE = "Serve the model that they name, with a speculator in the option speculative_config"
 
 
-def lacking(code: Code, release: ReleaseEntry) -> str | None:
-    """Return what the release's server has no class of its own for; None if it has all classes."""
+def needing(code: Code, release: ReleaseEntry) -> str | None:
+    """Return why the release's server needs the code of the weights, as a clause; None if it does without."""
+    running = sorted(release.code_architectures.intersection(code.architectures))
+    if running:
+        return f"release {release.name} runs code that comes with the weights for the architecture {some(running)}"
+    if not code.files:
+        return None
     missing = []
     if code.model_type not in release.model_types:
         missing.append(f"model_type {shown(code.model_type)}")
     if not release.architectures.intersection(code.architectures):
         missing.append(f"the architecture {some(code.architectures) or '(none is named)'}")
-    return " and ".join(missing) or None
+    if not missing:
+        return None
+    return (
+        f"config.json of the weights has auto_map ({some(code.files)}), and release {release.name} has no class of its "
+        f"own for {' and '.join(missing)}"
+    )
 
 
 def may_run_code(request: InstanceRequest, entry: ModelEntry | None) -> bool:
@@ -79,15 +89,9 @@ def check_code(
         has_code=has_code,
         runs_code=has_code and may_run_code(request, entry),
     )
-    if not code.files:
+    seen = needing(code, release)
+    if seen is None:
         return
-    missing = lacking(code, release)
-    if missing is None:
-        return
-    seen = (
-        f"config.json of the weights has auto_map ({some(code.files)}), and release {release.name} "
-        f"has no class of its own for {missing}"
-    )
     if request.trust_remote_code is False:
         raise Refusal(
             "remote_code_forbidden",

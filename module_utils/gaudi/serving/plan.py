@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
-from ..base.command_line import hub_ids
+from ..base.command_line import hub_ids, runs_code
 from .closed_ports import ClosedPorts
 from .last_start import sized_by
 
@@ -33,6 +33,14 @@ AT_START = (LABELS, LOG_OPTIONS, DEVICES)
 
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 """Variables with which a server's libraries fetch nothing from a hub (huggingface_hub/constants.py, transformers)."""
+
+NO_CODE = {"HF_MODULES_CACHE": "/dev/null/trust_remote_code_is_off"}
+"""Variables with which transformers cannot run Python files of weights, and says why.
+
+It copies such a file there before it runs it (create_dynamic_module of transformers/dynamic_module_utils.py), and a
+device has no directories. Some classes of vLLM ask for such code whatever --trust-remote-code says (models/kimi_k25.py
+of 0.17.1, models/llava_onevision2.py of 0.26.0). Without that option nothing else is written there.
+"""
 
 RECIPES = "PT_HPU_RECIPE_CACHE_CONFIG"
 """Its first field is the directory of compiled recipes, which an option of a request stands for."""
@@ -85,6 +93,8 @@ class Plan:
     sized_by: str = ""
     # Whether the server is started with the variables of OFFLINE.
     offline: bool = False
+    # What keeps the server from code that comes with its weights; empty where it may run it.
+    no_code: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Plan:
@@ -115,6 +125,7 @@ class Plan:
                 graphs=int((document.get("buckets") or {}).get("graphs") or 0),
                 sized_by=sized_by(document),
                 offline=kept_offline(document),
+                no_code=kept_from_code(document),
             )
             plan.check_guard()
             return plan
@@ -185,6 +196,11 @@ def kept_offline(plan: Mapping[str, Any]) -> bool:
     return not hub_ids(plan) and not own.keys() & set(OFFLINE)
 
 
+def kept_from_code(plan: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the variables that keep a plan's server from code of its weights; {} where it may run that code."""
+    return {} if runs_code(plan) else NO_CODE
+
+
 def recipe_directory(plan: Mapping[str, Any]) -> str:
     """Return the node's directory for an instance's compiled recipes; "" if they are lost with the container."""
     inside = str(plan.get("environment", {}).get(RECIPES, "")).partition(",")[0]
@@ -245,7 +261,8 @@ def container_command(
     """Return the argument vector of docker run; no shell interprets it.
 
     Everything in it is from the plan, or named by the plan's ``at_start``, but for the variables of OFFLINE and
-    NO_CORE_DUMPS: a plan from before them would differ from a new one, and its instance restart at an upgrade.
+    NO_CODE, and NO_CORE_DUMPS: a plan from before them would differ from a new one, and its instance restart at an
+    upgrade.
     """
     box = plan.container
     added = {
@@ -278,6 +295,8 @@ def container_command(
     command += ["--env-file", env_file]
     for name in OFFLINE if plan.offline else ():
         command += ["--env", f"{name}=1"]
+    for name, value in plan.no_code.items():
+        command += ["--env", f"{name}={value}"]
     for name in plan.at_start:
         command += added[name]
     return [*command, *NO_ENTRY_POINT, plan.image, *plan.command]

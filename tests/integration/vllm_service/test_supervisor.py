@@ -143,7 +143,8 @@ def test_the_container_is_run_as_planned(node: SupervisedNode) -> None:
         "--ulimit core=0:0 --ulimit nofile=1048576:1048576",
         f"--mount type=bind,source={weights},target={weights},readonly",
         "--label gaudi-serving.instance=tiny --label gaudi-serving.plan=",
-        f"--env-file {node.instances / 'environment'} --env HF_HUB_OFFLINE=1 --env TRANSFORMERS_OFFLINE=1 --label",
+        f"--env-file {node.instances / 'environment'} --env HF_HUB_OFFLINE=1 --env TRANSFORMERS_OFFLINE=1 "
+        "--env HF_MODULES_CACHE=/dev/null/trust_remote_code_is_off --label",
         "--log-driver local --log-opt max-size=20m --log-opt max-file=2 --env HABANA_VISIBLE_DEVICES=3,5",
         # A ready-made image has an entry point of its own.
         "--entrypoint  registry/image:1 numactl",

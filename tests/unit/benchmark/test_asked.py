@@ -90,6 +90,7 @@ def test_the_container_has_the_walls_of_the_servers_and_no_card() -> None:
     assert container["mounts"] == [weights]
     assert (container["network"], container["pids"]) == (box["network"], box["pids"])
     assert container["environment"]["HF_HUB_OFFLINE"] == "1"
+    assert container["environment"]["HF_MODULES_CACHE"].startswith("/dev/null/")
     # Docker gives each container the proxies of root's ~/.docker/config.json, but for variables that it is told.
     assert {container["environment"][name] for name in ("no_proxy", "NO_PROXY")} == {"*"}
     assert "runtime" not in container

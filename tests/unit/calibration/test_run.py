@@ -157,6 +157,21 @@ def test_a_data_set_of_the_site_stands_where_the_hubs_name_is_looked_for() -> No
     assert "HF_HUB_OFFLINE" not in coder()["environment"]
 
 
+@pytest.mark.parametrize(("model", "options"), [(CODER, {}), ("qwen3-8b", {"dtype": "fp8", "tensor_parallel_size": 2})])
+def test_a_tool_that_trusts_every_code_runs_only_what_the_plan_allows(model: str, options: dict[str, Any]) -> None:
+    """Both of the vendor's flows pass trust_remote_code=True, whatever they measure."""
+    kept = "/run/gaudi-serving/trust_remote_code_is_off"
+    document = calibration.describe(plan(model, "1.22", **options), OPTIONS)
+    assert document["environment"]["HF_MODULES_CACHE"] == kept
+    # Workers make the package; what they would copy a model's code to is no directory.
+    assert [mounts(document)[f"{kept}/{name}"] for name in ("__init__.py", "transformers_modules")] == [
+        ("/dev/null", True)
+    ] * 2
+    trusting = calibration.describe(plan(model, "1.22", trust_remote_code=True, **options), OPTIONS)
+    assert "HF_MODULES_CACHE" not in trusting["environment"]
+    assert not [target for target in mounts(trusting) if target.startswith(kept)]
+
+
 def test_the_container_is_confined_as_the_plans_is() -> None:
     box = coder()["container"]
     assert box["name"] == f"vllm-calibrate-{CODER}"

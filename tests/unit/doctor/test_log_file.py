@@ -293,6 +293,16 @@ NEIGHBOURS = [
         "ValueError: Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
         "code-not-trusted",
     ),
+    # Whatever the option is, some classes of vLLM ask for the code.
+    (
+        "NotADirectoryError: [Errno 20] Not a directory: '/dev/null/trust_remote_code_is_off'",
+        "code-not-trusted",
+    ),
+    (
+        "NotADirectoryError: [Errno 20] Not a directory: "
+        "'/run/gaudi-serving/trust_remote_code_is_off/transformers_modules/Own'",
+        "code-not-trusted",
+    ),
     # Calibration.
     (
         "TypeError: PatchedVLLMKVCache.forward() missing 2 required positional arguments: 'a' and 'b'",

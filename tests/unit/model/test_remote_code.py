@@ -87,6 +87,26 @@ def test_code_that_nobody_spoke_of_is_refused_by_its_option(release: str) -> Non
     sentence(*words, "StrangeForCausalLM", "set trust_remote_code to true", release=release, files=lying(STRANGE))
 
 
+@pytest.mark.parametrize(
+    ("release", "name"),
+    [
+        ("1.23", "KimiK25ForConditionalGeneration"),
+        ("1.23", "Llama_Nemotron_Nano_VL"),
+        ("1.24.1", "LlavaOnevision2ForConditionalGeneration"),
+    ],
+)
+@pytest.mark.parametrize("code", [{}, {"auto_map": STRANGE["auto_map"]}])
+def test_a_class_of_the_release_that_runs_code_of_the_weights_needs_permission(
+    release: str, name: str, code: dict[str, Any]
+) -> None:
+    files = lying({"model_type": "llama", "architectures": [name], **code})
+    undecided = plan(release, files=files)
+    assert undecided["refused_id"] == "remote_code_undecided"
+    assert f"{release} runs code that comes with the weights for the architecture '{name}'" in undecided["refused"]
+    assert plan(release, files=files, trust_remote_code=False)["refused_id"] == "remote_code_forbidden"
+    assert FLAG in plan(release, files=files, trust_remote_code=True)["arguments"]
+
+
 def test_what_a_request_says_counts() -> None:
     yes = plan(files=lying(STRANGE), trust_remote_code=True)
     assert FLAG in yes["arguments"]

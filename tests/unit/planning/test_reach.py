@@ -145,8 +145,8 @@ def test_several_models_on_a_card_have_the_guard_as_well() -> None:
 
 @pytest.mark.parametrize("guarded", [False, True])
 def test_what_is_run_is_the_plans_or_named_by_it(guarded: bool) -> None:
-    """Nothing else is added at the start, where the plan itself says whether a hub is asked."""
-    document = plan(guarded=guarded, extra_environment={"HF_HUB_OFFLINE": "1"})
+    """Nothing else is added at the start, where the plan itself says whether a hub is asked and what code runs."""
+    document = plan(guarded=guarded, extra_environment={"HF_HUB_OFFLINE": "1"}, trust_remote_code=True)
     run = container_command(Plan.from_document(document), "d" * 64, [5, 3], "/env", "/root")
     without = {**document, "container": {**document["container"], "at_start": []}}
     if guarded:
@@ -202,6 +202,19 @@ def test_a_server_whose_plan_names_something_of_a_hub_may_fetch_it(words: list[s
     assert not has_offline({**document, "arguments": [*document["arguments"], *words]})
     own = [word.replace("owner/name", "/data/models/Own") for word in words]
     assert has_offline({**document, "arguments": [*document["arguments"], *own]})
+
+
+def test_a_server_that_may_run_no_code_of_its_weights_cannot_whatever_their_class_asks_for() -> None:
+    def modules(document: dict[str, Any]) -> list[str]:
+        run = container_command(Plan.from_document(document), "d" * 64, [0], "/env", None)
+        return [word for word in run[: run.index("--entrypoint")] if word.startswith("HF_MODULES_CACHE=")]
+
+    document = plan()
+    assert modules(document) == ["HF_MODULES_CACHE=/dev/null/trust_remote_code_is_off"]
+    # What the site sets is in the environment file, which counts less.
+    assert modules(plan(extra_environment={"HF_MODULES_CACHE": "/run/gaudi-serving/home/modules"})) == modules(document)
+    assert modules({**document, "arguments": [*document["arguments"], "--trust_remote_code"]}) == []
+    assert "HF_MODULES_CACHE" not in json.dumps(document)
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
