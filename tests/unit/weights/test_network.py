@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import json
 import os
 import re
+import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import KINDS
-from gaudi_weights import fetch
+from gaudi_weights import fetch, network, transfer
 from gaudi_weights import request as request_module
+from gaudi_weights.model import RemoteFile, SourceFailure
 from gaudi_weights.progress import TransferProgress
 
 from simulator.hub import git, proxy
@@ -446,3 +451,40 @@ class TestMessages:
         assert ended == 1
         assert f"answers {status}" in said
         assert "Bandwidth used up" in said
+
+
+@contextmanager
+def endless(first: bytes) -> Iterator[str]:
+    """A hub that answers each request with these lines, and goes on with a body that does not end."""
+
+    def serve(listener: socket.socket) -> None:
+        while listener.fileno() >= 0:
+            with contextlib.suppress(OSError), listener.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 " + first + b"\r\nTransfer-Encoding: chunked\r\n\r\n")
+                while True:
+                    connection.sendall(b"1\r\nx\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/file"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_the_body_of_a_redirect_is_not_waited_for(tmp_path: Path) -> None:
+    """It never ends here, so that reading it would not either."""
+    hub = request_module.HubSource("hub", "http://127.0.0.1:9", "a/b", "main", None, None)
+    moving = transfer.Transfer(network.Connections(hub, 1), transfer.RateLimit(0), LeapingClock(), patience=1)
+    redirect = b"302 Found\r\nLocation: http://127.0.0.1:9/file"
+    with endless(redirect) as address, pytest.raises(SourceFailure, match="refused"):
+        moving.fetch(RemoteFile("x", 1), lambda _: transfer.FileLocation(address, {}), tmp_path, lambda _: None)
+
+
+def test_an_answer_that_does_not_end_is_read_for_a_time_and_up_to_a_size() -> None:
+    for most, seconds in ((10, 3600.0), (1 << 40, 0.2)):
+        with endless(b"500 Broken") as address:
+            response = urllib3.PoolManager().request("GET", address, preload_content=False)
+            assert network.start_of(response, most, seconds)[:10] == b"x" * 10
+            response.close()

@@ -24,7 +24,7 @@ from gaudi.weights import answers
 
 from .hubs import Hub
 from .model import RemoteFile, SourceFailure
-from .network import Connections, bundle, secrets_of
+from .network import Connections, bundle, secrets_of, start_of
 from .request import HubSource
 from .rsync import Limit, beginning, limited
 from .transfer import CONNECT_SECONDS, OK, SILENCE_SECONDS, FileLocation, address, origin
@@ -145,7 +145,7 @@ class Git(Hub):
         if response.status != OK:
             raise self.pool.refusal(response, url, elsewhere=False)
         try:
-            text = response.read(MOST_ANSWERED + 1)
+            text = start_of(response, MOST_ANSWERED + 1)
             if len(text) > MOST_ANSWERED:
                 raise ValueError(f"more than {MOST_ANSWERED} bytes")
             answer: dict[str, Any] = json.loads(text)["objects"][0]

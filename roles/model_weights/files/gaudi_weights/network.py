@@ -25,6 +25,8 @@ from .request import HubSource
 
 # Where systems keep the bundle of their trust store, if Python's own path has none.
 BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
+# Seconds for a whole answer that is no file: a source may send it a byte at a time.
+ANSWER_SECONDS = 60.0
 # OpenSSL's codes (x509_vfy.h): issuers that are not trusted, times, names.
 UNTRUSTED = {2, 18, 19, 20, 21, 24, 27}
 TIMES = {9: "is not valid yet", 10: "has expired"}
@@ -104,13 +106,21 @@ class Connections:
     def body(response: urllib3.BaseHTTPResponse) -> bytes:
         """As much of an answer as may hold a message."""
         try:
-            return response.read(answers.MOST_READ)
+            return start_of(response, answers.MOST_READ)
         except (urllib3.exceptions.HTTPError, OSError):
             return b""  # the message is missing then, not the status
 
     def refusal(self, response: urllib3.BaseHTTPResponse, url: str, elsewhere: bool) -> SourceFailure:
         """What a refusing answer means; elsewhere: whether it came after a redirect to another host."""
         return refused(response.status, response.headers, self.body(response), self.source, url, elsewhere=elsewhere)
+
+
+def start_of(response: urllib3.BaseHTTPResponse, most: int, seconds: float = ANSWER_SECONDS) -> bytes:
+    """At least the first ``most`` bytes of an answer if it has them, and less of one that takes longer than seconds."""
+    until, came = time.monotonic() + seconds, b""
+    while len(came) < most and time.monotonic() < until and (block := response.read1(most - len(came))):
+        came += block
+    return came
 
 
 def account_of(proxy: str) -> dict[str, str]:

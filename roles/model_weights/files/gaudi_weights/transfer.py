@@ -243,7 +243,8 @@ class Transfer:
             location = response.get_redirect_location()
             if not location:
                 break
-            response.drain_conn()
+            # Its body is nothing to wait for: a connection is made anew for less.
+            response.close()
             if way := place.instead(response.headers):
                 with contextlib.closing(way(start)) as blocks:
                     yield blocks, start

@@ -30,6 +30,7 @@ from typing import Any
 import urllib3
 
 from .model import SourceFailure, first_line
+from .network import start_of
 from .transfer import BLOCK, CONNECT_SECONDS, SILENCE_SECONDS, SourceClient, origin
 
 # Files at once. Each holds a piece of up to 64 MB, and the library asks for the next one meanwhile.
@@ -99,13 +100,10 @@ class Storage:
     def _access(self, renew: str, headers: dict[str, str]) -> Access:
         """Ask the hub."""
         timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=CONNECT_SECONDS)
-        until = time.monotonic() + 2 * CONNECT_SECONDS
         try:
             response = self.pool.request("GET", renew, headers=headers, preload_content=False, timeout=timeout)
             try:
-                said = b""
-                while (block := response.read1(ANSWER)) and len(said) < ANSWER and time.monotonic() < until:
-                    said += block
+                said = start_of(response, ANSWER, 2 * CONNECT_SECONDS)
             finally:
                 response.close()
             content = json.loads(said)
