@@ -75,7 +75,7 @@ def writable_folder(path: Path, make: bool = True) -> Path | None:
 def state(folder: Path) -> dict[str, Any]:
     """Return the state of a job's folder; {} if it never ran. A damaged state counts as interrupted."""
     try:
-        return read_json(folder / "state.json", _STATE) or {}
+        return read_json(folder / "state.json", _STATE, place=folder) or {}
     except Damaged as damage:
         return {"state": "interrupted", "message": f"{damage}; run it again, which continues the work"}
 
@@ -83,7 +83,7 @@ def state(folder: Path) -> dict[str, Any]:
 def progress(folder: Path) -> dict[str, Any]:
     """Return the work's progress; {} if it has not reported any."""
     try:
-        return read_json(folder / "progress.json") or {}
+        return read_json(folder / "progress.json", place=folder) or {}
     except Damaged as damage:
         return {"message": str(damage)}
 
@@ -91,7 +91,7 @@ def progress(folder: Path) -> dict[str, Any]:
 def digest(folder: Path) -> str | None:
     """What the job was started with, as one digest; None if that is unknown, so that it is started again."""
     try:
-        described = read_json(folder / "job.json", {"digest": str})
+        described = read_json(folder / "job.json", {"digest": str}, place=folder)
     except Damaged:
         return None
     return None if described is None else str(described["digest"])

@@ -95,7 +95,7 @@ def durations() -> str:
     rows = []
     for folder in sorted(JOBS.iterdir()) if JOBS.is_dir() else ():
         with contextlib.suppress(Damaged):
-            state = read_json(folder / "state.json", _OF_JOBS) or {}
+            state = read_json(folder / "state.json", _OF_JOBS, place=folder) or {}
             parts = [str(state.get(name, "unknown")) for name in ("state", "started", "ended")]
             rows.append(f"{' '.join(parts)} {folder.name}\n")
     return "".join(rows) or "The node has no jobs.\n"

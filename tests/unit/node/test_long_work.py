@@ -45,6 +45,20 @@ def test_progress_is_roots_alone(job: Path) -> None:
     long_work.tell_progress(None, {"phase": "list"})
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_work_leaves_in_the_place_of_a_file_is_not_followed(job: Path, kind: str, tmp_path: Path) -> None:
+    """Work on hostile data may write to its own folder, and root's modules read there."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "secret.json").write_text('{"digest": "hunter2", "state": "done", "message": "hunter2"}')
+    for name in ("progress.json", "state.json", "job.json"):
+        if kind == "link":
+            (folder / name).symlink_to(tmp_path / "secret.json")
+        else:
+            os.mkfifo(folder / name)
+    assert "hunter2" not in json.dumps([long_work.progress(folder), long_work.state(folder), long_work.digest(folder)])
+
+
 def test_the_modes_are_those_of_the_table(job: Path) -> None:
     long_work.tell_result({})
     long_work.tell_progress(long_work.progress_file(), {})
