@@ -55,7 +55,10 @@ MASKED = "(taken out)"
 CUT = "(cut)"
 NOT_SHOWN = "(set, not shown)"
 
-_NAMES = r"token(?![a-z])|(?:api|access|auth|hf|hub)[_-]?tokens|secret|passw|passphrase|credential|authorization|cookie"
+_NAMES = (
+    r"token(?![a-z])|(?:api|access|auth|hf|hub)[_-]?tokens|secret|passw|passphrase|credential|authorization|cookie"
+    r"|(?:account|private)[_-]?key"
+)
 # pass, pwd, ... are parts of many words, so they count at the end of a name only. max_num_batched_tokens is no secret.
 _SECRET_NAME = re.compile(rf"{_NAMES}|apikey|(?:^|[_-])(?:keys?|pass|pwd|pat|sas|sig|auth)$", re.IGNORECASE)
 _SECRET_WORD = re.compile(rf"{_NAMES}|api[_-]?key|[_-](?:pass|pwd|pat|sas|sig|auth)(?![\w-])", re.IGNORECASE)
@@ -70,6 +73,8 @@ _ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"}}]+")
 _BEGUN = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*$")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
+# An option of a server that takes several values.
+_KEYS = re.compile(r"(--api[_-]key[\s,]+)[^\s-]\S*(?:[ \t]+[^\s-]\S*)+")
 
 
 def _without_account(address: re.Match[str]) -> str:
@@ -112,6 +117,8 @@ _FORMS = (
         rf"\1{MASKED}",
     ),
     (re.compile(r"(\bsshpass -p ?)\S+"), rf"\1{MASKED}"),
+    # docker login -p WORD, and a line of .netrc.
+    (re.compile(r"(\blogin\b[^\n]{0,200}? (?:-p|password) )\S+"), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"), MASKED),
     (re.compile(r"(?<![\w-])(?:ssh-[a-z0-9-]{2,20}|ecdsa-sha2-[a-z0-9-]{2,20}) AAAA[\w+/=]+(?: \S+@\S+)?"), MASKED),
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), MASKED),
@@ -218,6 +225,7 @@ def _plain(text: str) -> str:
     for pattern, instead in _ADDRESSES:
         text = pattern.sub(instead, text)
     text = _without_values(text, _ASSIGNED, _ASSIGNED_VALUE, lambda word: word)
+    text = _KEYS.sub(rf"\1{MASKED}", text)
     text = _without_values(text, _OPTION, _OPTION_VALUE, lambda word: word.partition("--")[2])
     for pattern, instead in _FORMS:
         text = pattern.sub(instead, text)

@@ -129,6 +129,12 @@ def test_a_secret_in_a_document_is_taken_out(document: object) -> None:
         f'said "{{\\"token\\": \\"{HIDDEN}\\"}}"',
         f'"auth-token":\n\n    "{HIDDEN}",',
         f"password:\n  {HIDDEN}",
+        f"error: unrecognized arguments: --enable-foo --api-key first-key {HIDDEN}",
+        f"vllm serve --api-key first-key {HIDDEN} --port 8000",
+        f"DefaultEndpointsProtocol=https;AccountKey={HIDDEN}==",
+        f"private_key = {HIDDEN}",
+        f"docker login -u carol -p {HIDDEN}",
+        f"machine nexus.corp.zone login carol password {HIDDEN}",
     ],
 )
 def test_a_secret_in_a_line_is_taken_out(line: str) -> None:
