@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,18 @@ from ansible.module_utils.gaudi.calibration import run
 
 
 def calibration_document(
-    plan: Mapping[str, Any], prompts: int | str, dataset: str, extension_directory: str
+    plan: Mapping[str, Any],
+    prompts: int | str,
+    dataset: str,
+    extension_directory: str,
+    sources: Sequence[Mapping[str, Any]],
+    weights_root: str,
+    require_pins: bool,
 ) -> dict[str, Any]:
     """Return the document of calibrate.py for a plan and the options of the role fp8_calibration."""
+    options = run.Options(int(prompts), dataset, extension_directory, sources, weights_root, require_pins)
     try:
-        return run.describe(plan, run.Options(int(prompts), dataset, extension_directory))
+        return run.describe(plan, options)
     except Refusal as refusal:
         raise AnsibleFilterError(refusal.message_with_id) from None
 

@@ -444,8 +444,8 @@ from ansible.module_utils.gaudi.preflight import checks, compatibility, driver_f
 from ansible.module_utils.gaudi.preflight import site as inventory
 from ansible.module_utils.gaudi.serving import keys as serving_keys
 from ansible.module_utils.gaudi.serving.plan import recipe_directory
-from ansible.module_utils.gaudi.weights import pin_file, source_plan
 from ansible.module_utils.gaudi.weights import record as weights
+from ansible.module_utils.gaudi.weights import source_plan
 from ansible.module_utils.parsing.convert_bool import boolean
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -935,11 +935,9 @@ def look_at_code(params: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str
     compared = runs_code(plan) or inventory.read(params["inventory"])[0].require_pins
     sources = params["source_plans"].get(plan["instance"], []) if compared else []
     return {
-        str(folder): pinned.not_as_pinned(folder, known.values(), written)
-        for source in sources
-        if not source["fetch"]["measured_cards"] and (known := pin_file.with_checksums(source["fetch"]["repositories"]))
-        for directory, written in source_plan.copied_folders(source).items()
-        if (folder := Path(params["weights_root"], directory)).is_dir()
+        known["folder"]: pinned.not_as_pinned(Path(known["folder"]), known["repositories"], known["written"])
+        for known in source_plan.pinned_folders(sources, params["weights_root"])
+        if Path(known["folder"]).is_dir()
     }
 
 

@@ -7,21 +7,24 @@ calibrate_model.sh of vllm-hpu-extension (71caa6e49). Not run on hardware.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.command_line import runs_code
+from ..base.command_line import runs_code, unpickles
 from ..base.measured import MEASURED, measured_files
 from ..base.places import is_below
 from ..base.refusal import Refusal
 from ..image.inside import INC_CALIBRATION_DIRECTORY, INC_CALIBRATION_PROGRAM
+from ..weights.source_plan import pinned_folders
 from . import quant_config
 
 # The data set of both vendor flows; a folder of this name in the working directory is used before the hub's.
 DATASET = "NeelNanda/pile-10k"
 # The number of prompts that calibrate_model.sh takes of a named data set, whatever -l says.
 FIXED_PROMPTS = 512
+# The end of the name of a data set that the tool unpickles, which runs what is in it.
+PICKLED = ".pkl"
 # Our own files in the folder of the measurements.
 OWN = ".gaudi-serving"
 # Subfolder of an unfinished measurement that the tool writes to.
@@ -66,6 +69,10 @@ class Options:
     prompts: int
     dataset: str
     extension_directory: str
+    # The source plans of the weights, the weights root, and whether the site requires pins.
+    sources: Sequence[Mapping[str, Any]] = ()
+    weights_root: str = ""
+    require_pins: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         )
     run = _tool(plan, options)
     place: OutputDirectory = run["place"]
-    cards = len(plan["modules"])
+    cards, weights = len(plan["modules"]), plan["requires"]["weights_path"]
     return {
         "schema": 1,
         "model": plan["served_model_name"],
@@ -101,7 +108,7 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "prompts": options.prompts,
         "dataset": options.dataset or DATASET,
         "tensor_parallel_size": cards,
-        "weights": plan["requires"]["weights_path"],
+        "weights": weights,
         "modules": [{"module_id": m["module_id"], "serial": m["serial"]} for m in plan["modules"]],
         "target": place.node,
         "expected": measured_files(place.prefix, cards),
@@ -109,6 +116,14 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "written": run["written"],
         "dump_stats_path": f"{place.container}/{place.prefix}",
         "files": run["files"],
+        # Paths whose content may become code in the container, and what pins it.
+        "guarded": [
+            *([weights] if runs_code(plan) or unpickles(plan) else []),
+            *([options.dataset] if options.dataset.endswith(PICKLED) else []),
+        ],
+        "pins": pinned_folders(options.sources, options.weights_root)
+        if runs_code(plan) or options.require_pins
+        else [],
         "environment": run["environment"],
         "container": _container(plan, run),
         "command": [*plan["cpu_binding"], *run["command"]],
@@ -192,7 +207,7 @@ def _hooks(plan: Mapping[str, Any], options: Options, weights: str) -> dict[str,
     place = OutputDirectory(node, container, MEASURED)
     cards = str(len(plan["modules"]))
     working = plan["container"]["working_directory"]
-    if options.dataset.endswith(".pkl"):
+    if options.dataset.endswith(PICKLED):
         raise Refusal(
             "dataset_pickled",
             f"{options.dataset}: this release's tool reads a folder of {DATASET}, not a pickled table.",
@@ -242,7 +257,7 @@ def _script(plan: Mapping[str, Any], options: Options, weights: str, device: str
             f"calibrate_model.sh names its result after the weights ({called}), but the plan looks for {name}. "
             "Leave quantization_config out.",
         )
-    pickled = options.dataset.endswith(".pkl")
+    pickled = options.dataset.endswith(PICKLED)
     if not pickled and options.prompts != FIXED_PROMPTS:
         raise Refusal(
             "prompts_fixed",

@@ -283,10 +283,11 @@ def refuse_writers(folder: Path) -> None:
 
 
 def refuse_writers_within(folder: Path) -> None:
-    """Refuse a folder whose content users other than root and the caller may write to, as refuse_writers does."""
+    """Refuse a folder or file that users other than root and the caller may change, as refuse_writers does."""
     ours = (0, os.geteuid())
     refuse_writers(folder)
-    for path, _is_folder in all_in(Path(os.path.realpath(folder))):
+    real = Path(os.path.realpath(folder))
+    for path in (real, *(inner for inner, _is_folder in all_in(real))):
         with contextlib.suppress(FileNotFoundError):
             seen = path.lstat()
             # Its mode lets everybody write to a link, and nobody can: its folder decides who replaces it.

@@ -127,6 +127,19 @@ def copied_folders(plan: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {**fetched, **({served(plan): REWRITTEN[plan["convert"]["tool"]]} if plan["convert"] else {})}
 
 
+def pinned_folders(sources: Iterable[Mapping[str, Any]], root: str) -> list[dict[str, Any]]:
+    """Return the folders of weights whose files checksums pin: ``folder``, ``repositories``, ``written``.
+
+    ``root``: the weights root. ``written``: names of files that a conversion wrote, which no repository has.
+    """
+    return [
+        {"folder": f"{root.rstrip('/')}/{directory}", "repositories": list(known.values()), "written": list(written)}
+        for source in sources
+        if not source["fetch"]["measured_cards"] and (known := pin_file.with_checksums(source["fetch"]["repositories"]))
+        for directory, written in copied_folders(source).items()
+    ]
+
+
 def missing(plan: Mapping[str, Any], there: Collection[str]) -> dict[str, Any] | None:
     """Return the remaining part of a source plan; None if its result is ``there``, the complete directories."""
     if served(plan) in there:

@@ -47,6 +47,8 @@ from gaudi.node.files import sync_folder, write_json, write_text
 from gaudi.node.long_work import lines_of
 from gaudi.node.weight_folders import missing_weights
 from gaudi.node.weights.measurements import check_npz
+from gaudi.node.weights.pinned import not_as_pinned
+from gaudi.preflight.pins import code_differs
 from gaudi.serving.failure import Failure
 from gaudi.serving.plan import NO_ENTRY_POINT, PlanCard, mount, tmpfs, ulimits, walls
 from gaudi.serving.plan_cards import card_indexes
@@ -64,7 +66,8 @@ LAST = 200
 # What a description has to say.
 DESCRIBED = (
     "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
-    "expected", "written", "dump_stats_path", "files", "environment", "container", "command",
+    "expected", "written", "dump_stats_path", "files", "guarded", "pins", "environment", "container",
+    "command",
 )  # fmt: skip
 # The form of the record of a measurement.
 MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}
@@ -331,7 +334,19 @@ def check_before(document: dict[str, Any], target: Path) -> None:
         )
     if dataset.startswith("/") and Path(dataset).is_dir() and not any(Path(dataset).iterdir()):
         raise Refusal("dataset_empty", f"the data set {dataset} is an empty folder")
+    check_content(document)
     check_room(target)
+
+
+def check_content(document: dict[str, Any]) -> None:
+    """Refuse what may run as code where users could change it, and weights that differ from their pins."""
+    for path in document["guarded"]:
+        beneath.refuse_writers_within(Path(path))
+    for known in document["pins"]:
+        folder = Path(known["folder"])
+        names = not_as_pinned(folder, known["repositories"], known["written"]) if folder.is_dir() else []
+        if names:
+            raise Refusal("code_differs", code_differs(document["model"], str(folder), names))
 
 
 def check_room(target: Path) -> None:

@@ -145,6 +145,8 @@ class CalibrationNode:
             "written": [],
             "dump_stats_path": "/in/container/m",
             "files": {".gaudi-serving/measure.json": "{}\n"},
+            "guarded": [],
+            "pins": [],
             "environment": {"QUANT_CONFIG": "/x", "HABANA_VISIBLE_DEVICES": "ALL"},
             "container": {
                 "name": "gaudi-calibrate-m",
@@ -803,3 +805,26 @@ def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(Refusal, match=r"m\.npz is no plain file of numpy arrays"):
         calibrate.check_files(tmp_path, ["m.npz"], tmp_path)
+
+
+@pytest.mark.parametrize("damaged", ["weights/modeling.py", "weights", "data.pkl"])
+def test_what_may_run_as_code_is_only_for_root_to_write(node: CalibrationNode, damaged: str) -> None:
+    (node.home / "weights/modeling.py").write_text("")
+    (node.home / "data.pkl").write_bytes(b"x")
+    node.document["dataset"] = str(node.home / "data.pkl")
+    node.document["guarded"] = [str(node.home / "weights"), str(node.home / "data.pkl")]
+    (node.home / damaged).chmod(0o777)
+    assert "everybody" in node.refused()
+    assert node.runs() == []
+    (node.home / damaged).chmod(0o755)
+    assert node.run()[0] == 0
+
+
+def test_weights_that_differ_from_their_pins_are_not_run(node: CalibrationNode) -> None:
+    (node.home / "weights/modeling.py").write_text("another")
+    repository = {"repository": "a/b", "files": {"config.json": hashlib.sha256(b"{}").hexdigest()}}
+    node.document["pins"] = [{"folder": str(node.home / "weights"), "repositories": [repository], "written": []}]
+    assert "modeling.py" in node.refused()
+    assert node.runs() == []
+    (node.home / "weights/modeling.py").unlink()
+    assert node.run()[0] == 0

@@ -265,11 +265,12 @@ def test_a_hub_id_is_refused() -> None:
 
 def test_the_role_makes_the_document_of_its_options() -> None:
     made = plan("qwen3-8b", "1.22", dtype="fp8", tensor_parallel_size=2)
-    own = calibration.Options(512, "/data/pile-10k", "/opt/extension")
+    own = calibration.Options(512, "/data/pile-10k", "/opt/extension", weights_root="/data/models")
     given = {
         "fp8_calibration_prompts": "512",
         "fp8_calibration_dataset": own.dataset,
         "fp8_calibration_extension_directory": own.extension_directory,
+        "gaudi_weights_root": "/data/models",
     }
     document = evaluate("fp8_calibration", DOCUMENT, fp8_calibration_plan=made, **given)
     assert document == json.loads(json.dumps(calibration.describe(made, own)))
@@ -277,4 +278,34 @@ def test_the_role_makes_the_document_of_its_options() -> None:
 
 def test_the_role_refuses_with_the_id_of_the_refusal() -> None:
     with pytest.raises(AnsibleError, match=r"served without measurements(?s:.*)\[served_without_measurements\]"):
-        evaluate("fp8_calibration", DOCUMENT, fp8_calibration_plan=plan("qwen3-8b", "1.22"))
+        evaluate(
+            "fp8_calibration",
+            DOCUMENT,
+            fp8_calibration_plan=plan("qwen3-8b", "1.22"),
+            gaudi_weights_root="/data/models",
+        )
+
+
+def test_what_may_become_code_is_guarded_and_compared_with_its_pins() -> None:
+    sources = [
+        {
+            "fetch": {
+                "directory": "Own",
+                "measured_cards": [],
+                "repositories": {"huggingface": {"repository": "a/b", "revision": "c" * 40, "files": {"x": "d" * 64}}},
+            },
+            "convert": None,
+        }
+    ]
+    options = replace(OPTIONS, sources=sources, weights_root="/data/models/")
+    eight = {"dtype": "fp8", "tensor_parallel_size": 2}
+    plain = calibration.describe(plan("qwen3-8b", "1.22", **eight), options)
+    assert (plain["guarded"], plain["pins"]) == ([], [])
+    compared = [{"folder": "/data/models/Own", "repositories": [*sources[0]["fetch"]["repositories"].values()]}]
+    trusting = calibration.describe(plan("qwen3-8b", "1.22", trust_remote_code=True, **eight), options)
+    assert trusting["guarded"] == [trusting["weights"]]
+    assert [{**pin, "written": []} for pin in compared] == trusting["pins"]
+    strict = calibration.describe(plan("qwen3-8b", "1.22", **eight), replace(options, require_pins=True))
+    assert strict["pins"] == trusting["pins"]
+    pickled = calibration.describe(plan("qwen3-8b", "1.22", **eight), replace(options, dataset="/data/x.pkl"))
+    assert pickled["guarded"] == ["/data/x.pkl"]
