@@ -71,6 +71,7 @@ _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
 _ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"}}]+")
 # A name at the end of a line, whose value begins in the next one.
 _BEGUN = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*$")
+_ENDS_OF_BEGUN = ("=", ":", ">")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
 # An option of a server that takes several values.
@@ -294,8 +295,9 @@ def masked_lines(lines: Iterable[str]) -> Iterator[str]:
         begins = bool(_KEY_BEGINS.search(line))
         in_key = begins or (in_key and bool(_KEY_LINE.fullmatch(line)))
         yield MASKED if (in_key and not begins) or (is_value and line.strip()) else _plain(line)
-        if line.strip():
-            name = _BEGUN.search(line) if _SECRET_WORD.search(line) else None
+        if end := line.rstrip():
+            # The other searches take long for a long line, which hardly ever ends so.
+            name = _BEGUN.search(line) if end.endswith(_ENDS_OF_BEGUN) and _SECRET_WORD.search(line) else None
             is_value = name is not None and bool(_SECRET_WORD.search(name[1]))
 
 
