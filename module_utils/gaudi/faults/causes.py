@@ -11,7 +11,7 @@ from ..base.server_log import LEFT_OUT
 from .entry import KnownFault
 from .facts import Facts
 from .shared import NOT_ACQUIRED
-from .tracebacks import OF_VENDOR, SIGNS, Chain, RaisedException, ServerLog, without_message
+from .tracebacks import OF_VENDOR, SIGNS, Chain, RaisedException, ServerLog, signs_in, without_message
 from .words import fault, fill, groups
 
 # Statuses of docker run itself: 125 the engine refused, 126 and 127 the command could not be run.
@@ -81,7 +81,7 @@ def quote(line: str, limit: int = QUOTED) -> str:
 
 def recognise(text: str, facts: Facts) -> KnownFault | None:
     """Return the fault that a line shows. What facts prove comes before what the line alone says."""
-    matching = [known for known, pattern in SIGNS if pattern.search(text) and _applies(known, facts)]
+    matching = [known for known, _begin in signs_in(text) if _applies(known, facts)]
     proven = [known for known in matching if known.when and facts.is_so(known.when)]
     by_line = [known for known in matching if known.signs and re.search(known.signs, text)]
     # What facts exclude comes last: a line that has only this meaning keeps it.
@@ -201,8 +201,8 @@ def _checks(text: str, facts: Facts) -> dict[str, str]:
     """Return what to check, in the order of the list: each fault that the line may mean and facts do not exclude."""
     open_ = [
         known.check
-        for known, pattern in SIGNS
-        if known.check and known.when and facts.is_so(known.when) is None and pattern.search(text)
+        for known, _begin in signs_in(text)
+        if known.check and known.when and facts.is_so(known.when) is None
     ]
     return {"checks": "; ".join(f"{number}. {check}" for number, check in enumerate(open_, 1))}
 

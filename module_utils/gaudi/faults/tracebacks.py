@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..base.server_log import (
     ACCESS,
@@ -286,7 +287,12 @@ SIGNS: tuple[tuple[KnownFault, re.Pattern[str]], ...] = tuple(
     for each in FAULTS
     if (each.signs or each.hints) and each.severity == ERROR
 )
-_ANY = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in SIGNS))
+
+
+@lru_cache(maxsize=256)
+def signs_in(text: str) -> tuple[tuple[KnownFault, int], ...]:
+    """Return the faults that a line may show, each with the place of its sign. All workers print the same lines."""
+    return tuple((known, found.start()) for known, pattern in SIGNS if (found := pattern.search(text)))
 
 
 class ServerLog:
@@ -377,20 +383,20 @@ class ServerLog:
             # The head of a traceback that was cut off says nothing by itself.
             if not line.text.startswith("Traceback "):
                 self.last_error_number = self._number
-        if _ANY.search(line.text) and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
-            for known, pattern in SIGNS:
-                if (known.id, error) not in self.telling and self._tells(pattern, line.text, stream):
+        signs = signs_in(line.text)
+        if signs and (in_traceback or not NAMES_OF_REQUEST.search(line.text)):
+            for known, begin in signs:
+                if (known.id, error) not in self.telling and self._tells(line.text, begin, stream):
                     self.telling[known.id, error] = (self._number, line.text.strip()[:CHARACTERS])
 
-    def _tells(self, pattern: re.Pattern[str], text: str, stream: _TracebackReader) -> bool:
-        """Whether a line shows a fault.
+    def _tells(self, text: str, begin: int, stream: _TracebackReader) -> bool:
+        """Whether a line shows a fault whose sign begins at this place.
 
         Once the server listens, a sign counts at the beginning of a line only: further on, the text may be a client's.
         """
-        found = pattern.search(text)
-        if found is None or not self.served or OF_VENDOR.search(text):
-            return found is not None
-        return not stream.raised and bool(_LABEL.fullmatch(text[: found.start()].lstrip()))
+        if not self.served or OF_VENDOR.search(text):
+            return True
+        return not stream.raised and bool(_LABEL.fullmatch(text[:begin].lstrip()))
 
     def _read_condition(self, line: ServerLine) -> None:
         if _CONDITION_BEGINS.search(line.text):
