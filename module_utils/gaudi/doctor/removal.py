@@ -276,8 +276,10 @@ def _ip(value: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 def _learned(text: str, domains: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield values that only their surroundings show, and hosts below a domain that was given, in lower case."""
-    shown = ((kind, value) for kind, pattern in _LEARNED for value in pattern.findall(text))
-    below = ((HOST, host) for name in _DOTTED.findall(text) for host in _below(name.translate(_LOWER), domains))
+    # A log has the same values in many lines; each is judged once for a pattern.
+    shown = ((kind, value) for kind, pattern in _LEARNED for value in dict.fromkeys(pattern.findall(text)))
+    dotted = dict.fromkeys(_DOTTED.findall(text)) if domains else ()
+    below = ((HOST, host) for name in dotted for host in _below(name.translate(_LOWER), domains))
     many = ((SERIAL, each) for listed in _MANY.findall(text) for each in re.findall(rf"(?<![\w.-]){_OF_TEXT}", listed))
     for kind, value in itertools.chain(shown, below, many):
         plain = value.rstrip(".-").translate(_LOWER)
