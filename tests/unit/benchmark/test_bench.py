@@ -15,6 +15,7 @@ import pytest
 from ansible.module_utils.gaudi.benchmark import asked
 from gaudi.base.refusal import Refusal
 
+from tests import compiled
 from tests.unit.benchmark.made import DIGEST, plan, release, written
 from tests.unit.node.damages import DAMAGES, damage
 
@@ -77,13 +78,14 @@ class BenchmarkNode:
             "PYTHONPATH": os.pathsep.join(sys.path),
             "GAUDI_JOB_PROGRESS": str(self.home / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.home / "result.json"),
+            **compiled.SETTINGS,
         }
         # Where a node has its state.
         program = (
             f"import sys, bench; from gaudi.base import paths; paths.BENCHMARKS = {str(self.home / 'state')!r}; "
             "sys.exit(bench.main(sys.argv[1:]))"
         )
-        command = [sys.executable, "-B", "-c", program, str(self.home / "document.json")]
+        command = [sys.executable, "-c", program, str(self.home / "document.json")]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def run(self) -> tuple[int, str]:

@@ -22,6 +22,7 @@ import pytest
 from gaudi.base.refusal import Refusal
 from gaudi.node.weights import measurements
 
+from tests import compiled
 from tests.unit.node.damages import DAMAGES, damage
 
 PROGRAM = Path(calibrate.__file__)
@@ -178,8 +179,9 @@ class CalibrationNode:
             "PYTHONPATH": os.pathsep.join([str(TAKING), *sys.path]),
             "GAUDI_JOB_PROGRESS": str(self.home / "progress.json"),
             "GAUDI_JOB_RESULT": str(self.home / "result.json"),
+            **compiled.SETTINGS,
         }
-        command = [sys.executable, "-B", str(PROGRAM), str(self.home / "document.json"), *arguments]
+        command = [sys.executable, str(PROGRAM), str(self.home / "document.json"), *arguments]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def run(self, *arguments: str) -> tuple[int, str]:

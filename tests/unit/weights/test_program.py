@@ -19,6 +19,7 @@ from gaudi.base.refusal import Refusal
 from gaudi_weights import request, take
 
 from simulator.hub.server import HubFault, SimulatedHub, running
+from tests import compiled
 from tests.unit.node.damages import DAMAGES, damage
 from tests.unit.weights.models import MODEL, SERVED, source, write_model
 
@@ -46,7 +47,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path / "home"),
         "PYTHONPATH": LIBRARY,
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **compiled.SETTINGS,
         "GAUDI_JOB_PROGRESS": str(tmp_path / "progress.json"),
         "GAUDI_JOB_RESULT": str(tmp_path / "result.json"),
     }
