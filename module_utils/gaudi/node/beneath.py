@@ -295,6 +295,18 @@ def refuse_writers_within(folder: Path) -> None:
                 _refuse_writers(folder, path, seen, ours)
 
 
+def refuse_file_writers(stream: BinaryIO, path: Path) -> None:
+    """Refuse an open file that users other than root and the caller may write to. Its folder is checked separately."""
+    seen = os.fstat(stream.fileno())
+    who = _writing(path, seen) if seen.st_uid in (0, os.geteuid()) else f"user {seen.st_uid}"
+    if who:
+        raise Refusal(
+            "others_may_write",
+            f"{path} can be written by {who}, who could change it after its check. Make it a file that only root "
+            f"writes to (chown root:root {path}; chmod go-w {path}), or use a copy of it that only root writes to.",
+        )
+
+
 def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[int, int]) -> None:
     if seen.st_uid not in ours:
         raise _writers(folder, at, f"user {seen.st_uid}")
@@ -303,7 +315,7 @@ def _refuse_writers(folder: Path, at: Path, seen: os.stat_result, ours: tuple[in
 
 
 def _writing(at: Path, seen: os.stat_result) -> str:
-    """Return who besides its owner may write to a folder; "" if only the groups of root and of the caller may."""
+    """Return who besides its owner may write to a path; "" if only the groups of root and of the caller may."""
     if seen.st_mode & stat.S_IWOTH:
         return "everybody"
     if not seen.st_mode & stat.S_IWGRP:

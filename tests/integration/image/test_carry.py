@@ -48,6 +48,8 @@ if words[:2] == ["image", "inspect"]:
     print(json.dumps([there[words[2]]]))
 elif words[0] == "info":
     print(place)
+    if (place / "exchanged").exists():
+        (place / "exchanged").rename(place / "data" / "vllm.tar")
 elif words[:2] == ["image", "save"]:
     said = (place / "save").read_text()
     if said:
@@ -63,7 +65,12 @@ elif words[:2] == ["image", "load"]:
     if said:
         print(said)
         sys.exit(1)
+    content = Path(words[words.index("--input") + 1]).read_bytes() if "--input" in words else sys.stdin.buffer.read()
+    (place / "given").write_bytes(content)
     (place / "there.json").write_text((place / "loaded.json").read_text())
+elif words[:2] == ["image", "rm"]:
+    del there[words[2]]
+    (place / "there.json").write_text(json.dumps(there))
 else:
     sys.exit(9)
 """
@@ -137,6 +144,12 @@ class CarryNode:
     def result(self) -> dict[str, Any]:
         """What the job is told."""
         content: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+        return content
+
+    @property
+    def there(self) -> dict[str, Any]:
+        """The images of the engine."""
+        content: dict[str, Any] = json.loads((self.folder / "there.json").read_text())
         return content
 
     @property
@@ -281,10 +294,38 @@ def test_a_whole_file_is_loaded_once(carried: CarryNode) -> None:
     status, printed = carried.load()
     assert status == 0, printed
     assert carried.result == {"reference": REFERENCE, "id": ID, "changed": True}
-    assert f"image load --quiet --input {carried.file}" in carried.asked
+    assert "image load --quiet" in carried.asked
+    assert (carried.folder / "given").read_bytes() == archive(REFERENCE)
     assert carried.load()[0] == 0
     assert not carried.result["changed"]
     assert len([words for words in carried.asked if "load" in words]) == 1
+
+
+def test_the_engine_gets_the_file_that_was_checked(carried: CarryNode) -> None:
+    """Another file has its name when the engine is asked to load it."""
+    (carried.folder / "exchanged").write_bytes(archive(REFERENCE, "other/image:1"))
+    status, printed = carried.load()
+    assert status == 0, printed
+    assert carried.file.read_bytes() == archive(REFERENCE, "other/image:1")
+    assert (carried.folder / "given").read_bytes() == archive(REFERENCE)
+
+
+@pytest.mark.parametrize("change", [{"Id": "sha256:x"}, {"Config": {"Labels": {}}}])
+def test_an_image_that_is_not_the_one_of_its_description_keeps_no_name(
+    carried: CarryNode, change: dict[str, Any]
+) -> None:
+    (carried.folder / "loaded.json").write_text(json.dumps({REFERENCE: {**carried.image, **change}, "other:1": {}}))
+    assert carried.load()[0] == 1
+    assert carried.result["refused_id"] == "file_of_other_images"
+    assert f"so the name {REFERENCE} was removed" in carried.result["refused"]
+    assert carried.there == {"other:1": {}}
+
+
+def test_an_image_that_had_the_name_before_keeps_it(carried: CarryNode) -> None:
+    before = {REFERENCE: {**carried.image, "Id": "sha256:x"}}
+    carried.has(before)
+    assert carried.load()[0] == 1
+    assert carried.there == before
 
 
 STATVFS = """
@@ -369,6 +410,7 @@ def described(node: CarryNode, content: bytes) -> None:
             "another image on this node",
         ),
         (lambda node: node.file.parent.chmod(0o777), "others_may_write", "chmod go-w"),
+        (lambda node: node.file.chmod(0o666), "others_may_write", "vllm.tar can be written by everybody"),
     ],
 )
 def test_what_is_not_whole_or_not_it_is_refused(carried: CarryNode, change: Any, id_: str, words: str) -> None:

@@ -318,6 +318,32 @@ def test_a_link_of_the_administrators_is_followed_to_where_it_leads(place: Path)
         beneath.refuse_writers(place.parent / "models")
 
 
+@pytest.mark.parametrize(
+    ("mode", "owner", "who"),
+    [
+        (0o644, (0, 0), ""),
+        (0o664, (0, 0), ""),
+        (0o666, (0, 0), "everybody"),
+        (0o664, (0, 99), "group 99"),
+        (0o644, (1234, 0), "user 1234"),
+    ],
+)
+def test_an_open_file_that_others_may_write_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: tuple[int, int], who: str
+) -> None:
+    path = place / "it"
+    path.write_text("content")
+    path.chmod(mode)
+    real = os.fstat
+    with beneath.open_file(path, place) as stream:
+        monkeypatch.setattr("os.fstat", lambda handle: os.stat_result([*real(handle)[:4], *owner, *real(handle)[6:]]))
+        if who:
+            with refused("others_may_write", f"{path} can be written by {who}", f"chmod go-w {path}"):
+                beneath.refuse_file_writers(stream, path)
+        else:
+            beneath.refuse_file_writers(stream, path)
+
+
 def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")

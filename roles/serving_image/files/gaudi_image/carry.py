@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gaudi.base.documents import Damaged
 from gaudi.base.refusal import Refusal
@@ -128,12 +129,24 @@ def load(engine: EngineClient, tell: Tell, name: str, reference: str = "", *give
         )
     found = engine.inspect(carried.reference)
     ids = {carried.id}
-    if found.get("Id") not in ids:
-        ids |= check(file, carried, tell, strict=bool(given))
-    if not found:
-        _load(engine, tell, file, carried)
+    # The engine reads this stream, and not what has the file's name by then.
+    with beneath.open_file(file, file.parent) as stream:
+        beneath.refuse_file_writers(stream, file)
+        if found.get("Id") not in ids:
+            ids |= check(stream, file, carried, tell, strict=bool(given))
+        if not found:
+            _load(engine, tell, stream, file, carried)
     changed, found = not found, engine.inspect(carried.reference)
     if found.get("Id") not in ids or built_labels(found) != carried.labels:
+        if changed:
+            # The next run of site.yml would take what has this name.
+            engine.untag(carried.reference)
+            raise Refusal(
+                "file_of_other_images",
+                f"{file} brought the image {found.get('Id')} to this node. Its id or its labels are not those of "
+                f"{file.name}.json ({carried.id}), so the name {carried.reference} was removed from it. Save the image "
+                f"again, and copy both {file.name} and {file.name}.json to this node.",
+            )
         raise Refusal(
             "other_image_there",
             f"{carried.reference} is another image on this node ({found.get('Id')}) than in {file} ({carried.id}). "
@@ -142,36 +155,35 @@ def load(engine: EngineClient, tell: Tell, name: str, reference: str = "", *give
     return {"reference": carried.reference, "id": found["Id"], "changed": changed}
 
 
-def check(file: Path, carried: CarriedImage, tell: Tell, strict: bool = False) -> set[str]:
-    """Compare a file with its description; returns the ids that the image in it may have, which differ by engine.
+def check(stream: BinaryIO, file: Path, carried: CarriedImage, tell: Tell, strict: bool = False) -> set[str]:
+    """Compare an open file with its description; returns the ids that the image in it may have, which differ by engine.
 
     strict: whether the image has to be the one whose id is said, and not only of its name. Raises Refusal for a file
     that was damaged on its way, or that would bring other images.
     """
-    size = _size(file)
+    size = os.fstat(stream.fileno()).st_size
     if size != carried.bytes:
         raise Refusal(
             "image_file_damaged",
             f"{file} has {size} bytes, and had {carried.bytes} when it was saved. Copy it again.",
         )
     checksum, progress = hashlib.sha256(), _Progress(tell, f"check {file.name}", carried.bytes)
-    with beneath.open_file(file, file.parent) as stream:
-        for block in iter(lambda: stream.read(_BLOCK), b""):
-            checksum.update(block)
-            progress.advance(len(block))
-        progress.end()
-        if checksum.hexdigest() != carried.sha256:
-            raise Refusal(
-                "image_file_damaged",
-                f"{file} has the SHA-256 {checksum.hexdigest()}, and had {carried.sha256} when it was saved. Copy it "
-                "again.",
-            )
-        stream.seek(0)
-        try:
-            names, ids = archive.images(stream)
-            ids = archive.same_as(stream, carried.id) if strict else ids
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise Refusal("no_image_file", f"{file} is no archive that docker save wrote: {error}.") from error
+    for block in iter(lambda: stream.read(_BLOCK), b""):
+        checksum.update(block)
+        progress.advance(len(block))
+    progress.end()
+    if checksum.hexdigest() != carried.sha256:
+        raise Refusal(
+            "image_file_damaged",
+            f"{file} has the SHA-256 {checksum.hexdigest()}, and had {carried.sha256} when it was saved. Copy it "
+            "again.",
+        )
+    stream.seek(0)
+    try:
+        names, ids = archive.images(stream)
+        ids = archive.same_as(stream, carried.id) if strict else ids
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Refusal("no_image_file", f"{file} is no archive that docker save wrote: {error}.") from error
     if names != [carried.reference]:
         raise Refusal(
             "file_of_other_images",
@@ -181,7 +193,7 @@ def check(file: Path, carried: CarriedImage, tell: Tell, strict: bool = False) -
     return ids
 
 
-def _load(engine: EngineClient, tell: Tell, file: Path, carried: CarriedImage) -> None:
+def _load(engine: EngineClient, tell: Tell, stream: BinaryIO, file: Path, carried: CarriedImage) -> None:
     directory = engine.directory()
     # The engine writes there; this program may not.
     free = shutil.disk_usage(directory).free
@@ -192,7 +204,9 @@ def _load(engine: EngineClient, tell: Tell, file: Path, carried: CarriedImage) -
             "free. Make room (docker system df shows what takes it), then run again.",
         )
     tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes), "began": time.time()})
-    status, lines = engine.run("image", "load", "--quiet", "--input", str(file))
+    # What the engine reads begins at the descriptor's place; seek() of the stream may move in its buffer alone.
+    os.lseek(stream.fileno(), 0, os.SEEK_SET)
+    status, lines = engine.run("image", "load", "--quiet", given=stream)
     if status:
         raise Refusal("not_loaded", f"{carried.reference} could not be loaded from {file}: {last(lines)}")
 

@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gaudi.base.refusal import Refusal
 from gaudi.engine.packages import needs_builder
@@ -99,14 +99,23 @@ class EngineClient:
                 "Ubuntu, docker-buildx-plugin with Docker CE.",
             )
 
-    def follow(self, hear: Callable[[str], None], environment: Mapping[str, str], *arguments: str) -> int:
-        """Run a long command, passing on each line without passwords. Returns its status; raises ImageInterrupt."""
+    def follow(
+        self,
+        hear: Callable[[str], None],
+        environment: Mapping[str, str],
+        *arguments: str,
+        given: BinaryIO | None = None,
+    ) -> int:
+        """Run a long command, passing on each line without passwords. Returns its status; raises ImageInterrupt.
+
+        given: an open file that it reads.
+        """
         if self.stopped:
             raise ImageInterrupt
         work = subprocess.Popen(
             [*self.client, *arguments],
             env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
+            stdin=given or subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -118,15 +127,20 @@ class EngineClient:
             raise ImageInterrupt
         return status
 
-    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
-        """Run a long command, printing what it says. Returns its status and its last lines; raises ImageInterrupt."""
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, given: BinaryIO | None = None
+    ) -> tuple[int, list[str]]:
+        """Run a long command, printing what it says. Returns its status and its last lines; raises ImageInterrupt.
+
+        given: an open file that it reads.
+        """
         lines: deque[str] = deque(maxlen=_KEPT)
 
         def hear(line: str) -> None:
             print(line, flush=True)
             lines.append(line)
 
-        return self.follow(hear, environment or {}, *arguments), list(lines)
+        return self.follow(hear, environment or {}, *arguments, given=given), list(lines)
 
     def _began(self, work: subprocess.Popen[bytes]) -> None:
         """Remember what is to be ended; somebody may have asked for the end while it was started."""
