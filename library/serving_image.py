@@ -147,7 +147,7 @@ from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside, sbom
 from ansible.module_utils.gaudi.image.recipe import LABEL
 from ansible.module_utils.gaudi.image.tidying import tidied
-from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node import containers, inspection
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import make_room, read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
@@ -173,26 +173,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
 PLANS = Path(paths.INSTANCES)
 PROCESSORS = Path("/proc/cpuinfo")
 
-# Confinement of a container that only inspects an image: the image's own Python may run any code.
-WALLS = [
-    *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
-    *("--ulimit", "core=0:0"),
-    *("--tmpfs", "/tmp", "--pids-limit", "256", "--memory", containers.INSPECTION_MEMORY),  # noqa: S108 - of the container
-]
-# Imported libraries write below /tmp, and need one thread each, as nothing is computed. No card is named explicitly,
-# because the vendor's runtime passes all cards, also those of instances, by default (visible_devices_all_as_default).
-_ENVIRONMENT = [
-    word
-    for said in (
-        *("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"),
-        "HABANA_VISIBLE_DEVICES=none",
-    )
-    for word in ("--env", said)
-]
 # One that looks may run beside another run's.
 LOOKING = f"gaudi-image-look-{os.getpid()}"
-# Seconds: importing PyTorch and vLLM took 20 on two busy cores; a longer inspection hangs.
-LOOK_SECONDS = 600
 # The engine's own runtime, if none was added.
 ENGINES_OWN = "runc"
 # Characters at the end of a failed inspection's output, which contain the reason.
@@ -239,9 +221,9 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
 
 def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
     """List the Python packages in an image that is not trusted yet: its container has no card, network or rights."""
-    command = ["--runtime", ENGINES_OWN, *WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
+    command = ["--runtime", ENGINES_OWN, *inspection.WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
     looked = containers.run_once(
-        module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], LOOK_SECONDS
+        module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], inspection.SECONDS
     )
     if looked.status != 0:
         module.fail_json(
@@ -265,9 +247,9 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 def look_inside(module: AnsibleModule, image: str, under: str) -> inside.ImageFindings:
     """Run the inspection program, without network and without starting a server. under: the runtime."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
-    command = ["--interactive", "--runtime", under, *WALLS, *_ENVIRONMENT]
+    command = ["--interactive", "--runtime", under, *inspection.WALLS, *inspection.ENVIRONMENT]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
-    looked = containers.run_once(module, LOOKING, command, LOOK_SECONDS, inside.question(vectors))
+    looked = containers.run_once(module, LOOKING, command, inspection.SECONDS, inside.question(vectors))
     ended = "" if looked.status == 0 else f"\n(it {looked.how})"
     found: inside.ImageFindings = inside.answer(image, (looked.out or looked.err) + ended)
     return found

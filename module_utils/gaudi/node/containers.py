@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import selectors
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,21 +22,15 @@ from ..serving.made_of import MadeOf
 from ..serving.plan import LABEL_PLAN, own_directories
 from . import kept
 from .documents import read_json, read_text
+from .inspection import KILL_AFTER, PRINTED, OutputLimitExceeded, run_limited
 from .module import UNTRANSLATED
 
 PROC = Path("/proc")
 DEVICES = Path(proof.FOLDER)
 # The guard's program, in its directory.
 GUARD = "gaudi_guard.py"
-# Bytes of each stream. The longest expected output, an inspection of a serving image, takes a tenth of it.
-PRINTED = 4 << 20
-# Of a container that only inspects an image, its /tmp included. A guess, far above an import of PyTorch and vLLM.
-INSPECTION_MEMORY = "16g"
 # Statuses of coreutils' timeout after it stopped a command, or had to kill it.
 TIMED_OUT = (124, 137, -9)
-# Seconds between asking a container's client to end and killing it.
-KILL_AFTER = 10
-_BLOCK = 65536
 
 
 @dataclass(frozen=True)
@@ -215,14 +205,6 @@ def proof_facts(module: AnsibleModule, docker: str, habana_path: str) -> dict[st
     return facts
 
 
-class OutputLimitExceeded(Exception):
-    """A program printed more than the limit; holds the output of both streams so far."""
-
-    def __init__(self, out: str, err: str) -> None:
-        super().__init__(out, err)
-        self.out, self.err = out, err
-
-
 @dataclass(frozen=True)
 class ContainerExit:
     """How a container ended.
@@ -285,46 +267,5 @@ def run_once(
 
 
 def client(command: Sequence[str], data: str = "", began: Callable[[], None] | None = None) -> tuple[int, str, str]:
-    """Run a program to its end; return its status, stdout and stderr.
-
-    data: its standard input. began: called at its first output.
-
-    Raises OutputLimitExceeded, and ends the program, if one stream exceeds PRINTED bytes.
-    """
-    with tempfile.TemporaryFile() as asked:
-        asked.write(data.encode())
-        asked.seek(0)
-        # Output is collected as bytes, because chunks may split characters.
-        with subprocess.Popen(
-            command,
-            env={**os.environ, **UNTRANSLATED},
-            stdin=asked,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as work:
-            kept = _read(work, began)
-            out, err = (each.decode("utf-8", "replace") for each in kept)
-            if max(map(len, kept)) > PRINTED:
-                work.terminate()
-                raise OutputLimitExceeded(out, err)
-    # As a shell has it: what was killed itself ended like a container that was killed.
-    return work.returncode if work.returncode >= 0 else 128 - work.returncode, out, err
-
-
-def _read(work: subprocess.Popen[bytes], began: Callable[[], None] | None) -> tuple[bytearray, bytearray]:
-    """Collect a program's output until it ends or exceeds the limit; call ``began`` at its first output."""
-    kept = bytearray(), bytearray()
-    with selectors.DefaultSelector() as streams:
-        for stream, text in zip((work.stdout, work.stderr), kept):
-            if stream is not None:
-                streams.register(stream, selectors.EVENT_READ, text)
-        while streams.get_map() and max(map(len, kept)) <= PRINTED:
-            for key, _ in streams.select():
-                block = os.read(key.fd, _BLOCK)
-                key.data.extend(block)
-                if block and began is not None:
-                    began()
-                    began = None
-                if not block:
-                    streams.unregister(key.fileobj)
-    return kept
+    """Run a program as inspection.run_limited does, with untranslated messages."""
+    return run_limited(command, data, began, UNTRANSLATED)

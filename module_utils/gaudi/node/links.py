@@ -35,7 +35,7 @@ from ..image.addresses import asked as asked_hosts
 from ..image.addresses import check_reached, unknown_to_builds
 from ..image.recipe import BASE, BASE_DIGEST, LABEL
 from ..image.versions import vendor_release
-from . import containers, engine_look, instances, reservations
+from . import containers, engine_look, inspection, instances, reservations
 from .documents import read
 from .files import take_turn
 from .open_cards import read_facts, read_passed
@@ -66,7 +66,7 @@ MEASURES = (
 )
 # No card: a container that names none would get all cards from the vendor's runtime, those of instances included.
 LOOKS = (
-    *("--pids-limit", "256", "--memory", containers.INSPECTION_MEMORY),
+    *("--pids-limit", "256", "--memory", inspection.MEMORY),
     *("--env", "HABANA_VISIBLE_DEVICES=none"),
 )
 # Looking into an image takes a second or two.

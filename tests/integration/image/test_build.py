@@ -30,10 +30,10 @@ OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 # What the stand-in does is in a file: by the first words of a command, its status, its lines, and what is there then.
 DOCKER = """#!{python}
-import json, os, sys, time
+import json, os, re, sys, time
 from pathlib import Path
 place = Path({folder!r})
-words = " ".join(sys.argv[1:])
+words = re.sub(r" --name \\S+ --log-driver none", "", " ".join(sys.argv[1:]))
 with (place / "asked").open("a") as asked:
     asked.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
 answers = json.loads((place / "answers.json").read_text())
@@ -252,11 +252,26 @@ def test_labels_say_the_versions_that_are_found_in_the_whole_image(node: BuildNo
     assert not [word for word in command if word.startswith(("--secret", "--build-arg", "--add-host"))]
     asked = json.loads((node.folder / "given").read_text())
     assert (asked["arguments"], asked["server"]) == ({}, False)
-    look = next(words for words in node.asked if words[:3] == ["run", "--rm", "--interactive"])
-    assert {"--network=none", "--runtime=runc", "--read-only", "--cap-drop=ALL", node.whole} <= set(look)
+    look = next(words for words in node.asked if words[0] == "run" and "--interactive" in words)
+    assert {"--read-only", "HABANA_VISIBLE_DEVICES=none", "OMP_NUM_THREADS=1", node.whole} <= set(look)
     # Of the two names the build leaves one.
     assert ["image", "rm", node.whole] in node.asked
     assert set(json.loads((node.folder / "there.json").read_text())) == {node.base, node.reference}
+
+
+def test_both_containers_that_look_into_an_image_are_limited_and_removed(node: BuildNode) -> None:
+    status, printed = node.build()
+    assert status == 0, printed
+    looks = [" ".join(words) for words in node.asked if words[0] == "run"]
+    assert len(looks) == 2
+    for look in looks:
+        for wall in (
+            *("--runtime runc", "--network none", "--cap-drop ALL", "--security-opt no-new-privileges", "--read-only"),
+            *("--memory 16g", "--pids-limit 256", "--ulimit core=0:0", "--log-driver none"),
+        ):
+            assert f" {wall} " in look
+        name = look.partition(" --name ")[2].split()[0]
+        assert [words for words in node.asked if words[0] == "rm"] == [["rm", "--force", name]] * 4
 
 
 @pytest.mark.parametrize(
@@ -481,7 +496,7 @@ def test_nothing_is_built_on_a_base_of_another_release(node: BuildNode) -> None:
     assert node.build()[0] == 1
     assert node.words == ["pull"]
     command = next(words for words in node.asked if words[0] == "run")
-    assert {"--network=none", "--runtime=runc", "--read-only", "--cap-drop=ALL"} <= set(command)
+    assert " --runtime runc --network none --cap-drop ALL " in " ".join(command)
     assert f"{BASE}@{NEW}" in command
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.gaudi.node import containers
+from ansible.module_utils.gaudi.node import containers, inspection
 
 # As docker's client: "rm" and "inspect" are written down; "run" does what the test says.
 DOCKER = """#!/bin/sh
@@ -77,7 +77,7 @@ def test_one_that_prints_without_end_costs_no_memory_and_is_gone(node: Container
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ended = node.run(f"exec yes {stream}")
     assert (ended.status, ended.how) == (1, "printed more than 4 MiB")
-    assert len(ended.text) < containers.PRINTED + (1 << 20)
+    assert len(ended.text) < inspection.PRINTED + (1 << 20)
     # KiB. What is kept, and as text beside it.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
     assert node.asked[-1] == "rm --force looks"

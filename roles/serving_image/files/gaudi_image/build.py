@@ -26,6 +26,7 @@ from gaudi.image.output import Follower, failure
 from gaudi.image.pytorch import PyTorchReplacement, refusal
 from gaudi.image.recipe import BASE, BASE_DIGEST
 from gaudi.image.versions import UNLABELLED, version_labels
+from gaudi.node import inspection
 from gaudi.node.documents import read_json
 
 from .engine import EngineClient, last, without_secrets
@@ -47,17 +48,8 @@ _OF_LIBRARY = (
 _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
 _LABELLING = "the labels with versions"
-# How the Python of an image that is not trusted yet is asked: without card, network and rights.
-_WALLS = (
-    "--runtime=runc",
-    "--network=none",
-    "--cap-drop=ALL",
-    "--security-opt=no-new-privileges",
-    "--read-only",
-    "--ulimit=core=0:0",
-)
-# Nothing of the image's can be written, and none of its cards is there.
-_ENVIRONMENT = ("--env=HOME=/tmp", "--env=HABANA_LOGS=/tmp/habana_logs", "--env=HABANA_VISIBLE_DEVICES=none")
+# The engine's own runtime: without card.
+_WALLS = ("--runtime", "runc", *inspection.WALLS)
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
 
@@ -177,7 +169,7 @@ def check_release(request: ImageRequest, engine: EngineClient, base: str, tell: 
     image: a step may install it.
     """
     tell({"phase": "look into the base image"})
-    code, out, err = engine.ask("run", "--rm", *_WALLS, "--entrypoint=python3", base, *_LISTING)
+    code, out, err = engine.run_once(*_WALLS, "--entrypoint=python3", base, *_LISTING)
     if code:
         raise Refusal(
             "base_silent",
@@ -249,9 +241,9 @@ def run(
 def inspect(request: ImageRequest, engine: EngineClient, tell: Tell, whole: str) -> ImageFindings:
     """Inspect the finished image; its PyTorch is imported for that, without a card."""
     tell({"phase": "build: look into the image", "began": time.time()})
-    looking = ("run", "--rm", "--interactive", *_WALLS, "--tmpfs=/tmp", *_ENVIRONMENT, "--entrypoint=python3")
-    _, out, err = engine.ask(*looking, whole, "-c", PROGRAM, given=question({}, pytorch=True))
-    return answer(request.reference, out or err)
+    looking = ("--interactive", *_WALLS, *inspection.ENVIRONMENT, "--entrypoint=python3")
+    status, out, err = engine.run_once(*looking, whole, "-c", PROGRAM, given=question({}, pytorch=True))
+    return answer(request.reference, f"{out}\n{err}" if status else out or err)
 
 
 def check_pytorch(

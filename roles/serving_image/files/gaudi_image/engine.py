@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 
 from gaudi.base.refusal import Refusal
 from gaudi.engine.packages import needs_builder
+from gaudi.node import inspection
 from gaudi.node.long_work import lines_of
 
 _BLOCK = 1 << 20
@@ -64,6 +66,30 @@ class EngineClient:
             [*self.client, *arguments], check=False, input=given, capture_output=True, text=True, errors="replace"
         )
         return done.returncode, done.stdout, done.stderr
+
+    def run_once(self, *arguments: str, given: str = "", seconds: int = inspection.SECONDS) -> tuple[int, str, str]:
+        """Run a container of an image that was never inspected, remove it, and return its status and what it printed.
+
+        It may hang, or print without end: the last line of stderr says so then. arguments: those of docker run after
+        the container's name. given: what it reads.
+        """
+        name = f"gaudi-image-build-{os.getpid()}"
+        limit = ["timeout", f"--kill-after={inspection.KILL_AFTER}", str(seconds)]
+        # Otherwise the engine would store the output on disk.
+        command = [*limit, *self.client, "run", "--rm", "--name", name, "--log-driver", "none", *arguments]
+        # A container that hangs outlives its client.
+        end = ("rm", "--force", name)
+        self.ask(*end)
+        begun = time.monotonic()
+        try:
+            status, out, err = inspection.run_limited(command, given)
+        except inspection.OutputLimitExceeded as printed:
+            return 1, printed.out, f"{printed.err}\nit printed more than {inspection.PRINTED >> 20} MiB"
+        finally:
+            self.ask(*end)
+        if status and time.monotonic() - begun >= seconds:
+            err += f"\nit did not end within {seconds} seconds"
+        return status, out, err
 
     def inspect(self, image: str) -> dict[str, Any]:
         """What the engine knows of an image; nothing when it has no such image.
