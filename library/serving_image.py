@@ -147,7 +147,7 @@ from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import inside, sbom
 from ansible.module_utils.gaudi.image.recipe import LABEL
 from ansible.module_utils.gaudi.image.tidying import tidied
-from ansible.module_utils.gaudi.node import containers, inspection
+from ansible.module_utils.gaudi.node import containers, inspection, long_work
 from ansible.module_utils.gaudi.node import weight_folders as plans
 from ansible.module_utils.gaudi.node.documents import make_room, read, read_text
 from ansible.module_utils.gaudi.node.files import write_text
@@ -378,6 +378,12 @@ def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple
     return inspect(module, docker, image), True
 
 
+def made_here(image: str, image_id: str) -> bool:
+    """Whether long work of this project built, took or loaded this image: its result names it."""
+    results = (long_work.state(folder).get("result", {}) for folder in long_work.JOBS.glob("image.*"))
+    return any((said.get("reference"), said.get("id")) == (image, image_id) for said in results)
+
+
 def described(
     module: AnsibleModule, docker: str, inspected: dict[str, Any], known: dict[str, Any]
 ) -> tuple[dict[str, Any], str | None, dict[str, Refusal]]:
@@ -393,7 +399,7 @@ def described(
         **({"built": built} if built else {}),
     }
     image_record.check_digest(image, found["digest"], params["digest"])
-    moved = image_record.moved(image, known.get("digest"), found["digest"])
+    moved = None if made_here(image, found["id"]) else image_record.moved(image, known, found)
     if moved and not module.check_mode:
         module.warn(moved)
     if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):

@@ -100,14 +100,26 @@ def check_digest(reference: str, seen: str | None, pinned: str) -> None:
         )
 
 
-def moved(reference: str, before: str | None, now: str | None) -> str | None:
-    """Say that a name now belongs to another image than on record; None if it does not, or if none is on record."""
-    if before is None or before == now:
-        return None
-    return (
-        f"{reference} is another image now: its digest is {now or 'of no registry'}, and was {before}. Its tag was "
-        f"moved, or somebody loaded another image. Pin it with serving_image_digest where that is not wanted."
-    )
+def moved(reference: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Say that a name now belongs to another image than on record; None if it does not, or if none is on record.
+
+    before, now: the record's entry, and what the engine says. An image that had no digest of a registry is compared by
+    its id; of another one the id depends on the engine.
+    """
+    digest, image = before.get("digest"), before.get("id")
+    if digest is not None and digest != now["digest"]:
+        return (
+            f"{reference} is another image now: its digest is {now['digest'] or 'of no registry'}, and was {digest}. "
+            "Its tag was moved, or somebody loaded another image. Pin it with serving_image_digest where that is not "
+            "wanted."
+        )
+    if digest is None and image is not None and image != now["id"]:
+        return (
+            f"{reference} is another image now: its id is {now['id']}, and was {image}. Somebody built or loaded "
+            f"another image under this name. Where that is not wanted, remove it (docker image rm {reference}) and run "
+            "again."
+        )
+    return None
 
 
 def parse_packages(text: str) -> dict[str, str]:

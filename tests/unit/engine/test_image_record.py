@@ -44,6 +44,27 @@ def test_a_moved_tag_is_refused_with_both_digests() -> None:
         image_record.check_digest(REFERENCE, None, DIGEST)
 
 
+def test_a_name_that_another_image_has_is_reported_by_digest_or_id() -> None:
+    pulled, built = {"id": OTHER, "digest": DIGEST}, {"id": OTHER, "digest": None}
+    for before, now in (
+        (pulled, pulled),
+        # An engine that keeps images otherwise gives another id to the same one.
+        (pulled, {**pulled, "id": DIGEST}),
+        (built, built),
+        # It was pushed.
+        (built, pulled),
+        ({}, pulled),
+        ({}, built),
+    ):
+        assert image_record.moved(REFERENCE, before, now) is None
+    said = image_record.moved(REFERENCE, pulled, {"id": DIGEST, "digest": None})
+    assert f"{REFERENCE} is another image now: its digest is of no registry, and was {DIGEST}." in str(said)
+    said = image_record.moved(REFERENCE, built, {"id": DIGEST, "digest": None})
+    assert f"{REFERENCE} is another image now: its id is {DIGEST}, and was {OTHER}." in str(said)
+    assert f"docker image rm {REFERENCE}" in str(said)
+    assert "its id is" in str(image_record.moved(REFERENCE, built, {"id": DIGEST, "digest": DIGEST}))
+
+
 def listing(*names: str) -> dict[str, str]:
     packages: dict[str, str] = image_record.parse_packages(
         json.dumps([{"name": name, "version": "1"} for name in names])

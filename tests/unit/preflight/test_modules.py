@@ -20,7 +20,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gaudi.engine import image_record
 from ansible.module_utils.gaudi.image import sbom
-from ansible.module_utils.gaudi.node import engine_config, folders, iommu, states
+from ansible.module_utils.gaudi.node import engine_config, folders, iommu, long_work, states
 from ansible.module_utils.gaudi.weights import record as weights
 
 from library import docker_daemon_json, gaudi_preflight, serving_image
@@ -449,6 +449,32 @@ def test_an_image_that_was_exchanged_below_its_name_is_said(
     run(serving_image, arguments, engine(present=True))
     (once,) = said
     assert f"{IMAGE} is another image now: its digest is {DIGEST}" in once
+
+
+@pytest.mark.parametrize("job", ["", "image.1.22-a", "image.load"])
+def test_an_image_of_no_registry_that_was_exchanged_is_said_unless_a_job_here_made_it(
+    run: Run, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: said.append(text))
+    monkeypatch.setattr(long_work, "JOBS", tmp_path / "jobs")
+    made = {"image.1.22-b": {"reference": "another:1", "id": "sha256:id"}}
+    if job:
+        made[job] = {"reference": IMAGE, "id": "sha256:id"}
+    for key, result in made.items():
+        (tmp_path / "jobs" / key).mkdir(parents=True)
+        (tmp_path / "jobs" / key / "state.json").write_text(json.dumps({"state": "succeeded", "result": result}))
+    arguments = {"image": IMAGE, "record": str(record)}
+    built = {**engine(present=True), "docker image inspect": (0, json.dumps([{"Id": "sha256:id"}]), "")}
+    run(serving_image, arguments, built)
+    assert said == []
+    written = json.loads(record.read_text())
+    written["images"][IMAGE].update(id="sha256:former")
+    record.write_text(json.dumps(written))
+    run(serving_image, arguments, built)
+    assert [f"{IMAGE} is another image now: its id is sha256:id, and was sha256:former." in text for text in said] == (
+        [] if job else [True]
+    )
 
 
 def test_check_mode_says_it_would_pull(run: Run, record: Path) -> None:
