@@ -171,6 +171,13 @@ def write_file(text: str) -> None:
     write_text(path, text, mode=0o600)
 
 
+def topology_of(module: AnsibleModule) -> dict[str, Any] | None:
+    """Check the request and return the node's topology; None where cards are only freed. Raises Refusal."""
+    instance, cards, state = (module.params[name] for name in ("instance", "cards", "state"))
+    decisions.check_request(instance, cards, state)
+    return read_topology(module, links=False) if state == "present" else None
+
+
 def decide(
     module: AnsibleModule, before: decisions.Reservations, topology: dict[str, Any] | None
 ) -> decisions.Reservations:
@@ -194,9 +201,8 @@ def main() -> None:
             "Run the task with become: true."
         )
     try:
-        decisions.check_request(*(module.params[name] for name in ("instance", "cards", "state")))
         # Before the lock, which is held for less than a second: on a busy node hl-smi and /proc take several.
-        topology = read_topology(module, links=False) if module.params["state"] == "present" else None
+        topology = topology_of(module)
         with turn(STATE, module.check_mode):
             text, before, damaged = read_file(module)
             after = decide(module, before, topology)

@@ -287,24 +287,16 @@ def test_the_role_refuses_with_the_id_of_the_refusal() -> None:
 
 
 def test_what_may_become_code_is_guarded_and_compared_with_its_pins() -> None:
-    sources = [
-        {
-            "fetch": {
-                "directory": "Own",
-                "measured_cards": [],
-                "repositories": {"huggingface": {"repository": "a/b", "revision": "c" * 40, "files": {"x": "d" * 64}}},
-            },
-            "convert": None,
-        }
-    ]
+    repository = {"repository": "a/b", "revision": "c" * 40, "files": {"x": "d" * 64}}
+    fetch = {"directory": "Own", "measured_cards": [], "repositories": {"huggingface": repository}}
+    sources = [{"fetch": fetch, "convert": None}]
     options = replace(OPTIONS, sources=sources, weights_root="/data/models/")
     eight = {"dtype": "fp8", "tensor_parallel_size": 2}
     plain = calibration.describe(plan("qwen3-8b", "1.22", **eight), options)
     assert (plain["guarded"], plain["pins"]) == ([], [])
-    compared = [{"folder": "/data/models/Own", "repositories": [*sources[0]["fetch"]["repositories"].values()]}]
     trusting = calibration.describe(plan("qwen3-8b", "1.22", trust_remote_code=True, **eight), options)
     assert trusting["guarded"] == [trusting["weights"]]
-    assert [{**pin, "written": []} for pin in compared] == trusting["pins"]
+    assert trusting["pins"] == [{"folder": "/data/models/Own", "repositories": [repository], "written": []}]
     strict = calibration.describe(plan("qwen3-8b", "1.22", **eight), replace(options, require_pins=True))
     assert strict["pins"] == trusting["pins"]
     pickled = calibration.describe(plan("qwen3-8b", "1.22", **eight), replace(options, dataset="/data/x.pkl"))
