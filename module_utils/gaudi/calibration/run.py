@@ -30,12 +30,13 @@ OWN = ".gaudi-serving"
 # Subfolder of an unfinished measurement that the tool writes to.
 WRITTEN = "measured"
 
-# Where transformers would copy code of the weights to and run it. Both vendor flows have trust_remote_code=True written
-# in them, so that their workers make this package; a device in the place of its only subpackage keeps it empty.
+# Where transformers would copy code of the weights to and run it, and older versions of datasets the script of a data
+# set. Both vendor flows have trust_remote_code=True written in them, so that their workers make this package; devices
+# in the places of its subpackages keep it empty.
 NO_CODE = "/run/gaudi-serving/trust_remote_code_is_off"
 NO_CODE_MOUNTS = tuple(
     {"source": "/dev/null", "target": f"{NO_CODE}/{name}", "read_only": True}
-    for name in ("__init__.py", "transformers_modules")
+    for name in ("__init__.py", "transformers_modules", "datasets_modules")
 )
 
 # Variables of a plan that only concern serving: warm-up, caches, quantisation.
@@ -187,6 +188,8 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
     }
     if not runs_code(plan):
         kept["HF_MODULES_CACHE"] = NO_CODE
+    # No checksum pins the data set, and datasets before 2.20 runs a script in it unless it is told not to (config.py).
+    kept["HF_DATASETS_TRUST_REMOTE_CODE"] = "0"
     # A local data set needs no hub access.
     if options.dataset:
         kept.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1")

@@ -164,11 +164,12 @@ def test_a_tool_that_trusts_every_code_runs_only_what_the_plan_allows(model: str
     document = calibration.describe(plan(model, "1.22", **options), OPTIONS)
     assert document["environment"]["HF_MODULES_CACHE"] == kept
     # Workers make the package; what they would copy a model's code to is no directory.
-    assert [mounts(document)[f"{kept}/{name}"] for name in ("__init__.py", "transformers_modules")] == [
-        ("/dev/null", True)
-    ] * 2
+    inside = ("__init__.py", "transformers_modules", "datasets_modules")
+    assert [mounts(document)[f"{kept}/{name}"] for name in inside] == [("/dev/null", True)] * 3
     trusting = calibration.describe(plan(model, "1.22", trust_remote_code=True, **options), OPTIONS)
     assert "HF_MODULES_CACHE" not in trusting["environment"]
+    # Of a data set nothing is allowed to run.
+    assert [made["environment"]["HF_DATASETS_TRUST_REMOTE_CODE"] for made in (document, trusting)] == ["0", "0"]
     assert not [target for target in mounts(trusting) if target.startswith(kept)]
 
 
