@@ -344,8 +344,10 @@ def check_content(document: dict[str, Any]) -> None:
         beneath.refuse_writers_within(Path(path))
     for known in document["pins"]:
         folder = Path(known["folder"])
-        names = not_as_pinned(folder, known["repositories"], known["written"]) if folder.is_dir() else []
-        if names:
+        if not folder.is_dir():
+            continue
+        beneath.refuse_writers_within(folder)
+        if names := not_as_pinned(folder, known["repositories"], known["written"]):
             raise Refusal("code_differs", code_differs(document["model"], str(folder), names))
 
 

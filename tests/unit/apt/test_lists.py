@@ -93,3 +93,12 @@ def test_a_file_of_others_with_our_name_stays(run: Run, node: Path) -> None:
     ran = run(apt_source, {"state": "absent"}, {})
     assert (ran["changed"], left(node)) == (False, before)
     assert ran["stays"] == [f"{node}/etc/sources.list.d/habana.sources, which others wrote"]
+
+
+def test_a_disabled_file_of_others_with_our_name_stays(run: Run, node: Path) -> None:
+    own = node / "etc/sources.list.d/habana.sources"
+    disabled = own.read_text().replace(OWN_KEYRING, "/usr/share/keyrings/theirs.gpg") + "Enabled: no\n"
+    own.write_text(disabled)
+    ran = run(apt_source, {"state": "absent"}, {})
+    assert (ran["changed"], own.read_text()) == (False, disabled)
+    assert ran["stays"] == [f"{own}, which others wrote"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from gaudi.base.refusal import Refusal
 from gaudi.jobs.decisions import progress_text
-from gaudi_weights import contents, fetch, manifest, staging, transfer
+from gaudi_weights import contents, fetch, manifest, model, staging, transfer
 from gaudi_weights.model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, choose
 from gaudi_weights.network import Connections
 from gaudi_weights.progress import TransferProgress
@@ -149,6 +149,21 @@ def test_a_continuation_from_elsewhere_is_not_taken(said: str | None) -> None:
     transfer.check_range("bytes 4-9/10", 4, file)
     with pytest.raises(transfer.ChecksumMismatch, match="asked for 'bytes 4-9/10'"):
         transfer.check_range(said, 4, file)
+
+
+@pytest.mark.parametrize("names", [["a", "b", "a"], ["a/b", "a"], ["\udc80"]])
+def test_a_list_that_no_folder_can_have_is_refused(
+    names: list[str], hub: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
+) -> None:
+    """A file listed twice would be written by two threads at once, and each would see only what it wrote itself."""
+    bringing = fetch.Fetch(requested(tmp_path, source(hub)), source(hub), progress, stop)
+    bringing.hub.files = lambda: [RemoteFile(name, 1, "0" * 64) for name in names]  # type: ignore[method-assign]
+    with pytest.raises(SourceFailure, match=r"twice, or as a file and as a folder|no text"):
+        bringing.files()
+
+
+def test_a_source_may_ask_to_wait_for_any_time() -> None:
+    assert model.at(1e300).startswith("9999-12-31")
 
 
 class TestWithoutChecksums:

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from gaudi.base.refusal import Refusal
 from gaudi.weights.hub_kinds import KINDS
-from gaudi_weights import fetch, network, transfer
+from gaudi_weights import fetch, hub_huggingface, network, transfer
 from gaudi_weights import request as request_module
 from gaudi_weights.model import RemoteFile, SourceFailure
 from gaudi_weights.progress import TransferProgress
@@ -488,3 +488,13 @@ def test_an_answer_that_does_not_end_is_read_for_a_time_and_up_to_a_size() -> No
             response = urllib3.PoolManager().request("GET", address, preload_content=False)
             assert network.start_of(response, most, seconds)[:10] == b"x" * 10
             response.close()
+
+
+@pytest.mark.parametrize("limit", [{"TIMEOUT": 0.2}, {"MOST_ANSWERED": 1000}])
+def test_a_list_of_a_hub_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, Any]) -> None:
+    for name, value in limit.items():
+        monkeypatch.setattr(hub_huggingface, name, value)
+    with endless(b"200 OK") as address:
+        hub = request_module.HubSource("hub", address.removesuffix("/file"), "a/b", "main", None, None)
+        with pytest.raises(SourceFailure, match=r"took more|more than 1000 bytes|does not answer|ended"):
+            hub_huggingface.HuggingFace(hub, tmp_path).files()

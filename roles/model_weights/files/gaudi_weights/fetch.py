@@ -17,7 +17,7 @@ from gaudi.weights.record import Manifest, RecordedFile
 
 from . import contents, manifest
 from .hubs import connect
-from .model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, at, check_sizes, choose, listed
+from .model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, at, check_listing, choose, listed
 from .network import Connections
 from .progress import TransferProgress
 from .request import HubSource, WeightsRequest
@@ -117,10 +117,15 @@ class Fetch:
             Connections(source, request.jobs), RateLimit(request.rate_limit), stop, patience, progress.waits
         )
 
+    def listing(self) -> list[RemoteFile]:
+        """What the source has. Raises SourceFailure for a list that cannot be right."""
+        found = self.hub.files()
+        check_listing(found, self.hub.where)
+        return found
+
     def files(self) -> list[RemoteFile]:
         """What is wanted of what the source has."""
-        listed_files = self.hub.files()
-        check_sizes(listed_files, self.hub.where)
+        listed_files = self.listing()
         check_commit(self.source, self.hub.revision)
         found = pinned_files(
             choose(listed_files, self.request.include, self.request.exclude), listed_files, self.source
@@ -193,7 +198,7 @@ def damaged(request: WeightsRequest, done: Manifest, progress: TransferProgress,
 def repair(fetch: Fetch, done: Manifest, wrong: list[str]) -> None:
     """Fetch the named files alone and put each in its place in one rename."""
     recorded = {file.name: file for file in done.files}
-    files = [file for file in fetch.hub.files() if file.name in wrong]
+    files = [file for file in fetch.listing() if file.name in wrong]
     if len(files) < len(wrong):
         raise SourceFailure(f"{fetch.source.name} no longer has {listed(set(wrong) - {f.name for f in files})}")
     # The record says what the file must be, whatever the source says today.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,42 @@ from .request import HubSource
 from .transfer import FileLocation, Way, origin
 
 TIMEOUT = 60.0  # seconds for one question to a hub
+# Bytes of an answer. A list has some 300 for each file, and no model has 10,000.
+MOST_ANSWERED = 16 << 20
+
+
+class LimitedStream(httpx2.SyncByteStream):
+    """The body of an answer, with an end in time and size: the library's own limit is for each read."""
+
+    def __init__(self, body: Iterable[bytes]) -> None:
+        self.body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the blocks. Raises ReadError where they are too many, ReadTimeout where they take too long."""
+        until, came = time.monotonic() + TIMEOUT, 0
+        for block in self.body:
+            came += len(block)
+            if came > MOST_ANSWERED:
+                raise httpx2.ReadError(f"its answer has more than {MOST_ANSWERED} bytes")
+            if time.monotonic() > until:
+                raise httpx2.ReadTimeout(f"its answer took more than {TIMEOUT:.0f} s")
+            yield block
+
+    def close(self) -> None:
+        """Close the connection's own body."""
+        if isinstance(self.body, httpx2.SyncByteStream):
+            self.body.close()
+
+
+class LimitedTransport(httpx2.HTTPTransport):
+    """Connections whose answers end."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Ask, and limit what is answered."""
+        response = super().handle_request(request)
+        if isinstance(response.stream, httpx2.SyncByteStream):
+            response.stream = LimitedStream(response.stream)
+        return response
 
 
 class HuggingFace(Hub):
@@ -37,7 +74,8 @@ class HuggingFace(Hub):
         # proxy from the environment: the inventory alone decides where requests go.
         proxy = source.proxy_for(source.endpoint)
         through = httpx2.Proxy(proxy, ssl_context=trust() if proxy.startswith("https:") else None) if proxy else None
-        set_client_factory(lambda: httpx2.Client(proxy=through, verify=trust(), follow_redirects=True, trust_env=False))
+        transport = LimitedTransport(verify=trust(), trust_env=False, proxy=through)
+        set_client_factory(lambda: httpx2.Client(transport=transport, follow_redirects=True, trust_env=False))
         # False: without a token of ours, none that lies in somebody's home is sent either.
         self.api = HfApi(endpoint=source.endpoint, token=self.token or False, library_name="gaudi-serving")
 

@@ -6,12 +6,17 @@ import fnmatch
 import posixpath
 import threading
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 from gaudi.weights.record import SHOWN, unsafe
+
+# The end of the year 9999, the last that dates have: a source may ask to wait for longer.
+LAST = 253402300799.0
 
 
 class SourceFailure(Exception):
@@ -43,7 +48,7 @@ def first_line(error: Exception) -> str:
 
 def at(seconds: float) -> str:
     """The time of day in so many seconds, for a sentence; with the date if it is not today."""
-    then = time.time() + seconds
+    then = min(time.time() + seconds, LAST)
     today = time.strftime("%Y-%m-%d", time.gmtime())
     day, clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(then)).split()
     return f"{clock} UTC" if day == today else f"{day} {clock} UTC"
@@ -113,6 +118,25 @@ def check_sizes(files: Iterable[RemoteFile], where: str) -> None:
             f"{where} states the size {shown(wrong.size)} of {wrong.name[:SHOWN]!r}, which no file has: use another "
             "source"
         )
+
+
+def check_listing(files: Sequence[RemoteFile], where: str) -> None:
+    """Raise SourceFailure for sizes that no file has, and for names of which a folder cannot have all.
+
+    A file that is listed twice would be written twice at a time, and be another one than either checksum says.
+    """
+    check_sizes(files, where)
+    names = [file.name for file in files]
+    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
+    wrong = next((name for name, count in Counter(names).items() if count > 1 or name in folders), None)
+    if wrong is not None:
+        raise SourceFailure(f"{where} lists {wrong[:SHOWN]!r} twice, or as a file and as a folder: use another source")
+    try:
+        "".join(names).encode()
+    except UnicodeEncodeError as error:
+        raise SourceFailure(
+            f"{where} lists a name that is no text ({first_line(error)}): use another source"
+        ) from error
 
 
 # The same weights in formats that are not served when safetensors are there.

@@ -185,7 +185,9 @@ def check_room(request: WeightsRequest, missing: int) -> None:
 
 
 def publish(request: WeightsRequest, made: Manifest) -> None:
-    """Make the staging folder the model, in one rename."""
+    """Make the staging folder the model, in one rename. Raises ValueError for a record that nobody could read again."""
+    text = made.render()
+    record.parse(text)
     wanted = {file.name for file in made.files}
     staging, target = request.staging, request.target
     # What earlier attempts left here: a fetch its scratch folder, a receiver of a peer its incoming files.
@@ -200,7 +202,7 @@ def publish(request: WeightsRequest, made: Manifest) -> None:
         if not is_folder and name not in wanted and not ours:
             # Of an earlier listing, such as a branch that has moved, or of a run that was killed.
             beneath.remove(path, staging)
-    manifest.write(staging / record.MANIFEST, made.render(), staging)
+    manifest.write(staging / record.MANIFEST, text, staging)
     beneath.remove(staging / record.ARRIVED, staging)
     for folder in [staging, *(path for path, is_folder in inside if is_folder)]:
         files.sync_folder(folder)
