@@ -97,9 +97,9 @@ def remove(*, check: bool) -> dict[str, Any]:
     own = apt.ETC / "sources.list.d" / Path(OWN_FILE).name
     sources = apt.read_sources()
     ours = [source for source in sources if source.file == str(own)]
-    # A file whose sources are all disabled has none.
-    text = own.read_text(encoding="utf-8", errors="replace") if own.is_file() else OWN_KEYRING
-    if OWN_KEYRING not in text or any(source.signed_by != OWN_KEYRING for source in ours):
+    # Disabled sources are in the file alone, not in what read_sources() returns.
+    foreign = own.is_file() and OWN_KEYRING not in own.read_text(encoding="utf-8", errors="replace")
+    if foreign or any(source.signed_by != OWN_KEYRING for source in ours):
         return {"changed": False, "removed": [], "stays": [f"{own}, which others wrote"]}
     folders = [apt.LISTS / name for name in FOLDERS if (apt.LISTS / name).is_dir()]
     found = [file for folder in folders for file in folder.iterdir() if file.is_file()]

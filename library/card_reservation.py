@@ -91,7 +91,7 @@ EXAMPLES = r"""
 RETURN = r"""
 reservations:
   description: All reservations of the node after the module ran (in check mode, as they would be), by instance.
-  returned: when the file could be read
+  returned: when the file was read
   type: dict
   sample:
     qwen3-8b:
@@ -181,7 +181,7 @@ def topology_of(module: AnsibleModule) -> dict[str, Any] | None:
 def decide(
     module: AnsibleModule, before: decisions.Reservations, topology: dict[str, Any] | None
 ) -> decisions.Reservations:
-    """Return the new reservations, without a topology those without the instance's; ends the module if refused."""
+    """Return the new reservations; ends the module if they are refused. topology: None to free the instance's cards."""
     instance, cards, leaving = (module.params[name] for name in ("instance", "cards", "given_up_by"))
     try:
         if topology is None:
@@ -201,7 +201,7 @@ def main() -> None:
             "Run the task with become: true."
         )
     try:
-        # Before the lock, which is held for less than a second: on a busy node hl-smi and /proc take several.
+        # Before the lock is taken: on a busy node hl-smi and /proc take seconds, for which others would have to wait.
         topology = topology_of(module)
         with turn(STATE, module.check_mode):
             text, before, damaged = read_file(module)

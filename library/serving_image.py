@@ -379,9 +379,9 @@ def at_hand(module: AnsibleModule, docker: str, absent: dict[str, Any]) -> tuple
 
 
 def made_here(image: str, image_id: str) -> bool:
-    """Whether long work of this project built, took or loaded this image: its result names it."""
+    """Whether the result of a job on this node (a build, a copy, a loaded file) names this image."""
     results = (long_work.state(folder).get("result", {}) for folder in long_work.JOBS.glob("image.*"))
-    return any((said.get("reference"), said.get("id")) == (image, image_id) for said in results)
+    return any((result.get("reference"), result.get("id")) == (image, image_id) for result in results)
 
 
 def described(

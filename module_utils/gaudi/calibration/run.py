@@ -30,12 +30,12 @@ OWN = ".gaudi-serving"
 # Subfolder of an unfinished measurement that the tool writes to.
 WRITTEN = "measured"
 
-# Where transformers would copy code of the weights to and run it, and older versions of datasets the script of a data
-# set. Both vendor flows have trust_remote_code=True written in them, so that their workers make this package; devices
-# in the places of its subpackages keep it empty.
-NO_CODE = "/run/gaudi-serving/trust_remote_code_is_off"
-NO_CODE_MOUNTS = tuple(
-    {"source": "/dev/null", "target": f"{NO_CODE}/{name}", "read_only": True}
+# HF_MODULES_CACHE of a container that may run no code of the weights. The path of serving.plan.NO_CODE would end both
+# vendor flows: they pass trust_remote_code=True, so that their workers always create this package. /dev/null over its
+# entries keeps it empty: transformers copies code of weights there, and datasets before 2.20 the script of a data set.
+MODULES_CACHE = "/run/gaudi-serving/trust_remote_code_is_off"
+MODULES_CACHE_MOUNTS = tuple(
+    {"source": "/dev/null", "target": f"{MODULES_CACHE}/{name}", "read_only": True}
     for name in ("__init__.py", "transformers_modules", "datasets_modules")
 )
 
@@ -65,12 +65,15 @@ MEASURING = {
 
 @dataclass(frozen=True)
 class Options:
-    """The caller's choices: number of prompts, and the data set's path on the node ('' downloads it from its hub)."""
+    """The caller's choices.
+
+    prompts: their number. dataset: its path on the node; '' downloads it from its hub. sources: the source plans of the
+    weights. weights_root: the node's directory of weights. require_pins: whether the site requires pins.
+    """
 
     prompts: int
     dataset: str
     extension_directory: str
-    # The source plans of the weights, the weights root, and whether the site requires pins.
     sources: Sequence[Mapping[str, Any]] = ()
     weights_root: str = ""
     require_pins: bool = False
@@ -117,7 +120,8 @@ def describe(plan: Mapping[str, Any], options: Options) -> dict[str, Any]:
         "written": run["written"],
         "dump_stats_path": f"{place.container}/{place.prefix}",
         "files": run["files"],
-        # Paths whose content may become code in the container, and what pins it.
+        # Paths whose content the container may run, so that only root may write there; folders that are compared with
+        # checksums.
         "guarded": [
             *([weights] if runs_code(plan) or unpickles(plan) else []),
             *([options.dataset] if options.dataset.endswith(PICKLED) else []),
@@ -159,7 +163,7 @@ def _container(plan: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any
         # The tool may only write here; it cannot change the files that this project reads and writes.
         {"source": f"{place.node}.partial/{WRITTEN}", "target": place.container, "read_only": False},
         *run["mounts"],
-        *(() if runs_code(plan) else NO_CODE_MOUNTS),
+        *(() if runs_code(plan) else MODULES_CACHE_MOUNTS),
     ]
     return {
         # The instance's own name, so that its own reservation and the container of an interrupted run do not block it.
@@ -187,7 +191,7 @@ def _environment(plan: Mapping[str, Any], options: Options) -> dict[str, str]:
         if not SERVING_ONLY.fullmatch(name)
     }
     if not runs_code(plan):
-        kept["HF_MODULES_CACHE"] = NO_CODE
+        kept["HF_MODULES_CACHE"] = MODULES_CACHE
     # No checksum pins the data set, and datasets before 2.20 runs a script in it unless it is told not to (config.py).
     kept["HF_DATASETS_TRUST_REMOTE_CODE"] = "0"
     # A local data set needs no hub access.

@@ -103,8 +103,8 @@ def check_digest(reference: str, seen: str | None, pinned: str) -> None:
 def moved(reference: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Say that a name now belongs to another image than on record; None if it does not, or if none is on record.
 
-    before, now: the record's entry, and what the engine says. An image that had no digest of a registry is compared by
-    its id; of another one the id depends on the engine.
+    before: the record's entry. now: what the engine reports. An id differs by how the engine stores images, so that
+    only an image without a digest is compared by it.
     """
     digest, image = before.get("digest"), before.get("id")
     if digest is not None and digest != now["digest"]:

@@ -291,7 +291,7 @@ SIGNS: tuple[tuple[KnownFault, re.Pattern[str]], ...] = tuple(
 
 @lru_cache(maxsize=256)
 def signs_in(text: str) -> tuple[tuple[KnownFault, int], ...]:
-    """Return the faults that a line may show, each with the place of its sign. All workers print the same lines."""
+    """Return the faults that a line may show, each with the index of its sign. Cached: all workers print the same."""
     return tuple((known, found.start()) for known, pattern in SIGNS if (found := pattern.search(text)))
 
 
@@ -390,7 +390,7 @@ class ServerLog:
                     self.telling[known.id, error] = (self._number, line.text.strip()[:CHARACTERS])
 
     def _tells(self, text: str, begin: int, stream: _TracebackReader) -> bool:
-        """Whether a line shows a fault whose sign begins at this place.
+        """Whether a line shows a fault whose sign begins at this index.
 
         Once the server listens, a sign counts at the beginning of a line only: further on, the text may be a client's.
         """

@@ -296,7 +296,7 @@ def refuse_writers_within(folder: Path) -> None:
 
 
 def refuse_file_writers(stream: BinaryIO, path: Path) -> None:
-    """Refuse an open file that users other than root and the caller may write to. Its folder is checked separately."""
+    """Refuse an open file that users other than root and the caller may write to; its folder is not checked."""
     seen = os.fstat(stream.fileno())
     who = _writing(path, seen) if seen.st_uid in (0, os.geteuid()) else f"user {seen.st_uid}"
     if who:

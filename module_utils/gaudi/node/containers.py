@@ -23,7 +23,6 @@ from ..serving.plan import LABEL_PLAN, own_directories
 from . import kept
 from .documents import read_json, read_text
 from .inspection import KILL_AFTER, PRINTED, OutputLimitExceeded, run_limited
-from .module import UNTRANSLATED
 
 PROC = Path("/proc")
 DEVICES = Path(proof.FOLDER)
@@ -249,7 +248,7 @@ def run_once(
     begun = time.monotonic()
     try:
         # Otherwise the engine would store the output on disk.
-        status, out, err = client(
+        status, out, err = run_limited(
             [*limit, docker, "run", "--name", name, "--log-driver", "none", *arguments], data, began
         )
         if status in TIMED_OUT and time.monotonic() - begun >= seconds:
@@ -264,8 +263,3 @@ def run_once(
         return ContainerExit(1, printed.out, printed.err, f"printed more than {PRINTED >> 20} MiB")
     finally:
         module.run_command(end)
-
-
-def client(command: Sequence[str], data: str = "", began: Callable[[], None] | None = None) -> tuple[int, str, str]:
-    """Run a program as inspection.run_limited does, with untranslated messages."""
-    return run_limited(command, data, began, UNTRANSLATED)

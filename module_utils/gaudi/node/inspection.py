@@ -1,7 +1,6 @@
 """The limits of a container that only inspects an image: rights, memory, processes, time and output.
 
-No card is named explicitly in its environment, because the vendor's runtime passes all cards, also those of instances,
-by default (visible_devices_all_as_default).
+The programs of roles import this module without Ansible.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import os
 import selectors
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 # Bytes of each stream. The longest expected output, an inspection of a serving image, takes a tenth of it.
 PRINTED = 4 << 20
 # Its /tmp included. A guess, far above an import of PyTorch and vLLM.
 MEMORY = "16g"
-# Importing PyTorch and vLLM took 20 on two busy cores; a longer inspection hangs.
+# Importing PyTorch and vLLM took 20 s on two busy cores; an inspection that exceeds the limit hangs.
 SECONDS = 600
 # Seconds between asking a container's client to end and killing it.
 KILL_AFTER = 10
@@ -26,14 +25,15 @@ WALLS = (
     *("--ulimit", "core=0:0"),
     *("--tmpfs", "/tmp", "--pids-limit", "256", "--memory", MEMORY),  # noqa: S108 - of the container
 )
-# Imported libraries write below /tmp, and need one thread each, as nothing is computed.
+# Imported libraries write below /tmp, and need one thread each, as nothing is computed. No card is named explicitly,
+# because the vendor's runtime passes all cards, also those of instances, by default (visible_devices_all_as_default).
 ENVIRONMENT = tuple(
     word
-    for said in (
+    for variable in (
         *("HOME=/tmp", "HABANA_LOGS=/tmp", "XDG_CACHE_HOME=/tmp", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"),
         "HABANA_VISIBLE_DEVICES=none",
     )
-    for word in ("--env", said)
+    for word in ("--env", variable)
 )
 _BLOCK = 65536
 
@@ -47,14 +47,11 @@ class OutputLimitExceeded(Exception):
 
 
 def run_limited(
-    command: Sequence[str],
-    data: str = "",
-    began: Callable[[], None] | None = None,
-    environment: Mapping[str, str] | None = None,
+    command: Sequence[str], data: str = "", began: Callable[[], None] | None = None
 ) -> tuple[int, str, str]:
-    """Run a program to its end; return its status, stdout and stderr.
+    """Run a program in the locale C to its end; return its status, stdout and stderr.
 
-    data: its standard input. began: called at its first output. environment: variables beside those of this process.
+    data: its standard input. began: called at its first output.
 
     Raises OutputLimitExceeded, and ends the program, if one stream exceeds PRINTED bytes.
     """
@@ -64,7 +61,7 @@ def run_limited(
         # Output is collected as bytes, because chunks may split characters.
         with subprocess.Popen(
             command,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "LC_ALL": "C"},
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

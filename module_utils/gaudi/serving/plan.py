@@ -35,7 +35,7 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 """Variables with which a server's libraries fetch nothing from a hub (huggingface_hub/constants.py, transformers)."""
 
 NO_CODE = {"HF_MODULES_CACHE": "/dev/null/trust_remote_code_is_off"}
-"""Variables with which transformers cannot run Python files of weights, and says why.
+"""With it transformers cannot run Python files of weights, and the path in its error says why.
 
 It copies such a file there before it runs it (create_dynamic_module of transformers/dynamic_module_utils.py), and a
 device has no directories. Some classes of vLLM ask for such code whatever --trust-remote-code says (models/kimi_k25.py

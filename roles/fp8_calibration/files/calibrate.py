@@ -66,8 +66,7 @@ LAST = 200
 # What a description has to say.
 DESCRIBED = (
     "model", "release", "image", "tool", "prompts", "dataset", "tensor_parallel_size", "weights", "modules", "target",
-    "expected", "written", "dump_stats_path", "files", "guarded", "pins", "environment", "container",
-    "command",
+    "expected", "written", "dump_stats_path", "files", "guarded", "pins", "environment", "container", "command",
 )  # fmt: skip
 # The form of the record of a measurement.
 MEASURED = {"digest": str, "measurements": {str: {"bytes": int}}}
@@ -339,7 +338,7 @@ def check_before(document: dict[str, Any], target: Path) -> None:
 
 
 def check_content(document: dict[str, Any]) -> None:
-    """Refuse what may run as code where users could change it, and weights that differ from their pins."""
+    """Refuse what may run as code where users other than root could change it, and weights that differ from pins."""
     for path in document["guarded"]:
         beneath.refuse_writers_within(Path(path))
     for known in document["pins"]:

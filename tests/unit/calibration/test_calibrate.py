@@ -809,16 +809,16 @@ def test_a_damaged_deflated_file_is_said(tmp_path: Path) -> None:
         calibrate.check_files(tmp_path, ["m.npz"], tmp_path)
 
 
-@pytest.mark.parametrize("damaged", ["weights/modeling.py", "weights", "data.pkl"])
-def test_what_may_run_as_code_is_only_for_root_to_write(node: CalibrationNode, damaged: str) -> None:
+@pytest.mark.parametrize("writable", ["weights/modeling.py", "weights", "data.pkl"])
+def test_what_may_run_as_code_is_only_for_root_to_write(node: CalibrationNode, writable: str) -> None:
     (node.home / "weights/modeling.py").write_text("")
     (node.home / "data.pkl").write_bytes(b"x")
     node.document["dataset"] = str(node.home / "data.pkl")
     node.document["guarded"] = [str(node.home / "weights"), str(node.home / "data.pkl")]
-    (node.home / damaged).chmod(0o777)
+    (node.home / writable).chmod(0o777)
     assert "everybody" in node.refused()
     assert node.runs() == []
-    (node.home / damaged).chmod(0o755)
+    (node.home / writable).chmod(0o755)
     assert node.run()[0] == 0
 
 

@@ -209,13 +209,15 @@ def answer_all(patch: pytest.MonkeyPatch, answer: Callable[[list[str]], tuple[in
     """Have every command answered, those of containers as well."""
     patch.setattr(AnsibleModule, "run_command", lambda _self, command, **_: answer(command))
 
-    def client(command: list[str], _data: str = "", began: Callable[[], None] | None = None) -> tuple[int, str, str]:
+    def run_limited(
+        command: list[str], _data: str = "", began: Callable[[], None] | None = None
+    ) -> tuple[int, str, str]:
         said = answer(command)
         if began is not None:
             began()
         return said
 
-    patch.setattr(containers, "client", client)
+    patch.setattr(containers, "run_limited", run_limited)
 
 
 @pytest.fixture

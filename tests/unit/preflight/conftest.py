@@ -76,7 +76,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     ) -> ModuleRun:
         node = ScriptedNode({**QUIET, **(answers or {})})
         monkeypatch.setattr(basic.AnsibleModule, "run_command", lambda _, command, **__: node.run(command))
-        monkeypatch.setattr(containers, "client", lambda command, *_: node.run(command))
+        monkeypatch.setattr(containers, "run_limited", lambda command, *_: node.run(command))
 
         def get_bin_path(_: Any, program: str, required: bool = False, opt_dirs: Any = None) -> str | None:
             return program if node.has(program) or required else None

@@ -181,5 +181,5 @@ def test_an_image_that_nobody_can_look_into_is_left_to_the_role(
 ) -> None:
     node.bandwidth = lambda modules: full(modules) * (0.5 if 5 in modules else 1)
     check()
-    monkeypatch.setattr(containers, "client", lambda *_: (1, "", "no runtime"))
+    monkeypatch.setattr(containers, "run_limited", lambda *_: (1, "", "no runtime"))
     assert refused(node, served(4, 5, 6, 7)) == []

@@ -15,8 +15,8 @@ from gaudi.base.checks import shown
 from gaudi.base.refusal import Refusal
 from gaudi.weights.record import SHOWN, unsafe
 
-# The end of the year 9999, the last that dates have: a source may ask to wait for longer.
-LAST = 253402300799.0
+# The end of the year 9999 in seconds since 1970: a source may ask to wait for longer than gmtime() can compute.
+LATEST = 253402300799.0
 
 
 class SourceFailure(Exception):
@@ -48,7 +48,7 @@ def first_line(error: Exception) -> str:
 
 def at(seconds: float) -> str:
     """The time of day in so many seconds, for a sentence; with the date if it is not today."""
-    then = min(time.time() + seconds, LAST)
+    then = min(time.time() + seconds, LATEST)
     today = time.strftime("%Y-%m-%d", time.gmtime())
     day, clock = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(then)).split()
     return f"{clock} UTC" if day == today else f"{day} {clock} UTC"
@@ -123,7 +123,7 @@ def check_sizes(files: Iterable[RemoteFile], where: str) -> None:
 def check_listing(files: Sequence[RemoteFile], where: str) -> None:
     """Raise SourceFailure for sizes that no file has, and for names of which a folder cannot have all.
 
-    A file that is listed twice would be written twice at a time, and be another one than either checksum says.
+    Two threads would write to a file that is listed twice, and its content would have neither checksum.
     """
     check_sizes(files, where)
     names = [file.name for file in files]

@@ -116,7 +116,7 @@ class Connections:
 
 
 def start_of(response: urllib3.BaseHTTPResponse, most: int, seconds: float = ANSWER_SECONDS) -> bytes:
-    """At least the first ``most`` bytes of an answer if it has them, and less of one that takes longer than seconds."""
+    """The first ``most`` bytes of an answer; fewer if it ends before, or is not there after so many seconds."""
     until, came = time.monotonic() + seconds, b""
     while len(came) < most and time.monotonic() < until and (block := response.read1(most - len(came))):
         came += block

@@ -243,7 +243,7 @@ class Transfer:
             location = response.get_redirect_location()
             if not location:
                 break
-            # Its body is nothing to wait for: a connection is made anew for less.
+            # Its body may never end. The next request costs a new connection for that.
             response.close()
             if way := place.instead(response.headers):
                 with contextlib.closing(way(start)) as blocks:

@@ -48,7 +48,7 @@ _OF_LIBRARY = (
 _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
 _LABELLING = "the labels with versions"
-# The engine's own runtime: without card.
+# The engine's own runtime, which passes no cards.
 _WALLS = ("--runtime", "runc", *inspection.WALLS)
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 

@@ -204,7 +204,7 @@ def _load(engine: EngineClient, tell: Tell, stream: BinaryIO, file: Path, carrie
             "free. Make room (docker system df shows what takes it), then run again.",
         )
     tell({"phase": f"load {carried.reference}", "message": human_bytes(carried.bytes), "began": time.time()})
-    # What the engine reads begins at the descriptor's place; seek() of the stream may move in its buffer alone.
+    # The engine reads from the descriptor's offset, which seek() of a buffered stream need not move.
     os.lseek(stream.fileno(), 0, os.SEEK_SET)
     status, lines = engine.run("image", "load", "--quiet", given=stream)
     if status:
