@@ -399,7 +399,9 @@ def described(
         **({"built": built} if built else {}),
     }
     image_record.check_digest(image, found["digest"], params["digest"])
-    moved = None if made_here(image, found["id"]) else image_record.moved(image, known, found)
+    moved = image_record.moved(image, known, found)
+    if known.get("digest") is None and made_here(image, found["id"]):
+        moved = None
     if moved and not module.check_mode:
         module.warn(moved)
     if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):

@@ -48,5 +48,6 @@ def bar(done: object, total: object) -> str:
     """A bar of fixed width with a space behind it, or nothing while there are no figures."""
     if not isinstance(done, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
         return ""
-    full = min(BAR, int(BAR * done / total))
+    # A node may report any number.
+    full = int(max(0, min(BAR, BAR * done / total)))
     return f"[{'#' * full}{'.' * (BAR - full)}] "

@@ -68,14 +68,14 @@ _QUOTED = r"\\+[\"'][^\"']*[\"']?|\"(?:\\[\s\S]|[^\"\\])*\"?|'(?:\\[\s\S]|[^'\\]
 # be its value.
 # Patterns that look for secret names themselves take quadratic time for a long word.
 _ASSIGNED = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*")
-_ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"}}]+")
+_ASSIGNED_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|\[[^\]]*\]?|[^\s\"}}]+")
 # A name at the end of a line, whose value begins in the next one.
 _BEGUN = re.compile(r"(?<![\w-])([\w-]+)\\*[\"']?\s*[=:]+>?\s*$")
 _ENDS_OF_BEGUN = ("=", ":", ">")
 _OPTION = re.compile(r"(?<![\w-])([\w-]+)[\"']?[\s,]+")
 _OPTION_VALUE = re.compile(rf"{re.escape(MASKED)}|{_QUOTED}|[^\s\"-]\S*")
 # An option of a server that takes several values.
-_KEYS = re.compile(r"(--api[_-]key[\s,]+)[^\s-]\S*(?:[ \t]+[^\s-]\S*)+")
+_KEYS = re.compile(r"(--api[_-]key[\"']?[\s,]+)[^\s,-]\S*(?:[ \t]+[^\s-]\S*)+")
 
 
 def _without_account(address: re.Match[str]) -> str:
@@ -119,7 +119,7 @@ _FORMS = (
     ),
     (re.compile(r"(\bsshpass -p ?)\S+"), rf"\1{MASKED}"),
     # docker login -p WORD, and a line of .netrc.
-    (re.compile(r"(\blogin\b[^\n]{0,200}? (?:-p|password) )\S+"), rf"\1{MASKED}"),
+    (re.compile(r"(\blogin\b[^\n]{0,200}?\s(?:-p ?|password\s))\S+"), rf"\1{MASKED}"),
     (re.compile(r"(?<![A-Z0-9])A[KS]IA[A-Z0-9]{16}(?![A-Z0-9])"), MASKED),
     (re.compile(r"(?<![\w-])(?:ssh-[a-z0-9-]{2,20}|ecdsa-sha2-[a-z0-9-]{2,20}) AAAA[\w+/=]+(?: \S+@\S+)?"), MASKED),
     (re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), MASKED),

@@ -52,8 +52,12 @@ class LimitedTransport(httpx2.HTTPTransport):
     """Connections whose answers end."""
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Ask, and limit what is answered."""
+        """Ask, and limit what is answered. Raises ReadError for a compressed answer: its size is not its content's."""
+        request.headers["Accept-Encoding"] = "identity"
         response = super().handle_request(request)
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            response.close()
+            raise httpx2.ReadError("its answer is compressed, which was not asked for")
         if isinstance(response.stream, httpx2.SyncByteStream):
             response.stream = LimitedStream(response.stream)
         return response

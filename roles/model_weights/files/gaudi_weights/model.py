@@ -127,6 +127,11 @@ def check_listing(files: Sequence[RemoteFile], where: str) -> None:
     """
     check_sizes(files, where)
     names = [file.name for file in files]
+    strange = next((name for name in names if unsafe(name)), None)
+    if strange is not None:
+        raise SourceFailure(
+            f"{where} lists {strange[:SHOWN]!r}, which no folder of weights can have: use another source"
+        )
     folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
     wrong = next((name for name, count in Counter(names).items() if count > 1 or name in folders), None)
     if wrong is not None:

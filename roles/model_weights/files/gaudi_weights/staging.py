@@ -185,9 +185,15 @@ def check_room(request: WeightsRequest, missing: int) -> None:
 
 
 def publish(request: WeightsRequest, made: Manifest) -> None:
-    """Make the staging folder the model, in one rename. Raises ValueError for a record that nobody could read again."""
+    """Make the staging folder the model, in one rename. Raises Refusal for a record that nobody could read again."""
     text = made.render()
-    record.parse(text)
+    try:
+        record.parse(text)
+    except ValueError as error:
+        raise Refusal(
+            "record_unfit",
+            f"what {made.source} states of {made.repository} cannot be recorded ({error}); use another source",
+        ) from error
     wanted = {file.name for file in made.files}
     staging, target = request.staging, request.target
     # What earlier attempts left here: a fetch its scratch folder, a receiver of a peer its incoming files.
