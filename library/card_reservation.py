@@ -173,6 +173,12 @@ def write_file(text: str) -> None:
 
 def topology_of(module: AnsibleModule) -> dict[str, Any] | None:
     """Check the request and return the node's topology; None where cards are only freed. Raises Refusal."""
+    if os.geteuid() != 0:
+        raise Refusal(
+            "not_root",
+            f"Reservations are root's, and only root sees who uses a card; this ran as user id {os.geteuid()}. "
+            "Run the task with become: true.",
+        )
     instance, cards, state = (module.params[name] for name in ("instance", "cards", "state"))
     decisions.check_request(instance, cards, state)
     return read_topology(module, links=False) if state == "present" else None
@@ -195,11 +201,6 @@ def decide(
 def main() -> None:
     """Wait for the turn, read, decide, write."""
     module = NodeModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    if os.geteuid() != 0:
-        module.fail_json(
-            msg=f"Reservations are root's, and only root sees who uses a card; this ran as user id {os.geteuid()}. "
-            "Run the task with become: true."
-        )
     try:
         # Before the lock is taken: on a busy node hl-smi and /proc take seconds, for which others would have to wait.
         topology = topology_of(module)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+# Environment with which commands print English. The C library ignores LANGUAGE where the locale is C (gettext(3)).
+UNTRANSLATED = {"LC_ALL": "C"}
 # What moves a cursor, colours or renames a window: ECMA-48 control sequences, and operating system commands of xterm.
 _SEQUENCE = re.compile(r"\x1b\[[0-9:;<=>?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 # Characters, of up to 4 bytes each: journald cuts a line at 48 KiB (LineMax= of journald.conf(5)), and a site may have

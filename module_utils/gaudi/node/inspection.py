@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 
+from ..base.printable import UNTRANSLATED
+
 # Bytes of each stream. The longest expected output, an inspection of a serving image, takes a tenth of it.
 PRINTED = 4 << 20
 # Its /tmp included. A guess, far above an import of PyTorch and vLLM.
@@ -61,7 +63,7 @@ def run_limited(
         # Output is collected as bytes, because chunks may split characters.
         with subprocess.Popen(
             command,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**os.environ, **UNTRANSLATED},
             stdin=asked,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

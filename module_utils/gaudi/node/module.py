@@ -8,10 +8,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..base.printable import printable
+from ..base.printable import UNTRANSLATED, printable
 
-# The C library ignores LANGUAGE where the locale is C (gettext(3)).
-UNTRANSLATED = {"LC_ALL": "C"}
 # Where programs of the system administrator are; sudo without secure_path and su keep a PATH without them.
 SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 # Files and directories without a mode of their own are for everybody to read: programs that do not run as root, as

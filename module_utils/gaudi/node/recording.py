@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from ..base import paths
 from ..base.documents import Damaged
+from ..base.printable import UNTRANSLATED
 from ..doctor import bundle, recorded, removal
 from ..serving.state import FORM
 from . import iommu, listening, states
 from .documents import read_json
-from .module import UNTRANSLATED
 from .reader import QUAL
 
 SYS = Path("/sys")
