@@ -400,9 +400,9 @@ def described(
     }
     image_record.check_digest(image, found["digest"], params["digest"])
     moved = image_record.moved(image, known, found)
-    if known.get("digest") is None and made_here(image, found["id"]):
-        moved = None
-    if moved and not module.check_mode:
+    # Results of jobs have ids, not digests.
+    known_here = bool(moved) and known.get("digest") is None and made_here(image, found["id"])
+    if moved and not known_here and not module.check_mode:
         module.warn(moved)
     if known.get("id") == found["id"] and known.get("packages", {}).keys() == set(params["packages"]):
         found["packages"] = known["packages"]

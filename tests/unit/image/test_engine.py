@@ -30,6 +30,7 @@ def test_of_a_command_that_prints_much_the_last_lines_are_kept() -> None:
     assert len(lines) < 1000
 
 
+# The sleep is a container that hangs; nothing waits for it but the limit of one second, which is what is tested.
 @pytest.mark.parametrize(
     ("does", "how"),
     [("exec yes", "it printed more than 4 MiB"), ("echo waits; exec sleep 600", "it did not end within 1 seconds")],

@@ -211,7 +211,7 @@ def test_a_server_that_may_run_no_code_of_its_weights_cannot_whatever_their_clas
 
     document = plan()
     assert modules(document) == ["HF_MODULES_CACHE=/dev/null/trust_remote_code_is_off"]
-    # What the site sets is in the environment file, which counts less.
+    # A value of the site is in the environment file, and --env overrides that file.
     assert modules(plan(extra_environment={"HF_MODULES_CACHE": "/run/gaudi-serving/home/modules"})) == modules(document)
     assert modules({**document, "arguments": [*document["arguments"], "--trust_remote_code"]}) == []
     assert "HF_MODULES_CACHE" not in json.dumps(document)

@@ -185,7 +185,7 @@ def check_room(request: WeightsRequest, missing: int) -> None:
 
 
 def publish(request: WeightsRequest, made: Manifest) -> None:
-    """Make the staging folder the model, in one rename. Raises Refusal for a record that nobody could read again."""
+    """Make the staging folder the model, in one rename. Raises Refusal if its record could not be read back."""
     text = made.render()
     try:
         record.parse(text)
