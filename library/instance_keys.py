@@ -52,6 +52,11 @@ options:
     description: Whether the container that runs is asked, too, whether its guard reads what is written here.
     type: bool
     default: false
+  export:
+    description: Whether the keys are returned with their digests. A short key could be guessed from its digest, so use
+      C(no_log).
+    type: bool
+    default: false
   ending:
     description: A key that gets an end, or loses it.
     type: dict
@@ -105,7 +110,9 @@ lines:
   elements: str
   sample: ["alice (playbook) until 2027-01-31T23:59:59Z"]
 exported:
-  description: The same as entries of C(vllm_service_api_keys) for another node, or for one that is installed anew.
+  description: >-
+    With O(export), the same as entries of C(vllm_service_api_keys) for another node, or for one that is installed anew.
+    They have digests.
   returned: always
   type: list
   elements: str
@@ -163,6 +170,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "revoke": {"type": "str"},
     "by": {"type": "str", "default": ""},
     "running": {"type": "bool", "default": False},
+    "export": {"type": "bool", "default": False},
     "ending": {
         "type": "dict",
         "options": {"name": {"type": "str", "required": True}, "ends": {"type": "str", "default": ""}},
@@ -336,7 +344,7 @@ def main() -> None:
         changed=before != after or bool(others) or (module.params["inventory"] is not None and not existed),
         keys=shown(after),
         lines=lines(after).splitlines(),
-        exported=[keys.written(key) for key in after],
+        exported=[keys.written(key) for key in after] if module.params["export"] else [],
         guarded=guarded(instance),
         unread=unread(module, file.parent) if module.params["running"] and guarded(instance) else "",
         of_inventory=any(key.origin == keys.INVENTORY for key in gone(before, after)),

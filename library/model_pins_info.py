@@ -215,7 +215,7 @@ def main() -> None:
         revision, files, sizes = pinned(params)
     except Refusal as refusal:
         module.fail_json(msg=str(refusal), refused_id=refusal.id)
-    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError) as error:
         failed = unreadable(params, error)
         module.fail_json(msg=str(failed), refused_id=failed.id)
     found = {"repository": params["repository"], "revision": revision, "files": files}

@@ -197,23 +197,29 @@ def inspect(module: AnsibleModule, docker: str, image: str) -> dict[str, Any]:
 
 
 def pull(module: AnsibleModule, docker: str, image: str) -> None:
-    """Pull an image within the time allowed; end the module with what to do when that fails."""
-    limit, config = module.params["timeout"], module.params["docker_config"]
+    """Pull an image within the time allowed; end the module with what to do when that fails.
+
+    A pinned image is pulled by its digest, and named then: an image of another digest never has its name.
+    """
+    limit, config, digest = (module.params[name] for name in ("timeout", "docker_config", "digest"))
     client = [docker, "--config", config] if config else [docker]
-    code, out, err = module.run_command(["timeout", str(limit), *client, "pull", image])
+    pinned = image_record.pinned(image, digest)
+    code, out, err = module.run_command(["timeout", str(limit), *client, "pull", pinned])
     if code == _TIMED_OUT:
         module.fail_json(
             msg=f"{image} was not pulled within {limit} seconds. What has arrived is kept: run again, "
             "or raise serving_image_pull_timeout.",
             stdout=out,
         )
+    if code == 0 and pinned != image:
+        module.run_command([docker, "image", "tag", pinned, image], check_rc=True)
     if code != 0:
         todo = registry_advice(err or out, image, os.path.isfile) or (
             "Check that the node reaches the registry (gaudi_image_registry, proxies of container_runtime), that the "
-            "tag exists there, and the credentials if it asks for any."
+            "image exists there, and the credentials if it asks for any."
         )
         module.fail_json(
-            msg=f"{image} could not be pulled: {printable((err or out).strip())}. {todo}",
+            msg=f"{pinned} could not be pulled: {printable((err or out).strip())}. {todo}",
             stdout=out,
             stderr=err,
         )

@@ -201,7 +201,8 @@ def test_the_scenarios_of_make_test_have_a_word_for_all_of_them(
 def playbooks_of(file: Path) -> set[Path]:
     """The playbook of each step of a scenario; of ${NAME:-DEFAULT} the default."""
     scenario = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", file.read_text()))
-    placed = scenario["ansible"].get("playbooks", {})
+    common = yaml.safe_load((ROOT / ".config/molecule/config.yml").read_text())
+    placed = {**common["ansible"]["playbooks"], **scenario.get("ansible", {}).get("playbooks", {})}
     steps = [step.split() for step in scenario["scenario"]["test_sequence"] if step != "idempotence"]
     own = {placed.get(action, f"{action}.yml") for action, *_ in steps}
     return {file.parent / name for name in own.union(words[-1] for words in steps if len(words) > 1)}

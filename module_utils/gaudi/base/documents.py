@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 # Nesting limit; none of our documents is that deep, and json itself stops at about a thousand levels.
 DEEPEST = 32
+# Bytes of the largest files and nanoseconds of a century stay below.
+LARGEST_NUMBER = 10**19
 # Characters of a text file that a request names. The longest list of buckets in a public report has some 30,000.
 LONGEST_FILE = 1 << 20
+_TOO_LARGE = "it holds a number that is too large"
 
 
 class Damaged(ValueError):
@@ -40,12 +43,17 @@ def parse(text: str, form: Any = dict, schema: int | None = None) -> dict[str, A
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is cut off or no JSON (line {error.lineno}: {error.msg})") from error
+    except ValueError as error:
+        # Python reads no integer of more than 4,300 digits.
+        raise ValueError(_TOO_LARGE) from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError(f"it holds {_kind(content)} where a mapping is to be")
     if deeper(content, DEEPEST):
         raise ValueError("it is nested too deeply")
+    if not all(bounded(leaf) for leaf in leaves(content)):
+        raise ValueError(_TOO_LARGE)
     if schema is not None and content.get("schema") != schema:
         raise ValueError(f"it is of schema {content.get('schema')!r}; this release reads schema {schema}"[:200])
     wrong = misfit(content, form)
@@ -88,6 +96,21 @@ def _kind(value: object) -> str:
     """What JSON calls a value."""
     names = {str: "a text", bool: "a truth value", int: "a number", float: "a number", list: "a list"}
     return names.get(type(value), "null")
+
+
+def leaves(value: object) -> Iterator[object]:
+    """Yield the values of a JSON value that are neither mapping nor list."""
+    if isinstance(value, (Mapping, list)):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
+def bounded(leaf: object) -> bool:
+    """Return whether a leaf is no number, or one that can be calculated with; JSON of Python has Infinity and NaN."""
+    # NaN compares with nothing.
+    return not isinstance(leaf, (int, float)) or abs(leaf) <= LARGEST_NUMBER
 
 
 def deeper(value: object, levels: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import values
 from .checks import MAX_TEXT, integer, mapping, matching, number, sequence, shown, switch, text
-from .documents import DEEPEST, deeper
+from .documents import DEEPEST, bounded, deeper
 from .printable import printable
 from .refusal import Refusal
 
@@ -33,8 +33,6 @@ UNREADABLE = "reports nothing that can be read"
 LONGEST_SENTENCE = 2000
 # Above any figure of one run: catalog/cards.yml has at most 515 GB/s.
 MOST_GB_S = 10_000
-# Bytes of the largest files and nanoseconds of a century stay below.
-LARGEST_NUMBER = 10**19
 # Without the ports of system services.
 PORTS = (1024, 65535)
 
@@ -266,10 +264,8 @@ def on_page(value: object) -> object:
 
 
 def _unbounded(leaf: object, longest: int) -> bool:
-    """Whether a leaf is too large; NaN is as well, since it compares with nothing."""
-    if isinstance(leaf, (int, float)):
-        return not abs(leaf) <= LARGEST_NUMBER
-    return isinstance(leaf, str) and len(leaf) > longest
+    """Whether a leaf is too large, or no number at all."""
+    return not bounded(leaf) or (isinstance(leaf, str) and len(leaf) > longest)
 
 
 def sentence(value: object) -> str:

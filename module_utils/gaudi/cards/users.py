@@ -37,10 +37,7 @@ def new_user() -> dict[str, Any]:
 
 
 def device_index(path: str) -> int | None:
-    """Return the index of the card a path is a device of, None for any other path.
-
-    The path decides, not the device number: it is what a process opened, also in a container.
-    """
+    """Return the index of the card a path is a device of, None for any other path."""
     match = _DEVICE.fullmatch(path)
     return None if match is None else int(match.group(1))
 

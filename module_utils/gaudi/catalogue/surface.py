@@ -8,6 +8,7 @@ import re
 from ..base.absent import absent
 from ..base.checks import shown
 from ..base.refusal import Refusal
+from ..base.values import without_accounts
 from .entries import ReleaseEntry
 from .typed import TypedOption
 
@@ -20,7 +21,7 @@ DENIED = (
     *("LD_PRELOAD", "LD_AUDIT", "PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "BASH_ENV", "ENV", "IFS"),
     *("VLLM_USE_RUST_FRONTEND", "VLLM_RUST_FRONTEND_PATH"),
 )
-SECRET = re.compile(r"(API_KEY|TOKEN$|_TOKEN_|SECRET|PASSWORD|PASSWD|CREDENTIAL)")
+SECRET = re.compile(r"(API_KEY|TOKEN$|_TOKEN_|SECRET|PASSWORD|PASSWD|CREDENTIAL|_HEADERS$)")
 
 
 def normal(option: str) -> str:
@@ -74,6 +75,13 @@ class ServerSurface:
                 "secret_in_environment",
                 f"extra_environment sets {variable}: secrets never go through the environment, where docker inspect "
                 f"shows them. Give it to the service role as a file.",
+            )
+        # A proxy may be named without a scheme.
+        if without_accounts(value) != value or (variable.lower().endswith("_proxy") and "@" in value):
+            raise Refusal(
+                "account_in_environment",
+                f"extra_environment sets {variable} to an address that has an account, and docker inspect shows "
+                f"environments. Name an address without one, such as that of a proxy that adds it.",
             )
 
     def check_option(self, option: str) -> None:

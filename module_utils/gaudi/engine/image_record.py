@@ -85,6 +85,11 @@ def repository_of(reference: str) -> str:
     return head + slash + last.partition(":")[0]
 
 
+def pinned(reference: str, digest: str) -> str:
+    """Return a reference to the image with a digest; the reference itself without one, or where it has its own."""
+    return f"{repository_of(reference)}@{digest}" if digest and "@" not in reference else reference
+
+
 def check_digest(reference: str, seen: str | None, pinned: str) -> None:
     """Compare a digest with the pinned one; an empty pin accepts any.
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
-
 # Directories that the unit hides from the work unless one of its paths is below them (ProtectHome, systemd.exec(5)).
 HOMES = ("/home", "/root", "/run/user")
 # Keys of a job's state and of its progress that a report has. It has no log and no result, which may be long.
@@ -21,12 +17,3 @@ def active_states(shown: str) -> dict[str, str]:
         if "Id" in fields:
             states[fields["Id"]] = fields.get("ActiveState", "inactive")
     return states
-
-
-def finite(progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the known values of progress, without infinity and NaN, which stalled work may report and JSON lacks."""
-    return {
-        name: progress[name]
-        for name in PROGRESS
-        if name in progress and not (isinstance(progress[name], float) and not math.isfinite(progress[name]))
-    }

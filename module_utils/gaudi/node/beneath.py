@@ -27,8 +27,12 @@ _LOCK_MODE = 0o600
 _MODES = ("rb", "r+b", "ab", "a+b", "xb")
 
 
-def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int = -1) -> BinaryIO:
+def open_file(
+    path: Path, place: Path | None, mode: str = "rb", buffering: int = -1, permissions: int = 0o666
+) -> BinaryIO:
     """Open a regular file. mode: as for open(), except "w", which would empty a file that another user put there.
+
+    permissions: of a file that is created, less those that the umask takes.
 
     Without a place, which is for reading only, links are followed. Raises Refusal for a link, a pipe and other special
     files, FileNotFoundError for a missing file.
@@ -39,7 +43,7 @@ def open_file(path: Path, place: Path | None, mode: str = "rb", buffering: int =
         handle = _linked(path)
         return _stream(path, mode, buffering, lambda _path, _flags: handle)
     with _holder(path, place) as (folder, name):
-        return _stream(path, mode, buffering, lambda _path, flags: _opened(folder, name, path, flags))
+        return _stream(path, mode, buffering, lambda _path, flags: _opened(folder, name, path, flags, permissions))
 
 
 def open_lock(path: Path, place: Path) -> BinaryIO:
@@ -48,8 +52,9 @@ def open_lock(path: Path, place: Path) -> BinaryIO:
     Only its owner may open it, since whoever can open a file can lock it and so keep us waiting. Raises what open_file
     does.
     """
-    stream = open_file(path, place, "ab")
-    # A file system that keeps no permissions refuses this; the lock counts there all the same.
+    stream = open_file(path, place, "ab", permissions=_LOCK_MODE)
+    # An earlier release of this project made it readable for a moment. A file system that keeps no permissions refuses
+    # this; the lock counts there all the same.
     with contextlib.suppress(OSError):
         os.fchmod(stream.fileno(), _LOCK_MODE)
     return stream
@@ -397,10 +402,10 @@ def _linked(path: Path) -> int:
         os.close(seen)
 
 
-def _opened(folder: int, name: str, path: Path, flags: int) -> int:
+def _opened(folder: int, name: str, path: Path, flags: int, permissions: int) -> int:
     with _named(path, folder, name):
         try:
-            handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=folder)
+            handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, permissions, dir_fd=folder)
         except BlockingIOError:
             handle = _leased(folder, name, path, flags)
     return _regular(handle, path)

@@ -23,10 +23,10 @@ def measured(files: list[Path], folder: Path) -> int:
     It reads at most PIECES pieces, spread over the file, for about SECONDS. A file system without direct access
     (O_DIRECT) cannot be measured: its files may be in the cache.
     """
-    largest = max(files, key=lambda file: file.stat().st_size, default=None)
-    if largest is None:
-        return 0
     try:
+        largest = max(files, key=lambda file: file.stat().st_size, default=None)
+        if largest is None:
+            return 0
         with beneath.open_linked(largest, beneath.within(folder), buffering=0) as stream:
             handle = stream.fileno()
             fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_DIRECT)

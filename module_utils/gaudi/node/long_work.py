@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..base import paths
-from ..base.documents import Damaged
+from ..base.documents import Damaged, bounded
 from ..base.refusal import Refusal
-from ..jobs.facts import HOMES, SHOWN, active_states, finite
+from ..jobs.facts import HOMES, PROGRESS, SHOWN, active_states
 from .documents import read_json
 from .files import WriteFailure, write_json
 
@@ -42,7 +42,9 @@ def tell_progress(place: Path | None, progress: dict[str, Any]) -> None:
     """Write progress if there is a job and space for it. It is only informative, so it may be lost in a power cut."""
     if place is not None:
         with contextlib.suppress(WriteFailure):
-            write_json(place, progress, durable=False, mode=MODE)
+            # Stalled work has a rate or a time that is not finite.
+            shown = {name: value for name, value in progress.items() if bounded(value)}
+            write_json(place, shown, durable=False, mode=MODE)
 
 
 def tell_result(result: dict[str, Any]) -> None:
@@ -111,7 +113,7 @@ def read_all(systemctl: Callable[..., str]) -> list[dict[str, Any]]:
             "key": key,
             "active": active.get(unit, "inactive"),
             "state": {name: value for name, value in state(JOBS / key).items() if name in SHOWN},
-            "progress": finite(progress(JOBS / key)),
+            "progress": {name: value for name, value in progress(JOBS / key).items() if name in PROGRESS},
             "now": time.time(),
         }
         for key, unit in units.items()

@@ -23,10 +23,10 @@ DISABLED = "disabled"
 MOST_CARDS = 64
 
 
-def read_open(proc: Path) -> Iterator[Holder]:
-    """Yield processes with a card's device file open, in whatever container; proc: /proc."""
+def read_open(proc: Path, dev: Path = Path("/dev")) -> Iterator[Holder]:
+    """Yield processes with a card's device file open, in whatever container."""
     for process in sorted(proc.glob("[0-9]*")):
-        indexes = set(_open_cards(process))
+        indexes = set(_open_cards(process, dev))
         if indexes:
             name = text_of(process / "comm").strip()
             # It has ended, or only queries cards.
@@ -120,8 +120,12 @@ def account_of(process: Path) -> str | None:
         return f"user {uid}"
 
 
-def _open_cards(process: Path) -> Iterator[int]:
-    """Yield the index of each card a process has open."""
+def _open_cards(process: Path, dev: Path) -> Iterator[int]:
+    """Yield the index of each card a process has open.
+
+    The file has a card's name, and its number where the node has that card's file: in a container anything may be
+    named like a card.
+    """
     try:
         descriptors = list((process / "fd").iterdir())
     except OSError:
@@ -129,9 +133,12 @@ def _open_cards(process: Path) -> Iterator[int]:
         return
     for descriptor in descriptors:
         try:
-            index = device_index(str(descriptor.readlink()))
-            if index is not None and stat.S_ISCHR(descriptor.stat().st_mode):
-                yield index
+            opened = str(descriptor.readlink()).removesuffix(" (deleted)")
+            index, seen = device_index(opened), descriptor.stat()
+            if index is not None and stat.S_ISCHR(seen.st_mode):
+                number = _number(dev / "accel" / Path(opened).name)
+                if number in (None, seen.st_rdev):
+                    yield index
         except OSError:
             # Closed between the listing and the look.
             continue

@@ -48,7 +48,7 @@ HARMLESS_OPTIONS = _names(
     --logprobs-mode --long-lora-scaling-factors --long-prefill-token-threshold --lora-dtype --lora-extra-vocab-size
     --lora-modules --lora-target-modules --mamba-backend --mamba-block-size --mamba-cache-dtype --mamba-cache-mode
     --mamba-cache-philox-rounds --mamba-ssm-cache-dtype --max-context-len-to-capture --max-cpu-loras
-    --max-cudagraph-capture-size --max-log-len --max-logprobs --max-long-partial-prefills --max-lora-rank
+    --max-cudagraph-capture-size --max-logprobs --max-long-partial-prefills --max-lora-rank
     --max-loras --max-model-len --max-num-batched-tokens --max-num-partial-prefills --max-num-prefill-seqs
     --max-num-scheduled-tokens --max-num-seqs --max-parallel-loading-workers --max-prompt-adapter-token
     --max-prompt-adapters --max-seq-len-to-capture --media-io-kwargs --mm-encoder-attn-backend
@@ -69,7 +69,7 @@ HARMLESS_OPTIONS = _names(
     --skip-tokenizer-init --spec-decoding-acceptance-method --spec-method --spec-model --spec-tokens
     --specialize-active-lora --speculative-config --speculative-disable-by-batch-size
     --speculative-disable-mqa-scorer --speculative-draft-tensor-parallel-size --speculative-max-model-len
-    --speculative-model --speculative-model-quantization --split-qkv --stream-interval --structured-outputs-config
+    --speculative-model --speculative-model-quantization --split-qkv --stream-interval
     --swap-space --task --tensor-parallel-size --tokenizer --tokenizer-mode --tokenizer-pool-size
     --tokenizer-revision --tool-call-parser --typical-acceptance-sampler-posterior-alpha
     --typical-acceptance-sampler-posterior-threshold --ubatch-size --use-fp64-gumbel --use-gpu-for-pooling-score
@@ -101,7 +101,7 @@ HARMLESS_VARIABLES = _names(
     VLLM_CONFIGURE_LOGGING VLLM_CONFIG_HIDDEN_LAYERS VLLM_CONTIGUOUS_PA VLLM_COS_SIN_RECOMPUTE
     VLLM_CPU_ATTN_SPLIT_KV VLLM_CPU_INT4_W4A8 VLLM_CPU_KVCACHE_SPACE VLLM_CPU_MOE_PREPACK
     VLLM_CPU_NUM_OF_RESERVED_CPU VLLM_CPU_OMP_THREADS_BIND VLLM_CPU_SGL_KERNEL VLLM_CUDA_MEM_ALIGN_KV_CACHE
-    VLLM_CUSTOM_SCOPES_FOR_PROFILING VLLM_DBO_COMM_SMS VLLM_DEBUG VLLM_DEBUG_MFU_METRICS VLLM_DEBUG_WORKSPACE
+    VLLM_CUSTOM_SCOPES_FOR_PROFILING VLLM_DBO_COMM_SMS VLLM_DEBUG_MFU_METRICS VLLM_DEBUG_WORKSPACE
     VLLM_DECODE_BLOCK_BUCKET_LIMIT VLLM_DECODE_BLOCK_BUCKET_MAX VLLM_DECODE_BLOCK_BUCKET_MIN
     VLLM_DECODE_BLOCK_BUCKET_PAD_MAX VLLM_DECODE_BLOCK_BUCKET_PAD_PERCENT VLLM_DECODE_BLOCK_BUCKET_STEP
     VLLM_DECODE_BS_BUCKET_LIMIT VLLM_DECODE_BS_BUCKET_MAX VLLM_DECODE_BS_BUCKET_MIN VLLM_DECODE_BS_BUCKET_PAD_MAX
@@ -139,7 +139,7 @@ HARMLESS_VARIABLES = _names(
     VLLM_HTTP_TIMEOUT_KEEP_ALIVE VLLM_HUMMING_INPUT_QUANT_CONFIG VLLM_HUMMING_MOE_GEMM_TYPE
     VLLM_HUMMING_ONLINE_QUANT_CONFIG VLLM_HUMMING_USE_F16_ACCUM VLLM_HW VLLM_IMAGE_FETCH_TIMEOUT VLLM_IMAGE_TAG
     VLLM_INSTALL_PUNICA_KERNELS VLLM_INSTANCE_ID VLLM_KEEP_ALIVE_ON_ENGINE_DEATH VLLM_KV_CACHE_LAYOUT
-    VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES VLLM_LOGGING_COLOR VLLM_LOGGING_LEVEL VLLM_LOGGING_PREFIX
+    VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES VLLM_LOGGING_COLOR VLLM_LOGGING_PREFIX
     VLLM_LOGGING_STREAM VLLM_LOGITS_PROCESSOR_THREADS VLLM_LOG_BATCHSIZE_INTERVAL VLLM_LOG_MODEL_INSPECTION
     VLLM_LOG_STATS_INTERVAL VLLM_LORA_DISABLE_PDL VLLM_LORA_ENABLE_DUAL_STREAM VLLM_MAIN_CUDA_VERSION
     VLLM_MAMBA_USE_PYTORCH VLLM_MAMBA_USE_SELECTIVE_STATE_UPDATE_REF_PT VLLM_MARLIN_INPUT_DTYPE

@@ -26,6 +26,8 @@ _LINE = re.compile(rf"^vllm:({'|'.join(_NAMES)})(?:\{{{_LABELS}\}})? (\S+)$", re
 # Finished requests, a counter for each reason (labelname_finish_reason in vllm/engine/metrics.py of every fork, and
 # vllm/v1/metrics/loggers.py). "length": the limit of the request, or of the server.
 _ENDED = re.compile(rf"^vllm:request_success_total\{{({_LABELS})\}} (\S+)$", re.MULTILINE)
+# A server that makes 10,000 tokens a second counts up to here in 3,000 years. Sums of many stay readable, too.
+_MOST = 10**15
 _CUT = 'finished_reason="length"'
 
 
@@ -82,12 +84,12 @@ def _total(counts: list[float]) -> int:
 
 
 def _number(text: str) -> float:
-    """Parse a count; NaN if it is not a number, or negative."""
+    """Parse a count; NaN if it is not a number, negative, or more than any server counts."""
     try:
         value = float(text)
     except ValueError:
         return math.nan
-    return value if value >= 0 else math.nan
+    return value if 0 <= value <= _MOST else math.nan
 
 
 def document(load: Load, before: Load | None, seconds: float) -> dict[str, Any]:

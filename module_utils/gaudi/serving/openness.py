@@ -83,8 +83,8 @@ HARMLESS_KEYS = frozenset(
 COMMAND = re.compile(r"(python3|vllm( serve( /\S+)?)?)?")
 # Values with which such a variable adds nothing.
 _OFF = ("", "0", "false")
-# Where a server's own processes talk to each other, on ports without keys. Releases that do not read one of them have
-# no value for it.
+# Where a server's own processes talk to each other, on ports without keys. Plans of releases that do not read one of
+# them do not have it.
 BETWEEN_PROCESSES = ("VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 _LOOPBACK_INTERFACE = "lo"
 _PORTS_NOT_CLOSED = "they are not closed"
@@ -249,9 +249,10 @@ def _other_variables(environment: Mapping[str, Any]) -> Iterable[tuple[str, str]
 def _not_local(environment: Mapping[str, Any]) -> Iterable[str]:
     """Return the addresses and interfaces between a server's processes that other machines may reach."""
     for name in BETWEEN_PROCESSES:
-        value = str(environment.get(name, ""))
-        if value not in ("", _LOOPBACK_INTERFACE) and not is_loopback(value):
-            yield f"{name} is {value}"
+        value = str(environment.get(name, _LOOPBACK_INTERFACE))
+        if value != _LOOPBACK_INTERFACE and not is_loopback(value):
+            # Of an empty one the server makes the node's own address (get_ip in vllm/utils/network_utils.py).
+            yield f"{name} is {value or 'empty'}"
 
 
 def _rights(container: Mapping[str, Any]) -> Iterable[str]:

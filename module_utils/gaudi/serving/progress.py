@@ -50,8 +50,8 @@ SHARDS = re.compile(r"checkpoint shards:[^/]{0,100}?\b(?P<done>\d{1,9})/(?P<tota
 # 1.16 omits "in total"; it also has no line that matches MEMORY, but a BLOCKS line like every release.
 WEIGHTS = re.compile(r"Loading model weights took (?:in total )?(?P<size>[\d.]+ \S+)(?: of device memory| \(|$)")
 MEMORY = re.compile(r"(?P<text>Free device memory: .*reserved for (?:usable )?KV cache)")
-BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d+), # CPU blocks: \d+|Usable num_blocks: (?P<usable>\d+),")
-FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d+(?:\.\d+)?) secs")
+BLOCKS = re.compile(r"# \w+ blocks: (?P<count>\d{1,9}), # CPU blocks: \d{1,9}|Usable num_blocks: (?P<usable>\d{1,9}),")
+FINISHED = re.compile(r"Warmup finished in (?P<seconds>\d{1,9}(?:\.\d{1,9})?) secs")
 SKIPPED = re.compile(r"Skipping warmup")
 # One engine of several (data parallelism), and that it is done (vllm/v1/engine/core.py).
 ENGINE = re.compile(r"\((?:EngineCore|Worker)_DP(?P<engine>\d{1,3})(?!\d)")

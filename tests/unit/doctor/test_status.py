@@ -257,8 +257,7 @@ def test_long_work_that_has_not_come_to_its_end_is_shown(node: Path, monkeypatch
         "fetch.f": {"state": "running", **begun},
     }.items():
         (node / "jobs" / key).mkdir(parents=True)
-        # Stalled work has no time left to tell.
-        progress = {} if key == "fetch.f" else {"phase": "fetch", "eta": float("inf")}
+        progress = {} if key == "fetch.f" else {"phase": "fetch"}
         for name, content in (("job", {"digest": "d"}), ("state", state), ("progress", progress)):
             (node / "jobs" / key / f"{name}.json").write_text(json.dumps(content))
     shown = "Id=gaudi-job@fetch.a.service\nActiveState=active\n"

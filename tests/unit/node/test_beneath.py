@@ -188,6 +188,16 @@ def test_a_lock_cannot_be_held_by_another_user_of_the_node(place: Path, there: b
     assert lock.stat().st_mode & 0o077 == 0
 
 
+def test_a_lock_is_never_open_to_others_for_a_moment(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has it open then may hold it for ever."""
+    seen: list[int] = []
+    monkeypatch.setattr(os, "fchmod", lambda handle, _mode: seen.append(os.fstat(handle).st_mode & 0o077))
+    before = os.umask(0o022)
+    beneath.open_lock(place / "lock", place).close()
+    os.umask(before)
+    assert seen == [0]
+
+
 def test_a_name_that_leads_out_is_refused(place: Path) -> None:
     for path in (place / ".." / "outside" / "victim", place.parent / "outside" / "victim", Path("/etc/passwd")):
         with refused("path_leads_out", path):

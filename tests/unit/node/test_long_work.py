@@ -45,6 +45,11 @@ def test_progress_is_roots_alone(job: Path) -> None:
     long_work.tell_progress(None, {"phase": "list"})
 
 
+def test_stalled_work_tells_what_can_be_calculated_with(job: Path) -> None:
+    long_work.tell_progress(long_work.progress_file(), {"phase": "fetch", "eta": float("inf"), "rate": float("nan")})
+    assert long_work.progress(job) == {"phase": "fetch"}
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_what_work_leaves_in_the_place_of_a_file_is_not_followed(job: Path, kind: str, tmp_path: Path) -> None:
     """Work on hostile data may write to its own folder, and root's modules read there."""

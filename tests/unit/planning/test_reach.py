@@ -96,6 +96,26 @@ def test_an_account_is_in_no_argument() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTPS_PROXY", "http://bob:hunter2@proxy:3128"),
+        ("https_proxy", "bob:hunter2@proxy:3128"),
+        ("HF_ENDPOINT", "https://hunter2@mirror.example"),
+    ],
+)
+def test_an_account_is_in_no_environment(name: str, value: str) -> None:
+    refused = plan(extra_environment={name: value})
+    assert refused["refused_id"] == "account_in_environment"
+    assert "hunter2" not in refused["refused"]
+    assert "refused" not in plan(extra_environment={name: "http://proxy:3128"})
+
+
+def test_headers_with_a_secret_are_in_no_environment() -> None:
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer hunter2"}
+    assert plan(extra_environment=headers)["refused_id"] == "secret_in_environment"
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["--ssl-keyfile", "/k"],

@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MODULES = [docker_daemon_json, gaudi_preflight, serving_image]
 IMAGE = "vault.habana.ai/gaudi-docker/1.22.2/ubuntu22.04/habanalabs/pytorch-installer-2.7.1:1.22.2-32"
 DIGEST = "sha256:" + "ab" * 32
+PINNED = f"{IMAGE.rpartition(':')[0]}@{DIGEST}"
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.__name__.rpartition(".")[2]))
@@ -280,6 +281,8 @@ def engine(present: bool, **changes: Answer) -> dict[str, Any]:
     return {
         "docker image inspect": lambda: (0, INSPECTED, "") if state["present"] else ABSENT,
         f"timeout 3600 docker pull {IMAGE}": pull,
+        f"timeout 3600 docker pull {PINNED}": pull,
+        f"docker image tag {PINNED} {IMAGE}": (0, "", ""),
         f"timeout 3600 docker --config /etc/secret pull {IMAGE}": pull,
         LOOK: changes.get("run", (0, LISTED, "")),
         f"{LOOK} --interactive": (0, "gaudi-image " + json.dumps(INSIDE), ""),
@@ -517,6 +520,14 @@ def test_a_moved_tag_is_refused_and_not_recorded(run: Run, record: Path) -> None
     assert pinned in ran["msg"]
     assert ran["refused_id"] == "digest_differs"
     assert not record.exists()
+
+
+def test_a_pinned_image_is_pulled_by_its_digest_and_named_then(run: Run, record: Path) -> None:
+    """A tag that was moved is never on the node: a server starts whatever image has the name."""
+    ran = run(serving_image, {"image": IMAGE, "record": str(record), "digest": DIGEST}, engine(present=False))
+    assert ran["pulled"]
+    asked = [command for command in ran.commands if " pull " in command or " tag " in command]
+    assert asked == [f"timeout 3600 docker pull {PINNED}", f"docker image tag {PINNED} {IMAGE}"]
 
 
 def test_a_bare_image_is_refused(run: Run, record: Path) -> None:

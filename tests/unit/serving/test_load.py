@@ -43,6 +43,14 @@ vllm:request_success_created{engine="0",finished_reason="length",model_name="tin
     assert (odd.preemptions, odd.finished, odd.cut) == (0, 0, 0)
 
 
+def test_a_figure_that_no_server_reaches_is_none() -> None:
+    """The controller refuses the whole report of a node in which it is."""
+    assert read(METRICS.replace(" 4.0", " 1e300")) is None
+    found = read(METRICS.replace(" 100.0", " 1e300"))
+    assert found is not None
+    assert (found.running, found.generated) == (3, None)
+
+
 @pytest.mark.parametrize("labels", ['\nfinished_reason="length"', f'finished_reason="length",x="{"x" * 4096}"'])
 def test_labels_over_lines_and_endless_ones_are_none(labels: str) -> None:
     """A container writes them; to look for their end in each following line takes time with the square of the text."""

@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.golden import canonical_plans
+from tests.golden.serving_cases import vendor
 from tests.unit.planning.test_reach import plan as planned
+from tests.unit.planning.test_releases import RELEASES
 
 LOCAL = ["127.0.0.1", "::1", "localhost", "127.0.0.53"]
 REMOTE = ["0.0.0.0", "::", "10.20.0.11", "10.20.0.12", "fe80::1", "node-1.example", "NODE-1.example", "0", "127.1"]
@@ -124,6 +126,8 @@ HARMLESS_ENVIRONMENT = {
     **{"VLLM_SKIP_WARMUP": "true", "VLLM_PORT": "28016", "PT_HPU_LAZY_MODE": "0", "HABANA_VISIBLE_MODULES": "0,1"},
     **{"VLLM_PROMPT_SEQ_BUCKET_MAX": "2048", "HF_HOME": "/run/gaudi-serving/home", "TOKENIZERS_PARALLELISM": "true"},
 }
+PATH = "reasoning_parser_plugin=/models/x.py"
+PLUGIN = '{"reasoning_parser_plugin": "/models/x.py"}'
 DOMAINS = ["--allowed-media-domains", "a.example", "b.example"]
 BOX = {"ipc": "private", "capabilities": ["SYS_NICE"], "read_only": True}
 # What may stand there after somebody has edited a plan.
@@ -222,6 +226,8 @@ def test_a_plan_of_another_form_is_compared_as_well(one: dict[str, Any]) -> None
             {**plan(), "environment": {"VLLM_HOST_IP": "127.0.0.1"}},
             {**plan(), "environment": {"VLLM_HOST_IP": "10.1.1.1"}},
         ),
+        # Of an empty one the server makes the node's own address.
+        ({**plan(), "environment": {"VLLM_HOST_IP": "127.0.0.1"}}, {**plan(), "environment": {"VLLM_HOST_IP": ""}}),
         (
             {**plan(), "environment": {"GLOO_SOCKET_IFNAME": "lo"}},
             {**plan(), "environment": {"GLOO_SOCKET_IFNAME": "eth0"}},
@@ -315,6 +321,35 @@ def test_no_value_that_may_hold_an_account_is_in_a_message() -> None:
     assert "hunter2" not in said
     for name in ("HTTP_PROXY", "--kv-transfer-config", "--api-key", "--otlp-traces-endpoint"):
         assert name in said
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"environment": {"VLLM_LOGGING_LEVEL": "INFO"}}, {"environment": {"VLLM_LOGGING_LEVEL": "DEBUG"}}),
+        ({"arguments": ["vllm", "--max-log-len", "0"]}, {"arguments": ["vllm"]}),
+        # Python of a path, as --reasoning-parser-plugin loads it.
+        ({"arguments": ["vllm", "--structured-outputs-config", PLUGIN]}, {"arguments": ["vllm"]}),
+        ({"arguments": ["vllm", f"--structured-outputs-config.{PATH}"]}, {"arguments": ["vllm"]}),
+    ],
+)
+def test_what_opens_something_with_some_values_is_restored_by_nobody_alone(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    assert opened({**plan(), **one}, {**plan(), **other})
+    assert opened({**plan(), **other}, {**plan(), **one})
+
+
+def test_no_known_option_of_json_has_a_key_that_is_an_option_which_opens_something() -> None:
+    opening = {name.removeprefix("--").replace("-", "_") for name in openness.TRUSTED_WITH_VALUE}
+    known = [
+        (name, typed.choices)
+        for release in RELEASES
+        for name, typed in vendor.catalogue(release).release.typed_arguments.items()
+        if typed.type == "json"
+    ]
+    assert ("--structured-outputs-config", True) in [(name, bool(opening & set(keys))) for name, keys in known]
+    assert not [name for name, keys in known if opening & set(keys) and name in known_settings.HARMLESS_OPTIONS]
 
 
 def test_no_name_that_is_compared_by_its_meaning_counts_as_one_that_opens_nothing() -> None:

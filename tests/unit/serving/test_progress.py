@@ -49,6 +49,12 @@ def steps(lines: Iterable[str]) -> Iterator[tuple[int, int, int]]:
         before = after
 
 
+def test_a_line_of_a_container_names_no_time_that_nothing_can_be_calculated_with() -> None:
+    """The time is remembered, and later starts of every plan are measured by it."""
+    assert heard([f"Warmup finished in {'9' * 330} secs"]).warm_up_seconds is None
+    assert heard(["Warmup finished in 656 secs"]).warm_up_seconds == 656
+
+
 # -- a recorded start with eight workers
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,11 +48,41 @@ def finished(hub: SimulatedHub, tmp_path: Path) -> WeightsRequest:
     return made
 
 
+@contextlib.contextmanager
+def serving(answer: str) -> Iterator[str]:
+    """A server that answers every request with one text, and success; yields its address."""
+
+    class OnePage(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_said: object) -> None:
+            """Nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), OnePage) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
 def planted_names(folder: Path) -> None:
     """Have the record name a file as somebody would who wants the name written elsewhere."""
     record_of = json.loads((folder / record.MANIFEST).read_text())
     record_of["files"].append({"name": COMMAND, "size": 1, "sha256": "0" * 64})
     (folder / record.MANIFEST).write_text(json.dumps(record_of))
+
+
+@pytest.mark.parametrize("answer", ["<html>Log in</html>", "null", "[]", "7", '{"siblings": [7]}', "[" * 100_000])
+def test_a_source_that_answers_with_another_page_is_passed_over(hub: SimulatedHub, tmp_path: Path, answer: str) -> None:
+    """The page where a proxy asks for an account has the status of success."""
+    with serving(answer) as address:
+        other = replace(source(hub, name="other"), endpoint=address)
+        made = requested(tmp_path, other, source(hub))
+        assert fetch.fetch(made, TransferProgress(None), StopSwitch())["source"] == "hub"
 
 
 @pytest.mark.parametrize("size", [-(10**15), 10**400, 1 << 60, "7", 1.5, True])

@@ -10,12 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gaudi.base.refusal import Refusal
+from gaudi.base.units import human_bytes
 from gaudi.node import beneath
 from gaudi_fp8 import safetensors
 
 from .model import listed
 
 INDEX = ".safetensors.index.json"
+# Bytes of an index that are read. Qwen3-Coder-480B has some 60,000 tensors, whose entries take 6 MB.
+MOST_OF_INDEX = 100 * 10**6
 # Intel Neural Compressor writes three files for each rank r of N: <stem>_r_N.json, .npz and _mod_list.json.
 MEASURED = re.compile(r"(?P<stem>.+)_(?P<rank>\d+)_(?P<cards>\d+)(?P<kind>_mod_list\.json|\.json|\.npz)")
 KINDS = (".json", ".npz", "_mod_list.json")
@@ -25,8 +28,11 @@ def check_index(folder: Path, name: str, names: Iterable[str]) -> None:
     """Refuse a model some of whose shards are not among names; name is that of the index in the folder."""
     try:
         with beneath.open_file(folder / name, folder) as stream:
-            shards = set(json.loads(stream.read())["weight_map"].values())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = stream.read(MOST_OF_INDEX + 1)
+        if len(text) > MOST_OF_INDEX:
+            raise ValueError(f"it has more than {human_bytes(MOST_OF_INDEX)}")
+        shards = set(json.loads(text)["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refusal(
             "index_unreadable", f"{name} is no index of shards ({error}); report it to the model's authors"
         ) from error

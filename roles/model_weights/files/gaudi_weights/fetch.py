@@ -17,7 +17,17 @@ from gaudi.weights.record import Manifest, RecordedFile
 
 from . import contents, manifest
 from .hubs import connect
-from .model import RemoteFile, SourceFailure, StopSwitch, TransferInterrupt, at, check_listing, choose, listed
+from .model import (
+    RemoteFile,
+    SourceFailure,
+    StopSwitch,
+    TransferInterrupt,
+    at,
+    check_listing,
+    choose,
+    first_line,
+    listed,
+)
 from .network import Connections
 from .progress import TransferProgress
 from .request import HubSource, WeightsRequest
@@ -118,9 +128,17 @@ class Fetch:
         )
 
     def listing(self) -> list[RemoteFile]:
-        """What the source has. Raises SourceFailure for a list that cannot be right."""
-        found = self.hub.files()
-        check_listing(found, self.hub.where)
+        """What the source has. Raises SourceFailure for a list that cannot be right, or that is none."""
+        try:
+            found = self.hub.files()
+            check_listing(found, self.hub.where)
+        except Refusal:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            # The page of a proxy, for instance, which the libraries take for an answer of the hub.
+            raise SourceFailure(
+                f"{self.hub.where} answers what is no list of files ({first_line(error)}): use another source"
+            ) from error
         return found
 
     def files(self) -> list[RemoteFile]:

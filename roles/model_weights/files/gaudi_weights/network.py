@@ -101,6 +101,10 @@ class Connections:
             return pool.request(method, url, redirect=False, retries=False, **more)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise unreached(error, self.source, url) from error
+        except ValueError as error:
+            raise SourceFailure(
+                f"{self.source.name} names an address or a header that no request can have: use another source"
+            ) from error
 
     @staticmethod
     def body(response: urllib3.BaseHTTPResponse) -> bytes:
