@@ -21,6 +21,9 @@ from plugin_utils import brain
 # Programs on a node import the library as ``gaudi``.
 sys.path.append(str(ROOT / "module_utils"))
 
+# So are the programs of the roles, by their own names.
+sys.path += [str(folder) for folder in sorted(ROOT.glob("roles/*/files"))]
+
 # Modules say "from ansible.module_utils.gaudi import ..."; Ansible finds it through ansible.cfg.
 brain.on_path()
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from simulator import host
-
-# What the tests import lies where the role has it.
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/fp8_weights/files"))
 
 
 @pytest.fixture

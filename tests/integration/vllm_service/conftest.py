@@ -1,15 +1,12 @@
-"""Let the tests import what runs on nodes, and give each a node."""
+"""A node for each test."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/vllm_service/files"))
 
 from tests.integration.vllm_service.node import SupervisedNode
 

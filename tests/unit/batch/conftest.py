@@ -1,16 +1,11 @@
-"""What the tests import lies where the role has it."""
+"""What the tests of batches share."""
 
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-ROLES = Path(__file__).resolve().parents[3] / "roles"
-sys.path.insert(0, str(ROLES / "offline_batch/files"))
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from ansible.module_utils.gaudi.engine import packages
 from ansible.module_utils.gaudi.node import containers, engine_look
 
 from library import container_runtime_info, docker_daemon_json, serving_image
+from tests.integration.preflight.test_secrets import walk
 from tests.unit.preflight.conftest import Answer, Run
 from tests.unit.preflight.test_contracts import load
 from tests.unit.preflight.test_modules import DIGEST, IMAGE, WISHES, docker_info
-from tests.unit.preflight.test_secrets import walk
 from tests.unit.preflight.test_templates import ROLES, evaluate, results, runs, task_of
 
 UNIT = (

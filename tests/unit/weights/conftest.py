@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +10,6 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/fp8_weights/files"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "roles/model_weights/files"))
-
 from gaudi_weights.model import StopSwitch
 from gaudi_weights.progress import TransferProgress
 

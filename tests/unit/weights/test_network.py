@@ -35,9 +35,9 @@ from gaudi_weights.progress import TransferProgress
 from simulator.hub import git, proxy
 from simulator.hub.modelscope import ModelScopeFront
 from simulator.hub.server import HubFault, SimulatedHub, running
+from tests.integration.weights.test_program import describe, environment
 from tests.unit.node.outside import CertificateAuthority
 from tests.unit.weights.models import MODEL, SERVED, LeapingClock, requested, source, write_model
-from tests.unit.weights.test_program import describe, environment
 
 ACCOUNT = "us er:p@ss/%:ä"
 WRITTEN = "us%20er:p%40ss%2F%25%3A%C3%A4"

@@ -18,8 +18,8 @@ from gaudi.weights import storage
 from gaudi.weights.storage import FileSystem, mount_of
 
 from simulator.hub.server import SimulatedHub
+from tests.integration.weights.test_program import describe, environment
 from tests.unit.weights.models import SERVED
-from tests.unit.weights.test_program import describe, environment
 
 # System calls of x86-64.
 WRITE, FLOCK, FSYNC, RENAME, MKDIRAT, RENAMEAT, RENAMEAT2 = 1, 73, 74, 82, 258, 264, 316
