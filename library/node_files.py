@@ -307,6 +307,15 @@ def _shown(header: str, before: str, after: str) -> dict[str, str]:
     return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
+def place(module: AnsibleModule, temporary: str, path: Path, mode: int) -> None:
+    """Rename a finished file. Ansible gives a new one the rights of the umask, and others would read it until own()."""
+    before = os.umask(0o777 & ~mode)
+    try:
+        module.atomic_move(temporary, str(path))
+    finally:
+        os.umask(before)
+
+
 def own(path: Path, mode: int) -> None:
     """Set owner and permissions of a file or directory."""
     os.chown(path, *OWNER)
@@ -358,7 +367,10 @@ def hold(module: AnsibleModule, file: dict[str, Any], before: PathState, after: 
             # A record of ours has to be whole after a power cut.
             os.fsync(out.fileno())
         own(Path(temporary), mode)
-        module.atomic_move(temporary, str(path))
+        if before.state == "file":
+            # The new file gets the old one's rights first.
+            own(path, mode)
+        place(module, temporary, path, mode)
         sync_folder(path.parent)
     own(path, mode)
 

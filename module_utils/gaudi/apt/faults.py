@@ -33,6 +33,8 @@ _CONFLICT = re.compile(
     r"Conflicting values set for option (?P<option>\S+) regarding source (?P<uri>\S+) (?P<suite>[^\s:]+)"
     r"(?::? (?P<one>[^!]*)!=(?P<other>.*))?"
 )
+# What may stand in a command that a person copies.
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
 _UNREADABLE = re.compile(r"(?:Malformed|Unable to parse|Type '[^']*' is not known)[^\n]*?(?P<file>/[^\s,]+)")
 _KEY = re.compile(r"(?:NO_PUBKEY|EXPKEYSIG|REVKEYSIG|BADSIG) (?P<key>[0-9A-F]{8,40})")
 _CONNECT = re.compile(r"(?:Could not connect to|Unable to connect to|connect to) (?P<host>\[|[^\s:']+)", re.IGNORECASE)
@@ -379,7 +381,7 @@ def unreadable(fault: AptFault, sources: Sequence[AptSource]) -> Refusal:
     """Return the refusal for sources that apt cannot read, so that no repository is read."""
     if fault.kind == "conflict":
         host = _host(fault.uri)
-        shown = f" (grep -r {host} /etc/apt shows them)" if host else ""
+        shown = f" (grep -r {host} /etc/apt shows them)" if _HOST.fullmatch(host) else ""
         files = " and ".join(_files(fault, sources)) or f"two sources{shown}"
         # Ansible would mask the address, as it is that of an option without log.
         return Refusal(

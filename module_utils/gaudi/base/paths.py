@@ -158,7 +158,7 @@ TABLE = (
     OwnedPath(f"{CONFIGURATION}/weights/*.take.json", "model_weights", "0600", ("weights_supply",)),
     OwnedPath(f"{CONFIGURATION}/weights/*.token", "model_weights", "0600"),
     OwnedPath(f"{CONFIGURATION}/weights/pip.conf", "model_weights", "0600"),
-    OwnedPath(f"{CONFIGURATION}/weights/peer.token", "model_weights", "0600", ("weights_supply",)),
+    OwnedPath(f"{CONFIGURATION}/weights/peer.password", "model_weights", "0600", ("weights_supply",)),
     OwnedPath(
         STATE, "node_job", "0755", ("brought_packages", "container_runtime_proof", "fabric_check", "vllm_service")
     ),

@@ -29,14 +29,16 @@ def fingerprints(armoured: str) -> list[str]:
 
     Raises Refusal for any other file, and for keys of a version other than 4 and 6.
     """
-    blocks = _ARMOUR.findall(armoured.replace("\r\n", "\n"))
+    text = armoured.replace("\r\n", "\n")
+    blocks = _ARMOUR.findall(text)
     try:
         packets = [packet for block in blocks for packet in _packets(base64.b64decode(block))]
         found = [_fingerprint(body) for tag, body in packets if tag == _PUBLIC_KEY]
     except (IndexError, ValueError) as error:
         raise Refusal("not_openpgp_keys", f"the file of the key cannot be read as OpenPGP keys ({error}).") from error
-    # apt might read a block with another armour that this parser skipped.
-    if not found or armoured.count("-----BEGIN") != len(blocks) or any(tag not in _OF_A_KEY for tag, _body in packets):
+    # Beside the blocks nothing: of a file that begins otherwise, gpg and dnf read that, and apt the blocks.
+    beside = _ARMOUR.sub("", text).strip(" \n")
+    if not found or beside or any(tag not in _OF_A_KEY for tag, _body in packets):
         raise Refusal(
             "not_openpgp_keys",
             "the file of the key holds something else than ASCII-armoured OpenPGP keys. Look at what its address "

@@ -85,7 +85,7 @@ FAULTS = (
         "Use the vendor's image of the driver's release as it is. Where packages are added to it, keep its torch "
         "(serving_image_constraints): pip replaces it when a package asks for another version.",
         "the dynamic linker; docs/images.md",
-        signs=r"lib(?:Synapse|SynapseMme|hccl|hcl|hl-thunk|synapse_logger|tpc\w*)\w*\.so[.\d]*: cannot open shared "
+        signs=r"lib(?:Synapse|hccl|hcl|hl-thunk|synapse_logger|tpc)\w{0,60}\.so[.\d]*: cannot open shared "
         r"object|habana\S*\.so\S*: undefined symbol",
         example="OSError: libSynapse.so: cannot open shared object file: No such file or directory",
     ),

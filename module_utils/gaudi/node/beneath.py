@@ -63,12 +63,13 @@ def open_lock(path: Path, place: Path) -> BinaryIO:
 def open_linked(path: Path, within: Iterable[Path], buffering: int = -1) -> BinaryIO:
     """Open a regular file for reading, possibly through a link, if the file itself is in one of the folders.
 
-    Raises Refusal for a file elsewhere, and for a pipe and other special files.
+    within: folders without links in their paths, such as those of within(). Raises Refusal for a file elsewhere, and
+    for a pipe and other special files.
     """
     stream = open_file(path, None, buffering=buffering)
     # Asked of the open file, so that a change of the link has no effect any more.
     real = Path(f"/proc/self/fd/{stream.fileno()}").readlink()
-    if not any(real.is_relative_to(os.path.realpath(folder)) for folder in within):
+    if not any(real.is_relative_to(folder) for folder in within):
         stream.close()
         raise Refusal(
             "link_leads_out",
@@ -82,7 +83,7 @@ def within(folder: Path) -> list[Path]:
     """Return the folders to which links in a folder of weights may lead: the folder itself.
 
     A hub's cache stores the files of all revisions in "blobs", and a revision's folder in "snapshots" links to them, so
-    "blobs" is allowed there too.
+    "blobs" is allowed there too. If it is a link itself, no file has a real path below it.
     """
     real = folder.resolve()
     return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
@@ -291,13 +292,13 @@ def refuse_writers_within(folder: Path) -> None:
     """Refuse a folder or file that users other than root and the caller may change, as refuse_writers does."""
     ours = (0, os.geteuid())
     refuse_writers(folder)
-    real = Path(os.path.realpath(folder))
-    for path in (real, *(inner for inner, _is_folder in all_in(real))):
-        with contextlib.suppress(FileNotFoundError):
-            seen = path.lstat()
-            # Its mode lets everybody write to a link, and nobody can: its folder decides who replaces it.
-            if not stat.S_ISLNK(seen.st_mode):
-                _refuse_writers(folder, path, seen, ours)
+    for place in within(folder):
+        for path in (place, *(inner for inner, _is_folder in all_in(place))):
+            with contextlib.suppress(FileNotFoundError):
+                seen = path.lstat()
+                # Its mode lets everybody write to a link, and nobody can: its folder decides who replaces it.
+                if not stat.S_ISLNK(seen.st_mode):
+                    _refuse_writers(folder, path, seen, ours)
 
 
 def refuse_file_writers(stream: BinaryIO, path: Path) -> None:

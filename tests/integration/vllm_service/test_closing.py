@@ -132,6 +132,21 @@ def test_ports_are_closed_again_while_requests_finish(closed: SupervisedNode) ->
     process.communicate(timeout=PATIENCE)
 
 
+def test_the_ports_stay_closed_while_a_stray_server_runs(closed: SupervisedNode) -> None:
+    """Its supervisor was killed, and the engine does not end its container."""
+    process = closed.start()
+    closed.wait_ready()
+    process.kill()
+    process.communicate()
+    (closed.root / "rm_fails").touch()
+    assert closed.run(action="clean")[0] == 1
+    assert closed.container_exists()
+    assert is_closed(rules(closed), PORTS)
+    (closed.root / "rm_fails").unlink()
+    assert closed.run(action="clean")[0] == 0
+    assert rules(closed) == ""
+
+
 def test_clean_takes_the_table_away(closed: SupervisedNode) -> None:
     (closed.root / "rules").write_text("left by a killed supervisor")
     status, _ = closed.run(action="clean")

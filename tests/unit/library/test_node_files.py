@@ -86,6 +86,18 @@ def test_a_secret_is_written_and_nowhere_shown(tmp_path: Path) -> None:
     assert "sesame" not in json.dumps(gone)
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["over one that all may read", "new"])
+def test_a_secret_is_open_to_nobody_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    target = tmp_path / "secret"
+    if there:
+        target.write_text("no secret")
+        target.chmod(0o644)
+    seen: list[int] = []
+    monkeypatch.setattr(node_files, "sync_folder", lambda _folder: seen.append(target.stat().st_mode & 0o777))
+    hold({"path": str(target), "secret": "hunter2", "mode": "0600"})
+    assert seen == [0o600]
+
+
 def test_absent_goes_with_everything_in_it(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys/key").write_text("x")

@@ -280,6 +280,25 @@ def test_a_file_with_any_other_key_than_the_sites_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    "around",
+    [
+        (b"\xfc\xff\x00\x00\x10\x00", b""),  # A packet, in whose body the key is: gpg reads what stands before it.
+        (b"anything\n", b""),
+        (b"", b"\x99\x01\x0d"),
+        (b"", b"anything\n"),
+    ],
+)
+def test_a_file_that_is_more_than_the_sites_key_is_refused(tmp_path: Path, around: tuple[bytes, bytes]) -> None:
+    class PolyglotKeyServer(KeyServer):
+        content = around[0] + b"\n" + NAMED.encode() + around[1]
+
+    with serving(PolyglotKeyServer) as port:
+        refused = fetch(port, tmp_path / "key.asc", url=f"http://127.0.0.1:{port}/", fingerprint=FINGERPRINT)
+    assert refused["refused_id"] == "not_openpgp_keys"
+    assert not (tmp_path / "key.asc").exists()
+
+
+@pytest.mark.parametrize(
     ("file", "option"), [("vendor_source", "container_runtime_habana_key"), ("engine", "container_runtime_rhel_key")]
 )
 def test_the_role_fetches_the_vendors_key_with_the_sites_fingerprint(file: str, option: str) -> None:

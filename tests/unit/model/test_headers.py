@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.gaudi.base.refusal import Refusal
 from ansible.module_utils.gaudi.model.headers import header_bytes, weights_from
+from ansible.module_utils.gaudi.node.report import weights as weights_report
 from ansible.module_utils.gaudi.node.report.files import read_file
 from ansible.module_utils.gaudi.node.report.weights import read_weights
 
@@ -147,6 +148,29 @@ def test_a_link_within_the_weights_or_a_hubs_cache_is_read(tmp_path: Path) -> No
     read = read_weights(str(snapshot))
     assert read is not None
     assert read.bytes == 20
+
+
+def test_a_cache_that_is_a_link_lets_nobody_read_what_it_leads_to(tmp_path: Path) -> None:
+    """Its owner would read any file of root's by it."""
+    snapshot, secret = tmp_path / "m/snapshots/c0", tmp_path / "etc"
+    snapshot.mkdir(parents=True)
+    secret.mkdir()
+    shard(secret / "aa", {"a": ("BF16", 20)})
+    (tmp_path / "m/blobs").symlink_to(secret)
+    (snapshot / "model.safetensors").symlink_to("../../blobs/aa")
+    with pytest.raises(Refusal) as refused:
+        read_weights(str(snapshot))
+    assert refused.value.id == "link_leads_out"
+
+
+def test_headers_that_no_model_has_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sparse file takes no room on its disk, and its header takes memory of root's."""
+    monkeypatch.setattr(weights_report, "HEADERS_LIMIT", 100)
+    for number in range(3):
+        shard(tmp_path / f"model-{number}.safetensors", {"a": ("BF16", 20)})
+    with pytest.raises(Refusal) as refused:
+        read_weights(str(tmp_path))
+    assert refused.value.id == "file_too_large"
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\xff" * 8, struct.pack("<Q", 5), struct.pack("<Q", 2) + b"{"])

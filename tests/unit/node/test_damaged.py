@@ -217,7 +217,7 @@ ELSEWHERE = {
     "/etc/gaudi-serving/weights/*.take.json": "tests/integration/weights/test_program.py",
     "/etc/gaudi-serving/weights/*.token": "a secret, not a document",
     "/etc/gaudi-serving/weights/pip.conf": "pip",
-    "/etc/gaudi-serving/weights/peer.token": "a secret, not a document",
+    "/etc/gaudi-serving/weights/peer.password": "a secret, not a document",
     "/var/lib/gaudi-serving/benchmarks/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/benchmarks/*/*.json": "tests/unit/benchmark",
     "/var/lib/gaudi-serving/brought.json": "tests/unit/engine/test_brought.py",

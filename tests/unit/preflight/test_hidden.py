@@ -46,6 +46,25 @@ def test_a_task_that_holds_a_secret_shows_nothing() -> None:
     ]
 
 
+def facts_with_environment(content: Any) -> list[str]:
+    """The plays and tasks of a file that gather all facts, or the smallest set: both have the environment of root."""
+    plays = [play for play in content or [] if "hosts" in play and play.get("gather_facts", True)]
+    asked = [(play["name"], play.get("gather_subset", [])) for play in plays]
+    asked += [
+        (task["name"], task["ansible.builtin.setup"].get("gather_subset", []))
+        for task in tasks(content)
+        if "ansible.builtin.setup" in task
+    ]
+    return [name for name, subset in asked if not {"!all", "!min"} <= set(subset) or "env" in subset]
+
+
+def test_no_facts_have_the_environment_of_root() -> None:
+    """The address of a proxy in it may have an account, and all facts are in the events of a run."""
+    assert not [f"{name_of(path)}: {name}" for path in FILES for name in facts_with_environment(load(path))]
+    assert facts_with_environment([{"hosts": "all", "name": "x"}]) == ["x"]
+    assert facts_with_environment([{"name": "y", "ansible.builtin.setup": {"gather_subset": ["min"]}}]) == ["y"]
+
+
 def test_tasks_that_hold_a_secret_are_found() -> None:
     found = {name_of(path) for path in FILES if hidden(path)}
     assert {

@@ -14,6 +14,9 @@ from ...model.weights_document import document_of
 from .. import beneath, documents
 from ..weight_folders import wrong_files
 
+# Bytes of all headers of one folder. Qwen3-Coder-480B has some 60,000 tensors, whose entries take 8 MB.
+HEADERS_LIMIT = 256 << 20
+
 
 def read(path: str) -> dict[str, Any]:
     """Return what is in a directory of the option ``weights``, as model/weights_document.py reads it back."""
@@ -31,13 +34,20 @@ def read_weights(path: str) -> Weights | None:
     directory = Path(path)
     if not directory.is_dir():
         return None
-    headers, wrong = {}, wrong_files(directory)
+    headers, wrong, together = {}, wrong_files(directory), 0
     for shard in sorted(directory.glob("*.safetensors")):
         if shard.name in wrong:
             continue
         with beneath.open_linked(shard, beneath.within(directory)) as stream:
             size = os.fstat(stream.fileno()).st_size
             length = header_bytes(str(shard), stream.read(PREFIX_BYTES), size)
+            together += length
+            if together > HEADERS_LIMIT:
+                raise Refusal(
+                    "file_too_large",
+                    f"The headers of the files in {directory} have more than {HEADERS_LIMIT >> 20} MiB, which no model "
+                    "has. Fetch it again.",
+                )
             headers[shard.name] = (stream.read(length), size)
     index, said = _text(directory, INDEX), _text(directory, CONVERTED)
     beside = {name: content for name in CONFIGS_BESIDE if (content := _beside(directory / name)) is not None}

@@ -31,11 +31,12 @@ def clean(instance: str, settings: Settings, paths: Paths) -> int:
     try:
         supervisor.state.read_earlier(supervisor.directory / "state.json")
         found = supervisor.container.look()
-        Closing(instance, None).end()
         if found is None:
             print(f"There is no container of {instance}.")
-            return EXIT_STOPPED
-        print(supervisor.container.remove(found))
+        else:
+            print(supervisor.container.remove(found))
+        # Its server listens at ports without keys until it is gone.
+        Closing(instance, None).end()
         return EXIT_STOPPED
     except EngineGone as gone:
         print(
