@@ -17,7 +17,7 @@ from gaudi.base.refusal import Refusal
 
 from tests import compiled
 from tests.unit.benchmark.made import DIGEST, plan, release, written
-from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.damages import FOR_PROGRAMS, damage
 
 # A docker whose containers say what the orders say; "stop" and "rm" end the one that hangs.
 DOCKER = """#!{python}
@@ -216,7 +216,7 @@ def test_a_description_that_is_not_there_or_damaged_is_refused(node: BenchmarkNo
         bench.read_description(node.home / "none.json")
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 def test_every_damage_of_a_description_is_refused(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "wish.json"
     damage(path, kind)

@@ -23,7 +23,7 @@ from gaudi.base.refusal import Refusal
 from gaudi.node.weights import measurements
 
 from tests import compiled
-from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.damages import FOR_PROGRAMS, damage
 
 PROGRAM = Path(calibrate.__file__)
 # On a node it lies in a folder beside the program.
@@ -786,7 +786,7 @@ def test_a_damaged_description_is_said(tmp_path: Path, content: str, said: str) 
     assert result.stderr.endswith("; run playbooks/calibrate.yml, which writes it\n")
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 def test_every_damage_of_a_description_is_refused(tmp_path: Path, kind: str) -> None:
     """That of the work, and that of the node that has measured already."""
     path = tmp_path / "document.json"

@@ -20,7 +20,7 @@ from gaudi_image.request import load
 from filter_plugins.image_recipes import image_addresses, image_recipes
 from tests import compiled
 from tests.unit.image.made import document
-from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.damages import FOR_PROGRAMS, damage
 from tests.unit.preflight.test_templates import render
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -596,7 +596,7 @@ def test_a_request_that_cannot_be_read_is_said(node: BuildNode) -> None:
     assert "is damaged" in done.stderr
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 def test_a_damaged_request_is_refused(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "request.json"
     damage(path, kind)

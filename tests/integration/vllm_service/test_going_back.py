@@ -20,7 +20,7 @@ from gaudi.serving.unserved import went_back
 
 from tests.integration.vllm_service.node import PATIENCE
 from tests.integration.vllm_service.test_supervisor import WARM_UP
-from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.damages import FOR_PROGRAMS, damage
 from tests.unit.node.test_turns import held
 
 if TYPE_CHECKING:
@@ -441,7 +441,7 @@ def test_a_damaged_plan_is_passed_over_with_a_sentence(node: SupervisedNode) -> 
     assert decisions.digest_of(place(node).files()) == older.digest
 
 
-@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("how", FOR_PROGRAMS)
 def test_a_record_that_is_damaged_while_its_plan_serves_is_written_anew(how: str, node: SupervisedNode) -> None:
     """Or a change that fails would find no plan to go back to."""
     change(node, "a")
@@ -718,7 +718,7 @@ def test_weights_are_known_by_name_size_and_time(tmp_path: Path) -> None:
     assert node_kept.weights_digest([tmp_path / "gone"]) == ""
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 def test_whatever_happened_to_what_is_kept_is_seen(tmp_path: Path, kind: str) -> None:
     lies_there = InstancePaths("tiny", tmp_path / "state/tiny", tmp_path / "etc", tmp_path / "units")
     files = {"plan.json": "{}", "environment": ""}

@@ -32,7 +32,7 @@ from gaudi_supervisor.cards import Cards
 from gaudi_supervisor.engine import Docker
 
 from tests.integration.vllm_service.node import PATIENCE
-from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.damages import FOR_PROGRAMS, damage
 from tests.unit.node.test_turns import held
 from tests.unit.vllm_service.test_guard import GUARD, application, ask
 
@@ -889,7 +889,7 @@ def test_a_state_that_cannot_be_written_ends_nothing(node: SupervisedNode) -> No
     assert output.count("state.json can be written again") == 1
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 def test_a_damaged_state_ends_nothing(kind: str, node: SupervisedNode) -> None:
     process = node.start()
     node.wait_ready()
@@ -906,7 +906,7 @@ def test_a_damaged_state_ends_nothing(kind: str, node: SupervisedNode) -> None:
     assert f"{node.state_file} is damaged: it " in output
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 @pytest.mark.parametrize("file", ["plan.json", "environment"])
 def test_a_damaged_file_is_named(file: str, kind: str, node: SupervisedNode) -> None:
     path = node.instances / file

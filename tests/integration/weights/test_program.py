@@ -20,7 +20,7 @@ from gaudi_weights import request, take
 
 from simulator.hub.server import HubFault, SimulatedHub, running
 from tests import compiled
-from tests.unit.node.damages import DAMAGES, damage
+from tests.unit.node.damages import FOR_PROGRAMS, damage
 from tests.unit.weights.models import MODEL, SERVED, source, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -295,7 +295,7 @@ def test_a_broken_request_is_a_sentence(tmp_path: Path, content: str, says: str)
     assert (status, says in said, "Traceback" in said) == (1, True, False), said
 
 
-@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("kind", FOR_PROGRAMS)
 def test_a_damaged_request_is_a_sentence(tmp_path: Path, kind: str) -> None:
     """To read a pipe waited for ever."""
     damage(tmp_path / "request.json", kind)

@@ -25,6 +25,11 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a dangling link": lambda path: path.symlink_to("nowhere"),
 }
 
+# Each way in which a document can be no document. What is wrong within the text, test_documents.py has in this process.
+KINDS = ("cut off", "null", "other types", "a directory", "a pipe", "a dangling link")
+# For tests that start a program with each; make test-all takes all of them.
+FOR_PROGRAMS = tuple(DAMAGES) if os.environ.get("GAUDI_DAMAGES") == "every" else KINDS
+
 
 def damage(path: Path, kind: str) -> None:
     """Leave a damage where a file was."""
