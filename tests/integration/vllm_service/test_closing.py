@@ -132,6 +132,18 @@ def test_ports_are_closed_again_while_requests_finish(closed: SupervisedNode) ->
     process.communicate(timeout=PATIENCE)
 
 
+def test_they_are_closed_again_while_the_engine_is_away(closed: SupervisedNode) -> None:
+    process = closed.start()
+    closed.wait_ready()
+    (closed.root / "engine_down").touch()
+    closed.wait_for(lambda: any("engine is gone" in text for text in closed.statuses), "the notice")
+    (closed.root / "rules").unlink()
+    closed.wait_for(lambda: is_closed(rules(closed), PORTS), "the table")
+    (closed.root / "engine_down").unlink()
+    process.terminate()
+    process.communicate(timeout=PATIENCE)
+
+
 def test_the_ports_stay_closed_while_a_stray_server_runs(closed: SupervisedNode) -> None:
     """Its supervisor was killed, and the engine does not end its container."""
     process = closed.start()

@@ -462,6 +462,7 @@ class Run:
 
     def tell_engine_gone(self) -> None:
         """Say that the engine is waited for; it may come back to a container that never noticed."""
+        self.closing.hold()
         text = "the container engine is gone; waiting for it to return"
         if self.state.ready_at is not None and self.endpoint.problem(models=False) is None:
             self.reporter.publish("serving", f"{text}, while the server answers without it")
