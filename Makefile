@@ -71,6 +71,7 @@ test: venv ## what CI runs: a line a part, the rest in .cache/test (V=1 shows it
 # The long loops of what runs in test as a sample.
 test-all: export GAUDI_ENGINE_KILLS := 20
 test-all: export GAUDI_DAMAGES := every
+test-all: export GAUDI_CASES := every
 test-all: venv ## test, all other scenarios, and the long fault loops; hours
 	@$(BIN)/python -m tests.parts --all
 
