@@ -296,7 +296,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core carries no
 
         plans, node = plan_reported(plan, ask, questions)
         if node.damage:
-            self._display.warning(f"{node.damage}. The next reservation writes it anew.")
+            self._display.warning(f"{node.damage}. The next reservation writes it again.")
         reserved = {str(module_id): name for module_id, name in holders(node.reservations).items()}
         return {**passed_on, "changed": False, "plans": plain(plans), "topology": node.topology, "reserved": reserved}
 

@@ -60,7 +60,7 @@ def waits(found: dict[str, Any]) -> str:
 def settled(found: dict[str, Any]) -> bool:
     """Has the start ended, well or badly, so that there is nothing left to follow?
 
-    An active unit may start as well, since somebody has started its container anew, or hang, which its supervisor ends
+    An active unit may start as well, since somebody has started its container again, or hang, which its supervisor ends
     after a while. A supervisor that cannot write its state any more still tells systemd that it serves. A supervisor
     that waits for a lost card, or for a lock of another process, may wait for days.
     """
@@ -105,7 +105,7 @@ def failure(host: str, found: dict[str, Any]) -> str:
     if at_its_limit(found):
         text = (
             f"{text.rstrip('.')}. It was started {LIMIT_STARTS} times within {LIMIT_SECONDS} seconds, so systemd "
-            "starts it no more (its start limit). Once that is mended, playbooks/start.yml starts it again."
+            "starts it no more (its start limit). Once that is repaired, playbooks/start.yml starts it again."
         )
     return printable(f"{found['instance']} does not serve on {host}: {text.rstrip('.')}. More: journalctl -u {unit}")
 

@@ -117,7 +117,7 @@ def serving_plan(module: AnsibleModule) -> tuple[dict[str, Any], str]:
     try:
         plan = read_json(Path(paths.INSTANCES) / name / "plan.json", {"instance": str, "release": str, "task": str})
     except Damaged as damaged:
-        raise Refusal("record_damaged", f"{damaged}; run site.yml, which writes it anew.") from damaged
+        raise Refusal("record_damaged", f"{damaged}; run site.yml, which writes it again.") from damaged
     if plan is None:
         raise Refusal("not_there", f"{name} has no plan on this node; run site.yml, which writes it.")
     return plan, str(state.get("plan", ""))

@@ -11,10 +11,10 @@ author: The gaudi-serving authors
 description:
   - Writes down which cards belong to which instance, in C(/var/lib/gaudi-serving/cards.lock), and is the only
     one that does. Reservations survive a reboot; an instance's own cards stay its own on every later run.
-  - Looks at the cards once more before it writes. A card that is not there, has another serial number, is
+  - Looks at the cards again before it writes. A card that is not there, has another serial number, is
     reserved by another instance or is used by anything but this instance is refused, with the name of whoever
     has it. All cards are given, or none.
-  - Where the file is damaged, it is written anew from the plans on the node; with O(state=absent) from those of the
+  - Where the file is damaged, it is written again from the plans on the node; with O(state=absent) from those of the
     others. Plans that do not say clearly who has which card refuse the others, and never O(state=absent), which then
     leaves the file as it is.
   - Callers take turns (a lock on C(cards.lock.guard)), and the file is replaced as a whole, so two instances
@@ -154,7 +154,7 @@ def read_file(module: AnsibleModule) -> tuple[str, decisions.Reservations, bool]
         module.fail_json(msg=f"{refusal}. Nothing was changed.", refused_id=refusal.id)
         raise
     if found.damage:
-        module.warn(f"{found.damage}. It is written anew.")
+        module.warn(f"{found.damage}. It is written again.")
         return "", found.reservations, True
     return path.read_text(encoding="utf-8") if path.exists() else "", found.reservations, False
 

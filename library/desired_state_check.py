@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Compare a node with a run's desired state once more at its end, to detect that another run has overwritten it."""
+"""Compare a node with a run's desired state again at its end, to detect that another run has overwritten it."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def left_as_it_was(unserved: Mapping[str, Mapping[str, str]]) -> Refusal:
     why = [Refusal.from_keys(each) for each in unserved.values()]
     said = "\n".join(dict.fromkeys(each.message_with_id for each in why))
     return Refusal(
-        why[0].id, f"{said}\nThis run left {', '.join(unserved)} as before. Mend this and run the same again."
+        why[0].id, f"{said}\nThis run left {', '.join(unserved)} as before. Repair this and run the same again."
     )
 
 

@@ -15,7 +15,7 @@ description:
   - An engine that this project did not install gets the runtimes, and settings of the site. One that this project
     installed, or is about to install, also gets live-restore and log rotation where the site sets none.
   - Asks a running engine what it has taken up, so that a run that was interrupted between writing and reloading
-    is mended by the next. What the engine does not tell is read from its process (variables of its unit, such as
+    is repaired by the next. What the engine does not tell is read from its process (variables of its unit, such as
     proxies), or remembered until the engine starts again.
   - Has systemd read the engine's unit again where its file or a drop-in changed.
   - Does not reload or restart anything; C(apply) says what it takes. A restart that running containers of others would

@@ -358,7 +358,7 @@ def burn(module: AnsibleModule, node: links.MeasuredNode) -> dict[str, Any] | No
         return verdict.burnt(node.before, node.made_of)
     program = Path(burn_in.program(kind.generation)) if kind else None
     if kind is None or any(fault.fatal for fault in node.cards.faults):
-        why = "hl_qual was not run: the static checks found what has to be mended first."
+        why = "hl_qual was not run: the static checks found what has to be repaired first."
     elif program is None or not program.exists():
         why = (
             f"hl_qual was not run: {program} is not there. Install the package habanalabs-qual of the driver's release."

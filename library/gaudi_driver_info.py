@@ -171,12 +171,12 @@ refusals:
   sample: []
 steps:
   description:
-    - What is to do, in this order. C(mend) has packages that are installed by half, C(forget) what DKMS has of them,
-      C(unpack) those of them that come anew, with their versions. C(install) has packages with their versions,
+    - What is to do, in this order. C(repair) has packages that are installed by half, C(forget) what DKMS has of them,
+      C(unpack) those of them that come again, with their versions. C(install) has packages with their versions,
       C(build) kernels without the driver, C(unload) and C(load) modules. A step that is not needed is empty.
   type: dict
   returned: always
-  sample: {mend: [], forget: [], unpack: [], install: [], build: [], unload: [], load: []}
+  sample: {repair: [], forget: [], unpack: [], install: [], build: [], unload: [], load: []}
 interrupted:
   description: Whether dpkg was interrupted during a change and must be resumed before apt changes anything.
   type: bool

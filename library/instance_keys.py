@@ -111,8 +111,8 @@ lines:
   sample: ["alice (playbook) until 2027-01-31T23:59:59Z"]
 exported:
   description: >-
-    With O(export), the same as entries of C(vllm_service_api_keys) for another node, or for one that is installed anew.
-    They have digests.
+    With O(export), the same as entries of C(vllm_service_api_keys) for another node, or for one that is installed
+    again. They have digests.
   returned: always
   type: list
   elements: str
@@ -257,14 +257,14 @@ def change(module: AnsibleModule, file: Path, open_to_others: bool) -> tuple[lis
     """Return the keys before and after; write them unless in check mode. Raises Refusal, and Damaged.
 
     open_to_others: whether the file is to be written in any case, as one that belongs to root alone. A damaged file
-    lets no client in. The inventory's keys are written anew; the keys of the playbook are lost with it.
+    lets no client in. The inventory's keys are written again; the keys of the playbook are lost with it.
     """
     try:
         held = read(file, keys.read)
     except Damaged as damage:
         if module.params["inventory"] is None:
             raise
-        module.warn(f"{damage}. It is written anew with the inventory's keys; make those of playbooks/keys.yml again.")
+        module.warn(f"{damage}. It is written again with the inventory's keys; make those of playbooks/keys.yml again.")
         held = None
     before = held or []
     after = wanted(before, module.params)
@@ -339,7 +339,7 @@ def main() -> None:
     except Refusal as refusal:
         module.fail_json(msg=f"{instance}: {refusal}", refused_id=refusal.id)
     except Damaged as damage:
-        module.fail_json(msg=f"{damage}. Run site.yml --tags vllm_service, which writes it anew.")
+        module.fail_json(msg=f"{damage}. Run site.yml --tags vllm_service, which writes it again.")
     module.exit_json(
         changed=before != after or bool(others) or (module.params["inventory"] is not None and not existed),
         keys=shown(after),

@@ -84,7 +84,7 @@ def refusal(folder: Path, described: dict[str, Any], damaged: Sequence[Path]) ->
     if damaged:
         return (
             f"{damaged[0]} is damaged, so that nobody can tell whether {damaged[0].parent.name} uses {folder}. "
-            "Run site.yml, which writes it anew, or remove the instance (playbooks/remove.yml)."
+            "Run site.yml, which writes it again, or remove the instance (playbooks/remove.yml)."
         )
     if described["status"] == "unknown":
         return f"{folder} has no record of this project, so it is somebody's own. Remove it by hand if it may go."

@@ -227,7 +227,7 @@ def pull(module: AnsibleModule, docker: str, image: str) -> None:
 
 def packages_in(module: AnsibleModule, image: str) -> dict[str, str]:
     """List the Python packages in an image that is not trusted yet: its container has no card, network or rights."""
-    command = ["--runtime", ENGINES_OWN, *inspection.WALLS, "--entrypoint", "python3", image, "-m", "pip", "list"]
+    command = ["--runtime", ENGINES_OWN, *inspection.ISOLATION, "--entrypoint", "python3", image, "-m", "pip", "list"]
     looked = containers.run_once(
         module, LOOKING, [*command, "--format", "json", "--disable-pip-version-check"], inspection.SECONDS
     )
@@ -253,7 +253,7 @@ def runtime(module: AnsibleModule, docker: str) -> str:
 def look_inside(module: AnsibleModule, image: str, under: str) -> inside.ImageFindings:
     """Run the inspection program, without network and without starting a server. under: the runtime."""
     vectors = {name: instance["arguments"] for name, instance in module.params["instances"].items()}
-    command = ["--interactive", "--runtime", under, *inspection.WALLS, *inspection.ENVIRONMENT]
+    command = ["--interactive", "--runtime", under, *inspection.ISOLATION, *inspection.ENVIRONMENT]
     command += ["--entrypoint", "python3", image, "-c", inside.PROGRAM]
     looked = containers.run_once(module, LOOKING, command, inspection.SECONDS, inside.question(vectors))
     ended = "" if looked.status == 0 else f"\n(it {looked.how})"

@@ -187,7 +187,7 @@ def read_record(module: AnsibleModule, path: Path) -> tuple[str, image_record.Im
         return read_text(path) or "", read(path, image_record.ImageRecord.parse) or image_record.ImageRecord()
     except Damaged as damage:
         module.fail_json(
-            msg=f"{damage}. Nothing is removed. The next run of site.yml writes it anew.",
+            msg=f"{damage}. Nothing is removed. The next run of site.yml writes it again.",
             refused_id="image_record_damaged",
         )
     raise AssertionError("fail_json ends the module")

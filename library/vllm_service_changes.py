@@ -52,7 +52,7 @@ options:
     type: bool
     default: false
   retry:
-    description: Whether a plan that failed on the node is tried once more.
+    description: Whether a plan that failed on the node is tried again.
     type: bool
     default: false
   coming_driver:
@@ -152,7 +152,7 @@ way_back_over:
 settled:
   description: >-
     Whether unit and target are active, start at boot, and are known to systemd as they lie on the disk, and nobody has
-    started the container anew, whose warm-up is followed as any other; and no keys lie there as release 0.1 kept them.
+    started the container again, whose warm-up is followed as any other; and no keys lie there as release 0.1 kept them.
   type: bool
   returned: always
   sample: true

@@ -35,7 +35,7 @@ options:
     type: int
     default: 0
   again:
-    description: Whether also to look if the instances could start once more (RV(lacking)).
+    description: Whether also to look if the instances could start again (RV(lacking)).
     type: bool
     default: false
   follow:
@@ -222,7 +222,7 @@ strangers:
   sample: []
 lacking:
   description: >-
-    What keeps an instance from starting once more, a sentence each: its image is gone, or its weights are not whole.
+    What keeps an instance from starting again, a sentence each: its image is gone, or its weights are not whole.
     What runs goes on without them.
   returned: if O(again)
   type: list

@@ -19,7 +19,7 @@ description:
     words in it. That finds garbled output, whatever the cause.
   - A model whose plan has C(media) below C(ask) is asked about a picture, two pictures, a film and a sound, as far as
     it takes them. The files are made by this module. Only the shape of the answers counts.
-  - A model that writes text is asked once more, streamed and with a fixed number of tokens. How long the first token
+  - A model that writes text is asked again, streamed and with a fixed number of tokens. How long the first token
     took, and how many came a second, is written down below the instance's state by O(label). Less than half as good as
     the record there is a warning. An instance that has other requests is not measured.
   - With O(long_prompt) the instance is given one prompt as long as the longest that its plan warms up, with a number at
@@ -312,7 +312,7 @@ def read_record(module: AnsibleModule, path: Path) -> dict[str, Any] | None:
     try:
         return read_json(path, pace.FORM, pace.SCHEMA)
     except Damaged as damage:
-        module.warn(f"{damage}. It is begun anew.")
+        module.warn(f"{damage}. It is begun again.")
         return None
 
 

@@ -220,7 +220,7 @@ def went_no_further(turns: Mapping[str, str], runs_on: Mapping[str, object]) -> 
         lines.append(f"    {node:<{width}}  {turn}{goes_on}")
     return [
         *lines,
-        "  Mend it, or leave it out with --limit, and run the same again: it goes on with those that are not done.",
+        "  Repair it, or leave it out with --limit, and run the same again: it goes on with those that are not done.",
         "",
     ]
 

@@ -1,6 +1,6 @@
 """The image of another release, 1.21 or one with the plugin: the built one, with one small layer more.
 
-The real vLLM for CPUs is behind the command line of every release, so nothing is built anew. The layer says which
+The real vLLM for CPUs is behind the command line of every release, so nothing is built again. The layer says which
 release it is, has what that one knows, and the versions of the vendor's packages; layer, configuration and manifest go
 to the vault as they are.
 """

@@ -27,9 +27,9 @@ def test_the_program_computes_with_the_real_pytorch() -> None:
     """Its tolerance holds for products in bfloat16 on a CPU."""
     asked = json.dumps({**compute.request(PLANNED), "device": "cpu"})
     # As on a node: sockets of the collective library are on loopback.
-    walls = ["--network", "none", "--env", "GLOO_SOCKET_IFNAME=lo", "--read-only", "--tmpfs", "/tmp:exec"]  # noqa: S108
+    isolation = ["--network", "none", "--env", "GLOO_SOCKET_IFNAME=lo", "--read-only", "--tmpfs", "/tmp:exec"]  # noqa: S108
     image = images.vllm(engine.ensure(), print)
-    command = ["docker", "run", "--rm", "--interactive", *walls, image, "/opt/venv/bin/python3", "-", asked]
+    command = ["docker", "run", "--rm", "--interactive", *isolation, image, "/opt/venv/bin/python3", "-", asked]
     ended = subprocess.run(command, input=PROGRAM.read_bytes(), capture_output=True, check=False, timeout=300)
     assert ended.returncode == 0, ended.stderr.decode()
     said = compute.ComputeExit(ended.stdout.decode(), 0, 300)

@@ -37,6 +37,6 @@ settings.load_profile("patient")
 
 @pytest.fixture(autouse=True)
 def own_opener() -> Iterator[None]:
-    """Have each test's requests find their proxies anew: the first urlopen of a process, and Ansible's, keep theirs."""
+    """Have each test's requests find their proxies again: the first urlopen of a process and Ansible's keep theirs."""
     yield
     urllib.request.install_opener(None)  # The next urlopen makes another.

@@ -26,7 +26,7 @@ PLACES = (
 LEFT_OUT = (
     "/etc/gaudi-simulator",
     "/etc/ld.so.cache",
-    # Written anew, with the same lines in another order and copies of the last ones, whenever a user or group comes.
+    # Written again, with the same lines in another order and copies of the last ones, whenever a user or group comes.
     "/etc/group-",
     "/etc/gshadow-",
     "/etc/passwd-",

@@ -144,7 +144,7 @@ def out_of_the_container() -> Iterator[str]:
         "raw packets",
     ):
         if f"{what} worked" not in said:
-            yield f"without walls {what} does not work either, so that this attack proves nothing: {said}"
+            yield f"without isolation {what} does not work either, so that this attack proves nothing: {said}"
 
 
 def shared_memory() -> Iterator[str]:

@@ -89,7 +89,7 @@ LOOKS: dict[str, tuple[Looks, ...]] = {
         program("python3", "-B", f"{PROGRAMS}/host_tuning.py", ask) for ask in ("waits", "allow")
     ),
     f"{STATE}/images.json": (module("serving_image"),),
-    # Before others that the supervisor looks at: it draws its token anew where the two do not belong together.
+    # Before others that the supervisor looks at: it draws its token again where the two do not belong together.
     f"{INSTANCE_STATES}/*/probe": (supervisor,),
     f"{INSTANCE_STATES}/*/door/probe": (supervisor,),
     f"{INSTANCE_STATES}/*/door/closed": (supervisor,),

@@ -4,7 +4,7 @@
 
 The server listens on loopback of NODE, at PORT; it is reached through ssh, as a person would. NAME and PATH are the
 names it serves the model by. The model may say anything: what is looked at is status, counts and structure. Prints
-what went well and what did not as JSON, and the latter once more to standard error; the status is 1 where something
+what went well and what did not as JSON, and the latter again to standard error; the status is 1 where something
 did not.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Have two clients of one NFS server fetch, mend and convert weights, and say what each saw of the other's work.
+"""Have two clients of one NFS server fetch, repair and convert weights, and say what each saw of the other's work.
 
     python3 two_clients.py
 
@@ -162,8 +162,8 @@ def fetched(name: str) -> dict[str, Any]:
     }
 
 
-def mended(name: str) -> dict[str, Any]:
-    """A file is damaged and a's verification notes it; b has it mended, and a sees that."""
+def repaired(name: str) -> dict[str, Any]:
+    """A file is damaged and a's verification notes it; b has it repaired, and a sees that."""
     before = look(B, name)
     with (A / name / SHARDS[0]).open("r+b") as damaged:
         damaged.write(b"damaged")
@@ -172,14 +172,14 @@ def mended(name: str) -> dict[str, Any]:
     # Refused when the lock is held: nothing of the attempt may stay.
     refused = ended(take(B, name, manifest={**given(), "files": given()["files"][:1]}))
     left = tree(SERVER)
-    mend = ended(take(B, name))
+    repair = ended(take(B, name))
     return {
         "before": before,
         "noted": noted,
         "noticed": noticed,
         "refused": refused,
         "left": left,
-        "mend": mend,
+        "repair": repair,
         "after": [look(A, name), look(B, name)],
         "same": [
             (root / name / shard).read_bytes() == (PEER / shard).read_bytes() for root in (A, B) for shard in SHARDS
@@ -228,7 +228,7 @@ def main() -> None:
     said: dict[str, Any] = {"looked": {**fetched("Looked"), "at_once": look(B, "Looked")}}
     PEER.replace(PEER.with_name("Model.partial"))
     said["taken"] = {**fetched("Taken"), "at_once": ended(take(B, "Taken"))}
-    said["mended"] = mended("Looked")
+    said["repaired"] = repaired("Looked")
     said["weights"] = tree(SERVER)
     checkpoints.write(A / "In", shards=6, rows=8192)
     said["reference"] = ended(convert(SERVER / "In", PEER.parent / "reference"))

@@ -33,7 +33,7 @@ TASKS: list[dict[str, Any]] = [
     {
         "name": "Go on",
         "block": [{"name": "Try", "ansible.builtin.fail": {"msg": "not this one"}}],
-        "rescue": [{"name": "Mend", "ansible.builtin.command": {"argv": ["true"]}, "changed_when": False}],
+        "rescue": [{"name": "Repair", "ansible.builtin.command": {"argv": ["true"]}, "changed_when": False}],
     },
     {
         "name": "Refuse",

@@ -1,6 +1,6 @@
 """Collect everything that is wrong with a node in one list, in the words of the part that found it.
 
-A fault must be mended; a note is information. ``seen_in`` is the part of the node that a finding is about.
+A fault must be repaired; a note is information. ``seen_in`` is the part of the node that a finding is about.
 """
 
 from __future__ import annotations

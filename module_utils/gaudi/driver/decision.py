@@ -74,12 +74,12 @@ class DriverPolicy:
 class Steps:
     """The steps, in this order; an unneeded step is empty.
 
-    ``mend``: half-installed packages. ``unpack``: those of them to reinstall, with their versions; the others are only
-    configured. ``forget``: modules that DKMS must remove before that, as MODULE/VERSION. ``install``: packages with
+    ``repair``: half-installed packages. ``unpack``: those of them to reinstall, with their versions; the others are
+    only configured. ``forget``: modules that DKMS must remove before that, as MODULE/VERSION. ``install``: packages with
     their versions. ``build``: kernels that lack the driver. ``unload``, ``load``: modules.
     """
 
-    mend: tuple[str, ...] = ()
+    repair: tuple[str, ...] = ()
     forget: tuple[str, ...] = ()
     unpack: tuple[str, ...] = ()
     install: tuple[str, ...] = ()
@@ -194,8 +194,8 @@ def _in_the_way(
     found: DriverState, wanted: ReleasePackages, present: PackageComparison, source: str, policy: DriverPolicy
 ) -> list[Refusal]:
     """Return refusals: the installed state is broken, or the site does not allow replacing it."""
-    mended = _forget(found, wanted)
-    if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version) and not mended:
+    repaired = _forget(found, wanted)
+    if present.state not in (RIGHT, INCOMPLETE) and dkms.left_over(found.status, wanted.version) and not repaired:
         return [troubles.left_over(f"{dkms.MODULE}/{wanted.version}")]
     if present.state == BROKEN and found.holder:
         return [troubles.locked(found.holder)]
@@ -252,7 +252,7 @@ def removal(found: DriverState) -> list[Refusal]:
             Refusal(
                 "driver_half_installed",
                 f"dpkg was cut off on this node, and left {', '.join(halves)} installed by half, which apt does not "
-                "take off. Run playbooks/driver.yml, which mends that, then run this again.",
+                "take off. Run playbooks/driver.yml, which repairs that, then run this again.",
             )
         ]
     if found.others:
@@ -285,8 +285,8 @@ def _forget(found: DriverState, wanted: ReleasePackages) -> tuple[str, ...]:
 def _unpack(found: DriverState, wanted: ReleasePackages, present: PackageComparison) -> tuple[str, ...]:
     """Return half-installed packages to reinstall, with the release's versions."""
     halves = [found.packages[name] for name in present.unfinished]
-    anew = {half.name for half in halves if half.torn or half.version != wanted.version}
-    return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in anew)
+    again = {half.name for half in halves if half.torn or half.version != wanted.version}
+    return tuple(exact for exact in wanted.exact if exact.partition("=")[0] in again)
 
 
 def _steps(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, present: PackageComparison) -> Steps:
@@ -296,7 +296,7 @@ def _steps(found: DriverState, wanted: ReleasePackages, facts: DriverCatalogue, 
         kernel for kernel in dict.fromkeys((found.kernel, found.next_kernel)) if not has_driver(found, wanted, kernel)
     ]
     return Steps(
-        mend=present.unfinished,
+        repair=present.unfinished,
         forget=_forget(found, wanted),
         unpack=_unpack(found, wanted, present),
         install=() if right else tuple(wanted.exact),

@@ -147,7 +147,7 @@ def left_over(name: str) -> Refusal:
     """Return the refusal for a module and version (MODULE/VERSION) that DKMS refuses to add again."""
     return Refusal(
         "dkms_left_over",
-        f"DKMS has {name} from an install that was interrupted, and does not add it once more.",
+        f"DKMS has {name} from an install that was interrupted, and does not add it again.",
         f"Run dkms remove {name} --all and dpkg --configure -a on the node, then run again.",
     )
 
@@ -418,8 +418,8 @@ def _of_a_repository(said: str) -> Refusal | None:
             f"A package repository does not have a file as the node's package lists say: {match['where']} "
             f"({match['why']}).",
             "Run apt-get update, then run again: the lists may be older than the repository, which drops files of "
-            "earlier versions. If that does not help, copy the file there once more, or write the repository's index "
-            "anew (a mirror: synchronise it).",
+            "earlier versions. If that does not help, copy the file there again, or write the repository's index "
+            "again (a mirror: synchronise it).",
         )
     if match := _UNREACHABLE.search(said):
         return Refusal(

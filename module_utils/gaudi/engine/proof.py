@@ -28,9 +28,9 @@ def linked(ldd: str) -> list[str]:
 
 def command(docker: str) -> list[str]:
     """The command that runs the container."""
-    walls = ["--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    isolation = ["--network=none", "--cap-drop=ALL", "--security-opt=no-new-privileges"]
     given = ["--env=HABANA_VISIBLE_DEVICES=all"]
-    return [docker, "run", "--rm", "--pull=never", "--runtime=habana", *walls, *given, IMAGE, PROGRAM, "-1", FOLDER]
+    return [docker, "run", "--rm", "--pull=never", "--runtime=habana", *isolation, *given, IMAGE, PROGRAM, "-1", FOLDER]
 
 
 def devices(names: Iterable[str]) -> list[str]:

@@ -25,7 +25,7 @@ def images_of(report: Mapping[str, object]) -> dict[str, Any]:
         record = ImageRecord.parse(said) if (said := _text(found.get("record"))) is not None else ImageRecord()
     except ValueError as why:
         damage = Damaged(paths.IMAGE_RECORD, str(why))
-        raise Refusal("image_record_damaged", f"{damage}. The next run of site.yml writes it anew.") from why
+        raise Refusal("image_record_damaged", f"{damage}. The next run of site.yml writes it again.") from why
     engine = switch(found.get("engine"), "Whether the node has an engine")
     bills, ids, runs_in = (mapping(found.get(key), f"The part images: {key}") for key in ("bills", "ids", "runs_in"))
     there = {name for name, known in record.images.items() if not engine or ids.get(name) == known.get("id")}

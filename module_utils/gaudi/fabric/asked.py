@@ -200,7 +200,7 @@ def not_measured(
     busy: module ids in use.
     """
     if any(fault.fatal for fault in faults):
-        return "The static checks found what has to be mended first."
+        return "The static checks found what has to be repaired first."
     if not runs:
         return "No two cards of this node are joined by links that the catalogue knows."
     lacks = image_lacks(image, reference)
@@ -246,7 +246,7 @@ def due(
     if fatal:
         if before and fatal == known and not again:
             return Permission(False, "faults_as_before", "The static checks find what they found last time.")
-        return Permission(True, _ENDED, "The static checks found what has to be mended first.")
+        return Permission(True, _ENDED, "The static checks found what has to be repaired first.")
     used = f"{modules_are(busy)} in use, and a measurement needs all cards to itself."
     if again:
         if busy:
@@ -258,10 +258,10 @@ def due(
         return Permission(True, "again", "It was asked for.")
     waits = bool(busy) and not free
     if known:
-        mended = "What the static checks found last time is mended."
+        repaired = "What the static checks found last time is repaired."
         if waits:
-            return Permission(False, "faults_gone_but_busy", f"{mended} {used}")
-        return Permission(True, "faults_gone", mended)
+            return Permission(False, "faults_gone_but_busy", f"{repaired} {used}")
+        return Permission(True, "faults_gone", repaired)
     return _of_last(before, to_measure(before, now, busy if waits else ()), busy, why_not, host_nics, added)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 PARTS = ("cards and links", "host", "kernel settings", "engine", "instances")
 CARDS, HOST, KERNEL, ENGINE, INSTANCES = PARTS
 
-# error: it must be mended. warning: it may have to be. info: for information.
+# error: it must be repaired. warning: it may have to be. info: for information.
 SEVERITIES = ("error", "warning", "info")
 ERROR, WARNING, INFO = SEVERITIES
 

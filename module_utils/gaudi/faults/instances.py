@@ -66,7 +66,7 @@ FAULTS = (
         "",
     ),
     KnownFault(
-        "state-damaged", INSTANCES, DOCTOR, "{instance}: {what}.", "Its supervisor writes it anew when it starts.", ""
+        "state-damaged", INSTANCES, DOCTOR, "{instance}: {what}.", "Its supervisor writes it again when it starts.", ""
     ),
     KnownFault(
         "crash-loop",

@@ -23,7 +23,7 @@ def damaged(path: str, why: str) -> str:
     """Say that the document cannot be read, and what to do."""
     return (
         f"Whether this kernel may serve is not known: {path} cannot be read ({why}). "
-        "Run playbooks/tune_host.yml, which writes it anew."
+        "Run playbooks/tune_host.yml, which writes it again."
     )
 
 

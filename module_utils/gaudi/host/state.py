@@ -177,7 +177,7 @@ def lost_at_next_update_grub(
         return []
     return [
         f"The boot entries have {' '.join(lost)}, but GRUB's files no longer say so: the next update-grub, as with "
-        "every new kernel, takes it away. Mend the files, then run playbooks/tune_host.yml."
+        "every new kernel, takes it away. Repair the files, then run playbooks/tune_host.yml."
     ]
 
 

@@ -212,7 +212,7 @@ def answer(image: str, printed: str) -> ImageFindings:
         raise Refusal(
             "image_silent",
             f"{image} could not be looked into: its Python printed {words!r}. It is no image of a serving "
-            "release: check serving_image_ref, or build it anew.",
+            "release: check serving_image_ref, or build it again.",
         )
     # The image is not trusted yet, so its text is made printable.
     return ImageFindings(
@@ -293,7 +293,7 @@ def _useless(image: str, inside: ImageFindings, needs: Collection[str], cpuinfo:
     if inside.vllm:
         return Refusal(
             "image_without_server",
-            f"{image} cannot import vLLM ({inside.vllm}). Build it anew, or name another image in serving_image_ref.",
+            f"{image} cannot import vLLM ({inside.vllm}). Build it again, or name another image in serving_image_ref.",
         )
     if needs and PILLOW_SIMD in inside.parts and lacks_avx2(cpuinfo):
         return Refusal(
@@ -318,7 +318,7 @@ def _lacking(image: str, instance: str, parts: Sequence[str], built: Collection[
         return Refusal(
             "image_lacks_part",
             f"{instance}: {image} was built with {said}, and lacks it. Correct serving_image_lock or "
-            f"serving_image_constraints, or have it built anew (docker image rm {image}, then the run again).",
+            f"serving_image_constraints, or have it built again (docker image rm {image}, then the run again).",
         )
     return Refusal(
         "image_lacks_part",

@@ -146,7 +146,7 @@ def _otherwise(name: str, image: Mapping[str, Any]) -> str:
 def _rest(image: Mapping[str, Any]) -> str:
     """Return where the full list is, or why there is none."""
     if image["damaged"]:
-        return f"{image['damaged']}: the next run of site.yml writes it anew"
+        return f"{image['damaged']}: the next run of site.yml writes it again"
     if not image["bill"]:
         return "nobody looked into it yet: the next run of site.yml does"
     counts = f"{len(image['python'])} Python distributions, {len(image['system'])} packages of the system"

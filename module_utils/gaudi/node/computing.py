@@ -34,8 +34,15 @@ def perform(
     asked = json.dumps(compute.request(planned))
     # The collective libraries choose an interface of the node by themselves where none is named.
     loopback = [word for name in ("GLOO", "HCCL") for word in ("--env", f"{name}_SOCKET_IFNAME=lo")]
-    walls = [*links.WALLS, *links.MEASURES, *loopback, "--env", f"HABANA_VISIBLE_DEVICES={indexes}", "--interactive"]
-    arguments = [*walls, "--entrypoint", "python3", image, "-", asked]
+    isolation = [
+        *links.ISOLATION,
+        *links.MEASURES,
+        *loopback,
+        "--env",
+        f"HABANA_VISIBLE_DEVICES={indexes}",
+        "--interactive",
+    ]
+    arguments = [*isolation, "--entrypoint", "python3", image, "-", asked]
     limit = module.params["compute_limit"] or compute.limit_seconds(planned)
     with reservations.borrowed(STATE, PLANS, reservations.BORROWER, chosen, now):
         ended = containers.run_once(module, links.CONTAINER, arguments, limit, program)

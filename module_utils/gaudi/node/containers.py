@@ -92,7 +92,7 @@ def check_container(module: AnsibleModule, plan: Mapping[str, Any], label: str) 
     if wrong:
         raise Refusal(
             "not_confined",
-            f"The container {name} is not confined as planned: {'; '.join(wrong)}. Have it made anew: "
+            f"The container {name} is not confined as planned: {'; '.join(wrong)}. Have it made again: "
             f"systemctl restart {name}",
         )
     former = outlived(module, container, plan)

@@ -22,7 +22,9 @@ class WriteFailure(OSError):
 
     def __str__(self) -> str:
         """Return the sentence."""
-        return f"{self.filename} cannot be written ({self.strerror}), and is as it was. Mend that, then run this again."
+        return (
+            f"{self.filename} cannot be written ({self.strerror}), and is as it was. Repair that, then run this again."
+        )
 
 
 def text_of(path: Path) -> str:

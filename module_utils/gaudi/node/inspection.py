@@ -22,7 +22,7 @@ SECONDS = 600
 # Seconds between asking a container's client to end and killing it.
 KILL_AFTER = 10
 # The image's own Python may run any code.
-WALLS = (
+ISOLATION = (
     *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"),
     *("--ulimit", "core=0:0"),
     *("--tmpfs", "/tmp", "--pids-limit", "256", "--memory", MEMORY),  # noqa: S108 - of the container

@@ -103,7 +103,7 @@ def read(module: AnsibleModule, names: Sequence[str]) -> list[dict[str, Any]]:
         try:
             state = read_json(path, FORM) or {}
         except Damaged as damage:
-            damaged = f"{damage}; systemctl reload vllm-{name} writes it anew, and the server goes on"
+            damaged = f"{damage}; systemctl reload vllm-{name} writes it again, and the server goes on"
         wanted = {**now, "unit": unit_digest(shown)}
         current = all(state.get(part) == digest for part, digest in wanted.items())
         unwritten = "" if current else no_room(path, ROOM)
@@ -141,7 +141,7 @@ def pace_of(name: str, state: Mapping[str, Any]) -> str:
     try:
         record = read_json(states.STATES / name / paths.PACE, pace.FORM, pace.SCHEMA) or {}
     except Damaged as damage:
-        return f"{damage}; the next site.yml begins it anew"
+        return f"{damage}; the next site.yml begins it again"
     return pace.words(record, str(state.get("plan", "")))
 
 
@@ -165,5 +165,5 @@ def let_through(folder: Path) -> list[str]:
     try:
         document = read_json(folder / paths.LET_THROUGH, {"let_through": [str]}) or {"let_through": []}
     except Damaged as damage:
-        return [f"{damage}, so that nobody knows what it was set up with; the next site.yml writes it anew"]
+        return [f"{damage}, so that nobody knows what it was set up with; the next site.yml writes it again"]
     return list(document["let_through"])

@@ -53,7 +53,7 @@ ASKED_SECONDS = 1.0
 # A container that only inspects an image may run beside another run's.
 LOOKING = f"{CONTAINER}-look-{os.getpid()}"
 # Confinement of any container here. Those that measure get what an instance gets, and the network, where ranks meet.
-WALLS = (
+ISOLATION = (
     *("--init", "--runtime", "habana", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
     # No core dumps: one of a program that fills a card has gigabytes.
     *("--ulimit", "core=0:0"),
@@ -186,10 +186,10 @@ def read_image(module: AnsibleModule, reference: str, provider: str) -> dict[str
     inspected = json.loads(out)[0]
     labels = _labels(inspected)
     # Of a network only fi_info has something to say. What a run over host NICs finds, it finds with a run's variables.
-    walls = [*LOOKS, "--network", "host" if provider else "none"]
+    isolation = [*LOOKS, "--network", "host" if provider else "none"]
     variables = HOST_NICS_VARIABLES if provider else {}
-    walls += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
-    program = [*WALLS, *walls, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
+    isolation += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
+    program = [*ISOLATION, *isolation, "--entrypoint", "python3", reference, "-c", LOOK, DEMO, provider]
     # It gets no card, so it may run beside processes that use them.
     looked = containers.run_once(module, LOOKING, program, LOOK_SECONDS)
     how = looked.how
@@ -342,7 +342,7 @@ def perform(
     variables = {"HABANA_VISIBLE_DEVICES": cards, **command["environment"]}
     given = [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     given += ["--cap-add", HOST_NICS_CAPABILITY] if run.over_host_nics else []
-    program = [*WALLS, *MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
+    program = [*ISOLATION, *MEASURES, *given, "--entrypoint", argv[0], image, *argv[1:]]
     devices = {index: each for each, index in indexes.items() if each in run.modules}
     passed: list[tuple[int, ...] | None] = []
     ended = containers.run_once(

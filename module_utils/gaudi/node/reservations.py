@@ -55,7 +55,7 @@ def read_reservations(path: Path, plans: Path, now: str, leaving: str = "") -> S
             why = str(unclear)
             if isinstance(unclear, Damaged):
                 instance = Path(unclear.path).parent.name
-                why += f". Remove it, then set it up anew: playbooks/remove.yml --limit NODE -e instance={instance}"
+                why += f". Remove it, then set it up again: playbooks/remove.yml --limit NODE -e instance={instance}"
             raise Refusal(
                 "reservations_damaged", f"{damage}, and it cannot be rebuilt from the plans, because {why}"
             ) from unclear

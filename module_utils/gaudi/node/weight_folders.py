@@ -98,15 +98,15 @@ def wrong_files(folder: Path) -> list[str]:
     return []
 
 
-def mend(folder: Path) -> str:
+def repair(folder: Path) -> str:
     """Return the command that repairs a folder with a record; "" without one."""
     with contextlib.suppress(Damaged):
         fetched = documents.read(folder / weights.MANIFEST, weights.parse, place=folder)
         if fetched is not None:
-            return weights.mend_fetched(fetched, str(folder))
+            return weights.repair_fetched(fetched, str(folder))
         made = documents.read(folder / CONVERTED, weights.parse_converted, place=folder)
         if made is not None:
-            return weights.mend_converted(made, str(folder))
+            return weights.repair_converted(made, str(folder))
     return ""
 
 
@@ -235,7 +235,7 @@ def changed_weights(directory: Path) -> str | None:
     others = f", like {len(wrong) - 1} more," if len(wrong) > 1 else ""
     return (
         f"{directory / wrong[0]} {seen}: it is{others} missing, of another size than is on record, or was found "
-        f"damaged. Make the weights whole with: {mend(directory)}"
+        f"damaged. Make the weights whole with: {repair(directory)}"
     )
 
 

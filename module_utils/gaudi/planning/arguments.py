@@ -190,7 +190,7 @@ def _check_said(name: str, option: str, found: object, said: object) -> None:
 
 
 def join_arguments(draft: Draft, extra: Sequence[str], surface: ServerSurface) -> None:
-    """Check ``extra_args`` and let it replace what it says anew; its tokens are appended as they stand."""
+    """Check ``extra_args`` and let it replace what it says again; its tokens are appended as they stand."""
     if extra and not is_option(extra[0]):
         if absent(extra[0]) is not None:
             raise Refusal("not_offered", f"extra_args begins with {shown(extra[0])}. {absent(extra[0])}")

@@ -1,4 +1,4 @@
-"""Plan with what a node reports (module node_report): check it, and ask once more for what a plan needs beyond it.
+"""Plan with what a node reports (module node_report): check it, and ask again for what a plan needs beyond it.
 
 A node can report anything. So each value has a type and bounds, which are checked here, and only paths that were asked
 for are looked up. What a report holds decides about cards and sizes, never about where weights or images are from.

@@ -64,9 +64,9 @@ def _is_version(seen: str, wanted: str) -> bool:
 def damaged_plan(file: str, instance: str, is_planned: bool) -> str:
     """Say that the plan of an instance on the node cannot be read; it does not stop the setup."""
     then = (
-        "this run writes it anew, and starts the instance anew"
+        "this run writes it again, and starts the instance again"
         if is_planned
-        else "remove it (playbooks/remove.yml), or name it in gaudi_serving_instances, so that a run writes it anew"
+        else "remove it (playbooks/remove.yml), or name it in gaudi_serving_instances, so that a run writes it again"
     )
     return f"{instance}: {file} is damaged, so that nobody knows what the instance was made of; {then}."
 

@@ -108,7 +108,7 @@ def told(
         return refused(refusals, foreseen=foreseen)
     packages = [*kernel_packages, *(name.partition("=")[0] for name in steps["install"])]
     doing = [f"{len(packages)} packages ({', '.join(packages)})"] if packages else []
-    doing += [f"{name}, which is installed by half, is mended" for name in steps["mend"]]
+    doing += [f"{name}, which is installed by half, is repaired" for name in steps["repair"]]
     doing += [f"its modules are built for kernel {kernel}" for kernel in steps["build"]]
     what = ", ".join(doing) or "its modules are loaded"
     cards = " Plans are for the cards on the PCI bus until then." if foreseen else ""

@@ -106,7 +106,7 @@ class MissingWeights:
     begun: int
     """Bytes of the unfinished download."""
     made: int
-    """Bytes of converted weights that are mended."""
+    """Bytes of converted weights that are repaired."""
     exists: bool
     """Whether something lies where its download is to be."""
     occupied: bool
@@ -378,8 +378,8 @@ def _of_plan(
     for one, advice in ((plan, asked["how_to_get"].get(name, "")), *((each, "") for each in beside)):
         path = one["requires"]["weights_path"]
         if path not in coming:
-            mend = _mend_advice(asked, one, seen) or advice
-            problems += checks.check_weights(one, path in seen.weights, mend, seen.lost.get(path, ""))
+            repair = _repair_advice(asked, one, seen) or advice
+            problems += checks.check_weights(one, path in seen.weights, repair, seen.lost.get(path, ""))
     problems += _of_origin(asked, plan, seen)
     problems += _of_code(asked, plan, seen)
     problems += _of_start(asked, plan, seen)
@@ -450,13 +450,13 @@ def _coming_paths(asked: Mapping[str, Any], seen: PreflightFacts) -> set[str]:
     return {f"{asked['weights_root'].rstrip('/')}/{source_plan.served(coming.source)}" for coming in seen.coming}
 
 
-def _mend_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts) -> str:
+def _repair_advice(asked: Mapping[str, Any], plan: Mapping[str, Any], seen: PreflightFacts) -> str:
     """Return how to repair weights that differ from their record; "" if that is unknown."""
     command = seen.weights.get(plan["requires"]["weights_path"], "")
     if not command:
         return ""
     known = asked["source_plans"].get(plan["instance"])
-    begin = "Set gaudi_weights_fetch: true to have that mended in the same run, or make" if known else "Make"
+    begin = "Set gaudi_weights_fetch: true to have that repaired in the same run, or make" if known else "Make"
     return f"{begin} them whole with: {command}"
 
 

@@ -222,7 +222,7 @@ def refused(kept: StoredPlan | None, starts_from: StartsFrom, instance: str, com
     return Refusal(
         "plan_failed_before",
         f"{name} {what.rstrip('.')}. Nothing it starts from has changed since, so {instance} is left as it is{driver}. "
-        "Change the inventory, or have the plan tried once more with -e retry=true. playbooks/history.yml shows the "
+        "Change the inventory, or have the plan tried again with -e retry=true. playbooks/history.yml shows the "
         "plans.",
     )
 

@@ -35,7 +35,7 @@ def went_back(state: Mapping[str, Any], label: str | None) -> str:
     before, after = back["before"][:SHOWN], back["after"][:SHOWN]
     return (
         f"the new plan {before} does not serve, because {what.rstrip('.')}. The instance is back on the plan {after}: "
-        f"{state.get('status', 'serving')}{since}. Change the inventory, or have the new plan tried once more with "
+        f"{state.get('status', 'serving')}{since}. Change the inventory, or have the new plan tried again with "
         "-e retry=true. playbooks/history.yml shows the plans."
     )
 

@@ -140,7 +140,7 @@ def with_pins(entry: Mapping[str, Any], pins: Mapping[str, Any] | None) -> dict[
             raise Refusal(
                 "pins_disagree",
                 f"The pins of {entry.get('name')} name {'.'.join((*path, hub))}, which its entry does not have. Write "
-                f"them anew (playbooks/pin.yml).",
+                f"them again (playbooks/pin.yml).",
             )
         for key in PINNED:
             if key in said and place.get(key, said[key]) != said[key]:

@@ -39,7 +39,7 @@ from gaudi.faults.facts import Facts
 from gaudi.node import documents, long_work
 from gaudi.node.files import write_json
 from gaudi.node.long_work import lines_of
-from gaudi.serving.plan import NO_ENTRY_POINT, mount, tmpfs, ulimits, walls
+from gaudi.serving.plan import NO_ENTRY_POINT, isolation, mount, tmpfs, ulimits
 
 CLIENT = f"{paths.PROGRAMS}/bench_client.py"
 LABEL = "gaudi-serving.benchmark"
@@ -93,7 +93,17 @@ def command(document: dict[str, Any], folder: Path) -> list[str]:
     words = ["docker", "run", "--rm", "--pull", "never", "--name", box["name"]]
     words += ["--label", f"{LABEL}={document['instance']}"]
     # The engine's own runtime: the vendor's would look for cards.
-    words += ["--runtime", "runc", "--network", box["network"], "--ipc", "private", *walls(box), "--cap-drop", "ALL"]
+    words += [
+        "--runtime",
+        "runc",
+        "--network",
+        box["network"],
+        "--ipc",
+        "private",
+        *isolation(box),
+        "--cap-drop",
+        "ALL",
+    ]
     words += ["--security-opt", "no-new-privileges", "--read-only", "--log-driver", "none", *ulimits(box)]
     for entry in box["tmpfs"]:
         words += ["--tmpfs", tmpfs(entry)]

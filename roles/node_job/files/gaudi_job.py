@@ -215,7 +215,7 @@ def main(arguments: list[str]) -> int:
     try:
         job = Job(folder)
     except Damaged as damage:
-        print(f"{damage}. Run the playbook that started this work again, which writes it anew.", file=sys.stderr)
+        print(f"{damage}. Run the playbook that started this work again, which replaces it.", file=sys.stderr)
         return 2
     return job.run()
 

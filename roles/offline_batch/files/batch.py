@@ -143,7 +143,7 @@ class ServingInstance:
         try:
             plan = documents.read_json(path, {"task": str, "served_model_name": str, "listen": dict})
         except Damaged as damaged:
-            raise Refusal("record_damaged", f"{damaged}; run site.yml, which writes it anew") from damaged
+            raise Refusal("record_damaged", f"{damaged}; run site.yml, which writes it again") from damaged
         if plan is None:
             raise Refusal("no_such_instance", f"there is no instance {self.name} on this node")
         return plan
@@ -482,7 +482,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except (OSError, ValueError) as error:
         named = f"{error.filename or options.folder}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        print(f"batch: {named}. Answers are kept; mend that, and run this again", file=sys.stderr)
+        print(f"batch: {named}. Answers are kept; repair that, and run this again", file=sys.stderr)
         return 1
     except BatchInterrupt:
         print("batch: stopped; answers are kept. Run it again, which asks the rest", file=sys.stderr)

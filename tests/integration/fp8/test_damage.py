@@ -1,4 +1,4 @@
-"""Results that are damaged, and a source that is: what is found, what is said, how it is mended."""
+"""Results that are damaged, and a source that is: what is found, what is said, how it is repaired."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_continued_verification_compares_what_was_done_before(tmp_path: Path) 
     result = run(source, tmp_path / "out", "--verify")
     assert result.returncode == 0, result.stderr
     assert f"{names[0]}: tensor 'model.layers" in result.stderr
-    assert "it is converted anew" in result.stderr
+    assert "it is converted again" in result.stderr
     assert result_of(tmp_path / "out") == result_of(tmp_path / "whole")
     assert record(tmp_path / "out")["verified"] == "every byte"
 
@@ -100,7 +100,7 @@ def test_what_a_verification_found_wrong_is_converted_anew(source: Path, tmp_pat
     assert run(source, target, "--check", "--verify").returncode == 0
 
 
-def test_what_was_found_wrong_cannot_be_mended_without_its_source(source: Path, tmp_path: Path) -> None:
+def test_what_was_found_wrong_cannot_be_repaired_without_its_source(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
     copy = shutil.copytree(source, tmp_path / "copy")
     assert run(source, target, "--in-place-space").returncode == 0
@@ -115,7 +115,7 @@ def test_what_was_found_wrong_cannot_be_mended_without_its_source(source: Path, 
         assert f"({SHARD}), and {source}, which it was made from, is gone" in refused(source, target, *options)
     shutil.rmtree(source)
     copy.rename(source)
-    assert "converted anew what was found wrong" in run(source, target).stdout
+    assert "converted again what was found wrong" in run(source, target).stdout
     assert result_of(target) == good
 
 
@@ -128,7 +128,7 @@ def test_carried_files_are_looked_at(source: Path, tmp_path: Path) -> None:
     good = result_of(target)
     (target / "config.json").unlink()
     assert run(source, target, "--check").returncode == 3
-    assert "converted anew what was found wrong (config.json)" in run(source, target).stdout
+    assert "converted again what was found wrong (config.json)" in run(source, target).stdout
     assert result_of(target) == good
 
 
@@ -377,8 +377,8 @@ def test_a_source_that_was_written_since_is_read_though_its_sizes_are_the_same(s
     assert run(source, target, "--check").returncode == 3
     assert f"{SHARD}: tensor" in refused(source, target)
     assert run(source, target).returncode == 0
-    assert run(source, tmp_path / "anew").returncode == 0
-    assert result_of(target) == result_of(tmp_path / "anew")
+    assert run(source, tmp_path / "again").returncode == 0
+    assert result_of(target) == result_of(tmp_path / "again")
 
 
 def test_a_source_that_was_only_copied_anew_is_compared_once(source: Path, tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_source_that_was_only_copied_anew_is_compared_once(source: Path, tmp_p
     assert "nothing to do" in run(source, target).stdout
 
 
-def test_a_mending_that_ends_early_leaves_no_half_shard(
+def test_a_repair_that_ends_early_leaves_no_half_shard(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "out"
@@ -410,7 +410,7 @@ def test_a_mending_that_ends_early_leaves_no_half_shard(
     assert run(source, target).returncode == 0
 
 
-def test_a_mending_looks_for_room_first(tmp_path: Path, small_disk: Path) -> None:
+def test_a_repair_looks_for_room_first(tmp_path: Path, small_disk: Path) -> None:
     source = checkpoints.write(tmp_path / "in")
     target = small_disk / "out"
     assert run(source, target).returncode == 0
@@ -429,7 +429,7 @@ def test_a_mending_looks_for_room_first(tmp_path: Path, small_disk: Path) -> Non
     assert result_of(target) == good
 
 
-def test_a_mending_that_is_killed_continues(tmp_path: Path) -> None:
+def test_a_repair_that_is_killed_continues(tmp_path: Path) -> None:
     source = checkpoints.write(tmp_path / "in", shards=4, rows=16384)
     target = tmp_path / "out"
     assert run(source, target).returncode == 0
@@ -438,11 +438,11 @@ def test_a_mending_that_is_killed_continues(tmp_path: Path) -> None:
     for name in wrong:
         spoil(target / name)
     refused(source, target, "--verify")
-    mending = subprocess.Popen([sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "1"])
+    repair = subprocess.Popen([sys.executable, str(PROGRAM), str(source), str(target), "--jobs", "1"])
     while not list(target.glob("*.writing")):
-        assert mending.poll() is None
-    mending.kill()
-    mending.wait()
+        assert repair.poll() is None
+    repair.kill()
+    repair.wait()
     wait_for_workers(target)
     assert record(target)["wrong"]["files"] == wrong
     assert run(source, target).returncode == 0

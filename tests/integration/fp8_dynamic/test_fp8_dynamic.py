@@ -635,7 +635,7 @@ def test_a_continued_verification_compares_what_was_done_before(tmp_path: Path) 
     (partial / name).write_bytes(bytes(data))
     result = run(source, tmp_path / "out", "--verify")
     assert result.returncode == 0, result.stderr
-    assert "it is converted anew" in result.stderr
+    assert "it is converted again" in result.stderr
     assert served(tmp_path / "out") == served(tmp_path / "whole")
     assert json.loads((tmp_path / "out" / ".gaudi-serving" / "fp8.json").read_text())["verified"] == "every byte"
 

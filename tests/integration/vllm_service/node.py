@@ -268,7 +268,7 @@ class SupervisedNode:
         self._write_container(name=name)
 
     def restart(self) -> None:
-        """Start the container anew, as docker restart does: its port is free when the first one is gone."""
+        """Start the container again, as docker restart does: its port is free when the first one is gone."""
         first = os.pidfd_open(self.container_pid())
         signal.pidfd_send_signal(first, signal.SIGKILL)
         select.select([first], [], [], PATIENCE)

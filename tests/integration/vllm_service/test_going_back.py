@@ -100,7 +100,7 @@ def test_a_change_whose_server_exits_at_once_goes_back(node: SupervisedNode) -> 
     node.scenario(lines=["ValueError: something nobody foresaw"], exit=1)
     code, output = node.run()
     assert (code, node.state["phase"]) == (75, "failed")
-    # What nobody foresaw may pass, so it is tried once more.
+    # What nobody foresaw may pass, so it is tried again.
     code, output = node.run()
     assert (code, node.state["phase"]) == (75, "going-back")
     assert "something nobody foresaw" in output
@@ -335,7 +335,7 @@ def test_where_the_old_plan_fails_too_both_reasons_are_said(node: SupervisedNode
     assert (code, node.state["phase"]) == (78, "failed")
     assert "No available memory" in node.state["status"]
     assert "--nonsense" in node.state["status"]
-    # It goes back no further, and says both once more.
+    # It goes back no further, and says both again.
     code, _ = node.run()
     assert (code, node.state["phase"]) == (78, "failed")
     # Once it serves, what was before is no reason any more.
@@ -450,7 +450,7 @@ def test_a_record_that_is_damaged_while_its_plan_serves_is_written_anew(how: str
     node.wait_for(lambda: plans(node), "the keeping")
     (kept,) = plans(node)
     damage(node.state_file.parent / f"plans/{kept.digest}.json", how)
-    node.wait_for(lambda: [each.files for each in plans(node)] == [kept.files], "the keeping once more")
+    node.wait_for(lambda: [each.files for each in plans(node)] == [kept.files], "the keeping again")
     process.terminate()
     process.communicate(timeout=PATIENCE)
 
@@ -732,7 +732,7 @@ def test_whatever_happened_to_what_is_kept_is_seen(tmp_path: Path, kind: str) ->
     assert damaged[0].startswith(f"{record} is damaged: it ")
     with pytest.raises(Damaged, match=r"back\.json is damaged"):
         lies_there.back()
-    # And written anew.
+    # And written again.
     lies_there.keep(decisions.serves([], files, StartsFrom("", "", ""), NOW), ())
     lies_there.go_back(Back("a", "b", "it exits", NOW, ""))
     assert lies_there.kept()[1] == []

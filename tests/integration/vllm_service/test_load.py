@@ -38,7 +38,7 @@ UNPREPARED = "(Worker_TP0 pid=7) WARNING 11-24 08:00:00 [hpu_model_runner.py:1] 
 
 
 def test_shapes_without_a_warm_up_are_counted_and_survive_the_next_supervisor(node: SupervisedNode) -> None:
-    """A start by systemd begins anew: the server compiles them again."""
+    """A start by systemd begins again: the server compiles them again."""
     process = node.start()
     node.wait_ready()
     said = ("('prompt', 1, 3200, 0)", "('prompt', 1, 3200, 0)", "('decode', 40, 1, 128)")

@@ -1366,7 +1366,7 @@ def test_a_crash_loop_slows_down_and_ends(node: SupervisedNode) -> None:
     assert any(text.startswith("waiting 0.1 s before attempt 2 of 3") for text in node.statuses)
     assert any(text.startswith("waiting 0.2 s before attempt 3 of 3") for text in node.statuses)
     assert "Gave up after 3 attempts" in node.statuses[-1]
-    # Somebody starts it again: the count begins anew.
+    # Somebody starts it again: the count begins again.
     assert node.run("--attempts", "3")[0] == 75
     assert node.state["failures"] == 1
 
@@ -1726,7 +1726,7 @@ def test_a_container_that_somebody_started_anew_has_the_patience_of_a_start(node
     assert (node.state["phase"], node.state["container_started"]) == ("serving", "2026-02-02T00:00:00Z")
     process.terminate()
     output, _ = process.communicate(timeout=PATIENCE)
-    assert "Somebody has started the container anew: waiting for the server as after any start." in output
+    assert "Somebody has started the container again: waiting for the server as after any start." in output
     assert (process.returncode, node.container_exists()) == (0, False)
 
 

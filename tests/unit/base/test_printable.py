@@ -87,9 +87,9 @@ def test_every_sentence_of_a_refusal_and_of_an_end_is_printable() -> None:
 
 
 def test_a_refusal_quotes_no_megabytes() -> None:
-    for refusal in (Refusal("an_id", "x" * 10**7, "Mend it."), Refusal("an_id", "No.", "y" * 10**7)):
+    for refusal in (Refusal("an_id", "x" * 10**7, "Repair it."), Refusal("an_id", "No.", "y" * 10**7)):
         assert len(str(refusal)) < 20_000
-    assert str(Refusal("an_id", "x" * 10**7, "Mend it.")).endswith("... Mend it.")
+    assert str(Refusal("an_id", "x" * 10**7, "Repair it.")).endswith("... Repair it.")
 
 
 def test_a_table_of_jobs_is_printable() -> None:

@@ -103,7 +103,7 @@ def test_a_refusal_keeps_its_id_when_it_is_passed_on() -> None:
 
 
 def test_there_is_one_class() -> None:
-    """And the converters' own, derived from it, for what is wrong in a result and can be made anew."""
+    """And the converters' own, derived from it, for what is wrong in a result and can be made again."""
     classes = [
         (file, node.name)
         for file, tree in programs()

@@ -167,7 +167,7 @@ def test_every_instance_name_a_playbook_makes_is_one(subtests: pytest.Subtests) 
             assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,46}[a-z0-9])?", instance)
 
 
-# The manuals' own commands, read once more and typed here again: what a start takes beside the cards.
+# The manuals' own commands, read again and typed here again: what a start takes beside the cards.
 SHORT = {"dtype": "bfloat16", "input_range": [800, 4096], "output_range": [800, 2048]}
 DEEPSEEK = {"dtype": "fp8", "max_num_seqs": 128, "max_model_len": 16384, "host": "127.0.0.1", "port": 8688}
 PICTURES = {"dtype": "bfloat16", "host": "127.0.0.1", "port": 8000}

@@ -175,7 +175,7 @@ def test_an_instance_says_why_it_does_not_serve() -> None:
     assert "--limit gaudi-01" in found.sentence
     (found,) = of_instance(damaged="state.json is damaged")
     assert found.id == "state-damaged"
-    assert found.sentence == "tiny: state.json is damaged. Its supervisor writes it anew when it starts."
+    assert found.sentence == "tiny: state.json is damaged. Its supervisor writes it again when it starts."
     (found,) = of_instance(active="failed", result="signal")
     assert found.id == "unit-failed"
     assert "its unit ended with signal" in found.sentence

@@ -167,7 +167,7 @@ def test_a_damaged_memory_is_told_and_ends_nothing(node: Path, kind: str) -> Non
     damage(node / "plans/tiny" / paths.LET_THROUGH, kind)
     (said,) = told("instances")
     assert "let_through.json is damaged" in said
-    assert "the next site.yml writes it anew" in said
+    assert "the next site.yml writes it again" in said
 
 
 def test_drop_ins_of_an_administrator_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:

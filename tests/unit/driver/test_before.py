@@ -154,13 +154,13 @@ def test_packages_are_kept_before_anything_is_stopped() -> None:
 def test_what_goes_back_is_what_differs() -> None:
     kept = {"driver": {"packages": {"habanalabs-dkms": "1.21.3-57", "habanalabs-thunk": "1.22.2-32"}}}
     there = {"habanalabs-dkms": "1.22.2-32", "habanalabs-thunk": "1.22.2-32", "more": "1"}
-    now = {"present": {"packages": there}, "steps": {"mend": []}}
+    now = {"present": {"packages": there}, "steps": {"repair": []}}
     given = {**results("gaudi_driver", gaudi_driver_info=now), "gaudi_driver_before": kept}
     sought = task_of("gaudi_driver", "back", "find")["ansible.builtin.find"]["patterns"]
     lost = ["habanalabs-dkms_1.21.3-57_*.deb"]
     assert evaluate("gaudi_driver", sought, **given) == lost
     # dpkg was killed while it replaced this one by another version: it still has the former version's name.
-    now["steps"] = {"mend": ["habanalabs-dkms", "habanalabs-thunk", "more"]}
+    now["steps"] = {"repair": ["habanalabs-dkms", "habanalabs-thunk", "more"]}
     assert evaluate("gaudi_driver", sought, **given) == [*lost, "habanalabs-thunk_1.22.2-32_*.deb"]
     purge = task_of("gaudi_driver", "back", "that came with the change")
     assert evaluate("gaudi_driver", purge["ansible.builtin.apt"]["name"], **given) == ["more"]

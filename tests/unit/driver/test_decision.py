@@ -146,7 +146,7 @@ def test_a_package_whose_build_failed_is_finished_by_the_next_run() -> None:
     found = node(packages=halves("half-configured ok"), status=ADDED, modules=frozenset(), version="")
     judged = decide(found)
     assert (judged.present.state, ids(judged)) == ("broken", [])
-    assert steps(judged)["mend"] == ["habanalabs-dkms"]
+    assert steps(judged)["repair"] == ["habanalabs-dkms"]
     assert steps(judged)["forget"] == ["habanalabs/1.22.2-32"]
     assert "unpack" not in steps(judged)
 
@@ -166,7 +166,7 @@ def test_a_package_that_was_not_configured_is_configured() -> None:
         judged = decide(found)
         assert (ids(judged), judged.replaces) == ([], False)
         assert {name: items for name, items in steps(judged).items() if name != "load"} == {
-            "mend": ["habanalabs-dkms"],
+            "repair": ["habanalabs-dkms"],
             "install": [f"{name}=1.22.2-32" for name in DEBS],
         }
 
@@ -178,7 +178,7 @@ def test_a_package_that_was_not_unpacked_comes_anew() -> None:
     assert steps(judged)["unpack"] == ["habanalabs-dkms=1.22.2-32"]
     # dpkg has no script of it run but the last, which adds to DKMS.
     assert steps(judged)["forget"] == ["habanalabs/1.22.2-32"]
-    # Cut off in the script that an upgrade begins with: it is run once more, and may want to find what it takes away.
+    # Cut off in the script that an upgrade begins with: it is run again, and may want to find what it takes away.
     leaving = steps(decide(node(packages=halves("half-configured reinstreq"))))
     assert leaving["unpack"] == ["habanalabs-dkms=1.22.2-32"]
     assert "forget" not in leaving
@@ -210,12 +210,12 @@ def test_whoever_installs_packages_now_is_not_disturbed() -> None:
     (refusal,) = decide(half).refusals
     assert refusal.id == "packages_locked"
     assert "712 (unattended-upgr)" in str(refusal)
-    # apt waits for it where nothing is to be mended.
+    # apt waits for it where nothing is to be repaired.
     assert ids(decide(bare(holder="712 (apt)"))) == []
 
 
 @pytest.mark.report("A07")
-def test_packages_of_others_are_not_mended() -> None:
+def test_packages_of_others_are_not_repaired() -> None:
     (refusal,) = decide(node(packages=halves("unpacked ok"), others=("gcc-12", "vim"))).refusals
     assert refusal.id == "other_packages_half_installed"
     assert "installed by half: gcc-12, vim. This run" in str(refusal)

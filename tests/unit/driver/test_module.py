@@ -117,7 +117,7 @@ def test_a_whole_node_has_nothing_to_do(run: Run, system: System) -> None:
     assert ran["cards"] == 8
 
 
-HALVES = ("mend", "forget", "unpack")
+HALVES = ("repair", "forget", "unpack")
 HALF = f"{listed('1.22.2-32', *DEBS[1:])}habanalabs-dkms install half-installed reinstreq 1.22.2-32\n"
 ASKED_FOR_ALL = f"dpkg-query --show --showformat={packages._DPKG}"
 
@@ -139,13 +139,13 @@ def dpkg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dpkg:
     return Dpkg(tmp_path, monkeypatch)
 
 
-def test_a_driver_that_is_installed_by_half_is_mended(run: Run, dpkg: Dpkg) -> None:
+def test_a_driver_that_is_installed_by_half_is_repaired(run: Run, dpkg: Dpkg) -> None:
     # A package that waits for a trigger is whole but for that.
     dpkg.cut_off("man-db install triggers-pending ok 2.11\n")
     ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
     assert "msg" not in ran.result
     assert (ran["state"], ran["interrupted"], ran["replaces"]) == ("broken", True, False)
-    assert (ran["steps"]["mend"], ran["steps"]["unpack"]) == (["habanalabs-dkms"], ["habanalabs-dkms=1.22.2-32"])
+    assert (ran["steps"]["repair"], ran["steps"]["unpack"]) == (["habanalabs-dkms"], ["habanalabs-dkms=1.22.2-32"])
 
 
 def test_what_has_to_come_anew_has_to_be_on_offer(run: Run, dpkg: Dpkg) -> None:
@@ -156,7 +156,7 @@ def test_what_has_to_come_anew_has_to_be_on_offer(run: Run, dpkg: Dpkg) -> None:
 
 
 @pytest.mark.parametrize("other", ["gcc-12 install unpacked ok 12.2", "vim install half-installed reinstreq"])
-def test_what_is_not_ours_is_not_mended(run: Run, dpkg: Dpkg, other: str) -> None:
+def test_what_is_not_ours_is_not_repaired(run: Run, dpkg: Dpkg, other: str) -> None:
     dpkg.cut_off(f"{other}\n")
     ran = run(gaudi_driver_info, {**GIVEN, "refuse": "before"}, dpkg.answers)
     assert ran["refused_id"] == "other_packages_half_installed"

@@ -63,14 +63,14 @@ def test_headers_alone_are_installed_where_the_driver_is_there(module: str) -> N
         ({"forget": ["habanalabs/1.22.2-32"], "unpack": []}, True, []),
     ],
 )
-def test_what_is_installed_by_half_is_mended_under_apts_lock(
+def test_what_is_installed_by_half_is_repaired_under_apts_lock(
     steps: dict[str, list[str]], said: bool, named: list[str]
 ) -> None:
     headers = ["linux-headers-6.8.0-45-generic"]
     given = results("gaudi_driver", gaudi_driver_info={"steps": steps, "kernel_packages": headers})
     given |= {"gaudi_driver_replace": True, "gaudi_driver_take_over": False, "gaudi_driver_lock_timeout": 60}
-    mends = task_of("gaudi_driver", "install", "nothing of the driver is installed by half")
-    command = evaluate("gaudi_driver", mends["ansible.builtin.command"]["argv"], **given)
+    repairs = task_of("gaudi_driver", "install", "nothing of the driver is installed by half")
+    command = evaluate("gaudi_driver", repairs["ansible.builtin.command"]["argv"], **given)
     assert command[:4] == ["apt-get", "--yes", "--quiet", "--reinstall"]
     assert command[command.index("install") + 1 :] == [*headers, *named]
     assert ("DPkg::Pre-Invoke::=dkms remove habanalabs/1.22.2-32 --all" in command) is said

@@ -99,7 +99,7 @@ def test_a_card_is_in_use_by_an_instance_unless_that_is_stopped() -> None:
 @pytest.mark.parametrize(
     ("faults", "image", "runs", "said"),
     [
-        ((DOWN,), {"hccl_demo": "f623d69"}, 1, "has to be mended first"),
+        ((DOWN,), {"hccl_demo": "f623d69"}, 1, "has to be repaired first"),
         ((), {}, 1, "The image x is not on the node."),
         ((), {"hccl_demo": None}, 1, "has no hccl_demo"),
         ((), {"hccl_demo": "f623d69"}, 0, "No two cards"),
@@ -212,7 +212,7 @@ def test_a_new_fault_is_news_and_the_same_one_is_none() -> None:
     assert due(document(DOWN), DOWN, again=True).allowed
 
 
-def test_what_was_mended_is_measured_once_the_cards_are_free() -> None:
+def test_what_was_repaired_is_measured_once_the_cards_are_free() -> None:
     assert due(document(DOWN), WARM).allowed
     waits = due(document(DOWN), busy=(5, 1))
     assert not waits.allowed

@@ -210,7 +210,7 @@ def test_the_node_without_rank_0_prints_nothing_where_all_is_well() -> None:
     assert parse_output("", ranks=16, status=None, silent=True).failure is not None
 
 
-def test_what_was_mended_on_the_way_does_not_fail_a_run_but_falling_back_from_host_nics_does() -> None:
+def test_what_was_repaired_on_the_way_does_not_fail_a_run_but_falling_back_from_host_nics_does() -> None:
     busy = f"synDeviceAcquireByModuleId(x) failed: Device already acquired\n{GOOD}"
     assert parse_output(busy, ranks=8, status=0).failure is None
     fallback = f"Error loading OFI wrapper.\n{GOOD}"

@@ -223,6 +223,6 @@ def test_whoever_needs_it_gets_it(wishes: list[tuple[str, str, bool, bool]]) -> 
 
 
 def test_a_recheck_reports_what_it_finds_instead_of_failing() -> None:
-    """What is damaged is mended next; a job that fails at it ends the run before."""
+    """What is damaged is repaired next; a job that fails at it ends the run before."""
     (_say, read, _look) = yaml.safe_load((SUPPLY / "recheck.yml").read_text(encoding="utf-8"))
     assert read["block"][0]["vars"]["model_weights_recheck"] is True

@@ -325,7 +325,7 @@ def test_what_was_ours_leaves_with_the_boot(program: ModuleType) -> None:
     assert program.refresh(kept, "6.1", ["ro"])["reboot_needed"] == []
 
 
-def test_a_boot_without_what_was_there_before_is_not_mended_by_one_more(program: ModuleType) -> None:
+def test_a_boot_without_what_was_there_before_is_not_repaired_by_one_more(program: ModuleType) -> None:
     booted = program.refresh(document([NeededArgument("iommu=pt", "correctness", "x")]), "6.1", ["iommu=pt"])
     assert booted["serving_refused"] is None
     again = program.refresh(booted, "6.1", ["iommu=soft"])
@@ -359,7 +359,7 @@ def test_a_damaged_state_is_said_in_one_sentence(
     assert program.main() == status
     said = "".join(capsys.readouterr())
     assert said.startswith(f"Whether this kernel may serve is not known: {state} cannot be read (")
-    assert said.endswith("Run playbooks/tune_host.yml, which writes it anew.\n")
+    assert said.endswith("Run playbooks/tune_host.yml, which writes it again.\n")
     assert said.count("\n") == 1
     assert state.read_bytes() == text.encode(errors="surrogateescape")
 

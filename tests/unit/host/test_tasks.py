@@ -228,7 +228,7 @@ USES = {
 
 @pytest.mark.parametrize("playbook", USES)
 def test_no_playbook_uses_cards_before_it_has_asked_what_the_kernel_shows_of_them(playbook: str) -> None:
-    """serve.yml asks in its preflight, which no role follows that could mend it."""
+    """serve.yml asks in its preflight, which no role follows that could repair it."""
     plays = yaml.safe_load((TASKS.parents[2] / playbook).read_text())
     roles = [
         (role["name"], role.get("tasks_from"))

@@ -291,12 +291,12 @@ def test_a_damaged_bill_is_said(run: Run, node: Path, kind: str) -> None:
     damage(node.parent / "sbom" / sbom.file_name(OLD["id"]), kind)
     one = seen(run, {})["images"][0]
     assert "is damaged" in one["damaged"]
-    assert "writes it anew" in image_table({"one": {"images": [one], "instances": []}})[-1]
+    assert "writes it again" in image_table({"one": {"images": [one], "instances": []}})[-1]
 
 
 def test_a_damaged_record_is_refused(run: Run, node: Path) -> None:
     node.write_text("{")
-    with pytest.raises(AnsibleFilterError, match=r"is damaged: it .* writes it anew\. \[image_record_damaged\]$"):
+    with pytest.raises(AnsibleFilterError, match=r"is damaged: it .* writes it again\. \[image_record_damaged\]$"):
         seen(run, {})
 
 

@@ -263,7 +263,7 @@ def test_each_fault_is_a_sentence_with_what_to_try(lines: list[str], id_: str, w
     assert refusal.id == id_
     assert words in str(refusal)
     assert str(refusal).startswith("The image could not be built, at the fork's requirements")
-    # What a step says itself is about what stays wrong until somebody mends it.
+    # What a step says itself is about what stays wrong until somebody repairs it.
     assert str(refusal).endswith("goes on from there.") == (id_ != "commit_not_in_repository")
 
 

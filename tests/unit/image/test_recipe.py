@@ -45,7 +45,7 @@ def test_the_release_of_the_tests_fits_the_schema() -> None:
 
 
 def test_names_of_images_stay() -> None:
-    """A name that changes has every site build, and every instance start, anew."""
+    """A name that changes has every site build, and every instance start, again."""
     assert {name: made(name, ("numactl",)).tag for name in releases.names()} == TAGS
 
 

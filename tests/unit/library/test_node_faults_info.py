@@ -148,7 +148,7 @@ def test_a_container_that_is_not_as_planned_is_said(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_serves_without_its_image_on_the_node_is_a_fault(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on until it starts once more, such as after a reboot."""
+    """It goes on until it starts again, such as after a reboot."""
     (node / "plans/tiny/plan.json").write_text(json.dumps({"instance": "tiny", "image": "image:1"}))
     monkeypatch.setattr(startable, "image_id", lambda _module, _image: "sha256:1")
     assert faults() == []
@@ -231,7 +231,7 @@ def blamed(*versions: str) -> list[str]:
 def test_recorded_page_tables_are_blamed_on_an_iommu_that_translates_and_on_no_other(
     card: Path, monkeypatch: pytest.MonkeyPatch, record: str, release: str, who: str
 ) -> None:
-    """Both owners mended it with iommu=pt. The lines name a process, and not the driver."""
+    """Both owners repaired it with iommu=pt. The lines name a process, and not the driver."""
     with_kernel_log(monkeypatch, *(RECORDED / record).read_text().splitlines())
     (sentence,) = blamed(release)
     assert f"1 message(s) of corrupted page tables, of {who}: " in sentence

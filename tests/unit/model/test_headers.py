@@ -74,7 +74,7 @@ def test_a_record_that_proves_nothing_is_no_proof(record: str, says: str) -> Non
 
 
 def test_a_file_that_is_not_as_recorded_is_missing(tmp_path: Path) -> None:
-    """The preflight says what to do about it, or has it mended; a refused plan would stand in the way of both."""
+    """The preflight says what to do about it, or has it repaired; a refused plan would stand in the way of both."""
     sizes = {}
     for name in ("one.safetensors", "two.safetensors"):
         shard(tmp_path / name, {"a": ("F8_E4M3", 7)})

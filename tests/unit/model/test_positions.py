@@ -74,7 +74,7 @@ def test_yarn_in_a_given_config() -> None:
         max_model_len=131200,
         tensor_parallel_size=8,
     )
-    # A config that was stretched already is not stretched once more.
+    # A config that was stretched already is not stretched again.
     twice = {**config, "max_position_embeddings": 131072}
     sentence("131072", model_config=twice, max_model_len=262144, tensor_parallel_size=8)
 

@@ -44,7 +44,7 @@ def test_one_damaged_state_concerns_its_instance_alone(kind: str, two_instances:
     one, two = answer["instances"]
     assert one["state"] == {}
     assert one["damaged"].startswith(f"{two_instances} is damaged: it ")
-    assert one["damaged"].endswith("systemctl reload vllm-one writes it anew, and the server goes on")
+    assert one["damaged"].endswith("systemctl reload vllm-one writes it again, and the server goes on")
     assert (two["state"]["phase"], two["damaged"]) == ("serving", "")
 
 
@@ -236,7 +236,7 @@ ELSEWHERE = {
     "/var/lib/gaudi-serving/jobs/*/lock": "nobody: it is only locked; test_a_damaged_job_is_run_again",
     "/var/lib/gaudi-serving/jobs/*/log.1": "nobody",
     "/var/lib/gaudi-serving/runtime_proof.json": "tests/unit/engine/test_proof.py",
-    "/var/lib/gaudi-serving/sbom/*.cdx.json": "tests/unit/image/test_contents.py; written anew when damaged",
+    "/var/lib/gaudi-serving/sbom/*.cdx.json": "tests/unit/image/test_contents.py; written again when damaged",
 }
 
 

@@ -1,4 +1,4 @@
-"""Plans with what a node reports: as with what was read, asked once more for what is open, and no harm from a lie."""
+"""Plans with what a node reports: as with what was read, asked again for what is open, and no harm from a lie."""
 
 from __future__ import annotations
 

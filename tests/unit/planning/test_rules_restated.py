@@ -1,4 +1,4 @@
-"""The table of lengths and buckets once more, written from the table and not from the planner, on drawn requests."""
+"""The table of lengths and buckets again, written from the table and not from the planner, on drawn requests."""
 
 from __future__ import annotations
 

@@ -243,9 +243,9 @@ DECIDED = {
     "habana | Ensure the runtime's package is installed": "check mode",
     "settle | Ensure our unit runs now and at boot": "check mode",
     # An address that is wrong is said early; whoever needs a package has the index read.
-    "vendor_source | Read the package index again": "read once more where a package is needed and not there",
+    "vendor_source | Read the package index again": "read again where a package is needed and not there",
     "habana | Ensure apt has read it where a package of it is needed (Debian, Ubuntu)": "spares a second reading",
-    # The page is made anew where it is missing, and who is held back is said by every run.
+    # The page is made again where it is missing, and who is held back is said by every run.
     "End the role where there is nothing to write or to say": "beside what is held back, warnings and the page",
 }
 # What a role's variable has to read as well, where it reads what this run has changed: only check mode needs it, or it

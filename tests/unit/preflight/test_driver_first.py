@@ -77,9 +77,11 @@ def test_what_comes_and_what_is_judged_later_is_said() -> None:
     assert "who uses a card" in later
 
 
-def test_what_is_mended_is_named() -> None:
-    comes, _ = told(mend=("habanalabs-dkms",), install=("habanalabs-dkms=1.22.2-32",)).findings
-    assert f"2 packages ({HEADERS}, habanalabs-dkms), habanalabs-dkms, which is installed by half, is mended." in comes
+def test_what_is_repaired_is_named() -> None:
+    comes, _ = told(repair=("habanalabs-dkms",), install=("habanalabs-dkms=1.22.2-32",)).findings
+    assert (
+        f"2 packages ({HEADERS}, habanalabs-dkms), habanalabs-dkms, which is installed by half, is repaired." in comes
+    )
 
 
 def test_a_kernel_that_gets_its_modules_is_named() -> None:

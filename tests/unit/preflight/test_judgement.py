@@ -201,7 +201,7 @@ def test_a_newer_driver_counts_where_it_stays() -> None:
 @pytest.mark.parametrize(
     ("stops", "reboots", "refused"), [((), False, False), (("chat",), False, True), (("chat",), True, False)]
 )
-def test_where_host_tuning_follows_only_what_it_cannot_mend_is_refused(
+def test_where_host_tuning_follows_only_what_it_cannot_repair_is_refused(
     stops: tuple[str, ...], reboots: bool, refused: bool
 ) -> None:
     """Instances that are stopped for a driver would not come back before somebody reboots the node."""

@@ -108,7 +108,7 @@ def test_a_second_run_changes_nothing(run: Run, tmp_path: Path) -> None:
     assert (ran["changed"], ran["apply"], ran["keys"]) == (False, "nothing", [])
 
 
-def test_a_run_that_was_cut_off_before_the_reload_is_mended(run: Run, tmp_path: Path) -> None:
+def test_a_run_that_was_cut_off_before_the_reload_is_repaired(run: Run, tmp_path: Path) -> None:
     arguments = {**WISHES, "path": str(tmp_path / "daemon.json")}
     run(docker_daemon_json, arguments)
     ran = run(docker_daemon_json, arguments, docker_info(LiveRestoreEnabled=False))
@@ -329,7 +329,7 @@ def test_a_damaged_record_is_told_and_written_anew(
     arguments = {"image": IMAGE, "record": str(record)}
     ran = run(serving_image, arguments, engine(present=True))
     assert ran["changed"]
-    assert any(f"{record} is damaged" in text and "written anew" in text for text in said)
+    assert any(f"{record} is damaged" in text and "written again" in text for text in said)
     assert IMAGE in json.loads(record.read_text())["images"]
     assert not run(serving_image, arguments, engine(present=True))["changed"]
 
@@ -342,7 +342,7 @@ def test_what_is_in_an_image_is_written_beside_the_record(run: Run, record: Path
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     text = file.read_text()
     assert sbom.contents(text).python["vllm"] == "0.9"
-    # Damaged, it is written anew, and says the same; check mode says so without starting a container.
+    # Damaged, it is written again, and says the same; check mode says so without starting a container.
     file.write_text("{")
     ran = run(serving_image, arguments, engine(present=True), check=True)
     assert (ran["changed"], ran["current"], file.read_text()) == (True, False, "{")
@@ -1111,7 +1111,7 @@ def test_weights_that_lost_a_file_are_brought_again(run: Run, tmp_path: Path) ->
     assert run(gaudi_preflight, arguments, HERE)["missing_weights"] == ["Big"]
 
 
-def test_a_converted_shard_that_was_cut_short_is_found_named_and_mended(run: Run, tmp_path: Path) -> None:
+def test_a_converted_shard_that_was_cut_short_is_found_named_and_repaired(run: Run, tmp_path: Path) -> None:
     for name in ("Big", "Big-G2"):
         (tmp_path / name / weights.FOLDER).mkdir(parents=True)
         (tmp_path / name / "config.json").write_text("{}")
@@ -1500,11 +1500,11 @@ def test_an_image_is_refused_to_the_instance_that_it_cannot_serve(
     assert ran["unserved"].keys() == {"chat"}
     assert ran["unserved"]["chat"]["refused"].startswith(f"chat: {IMAGE} lacks numactl")
     assert ran["unserved"]["chat"]["refused_id"] == "image_lacks_part"
-    # It is asked again, as whoever mends the image under its name expects; nothing more is written.
+    # It is asked again, as whoever repairs the image under its name expects; nothing more is written.
     again = run(serving_image, arguments, inside_engine(programs=[]), check=True)
     assert (again["current"], again["changed"], again["unserved"].keys()) == (False, False, {"chat"})
-    mended = run(serving_image, arguments, inside_engine())
-    assert (mended["unserved"], run(serving_image, arguments, inside_engine())["current"]) == ({}, True)
+    repaired = run(serving_image, arguments, inside_engine())
+    assert (repaired["unserved"], run(serving_image, arguments, inside_engine())["current"]) == ({}, True)
 
 
 def test_a_built_image_is_held_to_the_parts_that_its_labels_name(run: Run, record: Path) -> None:

@@ -212,7 +212,7 @@ def test_code_on_the_node_is_held_to_the_pins(
         (tmp_path / folder).mkdir()
         for file, content in CODE.items():
             (tmp_path / folder / file).write_text(content)
-        # Notes may be there, as may an index that a conversion writes anew.
+        # Notes may be there, as may an index that a conversion writes again.
         for notes in ("README", "LICENSE-MODEL.txt", "notice.md", "USE_POLICY.md", "history.md", "speed.PNG"):
             (tmp_path / folder / notes).write_text("x")
         (tmp_path / folder / ".gaudi-serving").mkdir()
@@ -345,7 +345,7 @@ def test_what_is_pinned_is_said_in_a_line_each() -> None:
     ]
 
 
-def test_what_is_mended_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
+def test_what_is_repaired_is_held_against_its_record(run: Run, tmp_path: Path) -> None:
     """A folder that is there has its checksums; whatever a branch holds, nothing else gets in."""
     arguments = {**fetching(tmp_path), "weights_kinds": ["modelscope"], "image_digest": DIGEST}
     arguments["source_plans"]["one"][0]["fetch"]["repositories"]["modelscope"] = {"repository": "owner/Big"}
@@ -453,6 +453,6 @@ def test_a_damaged_plan_is_named_and_the_run_goes_on(
     assert ids(ran) == []
     one, other = [line for line in ran["findings"] if "is damaged" in line]
     assert one.startswith(f"one: {folder}/one/plan.json is damaged")
-    assert "this run writes it anew" in one
+    assert "this run writes it again" in one
     assert other.startswith(f"other: {folder}/other/plan.json is damaged")
     assert "remove" in other

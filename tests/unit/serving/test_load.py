@@ -100,7 +100,7 @@ def test_figures_beside_them_may_be_none() -> None:
 def test_tokens_a_second_are_those_since_the_last_look() -> None:
     now = Load(1, 0, 0.1234, 150.0)
     assert document(now, Load(1, 0, 0.1, 100.0), 10.0)["tokens_per_second"] == 5.0
-    assert document(now, Load(1, 0, 0.1, 200.0), 10.0)["tokens_per_second"] is None, "it was started anew"
+    assert document(now, Load(1, 0, 0.1, 200.0), 10.0)["tokens_per_second"] is None, "it was started again"
     assert document(now, None, 0.0) == {"running": 1, "waiting": 0, "cache": 0.123, "tokens_per_second": None}
 
 

@@ -402,7 +402,7 @@ def test_the_engine_is_asked_what_the_name_of_an_image_leads_to(status: int, pri
     ("active", "read", "outdated"),
     [
         ("activating", made_of().digest, False),
-        # It pauses, or waits for the engine, and would try the old plan once more.
+        # It pauses, or waits for the engine, and would try the old plan again.
         ("activating", made_of(other(served_model_name="old")).digest, True),
         ("failed", made_of(other(served_model_name="old")).digest, False),
     ],

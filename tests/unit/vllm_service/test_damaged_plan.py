@@ -1,4 +1,4 @@
-"""A damaged plan.json, in the modules and with the files of the role: it is written anew, or refused with a command."""
+"""A damaged plan.json, in the modules and with the files of the role: it is written again or refused with a command."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_a_follower_is_woken_by_another_phase_and_not_by_figures() -> None:
         ({"state": {"phase": "warming-up"}, "said": "warm-up: prompt 1/3"}, False),
         ({"state": {"phase": "warming-up"}, "said": "serving tiny on http://127.0.0.1:30001"}, True),
         ({"state": {"phase": "not-answering"}, "said": "not answering (no answer: timed out)"}, False),
-        # It may be days until somebody has mended the card; the engine is waited for some minutes.
+        # It may be days until somebody has repaired the card; the engine is waited for some minutes.
         ({"active": "activating", "job": True, "said": f"{WAITS_FOR_CARDS}: The card is not there."}, True),
         ({"active": "activating", "job": True, "said": "the container engine does not answer yet"}, False),
         # A backup program has a lock for some seconds; whoever has it for longer may keep it for ever.
@@ -222,7 +222,7 @@ RETRY = {"kind": "cards-not-offered", "message": "No driver.", "retry": True}
 def test_a_start_limit_is_named_where_it_is_why_nothing_is_tried_any_more(changes: dict[str, Any], limit: bool) -> None:
     said = following.failure("n1", found(**{"active": "failed", **changes}))
     what = " It was started 10 times within 600 seconds, so systemd starts it no more (its start limit)."
-    assert (f"{what} Once that is mended, playbooks/start.yml starts it again." in said) is limit
+    assert (f"{what} Once that is repaired, playbooks/start.yml starts it again." in said) is limit
 
 
 def test_the_start_limit_is_a_sentence_of_its_own() -> None:

@@ -580,7 +580,7 @@ def test_a_container_that_is_not_confined_ends_it_before_anything_is_asked(
     loose = json.dumps([inspected(Privileged=True)])
     monkeypatch.setattr(AnsibleModule, "run_command", lambda *_arguments: (0, loose, ""))
     assert verify(server)["msg"].endswith(
-        "is not confined as planned: it is privileged. Have it made anew: systemctl restart vllm-tiny"
+        "is not confined as planned: it is privileged. Have it made again: systemctl restart vllm-tiny"
     )
     assert server.asked == []
 

@@ -250,7 +250,7 @@ class TestContinuing:
         same(asked.target, tmp_path / "hub")
         assert [path.name for path in (asked.target / ".gaudi-serving").iterdir()] == ["manifest.json"]
 
-    def test_a_file_that_was_touched_since_is_read_and_mended(
+    def test_a_file_that_was_touched_since_is_read_and_repaired(
         self, asked: WeightsRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         content = bytearray((asked.staging / SECOND).read_bytes())
@@ -334,7 +334,7 @@ def test_a_hub_that_stays_away_is_given_up_and_what_came_is_kept(
     hub.away = False
     assert fetch.fetch(asked, TransferProgress(None), stop)["received"] == content_bytes(tmp_path) - progress.received
     same(asked.target, tmp_path / "hub")
-    # By SHA-256 as well: every byte is read once more.
+    # By SHA-256 as well: every byte is read again.
     assert fetch.verify(asked, TransferProgress(None), stop)["wrong"] == []
 
 
@@ -685,7 +685,7 @@ class TestRepair:
         assert not asked.staging.exists()
 
     @pytest.mark.parametrize("verified", [True, False])
-    def test_a_damaged_file_is_named_and_mended_alone(
+    def test_a_damaged_file_is_named_and_repaired_alone(
         self, asked: WeightsRequest, hub: SimulatedHub, tmp_path: Path, stop: StopSwitch, verified: bool
     ) -> None:
         content = bytearray((asked.target / SECOND).read_bytes())
@@ -704,7 +704,7 @@ class TestRepair:
         fetch.verify(asked, TransferProgress(None), stop)
         assert json.loads((asked.target / ".gaudi-serving/verified.json").read_text())["wrong"] == []
 
-    def test_what_is_mended_afterwards_is_no_reason_to_fail(
+    def test_what_is_repaired_afterwards_is_no_reason_to_fail(
         self, asked: WeightsRequest, hub: SimulatedHub, stop: StopSwitch
     ) -> None:
         (asked.target / SECOND).write_bytes(bytes((asked.target / SECOND).stat().st_size))

@@ -185,7 +185,7 @@ def test_a_proxy_that_refuses_is_named_at_once(
         request = describe(tmp_path, hub, source={"kind": kind, "proxy": f"http://{account}{through.address}"})
         ended, said = run(tmp_path, request, SSL_CERT_FILE=str(authority.file))
         assert hub.seen == []
-        # Asked for the list, and where the client hides the cause once more, not for a quarter of an hour.
+        # Asked for the list, and where the client hides the cause again, not for a quarter of an hour.
         assert len(through.seen) <= 4
     assert ended == 1
     assert f"the proxy http://{through.address}" in said

@@ -97,6 +97,6 @@ def test_only_what_is_missing_is_done() -> None:
     half = source_plan.missing(one, {"DeepSeek-R1-0528"})
     assert half == {"fetch": None, "convert": one["convert"]}
     assert source_plan.room(half, 0) == one["convert"]["bytes"]
-    # Only what is not there of converted weights is made anew.
+    # Only what is not there of converted weights is made again.
     assert source_plan.room(half, 0, made=one["convert"]["bytes"] - 7) == 7
     assert source_plan.served(half) == "DeepSeek-R1-0528-G2"

@@ -202,7 +202,7 @@ class TestEveryKind:
         assert served.seen
         assert all(seen.proxied for seen in served.seen)
 
-    def test_a_damaged_file_is_mended_from_it(
+    def test_a_damaged_file_is_repaired_from_it(
         self, kind: str, served: SimulatedHub, tmp_path: Path, progress: TransferProgress, stop: StopSwitch
     ) -> None:
         asked = requested(tmp_path, source(served, kind=kind))

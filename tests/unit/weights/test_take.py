@@ -403,7 +403,7 @@ def test_files_that_are_wrong_are_taken_alone_and_put_in_their_places(ask: Ask, 
     assert [path.name for path in target.parent.iterdir()] == ["Small-Model"]
 
 
-def test_what_is_mended_is_checked_before_it_is_put_in_its_place(
+def test_what_is_repaired_is_checked_before_it_is_put_in_its_place(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(ask())
@@ -419,7 +419,7 @@ def test_what_is_mended_is_checked_before_it_is_put_in_its_place(
     assert (target / record.VERIFIED).exists()
 
 
-def test_a_peer_of_other_files_mends_nothing(ask: Ask, given: Path, tmp_path: Path) -> None:
+def test_a_peer_of_other_files_repairs_nothing(ask: Ask, given: Path, tmp_path: Path) -> None:
     run(ask())
     damaged(tmp_path / "node" / "Small-Model", {FIRST: b"x"})
     other = json.loads((given / ".gaudi-serving/manifest.json").read_text())

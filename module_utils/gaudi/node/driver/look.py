@@ -440,7 +440,7 @@ class Look:
     def boot(self, judged: Judgement) -> tuple[list[Refusal], list[str]]:
         """Return what of the boot process keeps a driver from being built and loaded, and what is only reported."""
         steps = judged.steps
-        if not (steps.install or steps.mend or steps.build):
+        if not (steps.install or steps.repair or steps.build):
             return [], []
         files = _boot_files()
         kept, reported = boot.left_over(files, self.found.kernel)

@@ -36,7 +36,7 @@ def already_there(conversion: Conversion) -> dict[str, Any] | None:
 
     Raises Refusal for anything else at the target, and for another source than the one it was made from. Without a
     source the record is all there is to compare with. "wrong" in the record names files that a verification found
-    wrong, or that are missing or of another size now: they can be made anew, as long as the source is there.
+    wrong, or that are missing or of another size now: they can be made again, as long as the source is there.
     """
     made = recorded(conversion)
     if made is None:
@@ -110,7 +110,7 @@ def reread(conversion: Conversion) -> str:
         raise Refusal(
             "found_wrong",
             f"{note_wrong(conversion, made, wrong, others)}. Convert it again (playbooks/convert_weights.yml): "
-            f"what is wrong in {target} is made anew",
+            f"what is wrong in {target} is made again",
         )
     if "wrong" in made:
         good = {key: value for key, value in made.items() if key != "wrong"}
@@ -125,7 +125,7 @@ def check_same_source(conversion: Conversion, made: dict[str, Any]) -> None:
         raise Refusal(
             "source_gone",
             f"{target} was found wrong at {wrong['seen']} ({', '.join(wrong['files'])}), and {source}, "
-            "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made anew",
+            "which it was made from, is gone. Fetch that again, then run this again: what is wrong is made again",
         )
     manifest = manifest_hash(source)
     other_content = manifest is not None and made.get("source_manifest_sha256") not in (None, manifest)
@@ -166,11 +166,11 @@ def look_after(conversion: Conversion, made: dict[str, Any]) -> str:
     """Repair or verify a finished conversion if needed or requested; returns the closing sentence."""
     wrong = made.get("wrong")
     if wrong:
-        made = mend(conversion, made)
+        made = repair(conversion, made)
     if conversion.verify or touched(conversion, made):
         return check_result(conversion, made)
     if wrong:
-        return f"{conversion.target}: converted anew what was found wrong ({', '.join(wrong['files'])})."
+        return f"{conversion.target}: converted again what was found wrong ({', '.join(wrong['files'])})."
     return f"{conversion.target} is already the conversion of {conversion.source}; nothing to do."
 
 
@@ -194,7 +194,7 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
         said = note_wrong(conversion, made, wrong, made["verified"] if alone else EVERY_BYTE)
         first = f"Fetch {conversion.source} again, then run" if alone else "Run"
         raise Refusal(
-            "found_wrong", f"{said}. {first} the same command again: what is wrong in {target} is converted anew"
+            "found_wrong", f"{said}. {first} the same command again: what is wrong in {target} is converted again"
         )
     if alone:
         return (
@@ -205,8 +205,8 @@ def check_result(conversion: Conversion, made: dict[str, Any]) -> str:
     return f"{target} is the conversion of {conversion.source}, every byte of it."
 
 
-def mend(conversion: Conversion, made: dict[str, Any]) -> dict[str, Any]:
-    """Convert anew, in place, what a verification found wrong; returns the provenance, good again."""
+def repair(conversion: Conversion, made: dict[str, Any]) -> dict[str, Any]:
+    """Convert again, in place, what a verification found wrong; returns the provenance, good again."""
     note = made["wrong"]
     # An administrator may have put the result elsewhere, and a link in its place.
     target = conversion.target.resolve()
@@ -236,7 +236,7 @@ def rewrite(conversion: Conversion, made: dict[str, Any]) -> None:
 
 
 def recheck(conversion: Conversion, source: SourceCheckpoint, done: dict[str, dict[str, Any]]) -> None:
-    """Compare what earlier runs finished with its source. What is wrong leaves done, and so is converted anew."""
+    """Compare what earlier runs finished with its source. What is wrong leaves done, and so is converted again."""
     staging = conversion.staging
     here = [name for name in done if (conversion.source / name).exists()]
     given_up = {name: done[name] for name in done if name not in here}
@@ -247,7 +247,7 @@ def recheck(conversion: Conversion, source: SourceCheckpoint, done: dict[str, di
                 "source_given_up",
                 f"{why}, and its source was given up. Fetch {conversion.source} again; {conversion.start_over}",
             )
-        print(f"{why}; it is converted anew", file=sys.stderr)
+        print(f"{why}; it is converted again", file=sys.stderr)
         del done[name]
     for result in done.values():
         result["whole"] = True

@@ -114,7 +114,7 @@ class WeightsRequest:
     """What is wanted: the model's folder, where it may come from, and what it may take.
 
     rate_limit: bytes per second, 0 for none; extra_room: bytes a later conversion needs on the same file system;
-    reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes, to mend what is
+    reserve: bytes that stay free; recheck: read a finished model again instead of looking at sizes, to repair what is
     wrong; measured_cards: the tensor parallel size measurement files must be complete for, 0 for a model;
     mounted_on: what must be mounted before anything is written; wait_limit: seconds that are waited at most for a
     source that is away or asks to wait; root_option: the variable of the site that names the

@@ -161,7 +161,7 @@ class PeerTransfer:
         """Read every byte; what is as recorded goes to its place, anything else is removed.
 
         A peer decides what it sends, and may send a file again while this reads it. None: rsync may have it open, so it
-        has to be checked once more when rsync has ended.
+        has to be checked again when rsync has ended.
         Raises Refusal for measurements that hold anything but arrays, whoever recorded them.
         """
         path, place = self.incoming / file.name, self.staging / file.name

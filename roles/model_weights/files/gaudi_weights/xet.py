@@ -35,7 +35,7 @@ from .transfer import BLOCK, CONNECT_SECONDS, SILENCE_SECONDS, SourceClient, ori
 
 # Files at once. Each holds a piece of up to 64 MB, and the library asks for the next one meanwhile.
 STREAMS = 2
-PART = 2_000_000_000  # bytes one process fetches; access is asked for anew for each, as it lasts for some minutes only
+PART = 2_000_000_000  # bytes one process fetches; access is asked for again for each, as it lasts for some minutes only
 MEMORY = 1_500_000_000  # bytes one process may take; 0.2 GB were seen with pieces of 64 MB
 HEARTBEAT = 0.5  # seconds between two looks whether anybody still wants the file
 ANSWER = 65536  # bytes; access takes a thousandth

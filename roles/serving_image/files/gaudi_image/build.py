@@ -49,7 +49,7 @@ _PROGRAMS = Path(__file__).parent / "context"
 DOCKERFILE = "Dockerfile"
 _LABELLING = "the labels with versions"
 # The engine's own runtime, which passes no cards.
-_WALLS = ("--runtime", "runc", *inspection.WALLS)
+_ISOLATION = ("--runtime", "runc", *inspection.ISOLATION)
 _LISTING = ("-m", "pip", "list", "--format=json", "--disable-pip-version-check")
 
 
@@ -169,7 +169,7 @@ def check_release(request: ImageRequest, engine: EngineClient, base: str, tell: 
     image: a step may install it.
     """
     tell({"phase": "look into the base image"})
-    code, out, err = engine.run_once(*_WALLS, "--entrypoint=python3", base, *_LISTING)
+    code, out, err = engine.run_once(*_ISOLATION, "--entrypoint=python3", base, *_LISTING)
     if code:
         raise Refusal(
             "base_silent",
@@ -241,7 +241,7 @@ def run(
 def inspect(request: ImageRequest, engine: EngineClient, tell: Tell, whole: str) -> ImageFindings:
     """Inspect the finished image; its PyTorch is imported for that, without a card."""
     tell({"phase": "build: look into the image", "began": time.time()})
-    looking = ("--interactive", *_WALLS, *inspection.ENVIRONMENT, "--entrypoint=python3")
+    looking = ("--interactive", *_ISOLATION, *inspection.ENVIRONMENT, "--entrypoint=python3")
     status, out, err = engine.run_once(*looking, whole, "-c", PROGRAM, given=question({}, pytorch=True))
     return answer(request.reference, f"{out}\n{err}" if status else out or err)
 

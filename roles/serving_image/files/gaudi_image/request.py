@@ -67,7 +67,7 @@ def load(path: Path) -> ImageRequest:
     try:
         content: dict[str, Any] | None = read_json(path, _FORM)
     except Damaged as damage:
-        raise Refusal("request_unreadable", f"{damage}. Run the playbook again, which writes it anew.") from damage
+        raise Refusal("request_unreadable", f"{damage}. Run the playbook again, which replaces it.") from damage
     if content is None:
         raise Refusal("request_unreadable", f"{path} is not there. Run the playbook again, which writes it.")
     values = {key: content[key] for key in _FORM}

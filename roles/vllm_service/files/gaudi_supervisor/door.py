@@ -62,5 +62,5 @@ class Door:
         try:
             return self.kept() or self.draw()
         except Damaged as damage:
-            say(f"{damage}. It is written anew.", 4)
+            say(f"{damage}. It is written again.", 4)
             return self.draw()

@@ -115,7 +115,7 @@ class Supervisor:
         )
 
     def supervise(self) -> None:
-        """Check, start or attach, follow. Returns where systemd is to start this anew; raises what ends it."""
+        """Check, start or attach, follow. Returns where systemd is to start this again; raises what ends it."""
         if self.history.resume():
             text = "gone back to the plan that served before: systemd starts it"
             say(f"{text[0].upper()}{text[1:]}.")

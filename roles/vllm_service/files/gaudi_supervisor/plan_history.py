@@ -92,7 +92,7 @@ class PlanHistory:
     def keep(self) -> None:
         """Keep the plan that serves. A failure ends nothing, and is tried again at the next look.
 
-        A record that is damaged or deleted later is written anew: without it a failing change could not go back.
+        A record that is damaged or deleted later is written again: without it a failing change could not go back.
         """
         digest = decisions.digest_of(self.files) if self.files else ""
         if not digest or (self._kept and self.place.holds(digest)):
@@ -119,7 +119,7 @@ class PlanHistory:
     def resume(self) -> bool:
         """Finish going back to an earlier plan after an interruption; True if systemd has to restart the supervisor.
 
-        What may pass is waited for here: systemd starts nobody anew for ever. Raises Failure where there is no end, and
+        What may pass is waited for here: systemd does not start it for ever. Raises Failure where there is no end, and
         Stopped.
         """
         deadline = time.monotonic() + self._settings.uncounted_wait

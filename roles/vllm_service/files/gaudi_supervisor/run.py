@@ -445,7 +445,7 @@ class Run:
         self.kernel_oom = self.oom_kills()
         self.starting = self.new_start(own=False)
         self.endpoint = self.listen()
-        text = "somebody has started the container anew"
+        text = "somebody has started the container again"
         say(f"{text[0].upper()}{text[1:]}: waiting for the server as after any start.", 4)
         began = {"container_id": found.id, "container_started": found.started, "started": now_text()}
         self.reporter.publish("starting", text, **began)
@@ -521,7 +521,7 @@ class Run:
         if self.signals.asked_to_stop:
             self.child = self.attach()
             return False
-        text = "the unit has changed: systemd starts the supervisor anew, and the server goes on"
+        text = "the unit has changed: systemd starts the supervisor again, and the server goes on"
         say(f"Ending, since {text}.")
         self.reporter.publish("handing-over", text)
         return True

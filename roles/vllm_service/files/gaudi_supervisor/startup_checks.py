@@ -96,7 +96,7 @@ class StartupChecks:
         except Refusal as refusal:
             raise configuration("reservation", words.say("reservation", what=refusal)) from refusal
         if found.damage:
-            say(f"{found.damage}. The next run of the playbook writes it anew.", 4)
+            say(f"{found.damage}. The next run of the playbook writes it again.", 4)
         check_reservation(found.reservations, plan)
         self._await_cards()
         for folder in map(Path, plan.weight_folders):

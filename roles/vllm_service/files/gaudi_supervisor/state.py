@@ -46,13 +46,13 @@ class SupervisorState:
         try:
             self.earlier = read_json(file, FORM) or {}
         except Damaged as damage:
-            say(f"{damage}. It is written anew.", 4)
+            say(f"{damage}. It is written again.", 4)
 
     def take_over(self) -> None:
         """Take over what the last supervisor knew of a container that never stopped."""
         earlier, started = self.earlier, self.document["container_started"]
         if earlier.get("container_started", started) != started:
-            say("Somebody has started the container anew meanwhile, so its start is waited for.", 4)
+            say("Somebody has started the container again meanwhile, so its start is waited for.", 4)
             return
         kept = ("started", "ready", "failures", "recipes", "loading", "low_memory")
         self.document.update({name: earlier[name] for name in kept if name in earlier})
@@ -68,7 +68,7 @@ class SupervisorState:
         self.log = ServerLog(served=self.served)
 
     def start_over(self) -> None:
-        """Forget the server that served: somebody has started the container anew."""
+        """Forget the server that served: somebody has started the container again."""
         self.ready_at = None
         self.progress, self.counts, self.log = Progress(), Counts(), ServerLog()
         self.document.pop("ready", None)

@@ -191,7 +191,7 @@ class Worker:
         self.say(f"Graph/{name} captured:{len(found)} used_mem:{sized(memory.graphs / 2)}")
 
     def again(self, engine: Engine, work: Work, memory: Memory) -> Iterator[None]:
-        """What a model of unlike layers needs besides: some shapes once more, outside the mode that only compiles."""
+        """What a model of unlike layers needs besides: some shapes again, outside the mode that only compiles."""
         self.say("Running validation warmup to trigger guard specializations...")
         prompt = [work.prompt[0], work.prompt[-1]][: len(work.prompt)]
         if engine.version == "0.26.0":

@@ -13,7 +13,7 @@ from ..tasks import convert_shards
 from .conversion import DynamicConversion
 from .journal import DynamicJournal, open_journal
 
-# On Gaudi2 the server scales FP8 weights once more unless it is told not to.
+# On Gaudi2 the server scales FP8 weights again unless it is told not to.
 ENVIRONMENT = {"VLLM_HPU_CONVERT_TO_FP8UZ": "false"}
 
 
